@@ -1,6 +1,6 @@
-"""The units that integers are in; a name ends in its unit, as `lease_us` or `price_micro`.
+"""Units of integers; a name ends in its unit, as `lease_us` or `price_micro`.
 
-| suffix | one of it | what |
+| suffix | unit | used for |
 |---|---|---|
 | `_us` | a microsecond | durations, and instants since 1970 |
 | `_micro` | a millionth of a credit, a GPU or a point | money, prices, shares, rewards |
@@ -20,12 +20,12 @@ HOUR_US = 3600 * SECOND_US
 
 CREDIT_MICRO = 1_000_000
 GPU_MICRO = 1_000_000
-REWARD_MICRO = 1_000_000  # of one point; a deadline that is met has 100
+REWARD_MICRO = 1_000_000  # of one point; a met deadline has 100 points
 
-# One, in thousandths: as a speed, that of a job's slowest GPU type, and of jobs without profile.
+# 1, in thousandths; as a speed, that of a job's slowest GPU type and of jobs without profile.
 ONE_MILLI = 1000
 
-# Not a unit but as large: no count or amount that people enter may be above it.
+# The maximum of counts and amounts that users enter.
 COUNT_MAX = 1_000_000
-# Memory that people may enter, of a node or of all of a job's GPUs together: 100 TB.
+# The maximum memory that users may enter for a node or for all GPUs of a job: 100 TB.
 MEMORY_MB_MAX = 100 * COUNT_MAX

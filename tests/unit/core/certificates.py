@@ -28,10 +28,10 @@ def two_types(
     policy: str = "oef",
     **rest: Any,
 ) -> Snapshot:
-    """A pool with `gpus` slow and as many fast GPUs; `speeds`: tenant -> speed of the fast type.
+    """A pool with `gpus` slow and as many fast GPUs; `speeds` has the fast type's speed by tenant.
 
-    Each tenant's profile and its first job have its own id. The job is as large as a type at most,
-    and others of one GPU make up for the rest of the `demand`.
+    Each tenant's profile and its first job have the tenant's id. The first job is at most as large
+    as a type; jobs of one GPU add up to the rest of the `demand`.
     """
     weights = weights or dict.fromkeys(speeds, 1)
     fields: dict[str, Any] = {
@@ -85,17 +85,16 @@ def ideals(shares: Mapping[int, Sequence[float]]) -> tuple[Ideal, ...]:
 
 
 def times(shares: Mapping[int, Sequence[float]], factor: float) -> dict[int, Sequence[float]]:
-    """The same shares of a larger pool."""
+    """The same shares in a pool `factor` times as large."""
     return {tenant: [gpus * factor for gpus in row] for tenant, row in shares.items()}
 
 
 def answer(shares: Mapping[int, Sequence[float]], **rest: Any) -> Decision:
-    """A decision of ideals alone."""
+    """A decision with ideals only."""
     return Decision(at_us=AT_US, ideals=ideals(shares), service=Service(at_us=AT_US), **rest)
 
 
 def grant(order: int, job: int, placement: Placement, tenant: int | None = None) -> Grant:
-    """A grant of fast GPUs."""
     owner = job if tenant is None else tenant
     return Grant(order, job, owner, FAST, placement, Key(None, None))
 

@@ -1,7 +1,7 @@
-"""Random pools of any policy whose rounds are decided one after the other, as data for properties.
+"""Random pools of any policy with consecutive rounds, as data for properties.
 
-Ids are far apart and of unequal length ("9" sorts behind "10" as a text), because the order of ids
-is all that a policy may read of them.
+Ids are far apart and of unequal length ("9" sorts after "10" as text). Policies may only use their
+order.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class RandomPool:
 
     def __post_init__(self) -> None:
         chance = self.chance
-        # Half of the pools are full, of jobs that go on for long and that no limit refuses.
+        # Half of the pools are full of long jobs that no limit refuses.
         self.is_full = chance.random() < 0.5
         kinds = TYPES[: chance.randrange(1, 4)]
         self.nodes = tuple(
@@ -122,7 +122,7 @@ class RandomPool:
         self.next_leases = iter(sorted(some_ids(chance, 400)))
 
     def rounds(self, count: int) -> Iterator[tuple[Snapshot, Decision]]:
-        """Yield the rounds as they are stored: through bytes and back."""
+        """Yield the rounds after encoding and decoding."""
         for _ in range(count):
             self._arrive(self.chance.randrange(*((2, 9) if self.is_full else (0, 6))))
             snapshot = decode(canonical_bytes(self._snapshot()), Snapshot)
@@ -288,7 +288,7 @@ def some_rounds(
 
 
 def _scaled(rows: tuple[Entitlement, ...], nodes: tuple[Node, ...]) -> tuple[Entitlement, ...]:
-    """Quotas that the pool has."""
+    """Quotas scaled down to the pool."""
     left = dict.fromkeys(TYPES, 0)
     for node in nodes:
         left[node.gpu_type] += node.gpus
@@ -300,7 +300,7 @@ def _scaled(rows: tuple[Entitlement, ...], nodes: tuple[Node, ...]) -> tuple[Ent
     return tuple(new)
 
 
-# Options besides the defaults with which a policy reads more, or remembers more.
+# Options in addition to the defaults, with which a policy reads or remembers more.
 VARIANTS: dict[str, tuple[dict[str, Any], ...]] = {
     "ltgf": ({"reserve_after_leases": 1}, {"deadline_bonus": 1.0}),
     "evenshare": ({"estimates": "given"}, {"estimates": "deadlines"}),
@@ -313,7 +313,7 @@ VARIANTS: dict[str, tuple[dict[str, Any], ...]] = {
 
 
 def cases() -> list[tuple[str, dict[str, Any]]]:
-    """Return every policy of the registry with its options, and others for some."""
+    """Return every policy of the registry with its default options, and with others for some."""
     return [
         (name, options) for name in sorted(POLICIES) for options in ({}, *VARIANTS.get(name, ()))
     ]

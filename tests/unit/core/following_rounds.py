@@ -1,4 +1,4 @@
-"""Rounds that follow each other, as the engine would read them, for tests of `following`."""
+"""Consecutive rounds, as the engine would read them, for tests of `following`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LEASE_US = 20 * SECOND_US
 
 
 def first_round(policy: str = "ltgf", **fields: Any) -> Snapshot:
-    """Two tenants and four jobs, two of which find GPUs: the tenth, eleventh, ... of ids."""
+    """Two tenants and four jobs, two of which get GPUs; ids are 10, 11, ..."""
     jobs = (job(11, 2), job(12, 2, tenant=2), job(13, 4, tenant=2), job(14, 1))
     rest: dict[str, Any] = {"policy": policy, "lease_us": LEASE_US, "price_micro": 3}
     return snapshot(
@@ -42,10 +42,10 @@ def next_round(
     gone: Sequence[int] = (),
     new: Sequence[Job] = (),
 ) -> Snapshot:
-    """The round after, where every lease that was granted starts a second later.
+    """The round after, with every granted lease started a second later.
 
-    `gone`: jobs of which there is nothing any more, because their process is being stopped or is
-    over. `new`: jobs that came.
+    `gone` has jobs that disappear, because their process is being stopped or has ended. `new` has
+    jobs that arrived.
     """
     since_us = before.at_us + SECOND_US
     grants = sorted(decision.grants, key=lambda grant: grant.job)
@@ -96,7 +96,7 @@ def next_round(
 
 
 def history(policy: str = "ltgf") -> list[StoredRound]:
-    """Four rounds: jobs start, one comes, one is over, one lease is renewed and others begin."""
+    """Four rounds: jobs start, one arrives, one ends, one lease is renewed and others begin."""
     one = first_round(policy)
     decided = decide_round(one)
     at_us = one.at_us + 3 * SECOND_US

@@ -1,4 +1,4 @@
-"""Small snapshots for unit tests: one type, one tenant unless said otherwise."""
+"""Small snapshots for unit tests: one type, and one tenant by default."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def lease(
     expires_us: int = AT_US,
     **rest: Any,
 ) -> Lease:
-    """A lease all within quota that began at its id and expires now."""
+    """A lease within quota that started at its id and expires now."""
     own = rest.pop("own", sum(gpus for _, gpus in placement) - rest.get("borrowed", 0))
     return Lease(
         id=id,
@@ -56,7 +56,7 @@ def snapshot(
     changes: Sequence[Change] = (),
     **rest: Any,
 ) -> Snapshot:
-    """A round at AT_US: every job is active from its submission, holders hold from then on.
+    """A round at AT_US: every job is active from its submission, holders hold GPUs from then on.
 
     A lease lasts one hour, so a term of one borrowed GPU costs its price.
     """

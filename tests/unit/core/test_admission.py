@@ -1,4 +1,4 @@
-"""Whether a job may take GPUs, at the very edge of each limit."""
+"""Admission of a job, at the edge of each limit."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A policy reads ids by their order alone: under other ids it decides the same, byte for byte.
+"""A policy uses only the order of ids: with other ids it decides the same, byte for byte.
 
-Of every policy, in pools whose rounds follow each other, with memory carried on as it is stored;
-and the same of certificates. So a round may be given away with numbers for ids (ADR 0195).
+The tests cover every policy, in pools with consecutive rounds whose memory is stored in between,
+and certificates. So a round may be disclosed with numbers for ids (ADR 0195).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def ids_of_round(snapshot: Snapshot) -> dict[IdKind, tuple[int, ...]]:
 
 
 def renamed_snapshot(snapshot: Snapshot, ids: Ids) -> Snapshot:
-    """As it is stored: read back from its bytes, in which keys of a memory are sorted as texts."""
+    """The renamed snapshot after encoding and decoding, which sorts keys of a memory as texts."""
     plan = shapes.snapshot_plan(snapshot.policy)
     new = msgspec.convert(renamed(msgspec.to_builtins(snapshot), plan, ids), Snapshot)
     return decode(canonical_bytes(new), Snapshot)
@@ -58,14 +58,15 @@ def renamed_decision(decision: Decision, policy: str, ids: Ids) -> Decision:
 
 
 def spread(ids: dict[IdKind, tuple[int, ...]]) -> Ids:
-    """Other ids in the same order, some of them longer texts than before."""
+    """Other ids in the same order, some of them with more digits."""
     return {
         kind: {0: 0, None: None} | {id_: 7 * id_ + 3 for id_ in rows} for kind, rows in ids.items()
     }
 
 
 def is_same_under(snapshot: Snapshot, decision: Decision, *others: Ids) -> dict[str, Any]:
-    """The decision and the certificate under other ids are those of before under other ids.
+    """Check that renaming ids before and after the decision gives the same decision and
+    certificate.
 
     Return the certificate.
     """
@@ -92,9 +93,8 @@ class TestUnderOtherIds:
     def test_rounds_and_certificates_are_the_same(
         self, policy: str, options: dict[str, Any], seed: int
     ) -> None:
-        """By numbers from 1, as disclosed, and by ids that are further apart.
-
-        And under the same ids without what was not read.
+        """With numbers from 1, as disclosed, and with ids that are further apart; then redacted
+        too.
         """
         for snapshot, decision in some_rounds(policy, seed, ROUNDS, options):
             ids = ids_of_round(snapshot)
@@ -108,7 +108,7 @@ class TestUnderOtherIds:
     def test_what_the_next_rounds_remember_is_the_same(
         self, policy: str, options: dict[str, Any], seed: int
     ) -> None:
-        """Ids of one pool are renamed once, and its rounds go on under them."""
+        """Ids of one pool are renamed once, and its rounds continue with them."""
         rounds = some_rounds(policy, seed, ROUNDS, options)
         ids = {
             kind: tuple(sorted({id_ for row, _ in rounds for id_ in ids_of_round(row)[kind]}))
@@ -126,7 +126,7 @@ class TestUnderOtherIds:
 
 @pytest.mark.parametrize("policy", sorted(POLICIES))
 def test_a_drawn_pool_is_decided_the_same(policy: str) -> None:
-    """With options drawn, protected leases and lost nodes; in the disclosed form."""
+    """With random options, protected leases and lost nodes; in the disclosed form."""
     for seed in range(12):
         asked = drawn(policy, seed, SLOW)
         decision = decode(canonical_bytes(decide_round(asked)), Decision)
@@ -136,8 +136,10 @@ def test_a_drawn_pool_is_decided_the_same(policy: str) -> None:
 
 @pytest.mark.parametrize("policy", sorted(POLICIES))
 def test_a_crowded_pool_with_prices_is_decided_the_same(policy: str) -> None:
-    """Where many jobs wait, one that fails leaves out those that are like it; a highest price that
-    refuses nobody made some of them unlike, and so the order another under `evenshare`."""
+    """A job that does not fit excludes equal waiting jobs; a limit that never binds must not count.
+
+    Such a maximum price once made jobs unequal, and changed the order under `evenshare`.
+    """
     for seed in (6, 16):
         made = pool(
             seed=seed, nodes=12, tenants=8, pending=150, fill=0.8, expired=0.4, gpu_types=TYPES,

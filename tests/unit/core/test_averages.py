@@ -1,4 +1,4 @@
-"""Recent averages in whole numbers, and what is a change of them."""
+"""Recent averages in integers, and their detection of changes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from evenshare_core.domain.averages import (
 
 
 def fed(values: Iterable[int]) -> tuple[Average, list[int]]:
-    """The average of reports, and which of them (from 1) were a change."""
+    """The average of reports, and which of them (from 1) were changes."""
     average, changes = Average(), []
     for number, value in enumerate(values, 1):
         average, is_changed = add_report(average, value)
@@ -38,11 +38,11 @@ class TestAnAverage:
         assert fed([777] * 100) == (Average(100, 777, 0, 0, 0), [])
 
     def test_follows_the_newest_reports(self) -> None:
-        """A drift that is too slow to be a change moves it."""
+        """A drift too slow to be a change moves the average."""
         values = [10_000 + 20 * n for n in range(200)]
         average, changes = fed(values)
         assert changes == []
-        # An average of this kind lags behind a drift by as many reports as it is made of.
+        # Such an average lags behind a drift by its number of reports.
         assert abs(average.mean - (values[-1] - 20 * (RECENT - 1))) <= 20
 
     @pytest.mark.parametrize("factor", [Fraction(3, 4), Fraction(5, 4), 4, Fraction(1, 4)])

@@ -1,4 +1,4 @@
-"""How long a job waits whose process is lost again and again, and that every round obeys it."""
+"""The back-off of a job whose process is lost repeatedly, and its effect on rounds."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ S = SECOND_US
 
 
 class TestTheRule:
-    """Waits in seconds; a process that held for STEADY_US was lost by bad luck."""
+    """Waits in seconds; the loss of a process after STEADY_US does not count."""
 
     @pytest.mark.parametrize(
         ("losses", "wait_s"),
@@ -64,7 +64,7 @@ class TestTheRule:
 
 
 def barred(until_us: int, policy: str = "ltgf", **fields: Any) -> Snapshot:
-    """Two jobs that fit at once; the first one's process was lost twice."""
+    """Two jobs that both fit; the process of the first was lost twice."""
     jobs = [job(1, 4), job(2, 4)]
     rest: dict[str, Any] = {"policy": policy, "policy_version": POLICIES[policy].version, **fields}
     return snapshot(jobs, nodes={1: 8}, backoffs=(Backoff(1, until_us, 2),), schema=3, **rest)
@@ -88,7 +88,7 @@ class TestARound:
         assert ("jobs", "job 1 may not start yet") in [(row.rule, row.detail) for row in found]
 
     def test_breaks_no_promise_by_it(self) -> None:
-        """Free GPUs while a job waits would be a violation of another policy."""
+        """A free GPU while a job waits is no violation during its back-off."""
         snap = barred(AT_US + 1)
         found = certify_round(snap, decide_round(snap))
         assert not found.failure
@@ -121,7 +121,7 @@ class TestBytes:
 
 
 class TestASimulation:
-    """From the middle of a pool's life: with the policy's own queues, and by `decide_round`."""
+    """Start from a pool's present state, with the policy's own queues and with `decide_round`."""
 
     @pytest.mark.parametrize("policy", sorted(POLICIES))
     @pytest.mark.parametrize("fast_forward", [True, False])

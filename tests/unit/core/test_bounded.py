@@ -1,4 +1,4 @@
-"""A recomputation has a limit: a hostile bundle does not hang the verifier."""
+"""The limit of a recomputation: a hostile bundle does not hang the verifier."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A round as a bundle: canonical bytes, read back, and what is not in them."""
+"""A round as a bundle: canonical bytes, decoding, and redaction."""
 
 from __future__ import annotations
 
@@ -39,13 +39,12 @@ VERSIONS = {"evenshare-core": "0.1.0"}
 
 
 def naming_of(snapshot: Snapshot) -> Naming:
-    """Names that tell the id, for tests to find it again."""
+    """Names that contain the id, so that tests can find it."""
     ids = ids_of(snapshot)
     return Naming(*({id_: f"{place}{id_:015x}" for id_ in rows} for place, rows in enumerate(ids)))
 
 
 def bundled(snapshot: Snapshot, decision: Decision, **rest: Any) -> bytes:
-    """The bundle of a round, with its certificate."""
     parts: dict[str, Any] = {
         "pool": "philly",
         "naming": naming_of(snapshot),
@@ -96,7 +95,7 @@ class TestABundle:
 
 class TestACertificate:
     def test_tells_the_kind_of_an_error_alone(self, round_: tuple[Snapshot, Decision]) -> None:
-        """Messages may tell ids, which nobody renames."""
+        """Messages may contain ids, which are not renamed."""
         lines: dict[str, Any] = dict(plain(certify_round(*round_)))
         first, *rest = lines["findings"]
         untried = {**first, "why": f"{UNTRIED}KeyError: 31337"}
@@ -139,7 +138,7 @@ class TestOwnRows:
         assert own_excerpts(read, []) == {}
 
     def test_tell_of_others_only_that_there_are_some(self) -> None:
-        """For whom a lease ends, with whom quota is traded, whom a certificate compares with."""
+        """Others are beneficiaries, parties of trades, and tenants compared in certificates."""
         snapshot, decision = some_rounds("ltgf", 3, 6)[-1]
         one, two, three = (row.id for row in snapshot.tenants[:3])
         mine, theirs = (
@@ -166,7 +165,7 @@ class TestOwnRows:
 
 class TestADamagedBundle:
     def test_of_more_gpus_than_a_pool_can_have_is_none(self) -> None:
-        """Its placement would take all memory of who decides it again."""
+        """Its placement would exhaust the memory of a verifier."""
         document = json.loads(StagedPool(staged_rounds(1)).bundles[1])
         document["snapshot"]["nodes"][0]["gpus"] = 10**9
         with pytest.raises(BundleError, match=r"snapshot\.nodes: has 1,000,000,004 GPUs"):
@@ -209,7 +208,7 @@ class TestADamagedBundle:
     def test_is_read_or_told_whatever_is_wrong(
         self, policy: str, part: float, length: int, other: bytes
     ) -> None:
-        """A part of it is replaced by something else that may stand in JSON."""
+        """A part is replaced by other text that JSON may contain."""
         whole = bundled(*some_rounds(policy, 5, 5)[-1])
         place = int(part * len(whole))
         with suppress(BundleError):
@@ -242,7 +241,7 @@ class TestTheSchema:
     """`bundle_schema`."""
 
     def test_is_published(self) -> None:
-        """Write it anew with `bundle_schema()` where it differs; a new field is a new schema."""
+        """To update the file, write `bundle_schema()` to it; a new field needs a new schema."""
         published = json.loads(SCHEMA_FILE.read_text(encoding="utf-8"))
         assert published == bundle_schema()
 

@@ -1,4 +1,4 @@
-"""What a round decided and did not do: its reason is on the list, and the records show it."""
+"""Parts of a decision that were not applied: the reason is recorded, and the records show it."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from tests.unit.verified_rounds import StagedPool, staged_rounds
 
 Why = SupersededReason
 Round = Disclosed
-LOST = 4  # the round that does not carry out its two grants
+LOST = 4  # the round whose two grants are not applied
 FULL = 6  # a round that grants, renews and ends
 
 
 def refused(why: str) -> StagedPool:
-    """A pool in which one round carried out none of its grants, and what follows from that."""
+    """A pool in which none of one round's grants was applied, with the consequences."""
     jobs = {grant.job for grant in staged_rounds(LOST)[-1].decision.grants}
 
     def left_out(grant: Grant) -> str | None:
@@ -123,7 +123,7 @@ SHOWN: tuple[tuple[str, Why, Bend], ...] = (
 
 
 def item_of(decision: Decision, item: str) -> tuple[int, int]:
-    """What a row of `superseded` names first of a kind, and its job in that round."""
+    """The id for a `superseded` row of the first item of a kind, and its job."""
     if item == "grant":
         return decision.grants[0].job, decision.grants[0].job
     rows = decision.renewals if item == "renewal" else decision.ends
@@ -173,7 +173,7 @@ class TestAReason:
         assert "not known here" in text
 
     def test_of_what_was_never_decided_is_wrong(self, rounds: tuple[Round, Round]) -> None:
-        """A renewal that nobody decided would end a lease without a word."""
+        """A renewal that was never decided would end a lease silently."""
         before, _ = rounds
         id_ = before.decision.ends[0].lease
         row = {"item": "renewal", "id": id_, "why": Why.LEASE_ENDED.value}

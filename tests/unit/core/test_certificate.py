@@ -1,4 +1,4 @@
-"""A round's certificate: what holds, what does not, what is not promised; planted violations."""
+"""A round's certificate: properties that hold, are violated or are not promised."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class TestACooperativeRound:
         assert found.violated == ()
         envy, alone = line(found, P.ENVY_FREE), line(found, P.SHARING_INCENTIVE)
         assert (envy.verdict, envy.basis, envy.checked) == (Verdict.HOLDS, Basis.IDEALS, 2)
-        # The first is indifferent to the second's share, and just as well off alone.
+        # The first tenant is indifferent to the second's share, and to the equal split.
         assert (envy.worst, envy.tenant, envy.other) == (0, 1, 2)
         assert (alone.verdict, alone.worst, alone.tenant) == (Verdict.HOLDS, 1, 1)
         assert line(found, P.PARETO).worst == 0
@@ -68,7 +68,7 @@ class TestACooperativeRound:
         assert (alone.worst, alone.broken) == (0.666667, (1,))
 
     def test_asks_nothing_for_who_has_all_it_can_use(self) -> None:
-        """The first wants one GPU and has it: it cannot use the faster one besides."""
+        """The first tenant wants one GPU and has it: it cannot also use the faster one."""
         snapshot = two_types(E6, demand=1)
         found = certify_round(snapshot, answer({1: (1, 0), 2: (0, 1)}))
         assert found.violated == ()
@@ -76,7 +76,7 @@ class TestACooperativeRound:
         assert all(row.capped for row in found.rows)
 
     def test_notes_the_envy_of_who_a_cap_may_have_concerned(self) -> None:
-        """The third has all it can use, so that the first may have met its own cap on the way."""
+        """The third tenant has all it can use, so the first may have met its own cap on the way."""
         speeds = {1: 2.0, 2: 5.0, 3: 2.0}
         snapshot = two_types(speeds, gpus=2, demand=3)
         shares = {1: (0.5, 0), 2: (0, 1.5), 3: (1.5, 0.5)}
@@ -99,7 +99,7 @@ class TestACooperativeRound:
         ).broken == (1,)
 
     def test_says_the_same_of_whole_gpus_beside_what_is_promised(self) -> None:
-        """Rounding gives the fast GPU to the second alone; the promise is about the ideals."""
+        """Only the second tenant gets the fast GPU by rounding; the promise is about ideals."""
         decision = answer(times(COOPERATIVE, 8), grants=(grant(1, 2, ((FAST_NODE, 8),)),))
         envy = line(certify_round(two_types(E6, gpus=8, demand=20), decision), P.ENVY_FREE)
         assert (envy.verdict, envy.in_gpus) == (Verdict.HOLDS, 16)
@@ -121,7 +121,7 @@ class TestANonCooperativeRound:
 
     def test_promises_truthfulness_with_one_job_type_each_alone(self) -> None:
         one = certify_round(two_types(E6, **NONCOOPERATIVE), answer(EQUAL))
-        # Promised, and not measured here: nobody named oef decides in this test's registry.
+        # Promised, but not measured here: this test's registry has no policy oef.
         assert line(one, P.OVERSTATING).verdict in (Verdict.UNKNOWN, Verdict.HOLDS)
         assert line(one, P.UNDERSTATING).verdict is Verdict.NOT_PROMISED
         snapshot = two_types(E6, **NONCOOPERATIVE)
@@ -166,7 +166,7 @@ class TestLeases:
 def served(
     rhos: dict[int, float], order: list[int], note: str = "", passed_us: int | None = None
 ) -> tuple[Any, Decision]:
-    """A round of ltgf in which tenants with these rhos are served a GPU each in this order."""
+    """A round of ltgf in which tenants with these rhos get one GPU each in this order."""
     hour = 3_600_000_000
     claims = tuple(
         ClaimService(t, FAST, AT_US, quota=1, demand=9, alloc_gpu_us=round(rho * hour * 100),
@@ -196,7 +196,9 @@ class TestTheOrderOfLtgf:
         assert (row.verdict, row.checked, row.basis) == (Verdict.HOLDS, 3, Basis.SUMS)
 
     def test_counts_what_was_given_in_the_round(self) -> None:
-        """One lease is 0.01 of what is due: after one, the first is behind the second."""
+        """A lease is 0.01 of the due GPU-time: after one lease, the first tenant is behind the
+        second.
+        """
         assert certify_round(*served({1: 0.500, 2: 0.505}, [1, 2, 1])).violated == ()
         assert certify_round(*served({1: 0.500, 2: 0.505}, [1, 1, 2])).violated == (
             P.LONG_TERM_ORDER,
@@ -213,7 +215,7 @@ class TestTheOrderOfLtgf:
         rhos = {1: 0.5, 2: 0.9}
         late_us = AT_US - 3 * HOUR_US
         assert certify_round(*served(rhos, [2, 1], "reserved", late_us)).violated == ()
-        # It was passed over for one lease length: that it goes first is not so.
+        # It was skipped for only one lease length, so it must not go first.
         soon_us = AT_US - HOUR_US
         said = [served(rhos, [2, 1], "reserved", soon_us), served(rhos, [2, 1], "reserved")]
         assert [certify_round(*one).violated for one in said] == [(P.LONG_TERM_ORDER,)] * 2

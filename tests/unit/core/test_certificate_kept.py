@@ -1,4 +1,4 @@
-"""A certificate as rounds keep it: what was written before must be read as it was meant."""
+"""Stored certificates: old ones keep their meaning."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from evenshare_core.fairness.certificate import (
     read,
 )
 
-# As they stand in rows that are never written again.
+# The values in stored rows, which are never rewritten.
 WORDS = {
     Property: (
         "capacity gang single_hold long_term_order quota_guarantee trades individual_rationality"
@@ -51,7 +51,7 @@ def test_what_is_as_usual_is_not_written() -> None:
     assert plain(certificate((item,), (row,))) == WHOLE
     assert plain(certificate(())) == {"version": VERSION_BEFORE, "violated": []}
     assert read(WHOLE) == certificate((item,), (row,))
-    assert read(WHOLE | {"version": 2}).findings == (item,)  # before there was a line of trades
+    assert read(WHOLE | {"version": 2}).findings == (item,)  # older than the line of trades
     assert (item.checked, item.count, item.broken, item.why) == (0, 0, (), "")
     assert (item.worst, item.tenant, item.other) == (item.in_gpus, item.total, item.tolerance)
     assert item.worst is None
@@ -127,7 +127,7 @@ def test_is_of_the_newest_version_with_an_order_or_misreports_as_they_are_measur
     before = CertificateItem(Property.OVERSTATING, Verdict.HOLDS, Basis.PROBES, checked=1)
     assert certificate((order,)).version == certificate((speeds, probes)).version == VERSION == 6
     assert certificate((other, before)).version == VERSION_BEFORE
-    # What was written before is read as it was.
+    # Old certificates are read unchanged.
     old = plain(certificate((other, before)))
     assert plain(read(old)) == old
     assert '"of"' not in msgspec.json.encode(old).decode()

@@ -1,4 +1,4 @@
-"""Heads of logs: C2SP's own examples, signatures, and what is refused."""
+"""Heads of logs: C2SP's own examples, signatures, and refusals."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LOG = "evenshare/es/rounds/philly"
 HEAD = Checkpoint(LOG, 20852163, bytes(range(32)))
 OLD, NEW = SigningKey(LOG, b"\1" * 32), SigningKey(LOG, b"\2" * 32)
 OLD_VKEY, NEW_VKEY = make_vkey(LOG, OLD.public), make_vkey(LOG, NEW.public)
-# Of Go's documentation of sumdb/note, which the specification is of.
+# From Go's documentation of sumdb/note, the source of the specification.
 GO_VKEY = "PeterNeumann+c74f20a3+ARpc2QcUPDhMQegwxbzhKqiBfsVkmqq/LDE4izWy10TW"
 GO_NOTE = (
     "If you think cryptography is the answer to your problem,\n"
@@ -45,7 +45,7 @@ class TestANote:
         assert note.count("\u2014") == 2
 
     def test_of_gos_documentation_has_the_known_signature(self) -> None:
-        """Its text is no checkpoint: that is said only after the signature was found right."""
+        """Its text is not a checkpoint, which is only reported after the signature was verified."""
         with pytest.raises(NoteError, match="three lines"):
             verify_note(GO_NOTE, [GO_VKEY], LOG)
         with pytest.raises(NoteError, match="not of this text"):
@@ -75,7 +75,7 @@ class TestANoteIsRefused:
             verify_note(sign_note(note_text(HEAD), [OLD]) + other, [OLD_VKEY, NEW_VKEY], LOG)
 
     def test_of_another_log(self) -> None:
-        """The same private key signs all logs, so only the origin tells them apart."""
+        """The same private key signs all logs, so only the origin distinguishes them."""
         other = "evenshare/es/rounds/venus"
         note = sign_note(note_text(HEAD._replace(origin=other)), [OLD])
         with pytest.raises(NoteError, match=f"head of {other}"):

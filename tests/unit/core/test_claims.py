@@ -1,4 +1,4 @@
-"""Which type a waiting job claims that would run on several."""
+"""The claimed type of a waiting job that can run on several."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CAPACITY = {"k80": 4, "p100": 8, "v100": 8}
 
 
 def sums(quotas: dict[str, int], jobs: list[tuple[Job, str]]) -> Sums:
-    """Tenant 1 with quotas by type, and jobs with what each claims at first."""
+    """Tenant 1 with quotas by type, and jobs with their first claims."""
     new = Sums(Service(0), CAPACITY)
     for name, gpus in quotas.items():
         new.apply(Change(0, K.QUOTA, 1, gpus=gpus, gpu_types=(name,)), 0)
@@ -61,7 +61,7 @@ class TestMoveClaims:
         row = new.jobs[1]
         integral = new.claims[1, row.gpu_type].classes[row.demand, row.weight].fair_gpu_us
         assert row.gpu_type == "v100"
-        # Half of 4 GPUs for 100 us while both asked for the K80s, 4 GPUs for 50 us since.
+        # Half of 4 GPUs for 100 us while both jobs claimed K80s, 4 GPUs for 50 us since.
         assert integral - row.baseline_gpu_us == 200 + 200
 
     def test_a_job_that_holds_gpus_claims_their_type(self) -> None:
@@ -72,7 +72,7 @@ class TestMoveClaims:
 
     @given(st.integers(0, 10**6))
     def test_each_tenant_deserves_as_much_as_single_moves_reach(self, seed: int) -> None:
-        """And neither the order of the jobs nor a second time changes anything."""
+        """Neither the order of the jobs nor a second run changes the result."""
         rng = random.Random(seed)  # noqa: S311 - a seeded case, not a secret
         names = tuple(CAPACITY)
         jobs = []

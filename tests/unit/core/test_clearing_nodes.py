@@ -1,4 +1,4 @@
-"""Nodes that are kept for owners, against all nodes searched anew for each of them."""
+"""Nodes kept for owners, compared with a search of all nodes for each owner."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from evenshare_core.domain.leases import Lease
 from evenshare_core.policies.market.clearing import ClearingNodes
 
 NOW_US, GPUS = 100, 8
-held = st.tuples(st.integers(1, 4), st.integers(1, 9))  # GPUs, and how far off their end is
+held = st.tuples(st.integers(1, 4), st.integers(1, 9))  # GPUs, and the time until their end
 pools = st.lists(st.lists(held, max_size=4), min_size=1, max_size=4)
 
 
@@ -19,7 +19,7 @@ def lease(number: int, node: int, gpus: int) -> Lease:
 
 
 def clear_at(room: int, ends: list[tuple[int, int]], needed: int) -> int | None:
-    """When a node has as many GPUs free, as leases end; None: never."""
+    """The first time at which a node has `needed` GPUs free as leases end; None if never."""
     instants = [NOW_US, *sorted(NOW_US + after for _, after in ends)]
     for instant in instants:
         if room + sum(gpus for gpus, after in ends if NOW_US + after <= instant) >= needed:

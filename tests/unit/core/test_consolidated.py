@@ -12,7 +12,7 @@ from evenshare_core.placement.consolidated import FreeCapacity, FreeGpus, free_c
 
 
 def least_nodes(free: dict[int, int], gpus: int) -> int:
-    """How few nodes could hold the gang: the fullest first is optimal."""
+    """The fewest nodes for the gang, found greedily by most free GPUs."""
     count, left = 0, gpus
     for size in sorted(free.values(), reverse=True):
         if left <= 0:
@@ -26,10 +26,11 @@ class TestFind:
     @pytest.mark.parametrize(
         ("free", "gpus", "expected"),
         [
-            ({1: 8, 2: 4, 3: 4}, 4, ((2, 4),)),  # least hole, lowest id
+            ({1: 8, 2: 4, 3: 4}, 4, ((2, 4),)),  # least free, lowest id
             ({1: 8, 2: 3}, 4, ((1, 4),)),
             ({1: 3, 2: 3}, 4, None),  # fits a node, so it is not split
-            ({1: 8, 2: 8, 3: 4}, 12, ((1, 8), (3, 4))),  # the rest takes the least hole
+            # the rest goes to the node with the least free
+            ({1: 8, 2: 8, 3: 4}, 12, ((1, 8), (3, 4))),
             ({1: 8, 2: 6, 3: 3, 4: 3}, 16, ((1, 8), (2, 6), (3, 2))),
             ({1: 8, 2: 7}, 16, None),
         ],
@@ -87,7 +88,7 @@ class TestRoom:
         a = free_capacity({1: 8}, {}, {1: 8})
         assert a.place(4) == ((1, 4),)
         assert not a.renew(((1, 8),))  # its GPUs were taken
-        assert a.unheld.total == 4  # what is left of them is nobody's now
+        assert a.unheld.total == 4  # the rest of them is unheld now
 
     def test_a_refused_lease_frees_its_gpus(self) -> None:
         a = free_capacity({1: 8}, {1: 2}, {1: 6})

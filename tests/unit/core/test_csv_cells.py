@@ -1,4 +1,4 @@
-"""No cell of a CSV file is a formula, and what reads it gets back what was written."""
+"""CSV files: no cell is a formula, and readers get back the original text."""
 
 from __future__ import annotations
 

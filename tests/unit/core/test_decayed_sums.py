@@ -1,4 +1,4 @@
-"""Exponentially decayed sums: what a run that skips idle rounds remembers, and how fast it goes."""
+"""Exponentially decayed sums: memory across skipped idle rounds, and the rate of decay."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ROUND_US = 10 * SECOND_US
 
 
 def later(row: ClaimService, at_us: int) -> ClaimService:
-    """The claim at a later instant, nothing changed."""
+    """The unchanged claim at a later instant."""
     span_us = at_us - row.since_us
     return replace(
         row,
@@ -35,7 +35,7 @@ class TestTheDecay:
         sums.begin(sums.memory, [later(row, HOUR_US)], HOUR_US, ROUND_US)
         idle = replace(later(row, HOUR_US), held=0, demand=0)
         then = sums.sums(later(row, HOUR_US))
-        # 2 GPUs for a window, of which 1 - 1/e is left; and twice as much is deserved.
+        # 2 GPUs for a window leave 1 - 1/e of it; twice as much is deserved.
         assert abs(then[0] / (2 * HOUR_US) - (1 - exp(-1))) < 0.01
         assert abs(then[1] - 2 * then[0]) <= 2 * MARKS
         sums.begin(sums.memory, [idle], HOUR_US, ROUND_US)
@@ -62,12 +62,12 @@ class TestTheDecay:
         assert sums.sums(row) == (0, 0)
         other = ClaimService(2, "v100", 5, 4, 9, 0, 2, 33, 44)
         sums.begin(sums.memory, [row, other], 5, ROUND_US)
-        assert sums.sums(other) == (33, 44)  # a claim that is new began since the last round
+        assert sums.sums(other) == (33, 44)  # a new claim started after the last round
 
 
 class TestTheMemory:
     def test_is_the_same_where_idle_rounds_are_skipped(self) -> None:
-        """Rounds take place on a grid; some are left out where no claim changed before them."""
+        """Rounds are on a grid; those before which no claim changed are skipped."""
         for seed in range(30):
             rng = random.Random(seed)  # noqa: S311 - a test's seed
             window_us = rng.choice((600, 3_600, 86_400)) * SECOND_US

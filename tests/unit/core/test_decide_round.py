@@ -1,4 +1,4 @@
-"""One round as a whole: own and borrowed, limits, shares, prices, ends and reasons."""
+"""A complete round: own and borrowed, limits, shares, prices, ends and reasons."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class TestOwnAndBorrowed:
                 price_micro=5,
             )
         )
-        # Job 3's lease is older than job 2's, so it fills the quota; the rest borrows.
+        # Job 3's lease is older than job 2's, so it uses the quota; job 2 borrows the rest.
         assert splits(decision) == {3: (2, 0, 0), 2: (0, 1, 5), 4: (0, 1, 5)}
 
     def test_within_quota_nothing_is_charged(self) -> None:
@@ -53,7 +53,7 @@ class TestOwnAndBorrowed:
         assert splits(decision) == {1: (4, 0, 0)}
 
     def test_a_pick_that_turns_out_to_borrow_above_its_price_is_withdrawn(self) -> None:
-        """Job 1 is picked first, but the older lease of job 2 fills the quota before it."""
+        """Job 1 is picked first, but the older lease of job 2 uses the quota first."""
         round_ = snapshot(
             [job(1, 4, max_price_micro=0), job(2, 4)],
             [lease(1, 2, (1, 4))],
@@ -67,7 +67,9 @@ class TestOwnAndBorrowed:
         assert (skip.reason, skip.numbers["withdrawn"]) == (Reason.PRICE_ABOVE_MAX, True)
 
     def test_withdrawn_picks_are_told_in_the_order_of_arrival(self) -> None:
-        """Numbers are of the first to arrive, which is neither the first pick nor id."""
+        """Numbers are those of the first arrival, which is neither the first pick nor the lowest
+        id.
+        """
         late, early = job(1, 3, max_price_micro=1), job(4, 1, max_price_micro=2)
         round_ = snapshot(
             [replace(late, submitted_us=9), replace(early, submitted_us=2), job(3, 4)],
@@ -96,7 +98,7 @@ class TestOwnAndBorrowed:
 
 
 class TestLimits:
-    """A limit of the tenant or job is the reason, never "no free GPUs"."""
+    """The reason is the limit of the tenant or job, never "no free GPUs"."""
 
     @pytest.mark.parametrize("free", [8, 4])
     @pytest.mark.parametrize(

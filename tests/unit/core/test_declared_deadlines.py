@@ -1,4 +1,4 @@
-"""Steps of soft deadlines as jobs and traces declare them."""
+"""Steps of soft deadlines, as declared by jobs and traces."""
 
 from __future__ import annotations
 

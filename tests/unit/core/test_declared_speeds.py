@@ -1,4 +1,4 @@
-"""A certificate's line of speeds: what was declared of job types, and what was measured."""
+"""A certificate's line of speeds: declared and measured."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ SPEEDS = Property.MEASURED_SPEEDS
 def measured(
     number: int, declared: int, fast: int, *, spread: int = 10, reports: int = 12
 ) -> MeasuredProfile:
-    """A job type that was declared as so fast on the fast type, and measured at `fast`."""
+    """A job type with a declared and a measured speed on the fast type."""
     speeds = ((SLOW, MeasuredSpeed(1000, spread, 9)), (FAST, MeasuredSpeed(fast, spread, reports)))
     return MeasuredProfile(number, ((SLOW, 1000), (FAST, declared)), speeds)
 
 
 def asked(*rows: MeasuredProfile, **fields: Any) -> Snapshot:
-    """Two tenants of which 2 and 5 times the speed on fast GPUs are used."""
+    """Two tenants with used speeds of 2 and 5 on fast GPUs."""
     return two_types({1: 2.0, 2: 5.0}, measured=rows, **fields)
 
 
@@ -85,7 +85,7 @@ class TestAnOverclaim:
 
 class TestTheLine:
     def test_is_violated_where_the_round_used_what_was_declared(self) -> None:
-        """The job type's own speed in the snapshot is 2, though 1.2 was measured."""
+        """The job type's speed in the snapshot is 2, though 1.2 was measured."""
         found = certified(asked(measured(1, 2000, 1200), measured(2, 5000, 5000)))
         row = speeds_line(found)
         assert found.violated == (SPEEDS,)
@@ -117,15 +117,15 @@ class TestRoundsOfBefore:
         before = asked()
         found = certified(before)
         assert SPEEDS not in {row.name for row in found.findings}
-        assert found.version == VERSION  # for its misreports
+        assert found.version == VERSION  # because of its misreports
         assert "overclaims" not in plain(found)
 
     def test_have_the_same_bytes(self) -> None:
         before = asked(schema=2)
         data = canonical_bytes(before)
-        assert data.endswith(b"]]]")  # the profiles are the last that is there
+        assert data.endswith(b"]]]")  # the profiles are the last field
         after = replace(before, measured=(measured(1, 2000, 2000),))
-        # Nine fields that are empty, and the new one.
+        # Nine empty fields, and the new one.
         assert canonical_bytes(after).startswith(data[:-1] + b",[]" * 9 + b",[[1,")
 
     def test_decide_the_same_with_measurements_beside(self) -> None:

@@ -1,4 +1,4 @@
-"""The cooperative program's rows of envy: which are added, which dropped, and that it ends."""
+"""Envy rows of the cooperative program: which are added and dropped, and termination."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from evenshare_core.formulations.oef_cooperative import (
 from evenshare_core.formulations.problems import Array
 from evenshare_core.formulations.programs import EnvyFree
 
-# Speedups, GPUs, weights: tenants so alike that a solve with more rows has the total of the last.
+# Speedups, GPUs, weights: such similar tenants that a solve with more rows has the same total.
 WITH_A_PAUSE = [
     (
         [[1, 1, 2, 4], [1, 1, 3, 3], [1, 2, 4, 5], [1, 3, 3, 4], [1, 3, 4, 4]],
@@ -52,7 +52,7 @@ def random_program(seed: int, tenants: int = 30) -> EnvyFree:
 
 
 def ordered_program(seed: int, tenants: int) -> EnvyFree:
-    """Return one where no ratio of neighbouring types falls from tenant to tenant."""
+    """A program in which no ratio of adjacent types falls from tenant to tenant."""
     chance = np.random.default_rng(seed)
     ratios = np.sort(chance.uniform(1, 2, (tenants, 3)), axis=0)
     rows = np.hstack([np.ones((tenants, 1)), np.cumprod(ratios, axis=1)])
@@ -60,7 +60,7 @@ def ordered_program(seed: int, tenants: int) -> EnvyFree:
 
 
 class Watched(EnvyModel):
-    """Remembers what was solved, and what was dropped at which total."""
+    """A model that records the totals of its solves and drops."""
 
     def __init__(self, asked: EnvyFree) -> None:
         super().__init__(asked)
@@ -72,7 +72,7 @@ class Watched(EnvyModel):
         return super().violated(values)
 
     def drop(self, values: Array) -> None:
-        """Compare what goes with the slack of every row, one by one, in numbers of its own."""
+        """Compare the dropped rows with a row-by-row computation of the slack."""
         self.dropped_at.append(self.program.objective())
         binds_nothing = self.program.basic_rows()[self.fixed :]
         before = list(zip(*(side.tolist() for side in self.pairs), strict=True))
@@ -97,7 +97,7 @@ class Watched(EnvyModel):
 
 
 def begin(asked: EnvyFree) -> Watched:
-    """With each tenant's row towards the next one alone, so that most are missing."""
+    """Start only with each tenant's row towards the next, so that most rows are missing."""
     model = Watched(asked)
     model.add((np.arange(model.tenants - 1), np.arange(1, model.tenants)))
     return model
@@ -114,7 +114,7 @@ class TestRowsOfEnvy:
     def test_are_dropped_only_while_the_total_falls(
         self, speedups: list[list[int]], capacity: list[int], weights: list[int]
     ) -> None:
-        """Else the same rows could come and go for ever."""
+        """Otherwise the same rows could be added and dropped forever."""
         model = begin(program(speedups, capacity, weights))
         model.optimum()
         falls = [b < a * (1 - 1e-9) for a, b in zip(model.totals, model.totals[1:], strict=False)]
@@ -125,7 +125,7 @@ class TestRowsOfEnvy:
 
     @pytest.mark.parametrize("seed", range(6))
     def test_that_are_missing_at_the_end_are_kept_all_the_same(self, seed: int) -> None:
-        """Few rows are in the program; all of W Z^T holds."""
+        """The program has few rows, but all of W Z^T holds."""
         asked = random_program(seed)
         found = solve(asked, name="fast").shares
         seen = asked.speedups @ found.T
@@ -133,7 +133,7 @@ class TestRowsOfEnvy:
 
 
 class TestTheRowsAtTheStart:
-    """How often the program is solved is how good the guess was: a count, so the same each time."""
+    """The number of solves measures the quality of the guess, and is deterministic."""
 
     def test_are_nearly_all_that_bind_where_ratios_are_ordered(self) -> None:
         for seed in range(4):

@@ -1,4 +1,4 @@
-"""What is kept of evaluations is the same however they came, and little."""
+"""Stored evaluations: few, and independent of the order in which they arrived."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class TestMerging:
         rng.shuffle(parts)
         kept: tuple[MetricPoint, ...] = ()
         for part in parts:
-            # A process thins what it says, and says what it said before.
+            # A process sends a thinned history, and repeats earlier points.
             kept = merge_evaluations(kept, thinned(part, TARGET), TARGET)
         assert kept == thinned(points, TARGET)
         assert merge_evaluations(kept, kept, TARGET) == kept

@@ -1,8 +1,8 @@
-"""What every policy of the registry does with any pool: it decides, and says why jobs wait.
+"""Every policy with random pools: it decides, and gives reasons for waiting jobs.
 
-`decide_round` checks the invariants of every decision, written apart from the policies: capacity,
-gangs, accepted types and profiles, quota modes and limits, leases that are not due or protected, a
-reason for each job that waits. The pools here have all that at once.
+`decide_round` checks the invariants of every decision: capacity, gangs, accepted types and
+profiles, quota modes and limits, protected leases, a reason for each waiting job. The pools here
+have all of that at once.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ pytestmark = pytest.mark.usefixtures("quick_plans")
 TYPES = ("k80", "p100", "v100")
 SEEDS = range(16)
 every_policy = pytest.mark.parametrize("policy", sorted(POLICIES))
-# The solvers that check the fast one are slow, and have their own tests.
+# The reference solvers are slow, and have their own tests.
 SLOW = {"backend"}
 
 
 def drawn_option(rng: random.Random, option: Option) -> Any:
-    """A value within bounds, often near the default."""
+    """A random value within bounds, often near the default."""
     match option.kind:
         case "switch":
             return rng.random() < 0.5
@@ -57,7 +57,7 @@ def drawn_option(rng: random.Random, option: Option) -> Any:
 
 
 def drawn_options(rng: random.Random, policy: str, without: set[str]) -> dict[str, Any]:
-    """Options of a policy that are valid together; now and then the defaults."""
+    """Random valid options of a policy; sometimes the defaults."""
     if rng.random() < 0.3:
         return {}
     described = describe_options(POLICIES[policy].options_type)
@@ -67,9 +67,9 @@ def drawn_options(rng: random.Random, policy: str, without: set[str]) -> dict[st
 
 
 def drawn_job(rng: random.Random, row: Job, held: set[str], profiles: list[Profile]) -> Job:
-    """A job with a profile or none, which accepts the types that it can run on, as live ones do.
+    """A job with or without a profile, which accepts only types on which it can run.
 
-    `held`: types that it has run on.
+    `held` has types on which it has run.
     """
     estimate_us = rng.choice((None, 0, rng.randrange(5 * HOUR_US)))
     mine = [one for one in profiles if one.tenant == row.tenant]
@@ -82,7 +82,7 @@ def drawn_job(rng: random.Random, row: Job, held: set[str], profiles: list[Profi
 
 
 def drawn_deadline(rng: random.Random, job_id: int, at_us: int) -> Deadline:
-    """A strict or soft deadline, sometimes over, in part or whole."""
+    """A strict or soft deadline, sometimes partly or wholly over."""
     ends_us = sorted(
         {at_us + rng.randrange(-HOUR_US, 8 * HOUR_US) for _ in range(rng.choice((1, 3)))}
     )
@@ -95,7 +95,7 @@ def drawn_deadline(rng: random.Random, job_id: int, at_us: int) -> Deadline:
 
 
 def drawn(policy: str, seed: int, without: set[str] = SLOW) -> Snapshot:
-    """A pool with limits, profiles, protected leases, a lost node and jobs that never fit."""
+    """A random pool with limits, profiles, protected leases, a lost node and too large jobs."""
     rng = random.Random(f"{policy} {seed}")  # noqa: S311 - a seeded pool, not a secret
     made = pool(
         seed=seed, nodes=rng.randint(2, 9), tenants=rng.randint(1, 5), pending=rng.randint(0, 30),
@@ -157,13 +157,13 @@ def drawn(policy: str, seed: int, without: set[str] = SLOW) -> Snapshot:
 
 @cache
 def decided(policy: str, seed: int) -> tuple[Snapshot, Decision]:
-    """A drawn pool and its round, which several tests look at."""
+    """A random pool and its round, cached for several tests."""
     asked = drawn(policy, seed)
     return asked, decide_round(asked)
 
 
 def checked(asked: Snapshot) -> Decision:
-    """The decision of a round that its certificate finds no fault with."""
+    """The decision of a round whose certificate has no violation."""
     decision = decide_round(asked)
     certificate = certify_round(asked, decision)
     assert not certificate.failure
@@ -173,7 +173,7 @@ def checked(asked: Snapshot) -> Decision:
 @every_policy
 class TestARound:
     def test_obeys_every_rule_in_every_pool(self, policy: str) -> None:
-        """Beside `decide_round`'s own checks: nodes are not overfull by what it gave."""
+        """In addition to the checks of `decide_round`: the round overfills no node."""
         waits = 0
         for seed in SEEDS:
             asked, decision = decided(policy, seed)
@@ -239,12 +239,12 @@ class TestARound:
 
 
 def another(number: int) -> int:
-    """Another id in the same order; 0 stands for none."""
+    """Another id in the same order; 0 is kept."""
     return 7 * number + 3 if number else 0
 
 
 def renamed(asked: Snapshot) -> Snapshot:
-    """The pool with other ids of everything, in the same order."""
+    """The pool with all ids replaced, in the same order."""
 
     def row_of(row: Any) -> Any:
         names = {"id", "tenant", "job", "profile"} & set(row.__struct_fields__)
@@ -264,7 +264,7 @@ Outline = tuple[str, str, tuple[int, ...], tuple[tuple[int, int], ...]]
 
 
 def outline(decision: Decision) -> list[Outline]:
-    """What a decision does: (what, reason, ids, placement)."""
+    """The decision as (action, reason, ids, placement)."""
     rows: list[Outline] = [
         ("grant", row.gpu_type, (row.job, row.tenant), row.placement) for row in decision.grants
     ]
@@ -307,13 +307,13 @@ class TestAnOddPool:
         assert (skip.jobs, skip.reason) == ((1,), Reason.TOO_LARGE)
 
     def test_has_jobs_of_tenants_without_quota(self, policy: str) -> None:
-        """Some of them have a row of 0 GPUs, and others none."""
+        """Some of them have a quota of 0 GPUs, others have no row."""
         quotas = (Entitlement(1, "v100", 0), Entitlement(2, "v100", 0))
         jobs = [job(number, 2, tenant=number % 4) for number in range(1, 8)]
         checked(self.odd(policy, jobs, quotas=quotas))
 
     def test_goes_on_where_a_node_is_lost_or_gone(self, policy: str) -> None:
-        """Its leases are not renewed there when they end, and nothing starts there."""
+        """Its leases are not renewed when they end, and nothing starts there."""
         jobs = [job(1, 4), job(2, 4), job(3, 2), job(4, 8)]
         leases = [lease(1, 1, (1, 4)), lease(2, 2, (2, 4))]
         whole = self.odd(policy, jobs, leases=leases, nodes={1: 4, 2: 4})
@@ -329,7 +329,7 @@ class TestAnOddPool:
 
     @pytest.mark.parametrize(("tenant", "most"), [(1, 4), (3, 2)])
     def test_lends_nothing_that_is_reserved(self, policy: str, tenant: int, most: int) -> None:
-        """The second tenant keeps its 4 GPUs, and the third may not borrow."""
+        """The second tenant reserves its 4 GPUs, and the third may not borrow."""
         quotas = (
             Entitlement(1, "v100", 2),
             Entitlement(2, "v100", 4, mode=Mode.RESERVE),
@@ -351,7 +351,7 @@ class TestAnOddPool:
 
 @every_policy
 class TestALife:
-    """Rounds one after the other, with nodes that come and go; what passes goes through JSON."""
+    """Consecutive rounds with nodes that come and go; state is passed through JSON."""
 
     def test_is_the_same_with_the_memory_through_json(self, policy: str) -> None:
         plain, stored = self.state(policy), self.state(policy)
@@ -396,7 +396,7 @@ class TestALife:
 
 
 def test_tenants_are_told_by_the_pools() -> None:
-    """The pools of this file have what they say."""
+    """The pools of this file have the documented features."""
     asked = [drawn("fifo", seed) for seed in SEEDS]
     assert any(row.spendable_micro is not None for one in asked for row in one.tenants)
     assert any(not node.gpus for one in asked for node in one.nodes)

@@ -1,4 +1,4 @@
-"""Envy, sharing incentive, Pareto slack and misreports, on cases small enough to do by hand."""
+"""Envy, sharing incentive, Pareto slack and misreports, on cases solved by hand."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ COOPERATIVE6 = arr((1, 0.25), (0, 0.75))
 class TestEnvy:
     def test_of_the_papers_cooperative_optimum_is_nobodys(self) -> None:
         envy = envy_matrix(W6, COOPERATIVE6, np.ones(2))
-        # The first is indifferent, 2 x 0.75 = 1 + 2 x 0.25; the second far from it.
+        # The first is indifferent, 2 x 0.75 = 1 + 2 x 0.25; the second is far from envy.
         assert envy == pytest.approx(arr((0, 0), (-1.5, 0)))
 
     def test_is_what_a_row_would_gain_with_anothers_share(self) -> None:
@@ -43,12 +43,12 @@ class TestEnvy:
         assert envy.tolist() == [[0, 1], [-4, 0]]
 
     def test_is_by_unit_of_weight(self) -> None:
-        """Twice the weight may hold twice the share: nobody envies."""
+        """A tenant with twice the weight may hold twice the share without envy."""
         envy = envy_matrix(arr((1,), (1,)), arr((2,), (1,)), arr(2, 1))
         assert envy.tolist() == [[0, 0], [0, 0]]
 
     def test_is_no_more_than_a_row_could_use_of_anothers_share(self) -> None:
-        """The first may use one GPU: the fast one, and not the two that the second has besides."""
+        """The first may use one GPU: the fast one, not also the other two of the second."""
         shares = arr((1, 0), (2, 1))
         assert envy_matrix(W6, shares, np.ones(2)).tolist() == [[0, 3], [-6, 0]]
         limited = envy_matrix(W6, shares, np.ones(2), limits=arr(1, 9))

@@ -1,4 +1,4 @@
-"""Every round begins with what the round before it left; whoever bends that is named."""
+"""Every round starts from the state that the round before left; each manipulation is reported."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Bend = Callable[[Snapshot], Snapshot]
 
 
 def bent(number: int, bend: Bend) -> tuple[str, ...]:
-    """What is said of a round of the history, bent, after the round before it."""
+    """The violations of a manipulated round of the history."""
     rounds = history()
     before, after = rounds[number - 2], rounds[number - 1]
     changed = StoredRound(bend(after.snapshot), after.decision, after.superseded)
@@ -35,7 +35,7 @@ def row_of(rows: Sequence[Any], job: int) -> Any:
 
 
 def with_lease(snapshot: Snapshot, job: int, **fields: Any) -> Snapshot:
-    """The snapshot with a lease of a job that says something else."""
+    """The snapshot with changed fields of a job's lease."""
     leases = tuple(replace(row, **fields) if row.job == job else row for row in snapshot.leases)
     return replace(snapshot, leases=leases)
 
@@ -87,7 +87,7 @@ class TestAHistory:
 
 
 class TestSums:
-    """The sums of tenants, of classes of jobs and of jobs are those that were left."""
+    """The sums of tenants, classes of jobs and jobs are those of the round before."""
 
     def test_that_were_lowered_are_named_with_both_values(self) -> None:
         found = bent(2, lambda snapshot: with_claim(snapshot, 2, alloc_gpu_us=7))
@@ -275,7 +275,7 @@ class TestLeases:
     )  # fmt: skip
     @pytest.mark.parametrize("number", [2, 3])
     def test_that_were_altered_are_named(self, number: int, field: str, value: Any) -> None:
-        """Of round 2 as it was granted, of round 3 as it went on."""
+        """In round 2 the lease is newly granted, in round 3 it continues."""
         job = {2: 11, 3: 12}[number]
         value = {"tenant": 3 - {2: 1, 3: 2}[number]}.get(field, value)
         found = bent(number, lambda snapshot: with_lease(snapshot, job, **{field: value}))
@@ -343,7 +343,7 @@ class TestLeases:
         assert "Job 12 has a lease of 2 v100 that round 3 ended." in found
 
     def test_that_were_superseded_do_not_go_on(self) -> None:
-        """What could not be applied leaves its job as it was."""
+        """A part that could not be applied leaves its job unchanged."""
         one, two, *_ = history()
         why = ({"item": "grant", "id": 11, "why": "the job no longer waited"},)
         found = breaks(StoredRound(one.snapshot, one.decision, why), two)

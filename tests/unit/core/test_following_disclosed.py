@@ -1,4 +1,4 @@
-"""Rounds follow each other in the form in which tenants get them: by name, and across days."""
+"""Consecutive rounds in the disclosed form: paired by name, and across days."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.unit.core.following_rounds import history
 
 
 def disclosed(stored: StoredRound, day: str = "") -> Disclosed:
-    """A round as it is disclosed, with names that say whose they are; `day` gives other ones."""
+    """A round in the disclosed form, with names that show the id; another `day` changes them."""
     ids = ids_of(stored.snapshot)
     naming = Naming(
         *({id_: f"{day}{kind[0]}{id_}" for id_ in getattr(ids, kind)} for kind in Naming._fields)
@@ -33,7 +33,7 @@ def _fields(stored: Disclosed) -> dict[str, Any]:
 
 
 def bent(stored: Disclosed, **fields: Any) -> Disclosed:
-    """The round with a snapshot that says something else."""
+    """The round with a manipulated snapshot."""
     return Disclosed(**{**_fields(stored), "snapshot": replace(stored.snapshot, **fields)})
 
 
@@ -50,7 +50,7 @@ class TestAHistory:
 
 @pytest.mark.parametrize("days", [("", ""), ("one", "two")])
 class TestABend:
-    """It is named, whether or not names are those of the day before."""
+    """A manipulation is reported, whether or not names are those of the same day."""
 
     def pair(self, days: tuple[str, str], number: int = 2) -> tuple[Disclosed, Disclosed]:
         rounds = history()
@@ -66,7 +66,7 @@ class TestABend:
         assert found.startswith(f"The sums of tenant {days[1]}t2 for v100 are not those that")
 
     def test_that_changes_whose_sums_they_are_is_named(self, days: tuple[str, str]) -> None:
-        """The sums of two jobs, exchanged: the same rows, but for their ids."""
+        """The sums of two jobs are exchanged: the same rows, except for their ids."""
         before, after = self.pair(days)
         one, two, *rest = after.snapshot.service.jobs
         jobs = (replace(two, job=one.job), replace(one, job=two.job), *rest)

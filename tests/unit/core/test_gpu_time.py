@@ -179,7 +179,7 @@ class TestAdvance:
 
 
 class TestClaimedType:
-    """A job that accepts several types claims the one where its tenant's rho is least."""
+    """A job that accepts several types claims the one with its tenant's least rho."""
 
     BASE = (
         quota(0, 4, gpu_type="a"),
@@ -197,7 +197,7 @@ class TestClaimedType:
         assert service.jobs[2].gpu_type == claimed
 
     def test_goes_first_where_quota_is_not_asked_for(self) -> None:
-        # On a rho is 1 and stands still there; b is behind, but its quota is all asked for.
+        # On a, rho is 1 and constant; b is behind, but its quota has enough demand.
         changes = [*self.BASE, active(20, 3, 2, ("b",)), Change(30, INACTIVE, 1, 1)]
         service = advance(Service(at_us=0), [*changes, active(50, 4, 2, ("a", "b"))], 100)
         assert [job.gpu_type for job in service.jobs if job.job == 4] == ["a"]
@@ -249,7 +249,7 @@ class TestContradictions:
 
 class TestFairnessWindow:
     def test_forgets_what_is_older(self) -> None:
-        """Held 4 of 4 for one window, then nothing for two: rho falls from 1 to 0."""
+        """The tenant held 4 of 4 for one window, then nothing for two: rho falls from 1 to 0."""
         window_us = 1600
         changes = [quota(0, 4), active(0, 1, 4), Change(0, HOLD, 1, 1, 4)]
         service = advance(Service(at_us=0), changes, 0, window_us=window_us)

@@ -1,4 +1,4 @@
-"""The certificate's line of quotas: measured apart from the policy, and red where it forgets."""
+"""The certificate's line of quotas: computed without the policy, red if the policy forgets."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ OWED = {1: (12_000, 10_000), 2: (9_000, 10_000)}  # tenant 2 received 90 %
 
 
 class Forgetful(Evenshare):
-    """It promises the guarantee, and gives it to nobody."""
+    """A policy that promises the guarantee, and does not keep it."""
 
     name = "forgetful"
 
     def decide(self, snapshot: Snapshot) -> Decision:
-        """Answer as if everything that ends leases was switched off."""
+        """Decide with all preemption switched off."""
         off = {"guarantee": False, "pays": False, "gangs_per_round": 0}
         return super().decide(replace(snapshot, options={**snapshot.options, **off}))
 
@@ -58,7 +58,7 @@ class TestAForgottenGuarantee:
         assert (row.verdict, row.checked, row.broken) == (Verdict.VIOLATED, 1, (2,))
 
     def test_holds_under_the_policy_that_gives_it(self) -> None:
-        assert certified(crowded(), "evenshare").verdict is Verdict.NOT_APPLICABLE  # nobody waits
+        assert certified(crowded(), "evenshare").verdict is Verdict.NOT_APPLICABLE  # no job waits
 
     def test_is_seen_on_free_gpus_together_with_leases(self) -> None:
         leases = [running(1, 1, 2), running(2, 1, 4)]
@@ -97,7 +97,7 @@ class TestWhatNobodyPromised:
 
 
 class TestWhatCannotBeGiven:
-    """The job is owed its GPUs, and the round could not make room for it: the guarantee holds."""
+    """The job is owed its GPUs, but no room could be made for it: the guarantee holds."""
 
     def assert_holds(self, asked: Snapshot) -> None:
         for policy in (Forgetful.name, "evenshare"):
@@ -129,7 +129,7 @@ class TestWhatCannotBeGiven:
         self.assert_holds(asked)
 
     def test_smaller_leases_where_a_larger_one_of_the_tenant_ends_first(self) -> None:
-        """Of 4, 3 and 1 with a spare of 4: the larger one, which is enough for four GPUs."""
+        """Of 4, 3 and 1 with a spare of 4, the larger lease ends and makes room for four GPUs."""
         jobs = [job(1, 4), job(2, 3), job(3, 1), job(4, 4, tenant=2)]
         leases = [running(1, 1, 4), running(2, 1, 3), running(3, 1, 1)]
         asked = pool(jobs, leases, nodes={1: 8}, quotas=HALVES, sums=OWED)

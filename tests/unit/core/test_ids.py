@@ -1,4 +1,4 @@
-"""Which whole numbers are ids is said of every field, and of every place in a memory."""
+"""Every field, and every place in a memory, declares whether its integers are ids."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ from evenshare_core.domain.values import Value
 from evenshare_core.fairness.certificate import Certificate, Property
 from evenshare_core.policies.registry import POLICIES
 
-# Whole numbers that are no ids: by their unit, or by their name. `pool` is the same in all rounds
-# of a pool, `number` and `round` count rounds.
+# Integers that are not ids, by unit or by name. `pool` is the same in all rounds of a pool,
+# `number` and `round` count rounds.
 UNITS = ("_us", "_micro", "_milli", "_mb")
 PLAIN = {
     "schema", "pool", "number", "seed", "gpus", "weight", "terms", "term", "own", "borrowed",
@@ -50,7 +50,7 @@ PLAIN = {
     "version", "checked", "count", "left_out", "of", "overclaims_left_out", "ClassService.jobs",
     "Lease.placement", "Grant.placement", "speedups", "declared",
 }  # fmt: skip
-# Objects without a type of their own, and what is known of their keys.
+# Untyped objects, and the declaration of their keys.
 OBJECTS = {
     "Snapshot.options": "settings: each policy's options are a type",
     "Snapshot.memory": "Policy.memory_ids",
@@ -69,7 +69,7 @@ class Place(NamedTuple):
 
 
 def parts_of(hint: Any) -> Iterator[Any]:
-    """The types that a hint is made of; nothing of what an id or a shape says."""
+    """The types within a hint, without those of ids or shapes."""
     if typing.get_origin(hint) is Annotated:
         metas = typing.get_args(hint)[1:]
         if any(isinstance(meta, msgspec.Meta) and "ids" in (meta.extra or {}) for meta in metas):
@@ -98,7 +98,7 @@ def places(root: type, seen: set[type]) -> Iterator[Place]:
 
 
 def undeclared(root: type) -> set[str]:
-    """Fields with whole numbers of which nobody said what they are."""
+    """Fields with undeclared integers."""
     return {
         f"{place.owner}.{place.name}"
         for place in places(root, set())

@@ -1,4 +1,4 @@
-"""Policies of other packages: found by their entry points, and one that is wrong harms no other."""
+"""Policies of other packages: found by their entry points; a wrong one does not affect others."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ HERE = Path(__file__).resolve().parents[3]
 
 @pytest.fixture
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder on the path; what is put there counts as installed, and is forgotten after."""
+    """A folder on the path, whose content counts as installed and is forgotten afterwards."""
     monkeypatch.syspath_prepend(str(tmp_path))
     for name in ("acme_policies", "other_policies"):
         monkeypatch.delitem(sys.modules, name, raising=False)
@@ -50,7 +50,7 @@ class TestAnOutsidePolicy:
         assert verdicts[Property.CAPACITY] == verdicts[Property.PARETO] == Verdict.HOLDS
 
     def test_is_simulated_by_the_command_beside_the_cores(self, tmp_path: Path) -> None:
-        # A policy may use what decides rounds, whichever module of the core is imported first.
+        # A policy may import the modules that decide rounds, in any order of imports.
         uses = "\nfrom evenshare_core.policies.base import decide_round\n"
         install_policy(tmp_path, code=SMALLEST.read_text() + uses)
         path = os.pathsep.join([str(tmp_path), str(HERE / "core" / "src")])

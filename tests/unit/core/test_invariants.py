@@ -1,4 +1,4 @@
-"""Each invariant, with a planted violation in a decision that is otherwise good."""
+"""Each invariant, with a planted violation in an otherwise valid decision."""
 
 from __future__ import annotations
 
@@ -30,8 +30,9 @@ from evenshare_core.policies.base import decide_round
 from evenshare_core.policies.policy import Policy
 from tests.unit.core.snapshots import AT_US, job, lease, snapshot
 
-# Node 1: job 1 goes on, job 2's lease ended. Node 2: free. Jobs 3 and 4 wait; 4 does not fit.
-# Quota 8: one own GPU goes on, so 7 are left; what jobs 2 and 3 get is 8: one is borrowed.
+# On node 1, job 1 continues and job 2's lease ended; node 2 is free. Jobs 3 and 4 wait; 4 does not
+# fit. Of the quota of 8, one own GPU continues, so 7 are left. Jobs 2 and 3 get 8, so one is
+# borrowed.
 ROUND = snapshot(
     [job(1, 1), job(2, 4), job(3, 4, max_price_micro=70), job(4, 8), job(5, 1, tenant=2)],
     [
@@ -74,7 +75,7 @@ def preempted(lease_id: int, reason: EndReason) -> Decision:
     return replace(GOOD, ends=ends, preemptions=(Preemption(lease_id, lease_id, 1, rule, 3, 1),))
 
 
-# Tenant 1 buys a V100 of tenant 2 for 3 K80s.
+# Tenant 1 buys a V100 from tenant 2 for 3 K80s.
 TRADE = Trade("v100", 10**6, 1, "k80", 3 * 10**6, 2, 3 * 10**6, 4 * 10**6, 2 * 10**6, AT_US)
 
 
@@ -165,7 +166,7 @@ class TestViolations:
         jobs = tuple(replace(row, profile=7) if row.id in (2, 3) else row for row in ROUND.jobs)
         profiles = (Profile(7, 1, (("k80", 1000),)),)
         found = violations(replace(ROUND, jobs=jobs, profiles=profiles), GOOD)
-        # Job 2 goes on where it runs: what it was launched with is still there.
+        # Job 2's lease is renewed, which does not check the profile.
         assert [row.detail for row in found] == ["job 3 cannot run on v100"]
 
     def test_a_node_that_lost_gpus_is_no_violation_while_nothing_is_put_there(self) -> None:

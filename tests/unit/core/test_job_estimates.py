@@ -1,4 +1,4 @@
-"""Estimates of jobs, by numbers that can be followed by hand."""
+"""Estimates of jobs, with numbers computed by hand."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def known(claims: JobClaims, record: TypeRecord, gpus: int = 1) -> WorkEstimate:
 
 
 class TestByACurve:
-    """100 ms an iteration, known to 1 %; at most 1,000 iterations."""
+    """100 ms per iteration, known to 1 %; at most 1,000 iterations."""
 
     RECORD = TypeRecord(SPEEDS, (time("k80", 100),))
 
@@ -85,7 +85,7 @@ class TestByACurve:
     def test_gives_way_to_nothing_that_is_above_the_cap(
         self, declared_s: int, source: EstimateSource
     ) -> None:
-        """The owner is surer, but a thousand iterations take 100 s."""
+        """The declared estimate is more accurate, but a thousand iterations take 100 s."""
         past = {1: (PastRun(50 * SECOND_US, 40 * SECOND_US),)}
         record = TypeRecord(SPEEDS, (time("k80", 100),), runs=past)
         stop = Estimate(600, 300, EstimateSource.FITTED)
@@ -108,7 +108,7 @@ class TestByIterations:
         found = known(JobClaims(1000), record, gpus=4)
         assert found.work.amount == 160 * SECOND_US
         assert found.work.source is EstimateSource.FITTED
-        # The ring says 130 ms, and the distance of both is in the error.
+        # The ring model gives 130 ms, and the difference of both is in the error.
         assert found.work.error_milli >= 187
 
     def test_prefers_what_was_measured_at_this_size(self) -> None:
@@ -211,7 +211,7 @@ class TestBeside:
     def test_is_the_speed_on_several_nodes_over_that_on_one(self) -> None:
         rows = (time("k80", 100, gpus=2), time("k80", 125, gpus=2, several=True))
         assert size_record(TypeRecord(SPEEDS, rows), 2).spread_milli == 800
-        # (2): 100 + 20 on one node, 100 + 60 on two, each by two more GPUs' steps: 160 and 280.
+        # (2): 100 + 20 on one node, 100 + 60 on two, plus the steps of two more GPUs: 160 and 280.
         fitted = (
             time("k80", 100), time("k80", 120, gpus=2), time("k80", 160, gpus=2, several=True),
         )  # fmt: skip

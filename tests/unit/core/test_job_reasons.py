@@ -1,4 +1,4 @@
-"""Each job that waits has its own numbers, whatever group of jobs a decision put it in."""
+"""Each waiting job has its own numbers, in whatever group of jobs a decision has it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def reason_at(round_: Snapshot, number: int) -> OwnReason:
 
 
 def alone(round_: Snapshot, number: int, *others: int) -> OwnReason:
-    """What the same round tells the job if the other ones do not wait."""
+    """The reason that the same round gives the job if the other jobs do not wait."""
     kept = tuple(one for one in round_.jobs if one.id not in others)
     changes = tuple(one for one in round_.changes if one.job not in others)
     return reason_at(replace(round_, jobs=kept, changes=changes), number)
@@ -41,7 +41,7 @@ def alone(round_: Snapshot, number: int, *others: int) -> OwnReason:
 class TestAJob:
     @pytest.mark.parametrize("policy", sorted(POLICIES))
     def test_has_its_own_need(self, policy: str) -> None:
-        """Jobs of 4, 6 and 400 GPUs wait behind one that holds all 8, under each policy."""
+        """Jobs of 4, 6 and 400 GPUs wait behind a job that holds all 8, under each policy."""
         jobs = [job(1, 8), job(2, 4), job(3, 6), job(4, 400), job(5, 4)]
         round_ = snapshot(jobs, [FULL], nodes={1: 8}, policy=policy)
         decision = decide_round(round_)
@@ -73,7 +73,7 @@ class TestAJob:
         assert reason_of(round_, decide_round(round_), 1) is None
 
     def test_has_no_number_that_is_not_known(self) -> None:
-        """No policy but one ranks by rho; nulls would read as if it were known to be nothing."""
+        """Only one policy ranks by rho; nulls would read as known zeros."""
         jobs = [job(1, 8), job(2, 8)]
         for policy in POLICIES:
             round_ = snapshot(jobs, nodes={1: 8}, policy=policy)
@@ -84,12 +84,12 @@ class TestAJob:
 
 
 class TestTheDefaultPolicysTurn:
-    """What a tenant is ranked by: what it received, what it deserves, and their ratio."""
+    """The numbers that rank a tenant: received, deserved, and their ratio."""
 
     QUOTAS = (Entitlement(1, "v100", 4), Entitlement(2, "v100", 4))
 
     def turn(self, waits: int = 1, **options: Any) -> dict[str, Any]:
-        """Tenant 2 received less, so its job of 8 GPUs goes first, unless what is held decides."""
+        """Tenant 2 received less, so its job of 8 GPUs goes first, unless held GPUs decide."""
         round_ = pool(
             [job(1, 8), job(2, 8, tenant=2)], nodes={1: 8}, quotas=self.QUOTAS,
             sums={1: (9_000, 10_000), 2: (5_000, 10_000)}, attained={1: 600}, options=options,

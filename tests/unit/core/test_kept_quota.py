@@ -1,7 +1,7 @@
-"""Quota that its tenant keeps goes to no borrower, by no policy: not anew, and not by renewal.
+"""Quota that its tenant reserves is never lent, by any policy: neither by grant nor by renewal.
 
-The pools have jobs of tenants without quota alone that wait or are due, so that whatever a round
-gives is borrowed; owners hold some of their quota in leases that go on.
+In these pools, only tenants without quota have jobs that wait or are due, so every GPU that a round
+gives is borrowed. Owners hold some of their quota in leases that continue.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ every_policy = pytest.mark.parametrize("policy", sorted(POLICIES))
 
 
 def drawn(seed: int, policy: str) -> Snapshot:
-    """Three owners, of whom some keep quota, and two tenants that own nothing."""
+    """Three owners, some of which reserve quota, and two tenants without quota."""
     rng = random.Random(seed)  # noqa: S311 - a reproducible case, no secret
     nodes = {node: rng.choice((2, 4, 8)) for node in range(1, rng.randint(3, 5))}
     free, ids = dict(nodes), iter(range(1, 200))
@@ -72,7 +72,7 @@ def drawn(seed: int, policy: str) -> Snapshot:
 
 
 def unused(round_: Snapshot, decision: Decision) -> int:
-    """GPUs that nobody holds after the round."""
+    """Unheld GPUs after the round."""
     over = {end.lease for end in decision.ends}
     held = sum(row.gpus for row in round_.leases if row.id not in over)
     held += sum(placement_gpus(grant.placement) for grant in decision.grants)
@@ -80,7 +80,7 @@ def unused(round_: Snapshot, decision: Decision) -> int:
 
 
 def kept(round_: Snapshot) -> int:
-    """Idle quota that others may not use; owners' leases go on, and none gets more."""
+    """Idle quota that others may not use; owners' leases continue, and none gets more."""
     own = Counter[int]()
     for row in round_.leases:
         own[row.tenant] += row.own

@@ -1,4 +1,4 @@
-"""No term is charged past its expiry because rounds were late; its lenders are paid all the same.
+"""No term is charged past its expiry because rounds were late; its lenders are paid in full.
 
 Terms last 900 s; a round is expected each 60 s, and late after two intervals (ADR 0232).
 """
@@ -19,7 +19,7 @@ from evenshare_core.units import SECOND_US
 
 LEASE_S, ROUND_S = 900, 60
 LATE_S = 2 * ROUND_S
-PRICE = 7_560_000  # 1.89 credits for a GPU and a quarter of an hour
+PRICE = 7_560_000  # 1.89 credits for a GPU and a quarter-hour
 QUARTER, OUTAGE_S = 1_890_000, 16_200
 FIGURES = {"own": 0, "borrowed": 1, "price": "7.560000", "gpu_type": "v100"}
 
@@ -89,7 +89,7 @@ class TestATermWithoutARound:
         assert (term.amount_micro, term.ends_us) == (QUARTER, ends_s * SECOND_US)
 
     def test_that_is_renewed_late_begins_its_next_term_then(self) -> None:
-        """The gap is nobody's term: the renewal is charged from its own instant on."""
+        """The gap belongs to no term: the renewal is charged from its own instant on."""
         story = started_lease()
         story.add("renewed", OUTAGE_S, term=2)
         story.round(OUTAGE_S)
@@ -132,7 +132,7 @@ class TestATermIsChargedForItsTime:
         assert (term.amount_micro, term.borne_micro) == (PRICE * (LEASE_S + LATE_S) // 3600, 0)
 
     def test_where_its_process_took_long_to_stop(self) -> None:
-        """Only the round may be late: a job that ignores its notice pays for what it holds."""
+        """Only the round may be late: a job that ignores its notice pays for its time."""
         story = started_lease()
         story.add("stop_asked", LEASE_S)
         story.round(LEASE_S)
@@ -151,7 +151,7 @@ class TestATermIsChargedForItsTime:
         assert (term.charged_until_us, term.borne_micro) == (term.ends_us, 0)
 
     def test_where_rounds_came_and_let_it_go_on(self) -> None:
-        """A job whose lease a round leaves alone holds GPUs by a decision: it is charged."""
+        """A job whose lease a round does not touch holds GPUs by decision: it is charged."""
         story = started_lease()
         story.round(LEASE_S)
         story.round(OUTAGE_S)
@@ -188,7 +188,7 @@ class TestATermIsChargedForItsTime:
 
 @st.composite
 def lives(draw: st.DrawFn) -> list[Event]:
-    """Leases under rounds that come on time, late, or very late."""
+    """Leases with rounds that are on time, late, or very late."""
     story = LeaseEvents([])
     story.add("entitled", 0, 0, gpu_type="v100", capacity=9, quotas={"2": [4, None], "3": [2, 1]})
     at_s, terms = 0.0, dict[int, int]()
@@ -233,7 +233,9 @@ class TestAnyLife:
 
     @given(lives())
     def test_pays_lenders_as_before_and_charges_no_more(self, events: list[Event]) -> None:
-        """Shares are those of the whole time; what the borrower is spared, the operator bears."""
+        """Shares are those of the whole time; the operator pays the part that the borrower does
+        not.
+        """
         sweep, before = Sweep(), Sweep()
         for event in events:
             old = replace(event, data={k: v for k, v in event.data.items() if k != "expires_us"})

@@ -1,4 +1,4 @@
-"""Which lease length is recommended, by cases made by hand; and what a run at a length comes to."""
+"""The recommended lease length, in cases made by hand; and the figures of a run at a length."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ class TestTheRecommendation:
         [
             # The paper's choice: 1,200 s is the fastest, 900 s fairer and nearly as fast.
             (((600, 1090, 0.01), (900, 1010, 0.03), (1200, 1000, 0.05)), 900),
-            # 2 % is near, a hair more is not.
+            # 2 % is near, slightly more is not.
             (((300, 1020, 0.01), (900, 1000, 0.02)), 300),
             (((300, 1020.001, 0.01), (900, 1000, 0.02)), 900),
             (((300, 0.102, 0.0), (900, 0.1, 0.5)), 300),
-            # Equal losses: the shorter, in whatever order, and however fast.
+            # Equal losses: the shorter wins, in any order, and however fast.
             (((900, 1000, 0.02), (600, 1010, 0.02), (1200, 999, 0.02)), 600),
-            # Nothing finished at 300 s, and nobody had a fair share at 600 s: neither counts,
-            # also not as the fastest.
+            # Nothing finished at 300 s, and no job had a fair share at 600 s. Neither counts, not
+            # even as the fastest.
             (((300, None, None), (600, 1, None), (900, 1000, 0.9)), 900),
             (((300, 0.0, 0.0),), 300),
             (((3600, 5000, 1.0),), 3600),
@@ -100,18 +100,18 @@ class TestOverhead:
 
 
 class TestARunAtALength:
-    """Two jobs of 200 s of one tenant on one GPU; a third needs more GPUs than there are."""
+    """Two jobs of 200 s of one tenant on one GPU; a third job is larger than the pool."""
 
     @pytest.mark.parametrize(
         ("lease_s", "cold_s", "checkpoint_s", "expected"),
         [
-            # One after the other: they end at 200 and 400 s. The second has half a GPU's time
-            # to deserve until then, and loses by sharing.
+            # Sequentially, they end at 200 and 400 s. The second deserves half a GPU's time until
+            # then, and loses by sharing.
             (200, 10, 0, LengthFigures(200, 2, 300.0, 0.0, 0.5, 0, 1)),
-            # In turns: 0-100-200-300-400, then each a rest of 20 s, ended at 420 and 440 s. Four
-            # cold starts of 10 s in 440 s.
+            # In turns: 0-100-200-300-400, then a rest of 20 s each, so they end at 420 and 440 s.
+            # Four cold starts of 10 s in 440 s.
             (100, 10, 0, LengthFigures(100, 2, 430.0, 40 / 440, 0.5, 4, 1)),
-            # The same, lost at the expiries of four leases.
+            # The same loss, at the expiries of four leases.
             (100, 0, 10, LengthFigures(100, 2, 430.0, 40 / 440, 0.5, 4, 1)),
         ],
     )

@@ -1,4 +1,4 @@
-"""Why a job is refused: worth and price of one slot, by trying every start."""
+"""The refusal of a job: value and price of one slot, compared with a search of every start."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def random_utility(rng: random.Random) -> Utility:
 
 
 def random_case(seed: int) -> tuple[Search, SlotUse]:
-    """A job of random worth beside random leases of a pool of 8 GPUs, by hours."""
+    """A job of random value, and random leases in a pool of 8 GPUs, by hours."""
     rng = random.Random(seed)  # noqa: S311 - a case, not a secret
     curve = price_curve(CREDIT_MICRO, rng.choice((1000, 2000, 9000)), 8)
     holds, room = [], 8
@@ -41,7 +41,7 @@ def random_case(seed: int) -> tuple[Search, SlotUse]:
     one = JobOnType(
         job(1, rng.randrange(1, 5)), "v100", left_us, rng.randrange(HOUR_US), random_utility(rng)
     )
-    for _ in range(rng.randrange(4)):  # planned after the beginning
+    for _ in range(rng.randrange(4)):  # planned after the start
         length = rng.randrange(1, 6)
         use.take(Hold(3, 0, 1, length, length), rng.randrange(1, 18))
     quota, first, by_lease = rng.choice((0, 0, 1)), rng.choice((0, 1)), rng.random() < 0.7
@@ -58,7 +58,7 @@ class TestARefusal:
 
     @given(SEEDS)
     def test_is_of_the_start_that_loses_least(self, seed: int) -> None:
-        """By trying all starts, in plain sums. A loss of a micro-credit is rounding."""
+        """Compared with all starts, in plain sums. A loss of a micro-credit is rounding."""
         search, use = random_case(seed)
         refusal = None if search.is_hopeless(use) else search.refusal(use)
         if refusal is None or search.best(use) is not None:
@@ -88,7 +88,7 @@ class TestARefusal:
 
 
 class TestUsesThatComeAgain:
-    """What was derived of a use is kept, for other jobs and other rounds."""
+    """Values derived from a use are cached for other jobs and rounds."""
 
     @given(st.lists(st.integers(0, 40), min_size=2, max_size=8))
     def test_have_the_same_starts_refusals_and_own_starts(self, seeds: list[int]) -> None:
@@ -114,7 +114,7 @@ class TestUsesThatComeAgain:
 
 
 def plain_price(search: Search, use: SlotUse, start: int) -> int:
-    """What an hour costs from this start on: the first one, or the mean, whichever is more."""
+    """The price of an hour from this start on: the larger of the first and the mean."""
     gpus, slots = search.one.job.gpus, search.slots_on(use)
     total = 0
     for slot in range(start, start + slots):
@@ -130,7 +130,7 @@ def plain_price(search: Search, use: SlotUse, start: int) -> int:
 
 
 def test_a_job_of_no_worth_is_told_so() -> None:
-    """A linear utility that fell below 0: no price above nothing would do."""
+    """A linear utility below 0 accepts no price above 0."""
     use = SlotUse(8, 24, price_curve(CREDIT_MICRO, 2000, 8), 5, [])
     worthless = Utility(1, UtilityKind.LINEAR, 1, -CREDIT_MICRO)
     one = JobOnType(job(1, 2), "v100", HOUR_US, HOUR_US, worthless)

@@ -1,4 +1,4 @@
-"""Speeds out of times per iteration, by the rule, and what is an overclaim."""
+"""Speeds from times per iteration, and overclaims."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from evenshare_core.chain import merkle
 from evenshare_core.chain.merkle import Place, ProofError
 
-# certificate-transparency's sample tree, as in its own tests and those of every other log.
+# certificate-transparency's sample tree, which its own tests and those of other logs use.
 ENTRIES = [
     bytes.fromhex(entry)
     for entry in (
@@ -59,7 +59,7 @@ MOST = 130
 
 
 class Tree:
-    """Complete subtrees in memory, made by adding leaves one by one."""
+    """Complete subtrees in memory, built by adding leaves one by one."""
 
     def __init__(self, entries: Sequence[bytes]) -> None:
         self.nodes: dict[Place, bytes] = {}
@@ -75,7 +75,7 @@ class Tree:
 
 
 def mth(leaves: Sequence[bytes]) -> bytes:
-    """MTH as the RFC writes it, over all leaves again."""
+    """MTH as in the RFC, recomputed over all leaves."""
     if len(leaves) == 1:
         return leaves[0]
     half = 1
@@ -165,7 +165,7 @@ DAMAGES = st.sampled_from(["flip", "drop", "add", "swap"])
 
 
 def damaged(path: Sequence[bytes], damage: str, at: int) -> list[bytes]:
-    """The path with something wrong in it; as it was where there is nothing to damage."""
+    """The damaged path; unchanged if it has nothing to damage."""
     steps = list(path)
     at = at % len(steps) if steps else 0
     if damage == "add":
@@ -217,7 +217,7 @@ class TestAForgedProof:
 
     @given(SIZES, SIZES, st.integers(0, MOST - 1))
     def test_hides_no_entry_that_was_altered(self, one: int, other: int, altered: int) -> None:
-        """A log that is made again with one entry changed cannot be proven to continue."""
+        """A log rebuilt with one entry changed cannot prove that it continues the first."""
         tree, (first, second) = big(), sorted([one, other])
         entries = [b"%d" % number for number in range(second)]
         entries[altered % first] += b"x"

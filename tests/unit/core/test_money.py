@@ -70,7 +70,7 @@ class TestCharge:
         [
             (2, 3_000_000, HOUR_US, 6_000_000),
             (2, 3_000_000, HOUR_US // 6, 1_000_000),
-            (1, 1, HOUR_US // 2, 0),  # half a micro-credit: to the even one
+            (1, 1, HOUR_US // 2, 0),  # half a micro-credit: ties to even
             (3, 1, HOUR_US // 2, 2),  # one and a half
             (1, 1, HOUR_US // 2 + 1, 1),
             (0, 1_000_000, HOUR_US, 0),
@@ -105,7 +105,7 @@ class TestCharge:
 
 
 FACTORS = st.tuples(st.integers(0, 10**4), st.integers(0, 10**9), st.integers(0, 10**12))
-# Such that half a micro-credit comes up often.
+# Chosen so that half a micro-credit is frequent.
 FEW = st.integers(0, 3)
 HALVES = st.tuples(FEW, FEW, st.sampled_from([0, HOUR_US // 2, HOUR_US]))
 
@@ -125,7 +125,7 @@ class TestTheChargeOfATerm:
             assert Fraction(carried, HOUR_US) == cost - charged
 
     def test_of_a_million_seconds_adds_up(self) -> None:
-        """Each owes a tenth of a micro-credit, which by itself is nothing."""
+        """Each term owes a tenth of a micro-credit, which rounds to 0."""
         charged, carried = 0, 0
         for _ in range(10**6):
             amount, carried = term_charge(1, 360, SECOND_US, carried)
@@ -176,7 +176,7 @@ class TestLargestRemainder:
     def test_does_not_depend_on_the_order_of_different_weights(
         self, total: int, weights: list[int], random: Any
     ) -> None:
-        # Different weights can have equal remainders; then alone the index decides.
+        # Different weights can have equal remainders; then only the index decides.
         remainders = [total * weight % (sum(weights) or 1) for weight in weights]
         if len(set(remainders)) < len(remainders):
             return

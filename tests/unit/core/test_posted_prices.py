@@ -1,4 +1,4 @@
-"""Posted prices: eq. (8) of Astraea-online on a pool's use."""
+"""Posted prices: eq. (8) of Astraea-online with a pool's utilization."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class TestPostedPrice:
             (1_000_000, 2000, 4, 8, 414_214),  # sqrt 2 - 1
             (3, 1500, 8, 8, 2),  # 1.5 rounds half to even
             (1, 1500, 8, 8, 0),  # 0.5 too
-            (1_000_000, 2000, 9, 8, 1_000_000),  # nodes went away: full
+            (1_000_000, 2000, 9, 8, 1_000_000),  # nodes were lost: full
             (1_000_000, 2000, 0, 0, 1_000_000),  # nothing left to sell: full
             (0, 2000, 4, 8, 0),
         ],

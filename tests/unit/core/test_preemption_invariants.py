@@ -1,7 +1,7 @@
-"""What a decision must satisfy that ends leases before their expiry, with planted violations.
+"""Invariants of decisions that end leases before their expiry, with planted violations.
 
 Two nodes of 4 GPUs. Job 1 holds 3 GPUs of node 1, jobs 2 and 3 one GPU of node 2 each, job 4 three
-of node 3; all leases go on. Job 5 needs a node, and job 6 as well.
+of node 3. All leases continue. Job 5 needs a node, and so does job 6.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ ROUND = snapshot(
     quotas=[Entitlement(1, "v100", 64)],
 )
 KEY = Key(None, None)
-# Job 1 makes way for job 5; jobs 2 and 3 move to nodes 3 and 4, and job 6 has their node.
+# Job 1 makes room for job 5; jobs 2 and 3 move to nodes 3 and 4, and job 6 gets their node.
 MOVED = (
     Grant(2, 2, 1, "v100", ((3, 1),), KEY, 1),
     Grant(3, 3, 1, "v100", ((4, 1),), KEY, 1),
@@ -113,7 +113,7 @@ class TestADecisionThatPreempts:
         assert "2 jobs are moved for job 6, which has 1 GPUs" in [row.detail for row in rows]
 
     def test_may_have_needed_what_a_limit_gave_back_afterwards(self) -> None:
-        """Node 1 had one GPU less to give when job 5 was picked: the pick of it was withdrawn."""
+        """Node 1 had one GPU less when job 5 was picked: the pick of that GPU was withdrawn."""
         nodes = tuple(replace(node, gpus=8) if node.id == 1 else node for node in ROUND.nodes)
         round_ = replace(ROUND, nodes=nodes)
         needless = "job 5 did not need the GPUs of lease 1"

@@ -1,4 +1,4 @@
-"""Bands of the next hours' prices: quantiles of runs, and nothing where that is not honest."""
+"""Bands of the next hours' prices: quantiles of runs, or none if they would be unreliable."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ QUARTER_US = 15 * MINUTE_US
 
 
 def asked(**rest: Any) -> Snapshot:
-    """Tenant 1 holds all 8 GPUs by its quota of 4; tenant 2 waits for as many."""
+    """Tenant 1 holds all 8 GPUs with its quota of 4; tenant 2 waits for as many."""
     jobs = [job(1, 8), job(2, 8, tenant=2)]
     held = lease(1, 1, (1, 8), own=4, borrowed=4, expires_us=AT_US + HOUR_US)
     quotas = (Entitlement(1, "v100", 4), Entitlement(2, "v100", 4))
@@ -75,7 +75,7 @@ class TestBands:
         assert any(outlook(asked(), seed=seed) != found for seed in range(2, 7))
 
     def test_know_that_jobs_end(self) -> None:
-        """No work takes longer than 20 minutes: at the end nobody holds anything, at no price."""
+        """No work takes longer than 20 minutes, so at the end all GPUs are free and cost 0."""
         (bands,) = outlook(asked()).bands.values()
         assert bands[-1].p90_micro == 0
         assert bands[0].p90_micro == CREDIT_MICRO
@@ -99,7 +99,7 @@ class TestBands:
         assert (found.bands, found.reason) == ({}, NoPriceBand.TOO_LITTLE_KNOWN)
 
     def test_are_none_where_nobody_knows_who_comes(self) -> None:
-        """No job is there of which one would have to know how long it takes."""
+        """The pool has no job whose duration is needed."""
         empty = replace(asked(), jobs=(), leases=())
         assert outlook(empty, ended=3).reason is NoPriceBand.TOO_LITTLE_KNOWN
         assert outlook(empty).bands["v100"][-1].p90_micro == 0

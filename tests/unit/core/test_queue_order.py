@@ -1,4 +1,4 @@
-"""Who comes next: the policy's own order of the jobs that wait."""
+"""Queue order: the policy's own order of the waiting jobs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from evenshare_core.simulation.simulator import SimulationResult, run
 from evenshare_core.units import HOUR_US, MINUTE_US, SECOND_US
 from tests.unit.core.snapshots import AT_US, job, lease, snapshot
 
-# Options that leave no job out, so that a round with room for everybody picks everybody.
+# Options that leave no job out, so that a round with enough room picks every job.
 OPTIONS: dict[str, list[dict[str, Any]]] = {
     "ltgf": [{}, {"new_jobs_first": True}, {"lease_bonus": 0.1, "new_job_bonus": 0.3}],
     "evenshare": [{}, {"preset": "tight"}, {"estimates": "given"}, {"estimates": "deadlines"}],
@@ -43,13 +43,13 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
     "market": [{}],
 }
 
-# Whose order is another when the next job may start: time has passed, tenants made progress, or a
-# job whose own quota is about to be free waits for it while a later one borrows.
+# Policies whose order changes until the next job starts, as time passes and tenants make progress.
+# A job may also wait for its own quota while a later job borrows.
 DRIFTS = {"themis", "allox", "market"}
 
 
 def with_room(policy: str, options: dict[str, Any], seed: int) -> Snapshot:
-    """Three tenants with leases that end now and jobs that wait, and GPUs for all of them."""
+    """Three tenants with leases that end now and waiting jobs, and enough GPUs for all."""
     rng = Random(seed)  # noqa: S311 - a test's seed
     jobs: list[Job] = []
     for number in range(1, 25):
@@ -65,7 +65,7 @@ def with_room(policy: str, options: dict[str, Any], seed: int) -> Snapshot:
 
 
 def with_hopeless(policy: str, options: dict[str, Any], seed: int) -> Snapshot:
-    """As `with_room`, and jobs that no round may start, of every tenant, early and late.
+    """As `with_room`, plus jobs that no round may start, of every tenant, early and late.
 
     They are larger than the pool, or than the 280 GPUs that the third tenant may hold. Some other
     gangs were skipped for days.
@@ -90,7 +90,7 @@ def with_hopeless(policy: str, options: dict[str, Any], seed: int) -> Snapshot:
 
 
 def starts(asked: Snapshot, minutes: int) -> list[int]:
-    """Jobs as they start when the pool goes on and nobody submits; each job takes so long."""
+    """Jobs in the order of their starts, without new submissions; each takes `minutes`."""
     order = [one.id for one in asked.jobs]
     work = dict.fromkeys(order, Work(minutes * MINUTE_US))
     state = PresentState(Start(asked, work))
@@ -109,7 +109,7 @@ def picks(decision: Decision) -> list[int]:
 
 
 def assert_order_is_that_of_picks(asked: Snapshot) -> None:
-    """All of the 24 jobs that may start do, in the order that the queue said."""
+    """All 24 jobs that may start do, in the order of the queue."""
     decision = decide_round(asked)
     picked = picks(decision)
     assert len(picked) == 24
@@ -131,7 +131,7 @@ class TestTheOrder:
 
     @pytest.mark.parametrize("policy", sorted(OPTIONS.keys() - DRIFTS))
     def test_is_that_in_which_the_rounds_then_start_them(self, policy: str) -> None:
-        """Two GPUs; a job takes a GPU for little less than its lease, so that all are alike."""
+        """Two GPUs; each job takes slightly less than its lease, so that all are equal."""
         for seed in range(5):
             rng = Random(seed)  # noqa: S311 - a test's seed
             jobs = [
@@ -146,7 +146,8 @@ class TestTheOrder:
             order = list(queue_order(asked, decide_round(asked).service) or ())
             assert len(order) == 14
             started = starts(asked, 59)
-            # Each within its quota, or served anew as it deserves more: the tenants' own orders.
+            # These policies serve tenants within quota or by deserved GPU-time: compare each
+            # tenant's own order.
             if policy in {"evenshare", "yarn_cs", "batch_sche", "hived"}:
                 by_id = {one.id: one.tenant for one in jobs}
                 order.sort(key=by_id.__getitem__)

@@ -1,4 +1,4 @@
-"""What each policy says that a quota is worth, and what a guarantee's time is made of."""
+"""The promise of a quota under each policy, and the time limit of a guarantee."""
 
 from __future__ import annotations
 

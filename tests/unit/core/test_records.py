@@ -1,4 +1,4 @@
-"""Records have one form, and nothing else is read as one."""
+"""Records have one canonical form, and nothing else is accepted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a round did not read is not in its bundle; what it read is."""
+"""A bundle does not contain data that its round did not read, but all data that it read."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.unit.core.snapshots import job, snapshot
 from tests.unit.core.test_bundles import naming_of
 
 PRICE, CREDIT = 2_000_000, 10**12 + 7
-# Figures that stand nowhere else in the round, by what they say.
+# Unique figures in the round, by kind of data.
 FIGURES = {
     Private.ESTIMATE: 7_654_321_000,
     Private.DEADLINE: 98_765_432_100,
@@ -40,7 +40,7 @@ FIGURES = {
 
 
 def private_round(policy: str, options: dict[str, Any] | None = None, **fields: Any) -> Snapshot:
-    """Two tenants with one job each, the first of which says all that can be said."""
+    """Two tenants with one job each; the first job states everything that it can."""
     first = replace(
         job(11, 2, tenant=1), estimate_us=FIGURES[Private.ESTIMATE],
         deadline_us=FIGURES[Private.DEADLINE], profile=21,
@@ -116,7 +116,7 @@ class TestWhatJobsSay:
 
 
 def limited(most_micro: int | None, **fields: Any) -> Snapshot:
-    """A job with a highest price; both GPU types of the pool have a price."""
+    """A job with a maximum price; both GPU types of the pool have a price."""
     asked = private_round("ltgf", **fields)
     first, other = asked.jobs
     return replace(asked, jobs=(replace(first, max_price_micro=most_micro), other))
@@ -145,7 +145,7 @@ class TestAHighestPrice:
         assert kept_limit(narrow) is None
 
     def test_counts_the_types_that_it_holds_or_claims_and_accepts_no_more(self) -> None:
-        """It may have narrowed what it accepts since; its lease and its claim stay as they are."""
+        """It may have restricted its types since; its lease and its claim do not change."""
         prices = (PoolPrice("a100", 5 * PRICE, 0, 8, PRICE, 3000), *limited(1).prices)
         asked = limited(3 * PRICE, prices=prices)
         first, other = asked.jobs
@@ -178,7 +178,7 @@ class TestCredit:
         assert not tells(bundle_of(asked), CREDIT)
 
     def test_that_covers_the_whole_pool_does_not_bind_whatever_waits(self) -> None:
-        """A long queue would cost more than the pool has GPUs for; what queues moves surcharges."""
+        """A long queue would cost more than all GPUs of the pool; queued jobs move surcharges."""
         jobs = tuple(Job(number, 1, 2, number, ("v100",)) for number in range(1, 100))
         asked = replace(
             private_round("ltgf"), jobs=jobs, deadlines=(), lease_us=HOUR_US, profiles=(),
@@ -186,7 +186,7 @@ class TestCredit:
             entitlements=(Entitlement(1, "v100", 0), Entitlement(2, "v100", 8)),
         )  # fmt: skip
         assert redacted(asked).tenants[0].spendable_micro is None
-        # Ten GPUs for an hour, a micro-credit more for each GPU: what the pool has, and a gang.
+        # The pool's GPUs and a gang: ten GPUs for an hour, plus a micro-credit for each GPU.
         for spendable_micro, kept in ((10 * PRICE + 10, None), (10 * PRICE + 9, 10 * PRICE + 9)):
             at_most = replace(asked, tenants=(Tenant(1, spendable_micro), Tenant(2)))
             assert redacted(at_most).tenants[0].spendable_micro == kept

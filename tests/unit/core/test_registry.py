@@ -1,4 +1,4 @@
-"""Policies by name, and options that fail naming the field."""
+"""Policies by name, and invalid options, reported by field."""
 
 from __future__ import annotations
 

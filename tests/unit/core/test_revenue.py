@@ -80,7 +80,7 @@ class TestIdleSums:
             elif isinstance(what, int):
                 fast.use(now, what, number)
                 slow.own[what] = slow.own.get(what, 0) + number
-            # The state survives JSON at any point.
+            # The state survives JSON at any instant.
             state = fast.to_state(0, has_integrals=True)
             fast = IdleSums.from_state(json.loads(json.dumps(state)))
             marks[now] = fast.mark(now)
@@ -115,7 +115,7 @@ class TestIdleSums:
         sums = IdleSums()
         sums.entitle(10, 4, {1: (4, None)})
         sums.use(5, 1, 4)
-        # Until 10 and from 10 on nobody has idle quota: the operator's.
+        # Until 10, and from then on, there is no idle quota: the time is the operator's.
         assert sums.mark(20) == Mark(1, {OPERATOR: 20})
 
 
@@ -141,7 +141,7 @@ class TestSplit:
         total = sum(weights.values())
         for share in shares:
             assert share.weight == weights.get(share.lender, 0)
-            # Less than one unit from the exact part.
+            # Less than one unit from the exact share.
             distance = share.amount_micro * total - amount * share.weight
             assert not total or abs(distance) < total
 

@@ -14,8 +14,8 @@ from evenshare_core.money.revenue_fairness import (
     revenue_fairness,
 )
 
-# Case B of the paper: j11 (96) and j12 (92, paid 16) are user 1's, j21 (92) is user 2's; each
-# user owns half of everything and earns 8 of the 16.
+# Case B of the paper: j11 (96) and j12 (92, paid 16) are user 1's, j21 (92) is user 2's. Each user
+# owns half of everything and earns 8 of the 16.
 CASE_B = {
     1: TenantRevenue(own_utility=96, income=8, borrowed_utility=92, cost=16),
     2: TenantRevenue(own_utility=92, income=8),

@@ -1,4 +1,4 @@
-"""The sweep over lease events: any order of reports, any batches, the same terms."""
+"""The sweep over lease events: any order of reports and any batches give the same terms."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def quotas(number: int, at_us: int, rows: dict[str, list[int | None]]) -> Event:
 
 
 def run(events: list[Event], *, cut: int = 10**9) -> tuple[list[ClosedTerm], Sweep]:
-    """Feed events; after each `cut` of them the sweep goes through JSON."""
+    """Feed events; after each `cut` events the sweep passes through JSON."""
     sweep, closed = Sweep(), []
     for index, one in enumerate(events, start=1):
         closed += sweep.feed(one)
@@ -157,7 +157,7 @@ class TestSweep:
 
 
 S = 1_000_000
-# What version 1 of the sweep stored after `BEFORE`.
+# The stored state of version 1 of the sweep after `BEFORE`.
 STATE_1: dict[str, Any] = {
     "version": 1,
     "watermark_us": 30 * S,
@@ -234,14 +234,14 @@ class TestAStateOfTheRuleBefore:
         # Integrals in GPU-seconds: 1 x 20; 1 x 20 + 4 x 40; 2 x 60; the operator 2 x 20.
         assert first.weights == {1: 20 * S, 2: 180 * S, 3: 120 * S, 0: 40 * S}
         assert (first.carried, first.rest, first.amount_micro) == (None, 0, 6)
-        # Its next term, and one that was granted before, but not begun: nothing is carried yet.
+        # Its next term, and a term that was granted but not started: no remainder yet.
         assert (terms[1, 2].carried, terms[1, 2].amount_micro) == (0, 1)
         assert terms[1, 2].rest == 5 * S * 360 - 3600 * S
-        # Until 62 s tenant 2 has 4 of 6 idle GPUs and 3 has 2, then tenant 1 has 1 of 7 as well:
-        # 3/7, 2 x 4/6 + 3 x 4/7 and 2 x 2/6 + 3 x 2/7 of 5 seconds.
+        # Until 62 s tenant 2 has 4 of 6 idle GPUs and tenant 3 has 2, then tenant 1 has 1 of 7 as
+        # well. Of 5 seconds: 3/7, 2 x 4/6 + 3 x 4/7 and 2 x 2/6 + 3 x 2/7.
         assert terms[1, 2].weights == {1: 9, 2: 64, 3: 32}
         assert terms[2, 1].carried == 0
-        # 8/7, 22 x 4/6 + 8 x 4/7 and 22 x 2/6 + 8 x 2/7 of 30 seconds.
+        # Of 30 seconds: 8/7, 22 x 4/6 + 8 x 4/7 and 22 x 2/6 + 8 x 2/7.
         assert terms[2, 1].weights == {1: 12, 2: 202, 3: 101}
 
 

@@ -1,4 +1,4 @@
-"""Until when gangs would have fitted in a round, and what limits leave: small cases by hand."""
+"""The last moments at which gangs would have fitted, and the effect of limits: cases by hand."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def pick(order: int, *placement: tuple[int, int], renewed: bool = False) -> Pick
 
 class TestRoom:
     def test_is_known_at_each_moment(self) -> None:
-        """4 and 4 free: two GPUs go, then four, then one; one is left."""
+        """4 and 4 are free: two GPUs are taken, then four, then one; one is left."""
         terms = [pick(1, (1, 2)), pick(2, (2, 4)), pick(3, (1, 1))]
         room = Room((4, 4), {1: 4, 2: 4}, terms)
         assert room.end == 4
@@ -32,22 +32,22 @@ class TestRoom:
         assert [room.last(gpus) for gpus in (1, 3, 4, 5)] == [2, 2, 1, 0]
 
     def test_is_less_by_what_was_withdrawn_nobody_knows_where(self) -> None:
-        """4 and 2 are free after the round; two were taken besides, by a term that is gone."""
+        """4 and 2 are free after the round; a withdrawn term had taken two more."""
         free = {1: 4, 2: 2}
         assert [Room((4, 4), free, []).last(gpus) for gpus in (2, 3, 4)] == [1, 1, 1]
         room = Room((4, 4), free, [], withdrawn=2)
         assert [room.last(gpus) for gpus in (2, 3, 4)] == [1, 0, 0]
 
     def test_is_what_was_surely_there_where_places_may_have_changed(self) -> None:
-        """The renewal may have been placed on node 2, and the grant have taken its GPUs first."""
+        """The renewal may have been placed on node 2, while the grant took its GPUs first."""
         terms = [pick(1, (2, 2)), pick(2, (1, 2), renewed=True), pick(3, (3, 4))]
         room = Room((2, 2, 4), {1: 2, 2: 2, 3: 4}, terms)
-        # Four went to one node at the third pick, so they were there before.
+        # The third pick took four on one node, so they were free before.
         assert [room.last(gpus) for gpus in (1, 2, 3, 4)] == [3, 3, 3, 3]
 
     @pytest.mark.parametrize("seed", range(30))
     def test_is_never_more_than_there_was(self, seed: int) -> None:
-        """Against the plain way: free GPUs of nodes, pick by pick."""
+        """Compared with the free GPUs of nodes, pick by pick."""
         rng = random.Random(seed)  # noqa: S311 - a seeded case, not a secret
         free = {node: rng.randint(0, 8) for node in range(1, 6)}
         left, states, terms = dict(free), [dict(free)], []

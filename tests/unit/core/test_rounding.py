@@ -26,11 +26,11 @@ class TestOneType:
         [
             (("1", "2", "1"), 4, [1, 2, 1]),
             (("1.2", "1.5", "1.3"), 4, [1, 2, 1]),  # the largest remainder
-            (("0.5", "0.5"), 1, [1, 0]),  # of equals the first
+            (("0.5", "0.5"), 1, [1, 0]),  # ties: the first
             (("0.25", "0.25", "0.5"), 1, [0, 0, 1]),
             (("-0.5", "1.5"), 1, [0, 1]),
-            (("2", "2.4"), 3, [1, 2]),  # deviations want more than there is
-            (("3", "0"), 4, [4, 0]),  # who wants nothing of a type gets none of it
+            (("2", "2.4"), 3, [1, 2]),  # deviations exceed the capacity
+            (("3", "0"), 4, [4, 0]),  # a row without demand for a type gets none of it
         ],
     )
     def test_gives_whole_gpus_and_the_rest_by_largest_remainder(
@@ -57,12 +57,12 @@ class TestSmallGangs:
         assert round_shares(rows, [2], UNIT) == [(2,), (0,)]
 
     def test_are_not_taken_apart_where_others_can_do_without(self) -> None:
-        """A GPU less would cost the gang all four; of the others the last misses 1.9."""
+        """A GPU less would cost the gang all four; of the others, the last misses least (1.9)."""
         rows = [want("4.5", gangs=(4,)), want("1.9"), want("1.9")]
         assert round_shares(rows, [5], UNIT) == [(4,), (1,), (0,)]
 
     def test_are_compared_type_by_type(self) -> None:
-        """One GPU of each type is no place for a gang of 2: a lease has one GPU type."""
+        """A GPU of each type cannot hold a gang of 2: a lease has one GPU type."""
         rows = [want("1", "1", gangs=(2, 2)), want("1", "1")]
         assert round_shares(rows, [2, 2], UNIT) == [(0, 0), (2, 2)]
 
@@ -73,7 +73,7 @@ class TestSmallGangs:
 def play(
     ideals: list[int], gangs: list[int], capacity: int, rounds: int
 ) -> tuple[list[int], list[int]]:
-    """Rounds of one type as the paper has them; return the sums of real and the deviations."""
+    """Rounds of one type as in the paper; return the sums of real and the deviations."""
     devs, sums = [0] * len(ideals), [0] * len(ideals)
     for _ in range(rounds):
         rows = [
@@ -93,7 +93,7 @@ def play(
 def plain_shares(
     rows: Sequence[ShareRequest], capacity: Sequence[int], unit: int
 ) -> list[tuple[int, ...]]:
-    """The rules as they are written, looking at every row for every GPU."""
+    """The literal rules, which check every row for every GPU."""
     left = [row.most for row in rows]
     columns = []
     for column in reversed(range(len(capacity))):
@@ -177,7 +177,7 @@ class TestManyRounds:
     def test_average_what_is_ideal_within_one_gang(
         self, tenants: list[tuple[int, int]], capacity: int
     ) -> None:
-        """Ideals that use all of a type; what the bound forgets makes it a few gangs in all."""
+        """Ideals use all of a type; the bound on deviations adds an error of a few gangs."""
         total = sum(weight for weight, _ in tenants)
         ideals = [weight * capacity * UNIT // total for weight, _ in tenants]
         ideals[0] += capacity * UNIT - sum(ideals)

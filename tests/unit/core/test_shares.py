@@ -66,7 +66,7 @@ class TestTheFormulations:
             assert (fast.fallback, other.fallback) == ("", "")
             assert fast.total == pytest.approx(other.total, rel=1e-6)
             if rule is ShareRule.MAX_EFFICIENCY and capped:
-                continue  # On the slowest type all are equally fast: many shares are optimal.
+                continue  # On the slowest type all speeds are equal: many shares are optimal.
             np.testing.assert_allclose(fast.throughputs, other.throughputs, rtol=1e-6, atol=1e-7)
 
     def test_agree_where_ratios_are_ordered_and_types_are_missing(self) -> None:
@@ -85,7 +85,7 @@ class TestTheFormulations:
 
     @pytest.mark.parametrize("rule", [ShareRule.COOPERATIVE, ShareRule.NONCOOPERATIVE])
     def test_of_many_tenants_agree(self, rule: ShareRule) -> None:
-        """More than are solved from their neighbours alone, so a sample is solved first."""
+        """More tenants than `SMALL`, so a sample is solved first."""
         asked = problem(3, tenants=100, types=4)
         fast, full = (solve_shares(asked, rule, name) for name in ("fast", "highs"))
         assert (fast.backend, full.backend) == ("fast", "highs")
@@ -103,7 +103,7 @@ class TestTheFormulations:
 
     @pytest.mark.parametrize("order", list(permutations(["highs", "ortools", "pyomo"])))
     def test_live_in_one_process_in_any_order(self, order: tuple[str, ...]) -> None:
-        """OR-Tools and highspy bring one library in two versions."""
+        """OR-Tools and highspy contain one library in two versions."""
         program = (
             "import sys; from evenshare_core.formulations.shares import *\n"
             "for name in sys.argv[1:]:\n"
@@ -156,7 +156,7 @@ class TestEveryRule:
 
     @pytest.mark.parametrize("rule", list(ShareRule))
     def test_asks_only_for_the_ratio_of_weights(self, rule: ShareRule) -> None:
-        """In powers of two nothing is rounded, so not a bit may differ."""
+        """Powers of two are not rounded, so the bits are equal."""
         for seed in range(5):
             asked = problem(seed, capped=seed % 2 == 1)
             expected = solve_shares(asked, rule)
@@ -188,7 +188,7 @@ class TestEveryRule:
 
 class TestCaps:
     def test_fill_like_water_in_the_noncooperative_rule(self) -> None:
-        """Who is capped keeps what it has; the others stay equal among themselves, and higher."""
+        """A capped tenant keeps its throughput; the others stay equal, and rise further."""
         asked = ask([[1, 2], [1, 3], [1, 4]], [6, 6], caps=[1, np.inf, np.inf])
         found = solve_shares(asked, ShareRule.NONCOOPERATIVE)
         np.testing.assert_allclose(found.shares[0].sum(), 1, rtol=1e-6)
@@ -208,7 +208,7 @@ class TestCaps:
             assert (found.throughputs[free] >= split[free] * (1 - 1e-6)).all()
 
     def test_give_a_capped_tenant_what_it_can_use_of_the_equal_split(self) -> None:
-        """Without this floor, the most efficient shares would leave the slowest with nothing."""
+        """Without this floor, the most efficient shares would give the slowest tenant nothing."""
         asked = ask([[1, 1.1], [1, 9]], [4, 4], caps=[1, np.inf])
         found = solve_shares(asked, ShareRule.COOPERATIVE)
         assert found.throughputs[0] == pytest.approx(1.1, rel=1e-6)
@@ -224,8 +224,8 @@ class TestCaps:
             ),
             ShareRule.GAVEL,
         )
-        # Part 1/1003 of 8, 8, 616 and 32; the heavy one's is 1000 times. With all 8 fast GPUs but
-        # what level 0.9996 costs the others, and 2 slow ones, it does most that it can.
+        # 1/1003 of 8, 8, 616 and 32, and 1000 times that for the heavy tenant. It is at its maximum
+        # with 2 slow GPUs and all 8 fast ones, less the cost of level 0.9996 for the others.
         parts = np.array([6400, 8, 616 * 1000, 32]) / 1003
         assert (found.throughputs / parts).min() == pytest.approx(found.throughputs[2] / parts[2])
         assert found.shares[2].sum() == pytest.approx(10)
@@ -257,7 +257,7 @@ class TestABackendThatFails:
     def test_is_not_believed_where_its_shares_break_the_constraints(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """OR-Tools has answered 0 and meant nothing by it; others may give too much."""
+        """OR-Tools has returned 0 without an error; other backends may exceed capacity."""
         honest = shares._max_efficiency
 
         def twice(*given_: Any) -> Any:
@@ -273,7 +273,7 @@ class TestABackendThatFails:
 
 
 class TestSpeedsThatDifferMuch:
-    """Found by random problems; interior point circled about the optimum of the first for ever."""
+    """Found by random problems; on the first, interior point cycled around the optimum forever."""
 
     def test_end_by_simplex_where_interior_point_does_not_end(self) -> None:
         asked = ask(
@@ -313,7 +313,7 @@ class TestSpeedsThatDifferMuch:
 
 class TestWhatTolerancesLeft:
     def test_is_taken_away(self) -> None:
-        """Dust, what is below 0, and what is above a type's GPUs: in proportion, of that type."""
+        """Dust and negative shares are removed; excess over a type's GPUs is scaled down."""
         left = np.array([[3.0, 1e-12, -1e-10], [1.0, 2.5, 1.0]]) * (1 + 1e-9)
         cleaned = oef_highs.clean(left, np.array([4.0, 2.5, 2.0]))
         assert (cleaned.sum(axis=0) <= np.array([4.0, 2.5, 2.0]) * (1 + 1e-15)).all()

@@ -1,4 +1,4 @@
-"""Tables, pools and profiles as files: what is written is what is read again."""
+"""Tables, pools and profiles as files: reading restores what was written."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ class TestAProfile:
         self, declared: dict[str, dict[str, int]]
     ) -> None:
         for speedups in declared.values():
-            speedups[min(speedups)] = 1000  # the slowest one, which all are told over
+            speedups[min(speedups)] = 1000  # the slowest one, the reference of the others
         rows = [("a", model, speedups, 3) for model, speedups in declared.items()]
         found = read_profiles(profiles_csv(rows))
         assert [(one.tenant, one.model, one.priority) for one in found] == [

@@ -1,4 +1,4 @@
-"""Workloads of files and seeds, and histories of nodes."""
+"""Workloads from files and seeds, and histories of nodes."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class TestChronus:
         assert first.deadline_us == (12_198 + 282) * MINUTE_US
 
     def test_knows_best_effort_jobs_by_their_class(self) -> None:
-        # Their file tells a deadline all the same: the minute of their submission.
+        # Their file has a deadline nevertheless: the minute of their submission.
         classes = {job.name: job.job_class for job in chronus("MIX1").jobs}
         assert classes["chronus-2"] == "best_effort"
         assert set(classes.values()) == {"best_effort", "strict_slo"}

@@ -1,4 +1,4 @@
-"""Solvers print nothing, so that the JSON of a command stays JSON."""
+"""Solvers print nothing, so that the JSON of a command stays valid."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def output_flag(highs: highspy.Highs) -> bool:
 
 class TestASolver:
     def test_is_silent_before_the_library_may_greet(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """HiGHS 1.16 prints its name where callbacks are set, unless output is off by then."""
+        """HiGHS 1.16 prints a banner when callbacks are set, unless output is off."""
         seen: list[bool] = []
         whole = highspy.Highs.enableCallbacks
 

@@ -1,4 +1,4 @@
-"""By what start estimates are corrected: quantiles of past scores, censored ones among them."""
+"""Correction factors of start estimates: quantiles of past scores, including censored ones."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LEASE_US = 15 * MINUTE_US
 
 
 def past(*waits_h: float, said_h: float = 1.0) -> list[PastEstimate]:
-    """Estimates of `said_h` hours whose jobs started after so many."""
+    """Estimates of `said_h` hours for jobs that waited `waits_h` hours."""
     said_us = int(said_h * HOUR_US)
     return [PastEstimate(said_us, 2 * said_us, int(wait * HOUR_US)) for wait in waits_h]
 
@@ -57,7 +57,7 @@ class TestAFactor:
 
 class TestJobsThatStillWait:
     def test_make_a_factor_larger(self) -> None:
-        """Half started soon; to leave out the other half would say that all do."""
+        """Half started soon; without the other half, all would seem to start soon."""
         started = past(*[0.5] * 30)
         without = correction_by(started, LEASE_US).long
         with_them = correction_by([*started, *waiting(40, 3.0)], LEASE_US).long
@@ -65,7 +65,7 @@ class TestJobsThatStillWait:
         assert with_them.p90 > without.p90
 
     def test_say_nothing_of_what_is_later_than_they_were_seen(self) -> None:
-        """They count up to then: what is new makes no estimate earlier."""
+        """They count up to their present wait, so new ones make no estimate earlier."""
         started = past(*[0.5, 1.5] * 20)
         assert correction_by([*started, *waiting(400, 0.0)][:PAST_MOST], LEASE_US) == (
             correction_by(started, LEASE_US)

@@ -1,4 +1,4 @@
-"""When queued jobs will start: what is drawn, what the quantiles are, what is not told."""
+"""Predicted starts of queued jobs: samples, quantiles, and unknown starts."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def ended(work_us: int, count: int = 20, *, tenant: int = 1, **rest: int) -> lis
 
 
 def busy(*jobs: Job, nodes: int = 1) -> Snapshot:
-    """One GPU a node, held by the first jobs; their leases end now. FIFO, a round each 30 s."""
+    """Nodes of one GPU, held by the first jobs, whose leases end now. FIFO, a round every 30 s."""
     held = [lease(100 + one.id, one.id, (place, 1)) for place, one in enumerate(jobs[:nodes], 1)]
     return snapshot(
         jobs, held, nodes=dict.fromkeys(range(1, nodes + 1), 1), policy="fifo", round_us=ROUND_US
@@ -62,7 +62,7 @@ class TestWhatIsLeft:
         assert drawn == {5, 15, 25}
 
     def test_counts_those_that_have_not_ended_as_longer(self) -> None:
-        """Half of ten ended at 10, the others have run for 90: most last longer than 10."""
+        """Half of ten ended at 10, the others have run for 90: most run longer than 10."""
         chance = draws()
         of = Survival([10] * 5 + [100], [90] * 5)
         lasted = [of.draw_left(0, chance, least=1) for _ in range(2000)]
@@ -93,7 +93,7 @@ class TestWhatIsLeft:
 
 class TestAForecast:
     def test_is_when_the_jobs_before_it_end(self) -> None:
-        """All take an hour; the one that holds the GPU has it since nearly now."""
+        """All jobs take an hour; the job on the GPU has just started."""
         made = forecast(busy(job(1, 1), job(2, 1), job(3, 1)), ended(HOUR_US))
         second, third = made.starts[2], made.starts[3]
         assert second.p50_us == second.p90_us
@@ -114,7 +114,7 @@ class TestAForecast:
         assert (one.p50_us or 0) < (one.p90_us or 0) <= 500 * MINUTE_US + 2 * ROUND_US
 
     def test_expects_others_to_submit_as_they_did(self) -> None:
-        """Under SRTF small jobs that come later go first."""
+        """Under SRTF, later small jobs go first."""
         asked = busy(job(1, 1, estimate_us=HOUR_US), job(2, 1, estimate_us=5 * HOUR_US))
         asked = replace(asked, policy="srtf")
         alone = forecast(asked, [])
@@ -131,7 +131,7 @@ class TestAForecast:
         assert later.reason is NoEstimate.BEYOND or (later.p50_us or 0) > 4 * HOUR_US
 
     def test_expects_jobs_of_others_to_be_worth_what_they_were(self) -> None:
-        """Else a market would be foreseen in which everybody who comes bids the least."""
+        """Otherwise the forecast market would have only minimum bids."""
         past = [job(AT_US - one, 1, estimate_us=HOUR_US) for one in (1, 2)]
         bid = Utility(AT_US - 1, UtilityKind.BID, 900_000)
         history = History((), tuple(past), HOUR_US, utilities={bid.id: bid})
@@ -180,7 +180,7 @@ class TestNoEstimate:
 
     @pytest.mark.parametrize("is_cut", [False, True])
     def test_where_its_maximum_price_keeps_it_out(self, is_cut: bool) -> None:
-        """It was put down to the queue's length, though any queue would be too long for it."""
+        """The reason was once the queue's length, though any queue would be too long."""
         asked = busy(job(1, 1), job(2, 1, max_price_micro=5), job(3, 1, max_price_micro=5))
         asked = replace(asked, prices=(PoolPrice("v100", 6, 1, 1, 6, 2000),))
         asked = replace(asked, entitlements=())
@@ -198,7 +198,7 @@ class TestNoEstimate:
     def test_where_the_runs_are_over_before_they_begin(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """A large pool's first simulated round takes longer than all that is left."""
+        """A large pool's first simulated round takes longer than the remaining time."""
         draw = Futures.draw
         drawn: list[int] = []
 

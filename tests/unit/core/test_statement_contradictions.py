@@ -1,6 +1,6 @@
-"""Rows of a statement that contradict each other are found, though each by itself multiplies out.
+"""Rows of a statement that contradict each other are found, even if each row is consistent.
 
-They came of changing each field of valid statements: what was not refused had to mean nothing.
+The cases come from changing each field of valid statements: accepted changes must be irrelevant.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ ENTRY: Row = {
     "paid": "0.000004", "earned": "0.000000", "earned_borne": "0.000000",
 }  # fmt: skip
 IDLE: Row = {"gpu_type": "v100", "at": HOUR, "own": 1, "total": 2}
-# Rounds were late for it: of 8 micro-credits the borrower paid 4, of 4 earned the operator 2.
+# Rounds were late: of 8 micro-credits the borrower paid 4, and the operator paid 2 of the 4 earned.
 LATE: Row = {
     **verification.TestOneField.income,
     "price": "0.000008", "charge": "0.000008", "earned": "0.000004", "transfer": "t",
@@ -100,7 +100,7 @@ class TestAnIncome:
         assert found_in(income=[row], idle=[IDLE], entries=[EARNED])
 
     def test_says_of_all_rows_what_the_operator_paid_or_of_none(self) -> None:
-        """None: a portal of before it said so."""
+        """No row states it in answers of older portals."""
         fields = ("charged_until", "borne", "earned_borne")
         income, entry = (
             {key: value for key, value in row.items() if key not in fields}

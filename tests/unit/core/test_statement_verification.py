@@ -1,4 +1,6 @@
-"""Statements of random histories verify, integrals by brute force agree, what is bent is seen."""
+"""Statements of random histories are verified, brute-force integrals agree, manipulations are
+found.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,7 @@ def swept(history: History) -> tuple[FactorSweep, list[ClosedTerm]]:
 
 
 def statement_of(history: History, tenant: int) -> Row:
-    """What the portal would answer a tenant about it, as plain values."""
+    """The portal's answers to a tenant about the history, as plain values."""
     sweep, closed = swept(history)
     borrowed = [term for term in closed if term.borrowed]
     usage = [
@@ -162,7 +164,7 @@ def _micro(text: str) -> int:
 
 
 def _counts(row: Row, idle: list[Row], index: int) -> bool:
-    """Whether idle quota of the tenant in a step is in the weight of a row."""
+    """Whether a step of the tenant's idle quota is part of a row's weight."""
     until = idle[index + 1]["at"] if index + 1 < len(idle) else instant(LAST_US)
     overlaps = max(idle[index]["at"], row["counts_from"]) < min(until, row["counts_until"])
     return bool(overlaps and idle[index]["own"])
@@ -189,13 +191,13 @@ class TestLongWeights:
 
 
 def found_in(**rows: list[Row]) -> set[str]:
-    """By which rules a statement of these rows is wrong."""
+    """The rules that a statement of these rows violates."""
     answers: Row = {"usage": [], "income": [], "idle": [], "prices": [], "entries": []}
     return {one.what for one in verify_statement(read_statement(answers | rows)).findings}
 
 
 class TestOneField:
-    """Each is held by one rule alone: the others see nothing of it."""
+    """Only one rule checks each field."""
 
     income: Row = {
         "gpu_type": "v100", "round": None, "gpus": 1, "carried": 0,

@@ -1,4 +1,4 @@
-"""What GPUs queued for borrowing add to a posted price, from the formula to rounds in a row."""
+"""The surcharge of GPUs queued for borrowing, from the formula to consecutive rounds."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class TestTheTarget:
     @pytest.mark.parametrize(
         ("theta_milli", "used", "queued", "capacity", "expected"),
         [
-            (2000, 8, 0, 8, 0),  # nobody waits
+            (2000, 8, 0, 8, 0),  # no job waits
             (2000, 8, 8, 8, 2_000_000),  # 2^2 - 2^1
             (2000, 0, 8, 8, 1_000_000),  # a gang that does not fit: 2^1 - 2^0
             (2000, 4, 4, 8, 585_786),  # 2 - sqrt 2
@@ -51,7 +51,7 @@ class TestTheTarget:
             (2000, 8, 800, 8, 3_000_000),  # the cap
             (999_000, 8, 10**9, 8, 3_000_000),  # a power of many digits is never computed
             (1000, 8, 8, 8, 0),  # theta 1: all is free
-            (2000, 9, 8, 8, 2_000_000),  # nodes went away: full
+            (2000, 9, 8, 8, 2_000_000),  # nodes were lost: full
             (2000, 0, 8, 0, 0),  # nothing to sell
         ],
     )
@@ -64,7 +64,7 @@ class TestTheTarget:
         assert target == expected
 
     def test_is_the_same_formula_beyond_a_full_pool(self) -> None:
-        """Price and target together are eq. (8) at all that is asked for."""
+        """Price and target together are eq. (8) for the total demand."""
         price = posted_price_micro(CREDIT_MICRO, 2000, 480, 480)
         price += surcharge_target_micro(CREDIT_MICRO, 2000, 480, 480, queued=400, cap_milli=THRICE)
         assert log2(price / CREDIT_MICRO + 1) == pytest.approx(880 / 480)
@@ -193,7 +193,7 @@ class TestGpusQueuedForBorrowing:
 
 
 def asked(price_micro: int = 0, surcharges: tuple[Surcharge, ...] = (ON,), **rest: Any) -> Snapshot:
-    """Two nodes of 4 GPUs, all held by tenant 1; tenant 2 waits for 8 of them, as does tenant 1.
+    """Two nodes of 4 GPUs, all held by tenant 1; tenants 1 and 2 each wait for 8.
 
     The last round was a round length ago.
     """
@@ -241,7 +241,7 @@ class TestARound:
         assert without.schema == 2
 
     def test_has_a_version_of_its_own_with_utilities_or_without(self) -> None:
-        """A reader that knows utilities alone must not take it for one that it can read."""
+        """A reader of version 6 (utilities) must refuse it."""
         worth = (Utility(1, UtilityKind.BID, CREDIT_MICRO),)
         assert schema_of((), utilities=worth) == 6
         assert schema_of((), surcharges=(ON,)) == 7
@@ -271,7 +271,7 @@ class TestRoundsInARow:
     def test_settle_within_a_step_of_what_the_last_who_waits_would_pay(self) -> None:
         """A job with a maximum price leaves the queue when the price is above it, and comes back.
 
-        So its surcharge swings by a step about the price at which it would still be there.
+        So the surcharge oscillates by a step around the price at which the job would still queue.
         """
         most = 1_420_000
         prices, before, price = [], ON, CREDIT_MICRO

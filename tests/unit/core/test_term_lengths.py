@@ -1,4 +1,4 @@
-"""Terms that are not of the pool's lease length: bytes, bounds, credit."""
+"""Terms that differ from the pool's lease length: bytes, bounds, credit."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class TestALength:
         short = settle(pool(whole - 1), answer)
         assert {row.job for row in short.grants} == {1, 2}
         assert [(row.reason, row.jobs) for row in short.skips] == [(Reason.BUDGET, (3,))]
-        # What was withdrawn has no length either.
+        # A withdrawn pick has no length either.
         assert {row.job for row in short.lengths} == {1, 4}
         assert "limits" in {row.rule for row in violations(pool(whole - 1), answer)}
         assert "limits" not in {row.rule for row in violations(pool(whole), answer)}
@@ -138,7 +138,7 @@ class TestADecision:
 
 class TestBytes:
     def test_without_the_newest_fields_are_those_of_before(self) -> None:
-        """Of decisions from before there were any."""
+        """Decisions from before these fields existed."""
         fields = Decision.__struct_fields__
         newest = Decision.newest
         assert fields[-len(newest) :] == newest

@@ -12,7 +12,7 @@ from evenshare_core.units import SECOND_US
 
 DATA = Path(__file__).resolve().parents[2] / "data"
 TYPES = ("k80", "p100", "v100")
-LARGE = "ResNet-50 (batch size 128)"  # too large for a K80 on several GPUs
+LARGE = "ResNet-50 (batch size 128)"  # does not fit on several K80s
 HEAD = "job_type,scale,k80,v100\n"
 
 

@@ -1,4 +1,4 @@
-"""Where many shares are optimal: the one that is chosen, found again as programs of scipy's."""
+"""Ties of optimal shares: the chosen one, recomputed by scipy programs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from evenshare_core.formulations.problems import Array, ShareProblem
 from evenshare_core.formulations.shares import ShareRule, solve_shares, sorted_rows
 
 TOLERANCE = 1e-6
-# Speedups, GPUs, weights, and the throughputs; the third is the example of docs/policies/oef.md.
+# Speedups, GPUs, weights, and throughputs; the third is the example of docs/policies/oef.md.
 TIED = [
     ([[1, 3], [1, 3], [1, 2]], [3, 1], [2, 2, 2], [2, 2, 2]),
     ([[1, 1], [1, 0]], [2, 3], [2, 1], [10 / 3, 5 / 3]),
@@ -25,7 +25,7 @@ TIED = [
 
 
 def tied_problem(seed: int) -> ShareProblem:
-    """Return one of few different speedups, some of them 0, so that much is as good."""
+    """A problem with few different speedups, some of them 0, so that many shares are optimal."""
     chance = np.random.default_rng(seed)
     tenants, types = int(chance.integers(2, 5)), int(chance.integers(1, 4))
     faster = 1 + np.cumsum(chance.integers(0, 3, (tenants, types - 1)), axis=1)
@@ -39,8 +39,8 @@ def tied_problem(seed: int) -> ShareProblem:
 def lexicographic_levels(problem: ShareProblem, total: float) -> Array:
     """Lower the largest throughput per weight as far as the total allows, then the next largest.
 
-    A program per stage: x and the level t, with the total, all envy rows, and the ceilings of
-    those who were found to be stuck. Stuck is whom no solution of that level has lower.
+    Each stage is a program with x, the level t, the total, all envy rows, and ceilings. A tenant
+    gets a ceiling if no solution of the stage's level has it lower.
     """
     speeds, pi = problem.speedups, problem.pi
     tenants, types = speeds.shape

@@ -1,4 +1,4 @@
-"""Files as people have them: what is said of odd lines, and of files that cannot be read."""
+"""Trace files in the wild: messages about odd lines, and about unreadable files."""
 
 from __future__ import annotations
 

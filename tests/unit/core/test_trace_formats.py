@@ -1,4 +1,4 @@
-"""Lines of traces: what is read, and that a bad one costs no good one."""
+"""Lines of traces: parsing, and bad lines that do not affect good ones."""
 
 from __future__ import annotations
 

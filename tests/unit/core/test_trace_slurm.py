@@ -1,4 +1,4 @@
-"""What sacct and SWF say of jobs: steps, arrays, runs, states, and what they leave out."""
+"""Jobs in sacct and SWF files: steps, arrays, runs, states, and missing data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Heads that a reader keeps: what a new one must prove, and what two readers find out together."""
+"""Heads that a reader keeps: the proofs of a new head, and comparison by two readers."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ class TestAKey:
         assert alone.pin.keys == (SECOND,)
 
     def test_that_is_offered_and_signs_nothing_is_not_trusted(self, pool: StagedPool) -> None:
-        """Else a portal would offer a key of its own today, and sign with it alone tomorrow."""
+        """Otherwise a portal could offer a new key today, and sign only with it tomorrow."""
         first = verify_head(pool.note(), LOG, [FIRST, SECOND], given=(FIRST,))
         assert first.pin is not None
         assert first.pin.keys == (FIRST,)
@@ -222,7 +222,7 @@ class TestRecordsUnderAHead:
         assert finding.pin is None
 
     def test_begin_where_the_log_begins(self, pool: StagedPool) -> None:
-        """A log may begin at any round; but what is not its first entry names one before it."""
+        """A log may begin at any round; every entry except the first names the one before it."""
         files = pool.files(4, 8)
         rows = json.loads(files["records.json"])
         record = read_record(rows[0]["record"].encode())
@@ -235,7 +235,7 @@ class TestRecordsUnderAHead:
     def test_of_which_one_is_not_named_by_the_next_is_not_under_it(
         self, pool: StagedPool, place: int
     ) -> None:
-        """Also one that nobody asked to have verified: the newest alone is proven by its path."""
+        """This includes records that are not verified: only the newest is proven by its path."""
         files = pool.files(4, 8)
         rows = json.loads(files["records.json"])
         record = read_record(rows[place]["record"].encode())
@@ -262,7 +262,7 @@ class TestRecordsUnderAHead:
 
 
 def rewritten(pool: StagedPool, number: int) -> None:
-    """Another round in its place, and all that follow with hashes that match."""
+    """Replace a round, and seal it and all later ones with matching hashes."""
     for row in range(number - 1, len(pool.records)):
         record = read_record(pool.records[row])
         previous = record.previous

@@ -1,6 +1,6 @@
-"""Certificates that are missing or of another form, tenants that are not there, records held back.
+"""Missing or outdated certificates, absent tenants, withheld records.
 
-Each is something that a portal may leave out or put in another's place where nobody compares.
+Each is data that a portal may leave out or replace if it is not compared.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def pool() -> StagedPool:
 
 
 def certified(pool: StagedPool, number: int, **fields: Any) -> None:
-    """Give a round's certificate other fields, and seal anew."""
+    """Change fields of a round's certificate, and seal again."""
     row = pool.rounds[number - 1]
     assert row.certificate is not None
     pool.rounds[number - 1] = StagedRound(row.snapshot, row.decision, {**row.certificate, **fields})
@@ -56,11 +56,11 @@ class TestACertificate:
         certified(pool, 5, version=3)
         text = f"its version is 3; {VERSION} is due, and a round before it has {VERSION}"
         assert wrong(verified(pool)) == {5: [f"certificate: {text}"]}
-        # Also where the round before is not verified itself.
+        # The same if the round before is not verified itself.
         assert wrong(verified(pool, first=5)) == {5: [f"certificate: {text}"]}
 
     def test_of_an_older_version_by_itself_is_counted(self, pool: StagedPool) -> None:
-        """A portal of before has certified so; nothing tells that it could have done more."""
+        """An older portal certified so; no evidence shows that it could have done more."""
         for number in range(1, 5):
             certified(pool, number, version=3)
         findings = verified(pool)
@@ -99,7 +99,7 @@ class TestACertificate:
         assert finding.lacks_certificate
 
     def test_of_another_solver_may_have_failed(self) -> None:
-        """Then it has fewer lines, and the version of these."""
+        """Then it has fewer lines, and their version."""
         pool = StagedPool(staged_rounds(6, policy="oef"))
         row = pool.rounds[4]
         own, _, _ = row.snapshot.policy_version.partition(" highs ")
@@ -130,7 +130,7 @@ class TestACertificate:
 
 class TestAnOwnTenant:
     def test_under_a_name_of_nobodys_is_missing(self, pool: StagedPool) -> None:
-        """Whoever hides a tenant names it and all its jobs anew: nothing else contradicts."""
+        """A portal that hides a tenant renames it and all its jobs: nothing else contradicts."""
 
         own = RoundHistory(pool.files().get).own(day_of(BEGIN_US))
 
@@ -141,7 +141,7 @@ class TestAnOwnTenant:
 
         pool.seal(hidden)
         findings = verified(pool)
-        # Until one of its jobs was there before a round, nothing tells that it should be in it.
+        # The tenant is due only after one of its jobs was submitted before a round.
         assert [row.absent for row in findings] == [[]] * 4 + [[ADA]] * 4
         text = "own tenants are not in it, but have jobs or had quota: ada"
         assert gaps(findings[5]) == {Gap.NAMES: [text]}
@@ -194,7 +194,7 @@ class TestAJobType:
 
 class TestTheNewestRecord:
     def held_back(self, pool: StagedPool, newest: int) -> dict[str, bytes]:
-        """An answer that calls an older round its newest, with a proof of that one."""
+        """An answer that presents an older round as the newest, with a proof for it."""
         chain = {**pool.chain(), "round": newest}
         return {**pool.files(last=5), "chain.json": json.dumps(chain).encode()}
 
@@ -213,7 +213,7 @@ class TestTheNewestRecord:
         assert problems[-1].text == "round 5 is in it; the portal calls 4 its newest"
 
     def test_may_be_of_after_the_head(self, pool: StagedPool) -> None:
-        """A round that was sealed between two questions is no reason to doubt."""
+        """A round may be sealed between two requests."""
         assert RoundHistory(self.held_back(pool, 9).get).head().problems == []
 
 

@@ -1,4 +1,4 @@
-"""Rounds read from the files of an answer: own rows alone, files that are wrong, the last line."""
+"""Rounds from the files of an answer: own rows only, invalid files, the last line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A round recomputed by a reader: what holds, and each thing that somebody may have bent."""
+"""A round verified by a reader: valid rounds, and each possible manipulation."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def _rest(row: StagedRound) -> tuple[Any, Any]:
 
 
 def edited(pool: StagedPool, number: int, edit: Callable[[dict[str, Any]], None]) -> None:
-    """Change a bundle after it was committed to."""
+    """Change a bundle after the commitment to it."""
     document = json.loads(pool.bundles[number])
     edit(document)
     pool.bundles[number] = msgspec.json.encode(document)
@@ -164,7 +164,7 @@ class TestAPlant:
         assert "price of fast" in broken[5][0]
 
     def test_of_a_price_changed_after_posting_is_named(self, pool: StagedPool) -> None:
-        """By whoever seals, so that hashes match: the next round still has what was posted."""
+        """The portal seals again, so hashes match: the next round still has the posted price."""
         row = pool.rounds[3]
         prices = row.decision.prices
         dearer = replace(prices[0], price_micro=prices[0].price_micro + 500_000)
@@ -177,7 +177,7 @@ class TestAPlant:
         assert any("price of fast" in text for text in broken[5])
 
     def test_of_a_round_with_sums_that_do_not_follow_is_named(self, pool: StagedPool) -> None:
-        """Decided again from sums that somebody lowered: it replays to the same bytes."""
+        """Decided again from lowered sums, so it replays to the same bytes."""
         snapshot = pool.rounds[4].snapshot
         claims = snapshot.service.claims
         lower = replace(claims[0], alloc_gpu_us=claims[0].alloc_gpu_us // 2)
@@ -203,7 +203,7 @@ class TestAPlant:
         assert wrong(verified(pool)) == {3: [text]}
 
     def test_of_a_certificates_number_is_named(self, pool: StagedPool) -> None:
-        """All verdicts are the same; the numbers below them are not."""
+        """All verdicts are equal; the numbers behind them are not."""
         row = pool.rounds[4]
         assert row.certificate is not None
         first, *rest = row.certificate["findings"]
@@ -227,7 +227,7 @@ class TestAPlant:
         assert text == f"the lease {read.names.leases[0]} is of another tenant than its job"
 
     def test_of_a_pseudonym_swapped_is_named(self, pool: StagedPool) -> None:
-        """An own job under another's row, with hashes that match."""
+        """An own job with another row's pseudonym, and matching hashes."""
 
         def swap(number: int, data: bytes) -> bytes:
             if number != 5:
@@ -277,14 +277,14 @@ class TestAPlant:
         assert any(f"asked for {mine.gpus} GPUs at " in text for text in broken[6])
 
     def test_of_a_job_left_out_is_said(self, pool: StagedPool) -> None:
-        """No problem by itself: a round may leave jobs out. But its tenant is told."""
+        """It is a remark, not a problem: a round may leave jobs out."""
         files = pool.files()
         jobs = json.loads(files["jobs.json"])
         jobs["jobs"][-1] |= {"id": str(uuid.UUID(int=1)), "ended_at": None}
         files["jobs.json"] = json.dumps(jobs).encode()
         findings = list(RoundHistory(files.get).rounds(lambda _: ""))
         assert findings[6].remarks == ["own jobs that are not in it: 00000000"]
-        # One that was over only after a round was still to be in it.
+        # A job that ended after the round is still due in it.
         ended = from_us(findings[6].at_us + 1).isoformat()
         jobs["jobs"][-1]["ended_at"] = ended
         files["jobs.json"] = json.dumps(jobs).encode()
@@ -300,7 +300,7 @@ class TestAPlant:
         assert broken[5][0].startswith("record: its record names ")
 
     def test_of_another_round_before_it_is_named(self, pool: StagedPool) -> None:
-        """The round before is not verified itself; still it must be the one that was sealed."""
+        """The round before is not verified itself, but must be the sealed one."""
         files = pool.files(4)
         bundle = json.loads(files["bundles/3.json"])
         bundle["versions"]["evenshare-core"] = "9"

@@ -1,4 +1,4 @@
-"""A round that another version decided, of its policy or of a solver: its plan is checked."""
+"""A round decided by another version of its policy or of a solver: its plan is checked."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def pool() -> StagedPool:
 
 class TestAnotherVersion:
     def solved(self, pool: StagedPool) -> RoundFinding:
-        """A round of a policy with a program, whose ideals come out otherwise here."""
+        """A round of a policy with a program, whose ideals differ here."""
         return verified(pool, versions=lambda name: "1.16" if name == "highspy" else "")[4]
 
     @pytest.fixture
@@ -41,7 +41,7 @@ class TestAnotherVersion:
         return StagedPool(rounds)
 
     def moved(self, pool: StagedPool, gpus: float, objective: float = 0.0) -> None:
-        """Move GPUs between the first two ideals, as another best answer would."""
+        """Move GPUs between the first two ideals, as in another optimal solution."""
         row = pool.rounds[4]
         first, second, *others = row.decision.ideals
         ideals = (
@@ -188,7 +188,7 @@ class TestAnotherVersion:
     def test_that_knows_no_such_policy_cannot_read_the_bundle_and_says_so(
         self, pool: StagedPool, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Nobody says which places of its memory are ids. That is no success."""
+        """The ids in its memory are not declared. The round is not proven."""
         monkeypatch.delitem(registry.POLICIES, "ltgf")
         monkeypatch.setitem(BROUGHT_BY, "ltgf", "acme-policies")
         for plan in (shapes.snapshot_plan, shapes.decision_plan):  # of ltgf, as read before

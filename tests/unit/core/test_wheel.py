@@ -1,4 +1,4 @@
-"""The library as it is installed elsewhere: its wheel, and nothing but what the wheel asks for."""
+"""The installed library: its wheel, and only the wheel's dependencies."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ DRAWN = ("simulate", "--synthetic", "200,4,6", "--nodes", "6", "--policy", "ltgf
 PLAIN = pool(seed=3, nodes=6, tenants=3, pending=20, fill=0.5, expired=0.5)
 MIXED = replace(mixed(3, nodes=6, tenants=3, pending=20, fill=0.5, expired=0.5), policy="oef")
 SHARES = ("shares", "--policy", "oef", "--speedups", "[[1,2],[1,5]]", "--capacity", "[1,1]")
-# Python without site, so without the checkout's packages and without the environment's: what may
-# be imported are the standard library, the wheel, and the packages that it depends on.
+# Python without site, so without the packages of the checkout and the environment. Only the
+# standard library, the wheel and its dependencies can be imported.
 ALONE = """
 import sys
 from importlib.machinery import PathFinder
@@ -65,7 +65,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def elsewhere(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Elsewhere:
-    """Runs the wheel's command with nothing else but its dependencies."""
+    """Run the wheel's command with only its dependencies."""
     project = tomllib.loads((ROOT / "core" / "pyproject.toml").read_text())["project"]
     needed = [text.partition(">")[0] for text in project["dependencies"]]
     [points] = wheel.glob("*.dist-info/entry_points.txt")

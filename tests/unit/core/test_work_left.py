@@ -1,4 +1,4 @@
-"""What a job still takes whose estimate may be wrong: the truncated normal distribution."""
+"""The remaining work of a job with an uncertain estimate: the truncated normal distribution."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def hazard(z: float) -> float:
 
 @pytest.mark.parametrize("z", [-2.5, -1.1, 0.0, 0.6, 1.3, 2.0, 3.9])
 def test_it_is_the_mean_and_deviation_of_the_truncated_normal(z: float) -> None:
-    """With an error of a tenth, nothing has to be taken off for its start."""
+    """With an error of a tenth, no correction for the start is needed."""
     error_us = WHOLE_US // 10
     ran_us = round(WHOLE_US + z * error_us)
     left = work_left(WHOLE_US, ran_us, 100)
@@ -45,7 +45,7 @@ def test_where_the_error_is_nothing_it_is_the_rest_and_a_twentieth_at_least() ->
 
 
 def test_a_job_that_reaches_its_estimate_is_not_taken_to_end() -> None:
-    """Wrong by a quarter: eight tenths of that are left on average."""
+    """With an error of a quarter, 0.8 of the error is left on average."""
     left = work_left(WHOLE_US, WHOLE_US, 250)
     assert left.mean_us == WHOLE_US // 4 * 798 // 1000
     assert left.deviation_us == WHOLE_US // 4 * 603 // 1000
@@ -65,13 +65,13 @@ def test_much_later_it_is_taken_to_need_as_much_as_at_four_errors() -> None:
 def test_the_end_that_is_expected_never_comes_nearer(
     whole_us: int, shares: list[int], error_milli: int
 ) -> None:
-    """Running on without an end makes a job no shorter, beyond a microsecond of rounding."""
+    """Further running never makes a job shorter, beyond a microsecond of rounding."""
     first, second = (whole_us * share // 1000 for share in shares)
     before, after = (
         work_left(whole_us, first, error_milli),
         work_left(whole_us, second, error_milli),
     )
-    # A line between two points of the table is a little above the curve.
+    # A line between two points of the table is slightly above the curve.
     off_us = 3 + whole_us * error_milli // 1000 // 500
     assert second + after.mean_us >= first + before.mean_us - off_us
     assert 0 <= after.deviation_us <= max(1, whole_us * error_milli // 1000)

@@ -1,4 +1,4 @@
-"""Reads a trace for tests: its jobs, its bad lines, its sentences."""
+"""A trace reader for tests: its jobs, its bad lines, its messages."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ DATA = Path(__file__).resolve().parents[2] / "data"
 
 
 class Trace:
-    """What was read of a file's bytes."""
+    """The content of a trace file."""
 
     def __init__(
         self, content: bytes | str, *, form: str = "auto", mapping: Mapping[str, str] | None = None
@@ -28,7 +28,7 @@ class Trace:
 
     @classmethod
     def of(cls, name: str, mapping: Mapping[str, str] | None = None) -> Trace:
-        """A file of tests/data."""
+        """Read a file of tests/data."""
         return cls((DATA / name).read_bytes(), mapping=mapping)
 
     def summary(self) -> list[tuple[str, str, int, int, int, object]]:

@@ -1,4 +1,4 @@
-"""What the REST API answers of a log, and a verification reads again."""
+"""REST answers about a log, which verifiers read again."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from msgspec import Meta, Struct
 
 
 class LogKeyRow(Struct, frozen=True):
-    """A public key: what its signatures are checked with, and when it signs, in real time."""
+    """A public key that verifies signatures, and the period in which it signs, in real time."""
 
     vkey: Annotated[str, Meta(description="C2SP's form of a key: name, id, Ed25519 key in base64.")]
     since: datetime
@@ -41,14 +41,14 @@ class RecordRow(Struct, frozen=True):
 
 
 class RecordPage(Struct, frozen=True):
-    """Entries of a log in their order; `next`: where the next ones begin, null at the end."""
+    """Entries of a log in order; `next` is the index of the next page, null at the end."""
 
     results: tuple[RecordRow, ...]
     next: int | None
 
 
 class InclusionProof(Struct, frozen=True):
-    """An audit path of RFC 6962: that an entry is in the log of a size."""
+    """An audit path of RFC 6962, which proves that an entry is in the log of this size."""
 
     index: int
     size: int
@@ -56,6 +56,6 @@ class InclusionProof(Struct, frozen=True):
 
 
 class ConsistencyProof(Struct, frozen=True):
-    """A consistency proof of RFC 6962: that a log begins with what it was."""
+    """A consistency proof of RFC 6962, which proves that a log extends an earlier one."""
 
     path: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""Heads of logs as checkpoints, and their signatures: text that people and programs can keep.
+"""Heads of logs as checkpoints with signatures, as text for people and programs.
 
     evenshare/es/rounds/philly
     20852163
@@ -6,8 +6,8 @@
 
     — evenshare/es/rounds/philly Az3grlgtzPICa5OS8npVmf1Myq/5IZniMp+ZJurmRDeOoRDe4URY...
 
-Source: C2SP's tlog-checkpoint (the text) and signed-note (signature lines and vkeys, Ed25519). The
-only module of the core that imports `cryptography`; the extra `verify` brings it.
+Source: C2SP's tlog-checkpoint (the text) and signed-note (signature lines and vkeys, Ed25519). This
+is the only module of the core that imports `cryptography`, which the extra `verify` installs.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _DASH = "\u2014 "
 
 
 class NoteError(ValueError):
-    """A note, or a key, is not what it should be."""
+    """A note or a key is invalid."""
 
 
 class Checkpoint(NamedTuple):
-    """The head of a log: its name, how many entries it has, and the root over them."""
+    """The head of a log: its name, its number of entries, and the root over them."""
 
     origin: str
     size: int
@@ -58,12 +58,12 @@ def public_key(seed: bytes) -> bytes:
 
 
 def key_id(name: str, public: bytes) -> bytes:
-    """Return the four bytes that tell keys of one name apart."""
+    """Return the four bytes that distinguish keys of one name."""
     return hashlib.sha256(name.encode() + b"\n" + _ED25519 + public).digest()[:4]
 
 
 def make_vkey(name: str, public: bytes) -> str:
-    """Return a public key as text, `name+id+key`, for whoever verifies.
+    """Return a public key as text, `name+id+key`, for verifiers.
 
     Raises:
         NoteError: the name is empty, or has a space or a plus sign.
@@ -76,7 +76,7 @@ def read_vkey(vkey: str) -> tuple[str, bytes]:
     """Return name and public key of a vkey.
 
     Raises:
-        NoteError: it is none, or its id is not that of its key.
+        NoteError: it is invalid, or its id is not that of its key.
     """
     name, _, rest = vkey.partition("+")
     id_, _, encoded = rest.partition("+")
@@ -90,10 +90,10 @@ def read_vkey(vkey: str) -> tuple[str, bytes]:
 
 
 def note_text(checkpoint: Checkpoint) -> str:
-    """Return the text that is signed: origin, size and root, a line each.
+    """Return the text to sign: origin, size and root, one line each.
 
     Raises:
-        NoteError: the origin is empty or of several lines, or the root is no hash.
+        NoteError: the origin is empty or has several lines, or the root is not a hash.
     """
     _guard_name(checkpoint.origin)
     if checkpoint.size < 0 or len(checkpoint.root) != HASH_BYTES:
@@ -112,13 +112,13 @@ def sign_note(text: str, keys: Sequence[SigningKey]) -> str:
 
 
 def verify_note(note: str, vkeys: Sequence[str], origin: str) -> Checkpoint:
-    """Return the checkpoint of a note that one of the keys has signed.
+    """Return the checkpoint of a note signed by at least one of the keys.
 
-    Signatures of unknown keys are left aside; one of a known key that is wrong refuses the note.
+    Signatures of unknown keys are ignored; a wrong signature of a known key invalidates the note.
 
     Raises:
-        NoteError: no known key signed it, a signature is wrong, the text is no checkpoint, or it
-            is one of another log than `origin`.
+        NoteError: no known key signed it, a signature is wrong, the text is not a checkpoint, or
+            its log is not `origin`.
     """
     text, signatures = _parts(note)
     known = {(name, key_id(name, key)): key for name, key in map(read_vkey, vkeys)}
@@ -184,7 +184,7 @@ def _base64(data: bytes) -> str:
 
 
 def _bytes(text: str, what: str) -> bytes:
-    """Read base64 in its one form."""
+    """Decode base64, and refuse any but the canonical encoding."""
     try:
         data = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError) as error:

@@ -1,4 +1,4 @@
-"""Merkle trees of RFC 6962: hashes, roots, proofs, and how a reader checks them.
+"""Merkle trees of RFC 6962: hashes, roots, proofs, and their verification.
 
 | RFC | here |
 |---|---|
@@ -7,9 +7,9 @@
 | PROOF(m, D[n]) | `consistency_proof(first, second, read)` |
 | 2.1.3.2 and 2.1.4.2 of RFC 9162 | `verify_inclusion`, `verify_consistency` |
 
-A tree is kept as the hashes of its *complete* subtrees, which never change once they are there:
-the one at (level, number) is over the leaves from number * 2^level to (number + 1) * 2^level. Each
-other subtree is a fold of at most log2 of them. Whoever keeps them hands in a `Reader`.
+A tree is stored as the hashes of its *complete* subtrees, which never change after their creation.
+The one at (level, number) is over the leaves from number * 2^level to (number + 1) * 2^level. Each
+other subtree is a fold of at most log2 of them. Callers pass a `Reader` of the stored hashes.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ HASH_BYTES = 32
 
 
 class Place(NamedTuple):
-    """Where a complete subtree is: `level` 0 are the leaves."""
+    """The place of a complete subtree; `level` 0 are the leaves."""
 
     level: int
     number: int
 
 
-# Returns the hashes of complete subtrees, in the order in which they were asked for.
+# Returns the hashes of complete subtrees, in the requested order.
 Reader = Callable[[Sequence[Place]], Sequence[bytes]]
 
 
 class ProofError(ValueError):
-    """A proof does not prove what it is said to prove."""
+    """A proof is invalid for its claim."""
 
 
 def leaf_hash(entry: bytes) -> bytes:
@@ -48,15 +48,15 @@ def node_hash(left: bytes, right: bytes) -> bytes:
 
 
 def root(size: int, read: Reader) -> bytes:
-    """Return the root of the tree of the first `size` leaves; of none, SHA-256 of nothing."""
+    """Return the root of the tree of the first `size` leaves; for 0, SHA-256 of nothing."""
     return _hashes([(0, size)], read)[0] if size else EMPTY_ROOT
 
 
 def completed(size: int, leaves: Sequence[bytes], read: Reader) -> dict[Place, bytes]:
-    """Return the complete subtrees that come to be when leaves are added to a tree of `size`.
+    """Return the complete subtrees that new leaves create in a tree of `size`.
 
-    `leaves` are leaf hashes; they are in the answer, at level 0. A leaf completes two subtrees on
-    average and log2(size) + 1 at most; `read` is asked once.
+    `leaves` are leaf hashes; the result contains them at level 0. A leaf completes two subtrees on
+    average and log2(size) + 1 at most. `read` is called at most once.
     """
     edge = list(_complete(0, size))
     known = dict(zip(edge, read(edge) if edge else (), strict=True))
@@ -76,7 +76,7 @@ def inclusion_proof(index: int, size: int, read: Reader) -> tuple[bytes, ...]:
     """Return the audit path of leaf `index` in the tree of the first `size` leaves.
 
     Raises:
-        ValueError: there is no such leaf in it.
+        ProofError: the tree has no such leaf.
     """
     _guard_leaf(index, size)
     begin, end, ranges = 0, size, []
@@ -92,18 +92,19 @@ def inclusion_proof(index: int, size: int, read: Reader) -> tuple[bytes, ...]:
 
 
 def consistency_proof(first: int, second: int, read: Reader) -> tuple[bytes, ...]:
-    """Return what proves that the tree of `second` leaves begins with that of `first`.
+    """Return the proof that the tree of `second` leaves extends that of `first`.
 
-    Empty where both are the same, and for a first tree of no leaves, with which all trees begin.
+    Empty if the trees are equal or the first has no leaves, because every tree extends the empty
+    one.
 
     Raises:
-        ValueError: the first tree is larger than the second.
+        ProofError: the first tree is larger than the second.
     """
     _guard_sizes(first, second)
     if first in (0, second):
         return ()
     begin, end, ranges = 0, second, []
-    # SUBPROOF: down to the subtree that ends where the first tree ends.
+    # SUBPROOF: descend to the subtree that ends where the first tree ends.
     while end != first:
         middle = begin + _split(end - begin)
         if first <= middle:
@@ -123,7 +124,7 @@ def verify_inclusion(
     """Check that a leaf hash is leaf `index` of the tree with this root.
 
     Raises:
-        ProofError: it is not proven.
+        ProofError: the proof is invalid.
 
     Source: RFC 9162, 2.1.3.2.
     """
@@ -140,9 +141,9 @@ def verify_consistency(
     """Check that the tree of the second root begins with the leaves of that of the first.
 
     Raises:
-        ProofError: it is not proven.
+        ProofError: the proof is invalid.
 
-    Source: RFC 9162, 2.1.4.2; sizes that are the same, or 0, are outside of it.
+    Source: RFC 9162, 2.1.4.2, which does not cover equal sizes and size 0.
     """
     _guard_hashes(first_root, second_root, *path)
     _guard_sizes(first, second)
@@ -173,10 +174,10 @@ def _verify_growth(
 
 
 def _climb(here: int, last: int, path: Sequence[bytes], start: bytes) -> tuple[bytes, bytes]:
-    """The roots over a node: of the tree that ends with it, and of the one that ends with `last`.
+    """Return the roots above a node: of the tree that ends with it, and of that up to `last`.
 
     Raises:
-        ProofError: the path is not as long as the tree is high.
+        ProofError: the path does not have the height of the tree.
     """
     old = new = start
     for step in path:
@@ -210,12 +211,12 @@ def _guard_hashes(*hashes: bytes) -> None:
 
 
 def _split(size: int) -> int:
-    """Return the largest power of two below `size`, of 2 or more."""
+    """Return the largest power of two below `size`, which is 2 or more."""
     return 1 << ((size - 1).bit_length() - 1)
 
 
 def _complete(begin: int, end: int) -> Iterator[Place]:
-    """Return the complete subtrees that leaves begin..end are made of, the largest first.
+    """Yield the complete subtrees of the leaves begin..end, the largest first.
 
     `begin` is a multiple of the power of two at or above the number of leaves.
     """
@@ -226,7 +227,7 @@ def _complete(begin: int, end: int) -> Iterator[Place]:
 
 
 def _hashes(ranges: Sequence[tuple[int, int]], read: Reader) -> tuple[bytes, ...]:
-    """Return the hash of each range of leaves; all that they are made of is read at once."""
+    """Return the hash of each range of leaves, with a single read."""
     parts = [list(_complete(*range_)) for range_ in ranges]
     places = [place for part in parts for place in part]
     values = dict(zip(places, read(places) if places else (), strict=True))

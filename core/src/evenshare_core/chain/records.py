@@ -1,5 +1,6 @@
-"""What the logs of an installation commit to: a record for each round, and for each batch of
-transfers. Canonical JSON: fields in their order, named, no spaces.
+"""Records that the logs of an installation commit to: one for each round and batch of transfers.
+
+They are canonical JSON: fields in their order, named, no spaces.
 """
 
 from __future__ import annotations
@@ -13,13 +14,13 @@ import msgspec
 from evenshare_core.chain.merkle import leaf_hash
 
 SCHEMA = 1
-# Microseconds since 1970 of the years 1 to 9999, which calendars have days for.
+# Microseconds since 1970 of the years 1 to 9999, the range of calendars.
 FIRST_US, LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
 _HEX = re.compile(r"[0-9a-f]{64}")
 
 
 class RecordError(ValueError):
-    """Bytes are no record: which field, and why."""
+    """Bytes are not a valid record: the field, and the reason."""
 
     def __init__(self, field: str, reason: str) -> None:
         super().__init__(f"{field}: {reason}" if field else reason)
@@ -27,12 +28,13 @@ class RecordError(ValueError):
 
 
 class RoundRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the log of a pool says of a round.
+    """The record of a round in a pool's log. `at_us` is pool time.
 
-    `previous`: the leaf hash of the record before, hex; "" in the first. `bundle`: the SHA-256 of
-    the round's bundle, hex; "" where the round is damaged, which `damage` then tells. `own`: the
-    digests of what each tenant may read of the round, sorted. `breaks`: why it does not follow
-    from the round before. `at_us` is pool time.
+    - `previous`: the leaf hash of the record before, hex; "" in the first.
+    - `bundle`: the SHA-256 of the round's bundle, hex; "" if the round is damaged.
+    - `own`: the digests of each tenant's own rows of the round, sorted.
+    - `breaks`: the reasons why it does not follow from the round before.
+    - `damage`: the damage of the round; empty if there is none.
     """
 
     schema: int
@@ -47,11 +49,11 @@ class RoundRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class LedgerRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the log of a book says of transfers that were posted since the record before.
+    """The record of transfers posted since the record before, in a book's log.
 
-    `transfers`: a salted digest of each (`transfer_digest`), so that the log tells neither who
-    paid nor how much. `previous` as in `RoundRecord`; `first`: how many transfers earlier records
-    have; `posted_us`: when the last of these was posted.
+    `transfers` has a salted digest of each (`transfer_digest`), so that the log shows neither
+    parties nor amounts. `previous` is as in `RoundRecord`. `first` is the number of transfers in
+    earlier records, `posted_us` the instant of the last transfer.
     """
 
     schema: int
@@ -63,10 +65,10 @@ class LedgerRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class TransferBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A transfer as its digest covers it: all that its rows say.
+    """The part of a transfer that its digest covers: all its rows.
 
-    `pool` and `tenant` are ids, 0: none; `hour_us` is null where it settles none; `data` is JSON
-    with sorted keys and no spaces; entries are (account id, micro-credits), sorted.
+    `pool` and `tenant` are ids, 0 if there is none. `hour_us` is null if it settles no hour. `data`
+    is JSON with sorted keys and no spaces. `entries` are (account id, micro-credits), sorted.
     """
 
     id: str
@@ -88,7 +90,7 @@ _encoder = msgspec.json.Encoder()
 
 
 def record_bytes(record: RoundRecord | LedgerRecord) -> bytes:
-    """Return the one form of a record, which is its entry in the log."""
+    """Return the canonical bytes of a record, which are its entry in the log."""
     return _encoder.encode(record)
 
 
@@ -103,10 +105,10 @@ def transfer_digest(salt: bytes, body: TransferBody) -> str:
 
 
 def read_record(data: bytes) -> RoundRecord:
-    """Read the record of a round.
+    """Return the decoded record of a round.
 
     Raises:
-        RecordError: the bytes are none, or not in the one form that records have.
+        RecordError: the bytes are not a record in canonical form.
     """
     record = _read(data, RoundRecord)
     if record.round < 0:
@@ -122,10 +124,10 @@ def read_record(data: bytes) -> RoundRecord:
 
 
 def read_ledger_record(data: bytes) -> LedgerRecord:
-    """Read the record of a batch of transfers.
+    """Return the decoded record of a batch of transfers.
 
     Raises:
-        RecordError: the bytes are none, or not in the one form that records have.
+        RecordError: the bytes are not a record in canonical form.
     """
     record = _read(data, LedgerRecord)
     if record.first < 0:
@@ -136,7 +138,7 @@ def read_ledger_record(data: bytes) -> LedgerRecord:
 
 
 def read_any_record(data: bytes) -> RoundRecord | LedgerRecord:
-    """Read the record of a round, or of a batch of transfers.
+    """Return the decoded record of a round, or of a batch of transfers.
 
     Raises:
         RecordError: the bytes are neither.

@@ -1,8 +1,8 @@
-"""What a deadline job can be promised beside a plan: leases, or what is in the way.
+"""Admission of a job with a deadline in addition to a plan: its leases, or the reason of a refusal.
 
-The leases of the plan stay where they are. So the answer is exact: a job can be promised a deadline
-if and only if enough leases before it have room, and the earliest deadline is the one by which the
-last lease that it needs has.
+The leases of the plan do not move. So the answer is exact: a job can be promised a deadline if and
+only if enough leases before it have room. The earliest deadline is the one by which the last lease
+that it needs has room.
 """
 
 from __future__ import annotations
@@ -19,21 +19,23 @@ from evenshare_core.deadlines.options import CellOption, Cells
 from evenshare_core.deadlines.plans import SelectorPlan, free_units
 from evenshare_core.domain.deadlines import DeadlineLimit
 
-QUOTA_LEVEL = -1  # in place of a level of cells
+QUOTA_LEVEL = -1  # used instead of a level of cells
 
 
 @dataclass(frozen=True)
 class QuotaLimit:
-    """GPUs that a tenant may have, and those that it has by SLO lease; the last goes on."""
+    """GPUs that a tenant may hold, and those that it uses in each SLO lease; the last value
+    continues.
+    """
 
     gpus: int
     used: tuple[int, ...] = (0,)
 
     def __post_init__(self) -> None:
-        """Check it.
+        """Validate the numbers.
 
         Raises:
-            ValueError: nothing is said of the first lease, or a count is negative.
+            ValueError: `used` is empty, or a count is negative.
         """
         if not self.used or min(self.gpus, *self.used) < 0:
             raise ValueError("gpus, used: must be at least 0, and used needs one lease at least")
@@ -43,7 +45,7 @@ class QuotaLimit:
         return np.array(self.used, dtype=np.int64)
 
     def allows(self, gpus: int, leases: int) -> NDArray[np.bool_]:
-        """Return in which of so many leases the tenant may have these GPUs, too."""
+        """Return in which of the first `leases` leases the tenant may hold `gpus` more GPUs."""
         used = self._used[:leases]
         allowed = np.full(leases, self.used[-1] + gpus <= self.gpus)
         allowed[: len(used)] = used + gpus <= self.gpus
@@ -52,11 +54,11 @@ class QuotaLimit:
 
 @dataclass(frozen=True, slots=True)
 class AdmissionAnswer:
-    """Yes with leases and their option; or no with the limit, and the earliest deadline.
+    """Admission with leases and their option; or refusal with the limit, and the earliest deadline.
 
-    `blocked`: SLO leases before the deadline that have no room, by the option that is nearest, with
-    the level of cells that is short (QUOTA_LEVEL: the quota). `earliest`: the first deadline, in
-    leases, that would do; None: none would.
+    `blocked` has the SLO leases before the deadline without room, for the option that comes
+    closest. With each is the level of cells that is short (QUOTA_LEVEL: the quota). `earliest` is
+    the first possible deadline, in leases; None if no deadline is possible.
     """
 
     slots: tuple[int, ...] = ()
@@ -73,9 +75,10 @@ class AdmissionAnswer:
 
 @dataclass(eq=False)
 class FreeRoom:
-    """Free units by lease and level, the last of every later lease too; and where options fit.
+    """Free units by lease and level, and the leases in which options fit.
 
-    For callers that ask often: where units fit is looked up once, and kept while leases are taken.
+    The last row holds for every later lease. For frequent callers: fits are computed once for each
+    `units`, and updated when leases are taken.
     """
 
     free: Counts
@@ -109,15 +112,15 @@ def admit(
     quota: QuotaLimit | None = None,
     room: FreeRoom | None = None,
 ) -> AdmissionAnswer:
-    """Answer for `leases` of work at full speed by `deadline`, beside what is planned.
+    """Return whether `leases` of work at full speed fit by `deadline`, in addition to a plan.
 
-    Both count SLO leases from the first that can begin. Of several options that do, the one that
-    ends first counts, then the one that takes the fewest GPU-leases. After the last lease of the
-    plan the pool has what the problem's `free` says last. `room`: `free_after` of the plan, for
-    callers that ask often; it reaches beyond the deadline and all that changes.
+    `leases` and `deadline` count SLO leases from the first that can begin. Of several feasible
+    options, the one that ends first counts, then the one with the fewest GPU-leases. After the last
+    lease of the plan, the pool has the last entry of the problem's `free`. `room` is `free_after`
+    of the plan, for frequent callers; it must extend beyond the deadline and all changes.
 
     Raises:
-        ValueError: no option, no work, a negative deadline, or an option of what the job holds.
+        ValueError: there is no option or no work, the deadline is negative, or an option is held.
     """
     if not options or leases < 1 or deadline < 0:
         raise ValueError("options, leases, deadline: need one option, 1 lease, a deadline from 0")
@@ -142,7 +145,7 @@ def admit(
 
 @dataclass(frozen=True, eq=False)
 class _OptionRoom:
-    """Where one option has room: what is free, and whether the quota allows it."""
+    """The leases in which one option fits: units are free, and the quota allows it."""
 
     option: CellOption
     leases: int
@@ -160,7 +163,7 @@ class _OptionRoom:
 
     @cached_property
     def ends(self) -> int | None:
-        """By when the leases can have run; None: never."""
+        """The deadline by which the leases can have run; None if never."""
         return _end(self.fits, self.leases)
 
     @property
@@ -173,7 +176,7 @@ class _OptionRoom:
         return tuple(np.flatnonzero(self.fits)[: self.leases].tolist())
 
     def blocked(self, deadline: int) -> tuple[tuple[int, int], ...]:
-        """Return the leases before a deadline without room, and the highest level that is short."""
+        """Return the leases before a deadline without room, and their highest short level."""
         rows = np.flatnonzero(~self.fits[:deadline])
         short = self.room.free[rows] < np.array(self.option.units)
         highest = short.shape[1] - 1 - short[:, ::-1].argmax(axis=1)
@@ -182,7 +185,7 @@ class _OptionRoom:
 
 
 def _end(fits: NDArray[np.bool_], leases: int) -> int | None:
-    """Return the deadline by which so many fit; the last of `fits` is of all that come later."""
+    """Return the deadline by which `leases` leases fit; the last of `fits` holds ever after."""
     places = np.flatnonzero(fits)
     if len(places) >= leases:
         return int(places[leases - 1]) + 1

@@ -1,10 +1,10 @@
-"""Cells onto nodes: Proposition 1 as a construction.
+"""Placement of cells on nodes, which constructs Proposition 1.
 
 Source: W. Gao et al., "UniSched", IEEE TC 2024, section III-C4, (14). A node's free GPUs are one
-heap: 6 are a cell of 4 and one of 2. Cells are placed from the largest level down, and whatever
-node has room at a level takes just one cell of that level from what is left, so the construction
-never fails where (14) holds. What jobs held before is pinned first and can spoil that; then only
-pins that a job cannot do without stay.
+heap: 6 are a cell of 4 and one of 2. Cells are placed from the largest level down. A node with room
+at a level takes just one cell of that level. So the construction never fails if (14) holds. GPUs
+that jobs held before are pinned first and can violate this. Then only pins that a job requires
+stay.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ GpusByNode = Mapping[int, int]
 
 @dataclass(frozen=True, slots=True)
 class CellDemand:
-    """A job that begins now, its option, and the GPUs that it has, by node, if it renews."""
+    """A job that starts now, its option, and the GPUs that it holds, by node, if it renews."""
 
     job: int
     option: CellOption
@@ -27,24 +27,24 @@ class CellDemand:
 
     @property
     def can_keep(self) -> bool:
-        """Whether what it holds is as good as the option: so many GPUs, on one node if need be."""
+        """Whether its held GPUs satisfy the option: the same count, on one node if required."""
         enough = sum(self.held.values()) == self.option.gpus
         return enough and (len(self.held) == 1 or not self.option.one_node)
 
 
 @dataclass(frozen=True, slots=True)
 class CellPlacement:
-    """GPUs by node for each job; `unplaced` jobs wait, because a pin broke their cells."""
+    """GPUs by node for each job; `unplaced` jobs wait, because a pin took their cells."""
 
     gpus: Mapping[int, GpusByNode]
     unplaced: tuple[int, ...]
 
 
 def place_cells(free_gpus: Mapping[int, int], demands: Sequence[CellDemand]) -> CellPlacement:
-    """Place what begins now; a renewed job keeps its GPUs, as long as all fit so.
+    """Place the jobs that start now; renewed jobs keep their GPUs if all jobs fit that way.
 
-    `free_gpus`: by node, those of renewed jobs among them. Jobs are served as they are given. A job
-    that is to be spread gets as few nodes as there are: one, if one has room.
+    `free_gpus` are by node, including those of renewed jobs. Jobs are served in the given order. A
+    job that may be spread gets the fewest possible nodes.
 
     Raises:
         ValueError: a job is given twice, or has a held option without the GPUs for it.
@@ -103,7 +103,7 @@ class _FreeNodes:
         row.clear()
 
     def serve(self, option: CellOption, level: int, row: dict[int, int]) -> bool:
-        """Place what an option has at one level; False: there is no node for a cell of it."""
+        """Place the cells of an option at one level; return False if a cell has no node."""
         able = [node for node, count in self.free.items() if count >= 1 << level]
         if option.one_node:
             if level != (option.gpus - 1).bit_length():
@@ -128,11 +128,11 @@ class _FreeNodes:
         row[node] = row.get(node, 0) + gpus
 
     def _waste(self, node: int, gpus: int) -> tuple[bool, int, int]:
-        """Prefer a node of which no larger cell is broken; of those the fullest."""
+        """Prefer nodes on which no larger cell is broken, then those with the fewest free GPUs."""
         count, larger = self.free[node], 1 << gpus.bit_length()
         return count // larger != (count - gpus) // larger, count, node
 
     def _nearness(self, node: int, need: int) -> tuple[bool, int, int]:
-        """Prefer the fullest node that has room for all; else the emptiest."""
+        """Prefer the node with the fewest free GPUs that has room for all; else that with most."""
         count = self.free[node]
         return count < need, count if count >= need else -count, node

@@ -1,14 +1,14 @@
 """UniSched's program with one row per level and horizon instead of a variable per slot.
 
-A job with L leases to run before lease Q, one at a time, runs at least max(0, L - max(0, Q - q)) of
-them before lease q. So for every q and level these sums are at most what is free before q: no plan
-has more reward than the best choice of columns (job, step, option) under those rows. Where capacity
-does not fall and jobs are fractional or one GPU wide, such a choice is a plan as well: the slots
-before a deadline are the narrowest cut. Rows are needed at deadlines and where capacity changes
-alone, because between them the left side is convex in q and the right side linear.
+A job runs one lease at a time. With L leases to run before lease Q, it runs at least max(0, L -
+max(0, Q - q)) of them before lease q. So for every q and level, these sums are at most the free
+capacity before q. No plan has more reward than the best choice of columns (job, step, option) under
+those rows. Such a choice is a plan as well if capacity does not fall and jobs are fractional or one
+GPU wide. Then the slots before a deadline are the narrowest cut. Rows are needed only at deadlines
+and at changes of capacity: between them the left side is convex in q and the right side linear.
 
-Any non-negative prices of the rows prove a bound by weak duality. It is summed in whole numbers, so
-that it holds whatever the accuracy of the solver that gave the prices.
+Any non-negative prices of the rows prove a bound by weak duality. It is summed in integers, so it
+holds whatever the accuracy of the solver that computed the prices.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ NOW = -1  # the step of a job without deadline
 
 @dataclass(frozen=True, slots=True)
 class CompactColumn:
-    """One way to earn: a job, a step (NOW: the next best-effort lease), an option."""
+    """A way to earn a reward: a job, a step (NOW: the next best-effort lease), an option."""
 
     job: int  # its place in the problem's jobs
     step: int
@@ -44,18 +44,18 @@ class CompactColumn:
 
     @property
     def gpu_leases(self) -> int:
-        """What it takes in all, in GPUs times leases."""
+        """The total that it takes, in GPUs times leases."""
         return self.leases * self.option.units[0]
 
     @property
     def is_now(self) -> bool:
-        """Whether it takes slot 0 alone."""
+        """Whether it takes only slot 0."""
         return self.step == NOW
 
 
 @dataclass(frozen=True, slots=True)
 class CapacityRow:
-    """One row: what runs before lease `horizon`, in cells of `level`, is at most `units`."""
+    """A row: the leases before lease `horizon`, in cells of `level`, take at most `units`."""
 
     horizon: int
     level: int
@@ -83,13 +83,13 @@ class CompactProgram:
 
     @cached_property
     def units(self) -> Counts:
-        """What each column takes at each level while it runs, shape columns x levels."""
+        """The units that each column takes at each level while it runs, shape columns x levels."""
         rows = [column.option.units for column in self.columns]
         return np.array(rows, dtype=np.int64).reshape(len(rows), LEVELS)
 
     @cached_property
     def is_now(self) -> NDArray[np.bool_]:
-        """Which columns take slot 0 alone."""
+        """The columns that take only slot 0."""
         return np.array([column.is_now for column in self.columns], dtype=np.bool_)
 
     @cached_property
@@ -104,7 +104,7 @@ class CompactProgram:
 
     @cached_property
     def _must(self) -> dict[int, Counts]:
-        """Leases that each SLO column runs before a horizon, by horizon; 0 for the others."""
+        """Leases that an SLO column must run before each horizon; 0 for other columns."""
         leases = np.array([column.leases for column in self.columns], dtype=np.int64)
         deadlines = np.array([column.deadline for column in self.columns], dtype=np.int64)
         leases[self.is_now] = 0
@@ -128,7 +128,7 @@ class CompactProgram:
         return best
 
     def priced(self, prices: Sequence[tuple[int, int]]) -> Counts:
-        """Return what remains of each column's reward at prices (row, price), in PRICE_SCALE."""
+        """Return each column's reward minus its cost at prices (row, price), in PRICE_SCALE."""
         values = self.rewards * PRICE_SCALE
         for row, price in prices:
             values = values - price * self.usage(self.rows[row])
@@ -137,7 +137,8 @@ class CompactProgram:
     def bound_micro(self, prices: Sequence[tuple[int, int]]) -> int:
         """Return a bound of every plan's reward, proven by prices (row, price) of at least 0.
 
-        Prices are in millionths of a point by PRICE_SCALE. No price gives the sum of best rewards.
+        Prices are in millionths of a point x PRICE_SCALE. Without prices it is the sum of best
+        rewards.
 
         Raises:
             ValueError: a price is negative.
@@ -150,7 +151,7 @@ class CompactProgram:
 
 
 def compact_program(problem: SelectorProblem) -> CompactProgram:
-    """Return the compact program of a problem, without options that others make useless."""
+    """Return the compact program of a problem, without dominated options."""
     columns: list[CompactColumn] = []
     for place, job in enumerate(problem.jobs):
         columns += sorted(_columns(problem, place, job), key=lambda one: -one.reward_micro)

@@ -1,8 +1,9 @@
 """Steps of a soft deadline as a job declares them: percent of its time, and points for an end.
 
-A step is a pair of texts or numbers, (percent of the time from submission to the deadline, points):
-("110", "80") has 80 points for an end by 1.1 of the deadline. Percent rise from 100, points fall
+A step is a pair of texts or numbers, (percent of the time from submission to the deadline, points).
+("110", "80") gives 80 points for an end by 1.1 of the deadline. Percent rise from 100, points fall
 from at most 100.
+
 Source: W. Gao et al., "UniSched", IEEE TC 2024, section III-C2; docs/adr/0224.
 """
 
@@ -19,7 +20,7 @@ from evenshare_core.domain.deadlines import MOST_REWARD_MICRO, DeadlineClass, De
 from evenshare_core.units import REWARD_MICRO, SECOND_US
 
 STEPS_MAX = 16
-# So fine that an instant within years of a submission is had back to the microsecond.
+# Fine enough to restore an instant within years of a submission to the microsecond.
 PERCENT_PLACES = 12
 PERCENT_DIGITS = 6
 PERCENT_BELOW = 10**PERCENT_DIGITS
@@ -40,7 +41,7 @@ class DeclaredStep(NamedTuple):
 
 
 class StepError(ValueError):
-    """Steps that cannot be; `place` is the first that is wrong, None: all together."""
+    """Invalid steps; `place` is the first wrong step, None if they are wrong together."""
 
     def __init__(self, reason: str, place: int | None = None) -> None:
         super().__init__(reason)
@@ -51,7 +52,7 @@ def read_steps(pairs: Iterable[Sequence[object]]) -> tuple[DeclaredStep, ...]:
     """Return declared steps.
 
     Raises:
-        StepError: a pair is none, or the steps do not rise in time and fall in reward.
+        StepError: a pair is invalid, or the steps do not rise in time and fall in reward.
     """
     rows = list(pairs)
     if not 1 <= len(rows) <= STEPS_MAX:
@@ -82,18 +83,18 @@ def _step(place: int, pair: Sequence[object]) -> DeclaredStep:
 
 
 def _text(value: object) -> str:
-    """A number as it is written; empty for what is none."""
+    """Return a number as text; empty if it is not a number."""
     if isinstance(value, str):
         return value
     is_number = isinstance(value, int | Decimal) and not isinstance(value, bool)
-    # An exponent is refused before it is written out.
+    # Refuse an exponent before expanding it.
     if isinstance(value, Decimal) and (not value.is_finite() or abs(value.adjusted()) > 15):
         return ""
     return format(value, "f" if isinstance(value, Decimal) else "d") if is_number else ""
 
 
 def step_texts(steps: Iterable[DeclaredStep]) -> list[list[str]]:
-    """Return steps as they are stored: the shortest texts that mean the same."""
+    """Return steps for storage: the shortest texts of their numbers."""
     return [[_shortest(step.percent), _shortest(step.points)] for step in steps]
 
 
@@ -108,10 +109,10 @@ def dated_steps(
     kind: DeadlineClass,
     declared: Sequence[DeclaredStep] = (),
 ) -> tuple[DeadlineStep, ...]:
-    """Return the steps of a deadline as instants; a soft one without its own has its class's.
+    """Return the steps of a deadline as instants; without declared steps, those of its class.
 
     Raises:
-        ValueError: the deadline is not after the submission, or `kind` has none.
+        ValueError: the deadline is not after the submission, or `kind` has no deadline.
     """
     length_us = deadline_us - submitted_us
     if length_us <= 0:
@@ -135,15 +136,15 @@ def _part(length_us: int, percent: Decimal) -> int:
 def steps_of_values(rows: Iterable[tuple[int, int]]) -> tuple[tuple[int, DeclaredStep], ...]:
     """Return (microseconds after the submission, step) of a trace's deadlines and values.
 
-    Values are in proportion to the first, which has 100 points. Of equal ones the last instant
-    counts; what is too small to be a millionth of a point is no reward, and what comes ten
-    thousand times as late as the first is none either.
+    Values are relative to the first, which has 100 points. Of equal values the last instant counts.
+    Values below a millionth of a point give no step, and neither do instants 10,000 times as late
+    as the first.
     """
     values = list(rows)
     if not values:
         return ()
     most = MOST_REWARD_MICRO[DeadlineClass.SOFT]
-    # No job ends within a second, so that an earlier deadline is missed like one of a second.
+    # No job ends within a second, so an earlier deadline is missed just like one of a second.
     rewards = {value * most // values[0][1]: max(after_us, SECOND_US) for after_us, value in values}
     first_us = next(iter(rewards.values()))
     kept: dict[int, DeclaredStep] = {}

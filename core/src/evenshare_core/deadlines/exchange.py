@@ -1,9 +1,9 @@
-"""Shorter jobs first among those whose plans allow it.
+"""Exchange of slots: shorter jobs first, if their plans allow it.
 
-`lay` runs jobs by least slack, so that in a crowded pool all of them end at their deadlines, by
-turns, and one that takes longer than estimated is late. A plan keeps its deadlines where a job with
-less left has slot 0, and who had it the last slot of the first; a best-effort job gives it for
-nothing.
+`lay` runs jobs by least slack. In a crowded pool all of them then take turns and end at their
+deadlines, and a job that takes longer than estimated is late. A job with less work left can
+exchange its last slot for another job's slot 0, and both keep their deadlines. A best-effort job
+gives slot 0 up without an exchange.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from evenshare_core.deadlines.reserve import SlotReservations
 
 
 def shortest_now(reservations: SlotReservations, first: Collection[int]) -> None:
-    """Give slot 0 to those of the jobs `first` with fewer GPU-leases left, for their last slot."""
+    """Give slot 0 to jobs of `first` with fewer GPU-leases left, for their last slot."""
     columns, slots = reservations.program.columns, reservations.slots
     problem = reservations.program.problem
     left = {number: _gpu_leases(reservations, number) for number in slots}
@@ -36,7 +36,7 @@ def shortest_now(reservations: SlotReservations, first: Collection[int]) -> None
 
 
 def _gpu_leases(reservations: SlotReservations, number: int) -> int:
-    """Return what a column's job has left in all, in GPUs times leases."""
+    """Return the total work left of a column's job, in GPUs times leases."""
     problem, column = reservations.program.problem, reservations.program.columns[number]
     job = problem.jobs[column.job]
     if column.is_now:
@@ -46,7 +46,7 @@ def _gpu_leases(reservations: SlotReservations, number: int) -> int:
 
 
 def _exchanged(reservations: SlotReservations, number: int, longer: list[int]) -> list[int]:
-    """Give a column slot 0 instead of those that are longer; returns who gave it."""
+    """Give a column slot 0 instead of longer ones; return the columns that gave it up."""
     columns, slots = reservations.program.columns, reservations.slots
     before = reservations.saved()
     units, last = columns[number].option.units, slots[number][-1]

@@ -1,4 +1,4 @@
-"""Jobs and free cells as UniSched's program sees them: leases, steps of reward, slots.
+"""Jobs and free cells of UniSched's program: leases, steps of reward, slots.
 
 Source: W. Gao et al., "UniSched", IEEE TC 2024, section III-C. Departures: docs/unisched-paper.md.
 
@@ -10,9 +10,9 @@ Source: W. Gao et al., "UniSched", IEEE TC 2024, section III-C. Departures: docs
 | A, phi-bar (8) | `SelectorJob.options` | cells, thousandths |
 | N^cell | `SelectorProblem.free` | free cells by slot of one best-effort lease |
 
-A slot is a best-effort lease (5 minutes), and slot 0 begins now. An SLO lease is two slots. Where
-now is no SLO cycle, the first SLO lease begins in slot 1. Best-effort jobs and profilers compete
-for slot 0 alone.
+A slot is a best-effort lease (5 minutes), and slot 0 begins now. An SLO lease is two slots. Outside
+an SLO cycle, the first SLO lease begins in slot 1. Best-effort jobs and profilers compete only for
+slot 0.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from evenshare_core.units import COUNT_MAX, MINUTE_US
 
 BEST_EFFORT_LEASE_US = 5 * MINUTE_US
 HORIZON_MOST = 4032  # SLO leases: four weeks
-HORIZON = 1008  # SLO leases that are planned where nobody says otherwise: a week
+HORIZON = 1008  # SLO leases planned by default: a week
 
 Counts = NDArray[np.int64]
 
@@ -46,10 +46,10 @@ class RewardStep:
 
 @dataclass(frozen=True, slots=True)
 class SelectorJob:
-    """One job; a job without deadline has one implied step, the next best-effort lease.
+    """A job; a job without deadline has one implied step, the next best-effort lease.
 
-    `remaining_us` is the estimated work of a best-effort job, by which it is rewarded. `ready`: the
-    SLO lease before which it can begin none, because it holds one.
+    `remaining_us` is the estimated work of a best-effort job, which determines its reward. `ready`
+    is the first SLO lease that it can begin, because it holds an earlier one.
     """
 
     id: int
@@ -60,11 +60,11 @@ class SelectorJob:
     ready: int = 0
 
     def __post_init__(self) -> None:
-        """Check it.
+        """Validate the job.
 
         Raises:
-            ValueError: no option, steps where there is no deadline or none where there is one, a
-                reward above what the class may have, or a count that is negative.
+            ValueError: there is no option, steps do not match the class, a reward exceeds the
+                class's maximum, or a count is negative.
         """
         if not self.options:
             raise ValueError(f"job {self.id}: options: give one at least")
@@ -86,12 +86,13 @@ class SelectorJob:
 
 @dataclass(frozen=True)
 class SelectorProblem:
-    """One cycle: who asks, and what is free in each slot from now on.
+    """A cycle: the jobs, and the free cells in each slot from now on.
 
-    The last of `free` is what is free ever after. `is_slo_cycle`: SLO leases may begin now, so that
-    they compete with best-effort leases for slot 0. `horizon`: the most SLO leases to look ahead;
-    of a job whose deadline is later only what must run before is planned. `slots`: of an SLO lease;
-    `slot_us`: how long one is, which best-effort rewards are measured by.
+    The last entry of `free` holds for all later slots. `is_slo_cycle` if SLO leases may begin now,
+    so that they compete with best-effort leases for slot 0. `horizon` is the maximum of planned SLO
+    leases; of a job with a later deadline, only the leases that must run before are planned.
+    `slots` is the number of slots in an SLO lease. `slot_us` is the length of a slot, which scales
+    best-effort rewards.
     """
 
     jobs: Sequence[SelectorJob]
@@ -102,10 +103,11 @@ class SelectorProblem:
     slot_us: int = BEST_EFFORT_LEASE_US
 
     def __post_init__(self) -> None:
-        """Check it.
+        """Validate the problem.
 
         Raises:
-            ValueError: a job twice, no slot, a negative count, or a horizon out of range.
+            ValueError: a job is given twice, there is no slot, a count is negative, or the horizon
+                is out of range.
         """
         ids = [job.id for job in self.jobs]
         if len(set(ids)) < len(ids):
@@ -121,22 +123,22 @@ class SelectorProblem:
 
     @cached_property
     def leases(self) -> int:
-        """How many SLO leases are planned: to the last deadline, within the horizon."""
+        """The number of planned SLO leases: to the last deadline, within the horizon."""
         last = max((step.deadline for job in self.jobs for step in job.steps), default=1)
         return max(1, min(last, self.horizon))
 
     @cached_property
     def now_units(self) -> Counts:
-        """What best-effort leases may have of slot 0, by level as (14) counts."""
+        """The units of slot 0 for best-effort leases, by level as (14) counts."""
         return np.array(units_of(self.free[0]), dtype=np.int64)
 
     @cached_property
     def lease_units(self) -> Counts:
-        """What is free in all slots of each SLO lease, shape leases x levels."""
+        """The units free in all slots of each SLO lease, shape leases x levels."""
         return self.units_until(self.leases)
 
     def units_until(self, leases: int) -> Counts:
-        """Return the same of so many leases, shape leases x levels."""
+        """Return the units free in each of `leases` SLO leases, shape leases x levels."""
         first = 0 if self.is_slo_cycle else 1
         rows = np.array([units_of(cells) for cells in self.free], dtype=np.int64)
         slots = np.minimum(first + np.arange(self.slots * leases), len(rows) - 1)
@@ -144,9 +146,9 @@ class SelectorProblem:
         return free
 
     def fits(self, step: RewardStep, option: CellOption, ready: int = 0) -> tuple[int, int] | None:
-        """Return (leases to plan, slots for them) of a step on an option; None: it cannot end.
+        """Return (leases to plan, slots for them) of a step on an option; None if it cannot end.
 
-        What can run after the horizon is left out of both. `ready`: of its job.
+        Leases that can run after the horizon are left out of both. `ready` is the job's.
         """
         leases = option.leases(step.leases)
         if leases > step.deadline - ready:

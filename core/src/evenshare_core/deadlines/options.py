@@ -1,10 +1,10 @@
-"""Allocations of a job as cells of a buddy system, and how fast it runs on each.
+"""Allocations of a job as cells of a buddy system, and its speed on each.
 
 Source: W. Gao et al., "UniSched", IEEE TC 2024, section III-C3, equation (8). Levels 0 to 3 are
-cells of 1, 2, 4 and 8 GPUs of one node. `phi_milli` is speed over that of the consolidated job, in
-thousandths. Departures: docs/unisched-paper.md.
+cells of 1, 2, 4 and 8 GPUs of one node. `phi_milli` is the speed relative to the consolidated job,
+in thousandths. Departures: docs/unisched-paper.md.
 
-Capacity is counted as Proposition 1 does, once per level: `units[i]` is what an option takes of the
+Capacity is counted as in Proposition 1, once per level. `units[i]` is what an option takes of the
 cells of level i and above, in cells of level i.
 """
 
@@ -17,7 +17,7 @@ from typing import TypeAlias
 from evenshare_core.units import ONE_MILLI
 
 LEVELS = 4
-NODE_GPUS = 8  # of a cell of the highest level
+NODE_GPUS = 8  # in a cell of the highest level
 MOST_ENUMERATED = 16  # GPUs; a larger job has whole nodes
 PHI_MILLI_MOST = 100 * ONE_MILLI
 
@@ -26,10 +26,10 @@ Cells: TypeAlias = tuple[int, int, int, int]  # counts of cells of levels 0 to 3
 
 @dataclass(frozen=True, slots=True)
 class CellOption:
-    """One allocation of a job; `one_node`: all of its GPUs stand on one node.
+    """An allocation of a job; with `one_node`, all of its GPUs are on one node.
 
-    With several cells on one node, what is reserved is one rounded-up block less what the job
-    leaves of it. `is_held`: the very GPUs that the job has now.
+    With several cells on one node, the reservation is one rounded-up block minus the GPUs that the
+    job does not use. `is_held` if these are the GPUs that the job holds now.
     """
 
     cells: Cells
@@ -39,10 +39,11 @@ class CellOption:
     is_held: bool = False
 
     def __post_init__(self) -> None:
-        """Check it.
+        """Validate the option.
 
         Raises:
-            ValueError: no cell, too few GPUs for the job, or a speed that is not positive.
+            ValueError: there is no cell, there are too few GPUs for the job, or the speed is not
+                positive.
         """
         if len(self.cells) != LEVELS or min(self.cells) < 0 or self.gpus < 1:
             raise ValueError("cells: give four counts of at least 0, and gpus of at least 1")
@@ -53,13 +54,13 @@ class CellOption:
 
     @property
     def units(self) -> Cells:
-        """What it takes at each level, as (14) counts."""
+        """The units that it takes at each level, as (14) counts."""
         if self.one_node and not self.is_held and sum(self.cells) > 1:
             return one_node_units(self.gpus)
         return units_of(self.cells)
 
     def leases(self, work: int) -> int:
-        """Return ceil(L / phi): the leases that `work` leases at full speed take here."""
+        """Return ceil(L / phi): the leases for `work` leases at full speed with this option."""
         return -(-work * ONE_MILLI // self.phi_milli)
 
 
@@ -67,7 +68,7 @@ Speed: TypeAlias = Callable[[Cells, bool], int]  # (cells, one_node) -> phi_mill
 
 
 def gpus_of(cells: Cells) -> int:
-    """Return how many GPUs the cells are."""
+    """Return the number of GPUs in the cells."""
     return sum(count << level for level, count in enumerate(cells))
 
 
@@ -80,7 +81,7 @@ def units_of(cells: Cells) -> Cells:
 
 
 def one_node_units(gpus: int) -> Cells:
-    """Return what `gpus` on one node take: a block of the next power of two, less its rest."""
+    """Return the units of `gpus` on one node: a block of the next power of two, minus its rest."""
     highest = (gpus - 1).bit_length()
     if highest >= LEVELS:
         raise ValueError(f"gpus: {gpus} do not fit one cell of {NODE_GPUS}")
@@ -89,7 +90,7 @@ def one_node_units(gpus: int) -> Cells:
 
 
 def free_cells(free_gpus: Iterable[int]) -> Cells:
-    """Return the free cells of nodes with so many free GPUs each: 6 of a node are a 4 and a 2."""
+    """Return the free cells of nodes with these free GPUs: 6 of a node are a 4 and a 2."""
     total = [0] * LEVELS
     for gpus in free_gpus:
         total[3] += gpus // NODE_GPUS
@@ -101,11 +102,11 @@ def free_cells(free_gpus: Iterable[int]) -> Cells:
 def quadruples(gpus: int) -> tuple[Cells, ...]:
     """Return all (c0, c1, c2, c3) of the paper's policy generator, the rounded-up cells first.
 
-    Up to 16 GPUs every way to write N as a sum of 1, 2, 4 and 8, and N rounded up to one block or
-    to whole nodes; above, whole nodes alone.
+    Up to 16 GPUs, these are all ways to write N as a sum of 1, 2, 4 and 8. In addition, N is
+    rounded up to one block or to whole nodes. Above, there are only whole nodes.
 
     Raises:
-        ValueError: no GPU.
+        ValueError: `gpus` is below 1.
     """
     if gpus < 1:
         raise ValueError("gpus: must be at least 1")
@@ -129,9 +130,10 @@ def _rounded_up(gpus: int) -> Cells:
 
 
 def all_options(gpus: int, speed: Speed) -> tuple[CellOption, ...]:
-    """Return the options of a job: several cells that fit a node twice, on one node and spread.
+    """Return the options of a job; several cells that fit a node appear twice, on one node and
+    spread.
 
-    `speed(cells, one_node)` gives phi in thousandths.
+    `speed(cells, one_node)` returns phi in thousandths.
     """
     options = []
     for cells in quadruples(gpus):
@@ -146,7 +148,7 @@ def all_options(gpus: int, speed: Speed) -> tuple[CellOption, ...]:
 def two_speeds(gpus: int, spread_milli: int) -> Speed:
     """Return phi by equation (2): one speed on a node, one on several.
 
-    A job of more than 8 GPUs stands on several nodes at best, so it has one speed.
+    A job of more than 8 GPUs needs several nodes in any case, so it has one speed.
     """
     spread = ONE_MILLI if gpus > NODE_GPUS else spread_milli
 
@@ -157,16 +159,17 @@ def two_speeds(gpus: int, spread_milli: int) -> Speed:
 
 
 def held_option(gpus_by_node: Mapping[int, int], phi_milli: int) -> CellOption:
-    """Return the option of GPUs that a job has now, by node; it takes no more than they are."""
+    """Return the option for the GPUs that a job holds now, by node; it takes exactly these."""
     cells = free_cells(gpus_by_node.values())
     gpus = sum(gpus_by_node.values())
     return CellOption(cells, gpus, len(gpus_by_node) == 1, phi_milli, is_held=True)
 
 
 def useful_options(options: Iterable[CellOption]) -> tuple[CellOption, ...]:
-    """Leave out each option beside which another is as fast and takes no more at any level.
+    """Return the options without those that another one dominates: as fast, and no more at any
+    level.
 
-    Of equals the held one stays, then the one on one node, then the one of fewer cells.
+    Of equal options the held one stays, then the one on one node, then the one with fewer cells.
     """
     ordered = sorted(
         options,

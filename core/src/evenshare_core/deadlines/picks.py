@@ -1,4 +1,4 @@
-"""What a policy takes from a plan: the jobs that begin now, on which GPUs of which nodes."""
+"""A policy's picks from a plan: the jobs that start now, and their GPUs by node."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ def picks_now(
     free_gpus: GpusByNode,
     held: Mapping[int, GpusByNode],
 ) -> CellPlacement:
-    """Place what a plan begins now, SLO jobs first, then those of most reward.
+    """Place the jobs that a plan starts now, SLO jobs first, then by most reward.
 
-    `free_gpus`: by node, those of jobs whose leases end now among them; `held`: by job, the GPUs of
-    those. A job that is renewed keeps them where its option lets it. `problem.free[0]` must be what
-    `evenshare_core.deadlines.options.free_cells` says of `free_gpus`.
+    `free_gpus` are by node, including those of jobs whose leases end now; `held` has the GPUs of
+    these jobs. A renewed job keeps them if its option allows it. `problem.free[0]` must be
+    `evenshare_core.deadlines.options.free_cells` of `free_gpus`.
 
     Raises:
         ValueError: a held option is planned for a job that holds nothing.

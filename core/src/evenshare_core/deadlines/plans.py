@@ -1,4 +1,4 @@
-"""A plan: which jobs run on which leases, on which cells, and how far it can be from the best."""
+"""A plan: the leases and cells of each job, and the plan's maximum distance from the optimum."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from evenshare_core.deadlines.options import CellOption
 
 @dataclass(frozen=True, slots=True)
 class JobLeases:
-    """What a plan gives one job; `step` NOW: the best-effort lease in slot 0.
+    """A plan's leases for one job; `step` NOW is the best-effort lease in slot 0.
 
     `slots` are SLO leases from the first that can begin, ascending; for a job without deadline
     (0,), its slot of one best-effort lease.
@@ -32,10 +32,10 @@ class JobLeases:
 
 @dataclass(frozen=True, slots=True)
 class SelectorPlan:
-    """A feasible plan and what no plan can exceed; `prices` prove the bound, and start the next.
+    """A feasible plan and an upper bound; `prices` prove the bound, and warm-start the next solve.
 
-    `is_complete`: the program was solved within its limit of work. If not, the plan is what there
-    was at the limit, with its gap.
+    `is_complete` if the program was solved within its limit of work. If not, the plan is the one
+    found at the limit, with its gap.
     """
 
     jobs: Mapping[int, JobLeases]  # by id
@@ -46,20 +46,20 @@ class SelectorPlan:
 
     @property
     def gap(self) -> float:
-        """How far it can be from the best plan, of the bound; 0 where the bound is 0."""
+        """The maximum distance from the optimum, as a fraction of the bound; 0 if that is 0."""
         return (self.bound_micro - self.reward_micro) / self.bound_micro if self.bound_micro else 0
 
     def now(self, *, is_slo_cycle: bool) -> Iterator[JobLeases]:
-        """Yield what begins now; without an SLO cycle, best-effort leases alone."""
+        """Yield the leases that begin now; outside an SLO cycle, only best-effort leases."""
         for row in self.jobs.values():
             if row.is_now or (is_slo_cycle and 0 in row.slots):
                 yield row
 
 
 def free_units(problem: SelectorProblem, plan: SelectorPlan) -> tuple[Counts, Counts]:
-    """Return what a plan leaves free by level as (14) counts: of slot 0, and of each SLO lease.
+    """Return the free units after a plan, by level as (14) counts: slot 0, and each SLO lease.
 
-    Slot 0 has in it both best-effort leases and, at an SLO cycle, the first half of lease 0.
+    Slot 0 contains best-effort leases and, in an SLO cycle, the first half of lease 0.
     """
     now, leases = problem.now_units.copy(), problem.lease_units.copy()
     for row in plan.jobs.values():
@@ -73,7 +73,7 @@ def free_units(problem: SelectorProblem, plan: SelectorPlan) -> tuple[Counts, Co
 
 
 def faults(problem: SelectorProblem, plan: SelectorPlan) -> list[str]:
-    """Return what is wrong with a plan, in sentences; none: it is feasible, and its gap honest."""
+    """Return the faults of a plan, as sentences; empty if it is feasible and its bound is valid."""
     wrong = [
         fault
         for job in problem.jobs

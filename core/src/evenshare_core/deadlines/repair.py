@@ -1,6 +1,6 @@
-"""Better plans from a plan: leases make room for others, and a job for one that earns more.
+"""Improvement of a plan: leases make room for others, and a job for one that earns more.
 
-All of it is counted in checks of (14), so that the same input gives the same plan.
+All work is counted in checks of (14), so that the same input gives the same plan.
 """
 
 from __future__ import annotations
@@ -12,23 +12,23 @@ from random import Random
 from evenshare_core.deadlines.options import Cells
 from evenshare_core.deadlines.reserve import SlotReservations
 
-KICKS = 400  # times that some jobs are taken out and all is tried again
+KICKS = 400  # times that some jobs are removed and placed again
 MOST_OUT = 4  # jobs at a time
-DEPTH = 2  # leases that move, one for the other, for one that comes
+DEPTH = 2  # chained moves of leases for one new lease
 
 
 @dataclass
 class Repair:
-    """SlotReservations that are made better until `effort` checks are spent."""
+    """Reservations that are improved until `effort` checks are spent."""
 
     reservations: SlotReservations
     effort: int
     _moves: list[tuple[int, int, int]] = field(default_factory=list)  # column, from, to
 
     def run(self, order: Sequence[int], most_micro: int) -> None:
-        """Place columns in their order and trade jobs; then take some out and do it again.
+        """Place columns in order and trade jobs; then remove some and repeat.
 
-        It ends where nothing can earn more than `most_micro`, or with the effort.
+        It ends when the reward reaches `most_micro`, or with the effort.
         """
         state = self.reservations
         self._climb(order, most_micro)
@@ -58,7 +58,7 @@ class Repair:
                 return
 
     def _better(self, number: int) -> bool:
-        """Place a column if it earns more than what its job has."""
+        """Place a column if it earns more than the job's present one."""
         state = self.reservations
         present = self._present(number)
         if self._gain(number) <= 0:
@@ -82,7 +82,7 @@ class Repair:
         )
 
     def _place(self, number: int) -> bool:
-        """Reserve a column's leases; where too few slots fit, other leases move."""
+        """Reserve a column's leases; if too few slots fit, move other leases."""
         state = self.reservations
         column = state.program.columns[number]
         units, is_now = column.option.units, column.is_now
@@ -108,9 +108,9 @@ class Repair:
     def _make_room(
         self, units: Cells, slot: int, mover: int, blocked: tuple[int, ...], *, is_now: bool = False
     ) -> bool:
-        """Move leases out of a slot, one after the other, until `units` fit here.
+        """Move leases out of a slot, one after the other, until `units` fit.
 
-        `blocked`: slots that others of the chain are to leave, which nobody may move to.
+        `blocked` has slots that others of the chain must leave, to which no lease may move.
         """
         state = self.reservations
         columns = state.program.columns
@@ -167,7 +167,7 @@ class Repair:
             self._shift(number, to, slot)
 
     def _trade(self, number: int, order: Sequence[int]) -> bool:
-        """Place a column in place of another job's, which takes what is left; keep what is more."""
+        """Replace another job's column, which takes the remaining room; keep the better result."""
         state = self.reservations
         gain = self._gain(number)
         if gain <= 0 or self.effort <= 0:
@@ -191,7 +191,7 @@ class Repair:
         return False
 
     def _refill(self, job: int, order: Sequence[int], most_micro: int) -> None:
-        """Place the job that gave way, then any other, until there is no more to be had."""
+        """Place the replaced job, then any other, until no more reward is possible."""
         state = self.reservations
         columns = state.program.columns
         theirs = [number for number in order if columns[number].job == job]

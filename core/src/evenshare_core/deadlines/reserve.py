@@ -1,8 +1,8 @@
 """Concrete slots for columns of the compact program: at most one lease per job and slot.
 
-Jobs that were chosen run by least slack first, slot by slot, where Proposition 1 lets them; others
-are inserted where enough slots fit, the last ones first, because early ones are wanted by more.
-At the end leases move to earlier slots that nobody has, so that nothing stands idle now.
+Chosen jobs run by least slack first, slot by slot, if Proposition 1 allows it. Others are inserted
+if enough slots fit, the last ones first, because early slots are in higher demand. At the end,
+leases move to earlier free slots, so that no GPU is idle now.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Saved: TypeAlias = tuple[Row, list[Row], dict[int, list[int]], dict[int, int]]
 
 @dataclass
 class SlotReservations:
-    """What is free, and which columns have which slots; one column per job."""
+    """Free units, and the slots of each column; one column per job."""
 
     program: CompactProgram
     now: Row = field(init=False)
@@ -33,12 +33,12 @@ class SlotReservations:
     column_of: dict[int, int] = field(init=False, default_factory=dict)  # by job
 
     def __post_init__(self) -> None:
-        """Begin with all that is free."""
+        """Start with everything free."""
         self.now = self.program.problem.now_units.tolist()
         self.leases = self.program.problem.lease_units.tolist()
 
     def fits(self, units: Cells, slot: int, *, is_now: bool = False) -> bool:
-        """Say whether (14) holds in a slot with this in it, too."""
+        """Return whether (14) holds in a slot with these additional units."""
         if is_now:
             return _fits(self.now, units)
         if slot == 0 and self.program.problem.is_slo_cycle and not _fits(self.now, units):
@@ -46,7 +46,7 @@ class SlotReservations:
         return _fits(self.leases[slot], units)
 
     def take(self, units: Cells, slot: int, *, is_now: bool = False, sign: int = -1) -> None:
-        """Take a slot; with `sign` 1, give it back."""
+        """Take units in a slot; with `sign` 1, give them back."""
         rows = [self.now] if is_now else [self.leases[slot]]
         if not is_now and slot == 0 and self.program.problem.is_slo_cycle:
             rows.append(self.now)
@@ -63,7 +63,7 @@ class SlotReservations:
             self.take(units, slot, is_now=column.is_now)
 
     def release(self, number: int) -> list[int]:
-        """Take a column's slots back; returns them."""
+        """Release a column's slots, and return them."""
         column = self.program.columns[number]
         units = column.option.units
         slots = self.slots.pop(number)
@@ -73,7 +73,7 @@ class SlotReservations:
         return slots
 
     def insert(self, number: int) -> bool:
-        """Reserve a column's leases in the last slots that fit; False: there are too few."""
+        """Reserve a column's leases in the last slots that fit; False if there are too few."""
         column = self.program.columns[number]
         units = column.option.units
         if column.is_now:
@@ -99,12 +99,11 @@ class SlotReservations:
         return sum(self.program.columns[number].reward_micro for number in self.slots)
 
     def saved(self) -> Saved:
-        """Return what `restore` takes."""
+        """Return a copy of the state for `restore`."""
         slots = {number: list(slots) for number, slots in self.slots.items()}
         return list(self.now), [list(row) for row in self.leases], slots, dict(self.column_of)
 
     def restore(self, saved: Saved) -> None:
-        """Go back to what was saved."""
         self.now, self.leases, self.slots, self.column_of = saved
 
     def plan(self) -> dict[int, JobLeases]:
@@ -125,9 +124,9 @@ def _fits(row: Row, units: Cells) -> bool:
 
 
 def lay(reservations: SlotReservations, chosen: Sequence[int]) -> list[int]:
-    """Run chosen columns, one per job, by least slack first; returns those that did not fit.
+    """Run chosen columns, one per job, by least slack first; return those that did not fit.
 
-    Of equal slack the wider goes first, then the one that `chosen` names first.
+    Of equal slack the wider goes first, then the first one in `chosen`.
     """
     columns = [reservations.program.columns[number] for number in chosen]
     now = [place for place, column in enumerate(columns) if column.is_now]
@@ -169,7 +168,7 @@ def lay(reservations: SlotReservations, chosen: Sequence[int]) -> list[int]:
 
 @dataclass
 class _Laying:
-    """One slot of `lay`: jobs in order, as long as anything is free."""
+    """A slot of `lay`: jobs in order, while any GPU is free."""
 
     reservations: SlotReservations
     later: list[int]
@@ -194,9 +193,9 @@ def _run_now(reservations: SlotReservations, numbers: Sequence[int]) -> list[int
 
 
 def improve(reservations: SlotReservations, order: Sequence[int]) -> None:
-    """Insert columns in their order.
+    """Insert columns in order.
 
-    One replaces that of its job if it earns more, or as much with fewer GPU-leases.
+    A column replaces that of its job if it earns more, or as much with fewer GPU-leases.
     """
     program = reservations.program
     for number in order:
@@ -217,7 +216,7 @@ def _is_better(column: CompactColumn, other: CompactColumn) -> bool:
 
 
 def advance(reservations: SlotReservations) -> None:
-    """Move each job's last leases to earlier slots that are free, the nearest deadline first."""
+    """Move each job's last leases to earlier free slots, the nearest deadline first."""
     columns = reservations.program.columns
     numbers = [number for number in reservations.slots if not columns[number].is_now]
     numbers.sort(key=lambda number: (columns[number].deadline, columns[number].job))

@@ -1,4 +1,4 @@
-"""Rewards by class, as steps of completion time, and what caps them.
+"""Rewards by class, as steps of completion time, and their caps.
 
 Source: W. Gao et al., "UniSched", IEEE TC 2024, section III-C2. Deadlines are instants.
 """
@@ -13,7 +13,7 @@ from evenshare_core.domain.deadlines import MOST_REWARD_MICRO, DeadlineClass
 from evenshare_core.units import ONE_MILLI, REWARD_MICRO
 
 POINTS = 100
-# Of the time from submission to the deadline, in thousandths, and what the step has.
+# (thousandths of the time from submission to the deadline, points).
 SOFT_STEPS = ((1000, 100), (1100, 80), (1200, 50), (1500, 20))
 
 
@@ -37,10 +37,10 @@ def soft_deadlines(submitted_us: int, deadline_us: int) -> tuple[tuple[int, int]
 def capped(
     kind: DeadlineClass, rewards: Iterable[DatedReward], budget_micro: int | None = None
 ) -> tuple[DatedReward, ...]:
-    """Return the rewards, none above what its class and its budget may have.
+    """Return the rewards, limited to the maximum of the class and to the budget.
 
     Raises:
-        ValueError: a negative reward or budget.
+        ValueError: a reward or the budget is negative.
     """
     most = MOST_REWARD_MICRO[kind]
     if budget_micro is not None:

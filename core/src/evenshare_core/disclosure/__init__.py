@@ -1,1 +1,1 @@
-"""A round as it is disclosed: with numbers for ids, what was not read left out, fields named."""
+"""The disclosed form of a round: numbers for ids, unread data left out, named fields."""

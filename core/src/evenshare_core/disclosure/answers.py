@@ -1,4 +1,4 @@
-"""What the REST API answers of a pool's pseudonyms and own rows, and a verification reads again."""
+"""REST answers about a pool's pseudonyms and own rows, which verifiers read again."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ OWN_SCHEMA, OWN_FORM = 1, "own"
 
 
 class TenantKeyRow(Struct, frozen=True):
-    """The key of one of your tenants for a day. Keep it to yourself: it tells your rows apart."""
+    """The key of one of your tenants for a day. Keep it secret: it identifies your rows."""
 
     tenant: str
     key: Annotated[str, Meta(description="32 bytes, hex.")]
@@ -19,7 +19,7 @@ class TenantKeyRow(Struct, frozen=True):
 
 
 class DayNamesBody(Struct, frozen=True):
-    """Who is who in the bundles of a pool's day, as far as you may know."""
+    """The pseudonyms in a pool's bundles of a day, as far as you may know them."""
 
     pool: str
     day: date
@@ -28,14 +28,14 @@ class DayNamesBody(Struct, frozen=True):
 
 
 class OwnExcerpt(Struct, frozen=True):
-    """What the bundle of a round has of one tenant, its bytes as they are."""
+    """A tenant's part of a round's bundle, its bytes unchanged."""
 
     tenant: str
     excerpt: Raw
 
 
 class OwnForm(Struct, frozen=True):
-    """What is answered for a bundle where the pool shows own rows alone."""
+    """The answer in place of a bundle if the pool only shows own rows."""
 
     schema: int
     form: str

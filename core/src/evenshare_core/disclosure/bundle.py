@@ -1,13 +1,13 @@
-"""The bundle of a round: all that it takes to recompute it, as one canonical JSON document.
+"""The bundle of a round: all data to recompute it, as one canonical JSON document.
 
-Ids of tenants, jobs, leases and profiles are numbers from 1 in the order of the ids; what the round
-did not read is left out (`redaction`); names (`pseudonyms`) are in a list of each kind, by number.
-Policies read ids by their order alone, so the decision of the disclosed snapshot is the disclosed
-decision, byte for byte (ADR 0195).
+Ids of tenants, jobs, leases and profiles are numbers from 1 in the order of the ids. Data that the
+round did not read is left out (`redaction`). Names (`pseudonyms`) are in a list for each kind, by
+number. Policies only use the order of ids, so the decision of the disclosed snapshot is the
+disclosed decision, byte for byte (ADR 0195).
 
-The document: fields by name and in their order, keys of free objects sorted, no spaces. The same
-round gives the same bytes, and their SHA-256 is what a log of rounds commits to. Source of the
-schema: docs/bundle.schema.json.
+The document has its fields by name and in their order, sorted keys of free objects, no spaces. The
+same round gives the same bytes, and a log of rounds commits to their SHA-256. Source of the schema:
+docs/bundle.schema.json.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ SCHEMA = 1
 
 
 class BundleError(ValueError):
-    """A bundle that cannot be made or read; `field` is where, as `snapshot.jobs[0].gpus`.
+    """A bundle cannot be made or read; `field` is the place, as `snapshot.jobs[0].gpus`.
 
-    `is_unknown`: it is of a newer schema, or of a policy that is not known here.
+    `is_unknown` if it has a newer schema, or a policy that is not known here.
     """
 
     def __init__(self, field: str, reason: str, *, is_unknown: bool = False) -> None:
@@ -57,7 +57,7 @@ class BundleError(ValueError):
 
 
 class Names(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Names by number: that of number 1 is first."""
+    """Names by number, starting with number 1."""
 
     tenants: tuple[str, ...]
     jobs: tuple[str, ...]
@@ -66,7 +66,7 @@ class Names(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Naming(NamedTuple):
-    """Names by id; those of the ids in a snapshot are needed (`ids_of`)."""
+    """Names by id, for all ids in a snapshot (`ids_of`)."""
 
     tenants: Mapping[int, str]
     jobs: Mapping[int, str]
@@ -75,7 +75,7 @@ class Naming(NamedTuple):
 
 
 class RoundIds(NamedTuple):
-    """The ids in a snapshot, its policy's memory included; of each kind sorted."""
+    """The ids in a snapshot, including its policy's memory, sorted within each kind."""
 
     tenants: tuple[int, ...]
     jobs: tuple[int, ...]
@@ -84,10 +84,10 @@ class RoundIds(NamedTuple):
 
 
 class Superseded(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A part of the decision that could not be applied any more, and why.
+    """A part of the decision that could not be applied, and the reason.
 
-    `item` is grant (`id` is the job's), renewal or end (the lease's). `ends`: its lease ended for
-    it, although the decision did not end it.
+    `item` is grant (`id` is the job's), renewal or end (the lease's). `ends` if its lease ended for
+    this reason, although the decision did not end it.
     """
 
     item: Literal["grant", "renewal", "end"]
@@ -124,7 +124,7 @@ class _Head(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class Disclosed:
-    """A bundle that was read: the round with numbers for ids, and the names of these."""
+    """A decoded bundle: the round with numbers for ids, and their names."""
 
     pool: str
     round: int
@@ -145,10 +145,10 @@ _PLACE = re.compile(r"(?P<reason>.*) - at `(?P<key>key in )?\$\.?(?P<field>[^`]*
 
 
 def ids_of(snapshot: Snapshot) -> RoundIds:
-    """Return the ids in a snapshot, for whoever looks up names.
+    """Return the ids in a snapshot, for which callers look up names.
 
     Raises:
-        BundleError: its policy is not known, or has a memory that it did not declare.
+        BundleError: its policy is not known, or has undeclared memory.
     """
     return _round_ids(_collected(msgspec.to_builtins(snapshot), snapshot.policy))
 
@@ -165,12 +165,12 @@ def make_bundle(
 ) -> bytes:
     """Return the canonical bytes of a round's bundle.
 
-    `pool`: by the name that readers know. `naming`: of all ids in the snapshot (`ids_of`).
-    `superseded`: rows as `Superseded` has them. `versions`: of what decided, by package.
+    `pool` is the name that readers know. `naming` has all ids in the snapshot (`ids_of`).
+    `superseded` has rows like `Superseded`. `versions` are those of the deciding packages.
 
     Raises:
         BundleError: the snapshot and the decision are not of one round, an id is in neither or has
-            no name, or the pool's setting is not known any more.
+            no name, or the pool's settings are no longer valid.
     """
     data = msgspec.to_builtins(_redacted(snapshot))
     ids_by_kind = _collected(data, snapshot.policy)
@@ -199,7 +199,7 @@ def read_bundle(data: bytes) -> Disclosed:
     """Return a bundle's round, with numbers for ids.
 
     Raises:
-        BundleError: it is no JSON, of another schema, or its parts do not fit each other.
+        BundleError: it is not JSON, has another schema, or its parts do not fit each other.
     """
     try:
         document = _decoder.decode(data)
@@ -280,7 +280,7 @@ def _names(naming: Naming, ids: RoundIds) -> Names:
 
 
 def _form(data: Any, value_type: type[Value], form: type[msgspec.Struct]) -> Any:
-    """The named form of plain data of a value."""
+    """Return the named form of a value's plain data."""
     return msgspec.convert(msgspec.convert(data, value_type), form, from_attributes=True)
 
 
@@ -307,7 +307,7 @@ def _superseded(row: Mapping[str, Any], ids: Ids) -> Superseded:
 
 
 def _another_schema(data: bytes) -> BundleError | None:
-    """What to say of a document that is no bundle of ours because it is a newer or older one."""
+    """Return the error for a document of a newer or older schema; None for any other document."""
     try:
         schema = _head.decode(data).schema
     except (msgspec.MsgspecError, RecursionError):
@@ -319,18 +319,18 @@ def _another_schema(data: bytes) -> BundleError | None:
 
 
 def _placed(error: msgspec.ValidationError) -> BundleError:
-    """The error with its field apart."""
+    """Return the error with its field separated."""
     match = _PLACE.fullmatch(str(error))
     return BundleError(match["field"], match["reason"]) if match else BundleError("", str(error))
 
 
 def _check(document: Any, snapshot: Snapshot, decision: Decision) -> None:
-    """Parts of one round fit each other, and each number has its name."""
+    """Check that the parts are of one round, and that each number has its name."""
     if document.round != snapshot.number:
         raise BundleError("round", f"is {document.round}, that of the snapshot {snapshot.number}")
     gpus = sum(abs(node.gpus) for node in snapshot.nodes)
     if gpus > COUNT_MAX:
-        # Placement has a place for each count of GPUs: one number would take all memory.
+        # Placement has a bucket for each count of GPUs: a huge number would exhaust the memory.
         raise BundleError("snapshot.nodes", f"has {gpus:,} GPUs; a pool has {COUNT_MAX:,} at most")
     if document.at_us != snapshot.at_us:
         raise BundleError("at_us", f"is {document.at_us}, that of the snapshot {snapshot.at_us}")

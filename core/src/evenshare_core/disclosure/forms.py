@@ -1,8 +1,7 @@
-"""The named form of values: the same records, encoded as objects with the names of fields.
+"""The named form of values: the same records, encoded as objects with field names.
 
-Made of the value types themselves, so that a field that is added there is here too. Rows inside
-that are named tuples (marks of a window, steps of a deadline) and placements stay arrays: there are
-many of them.
+It is derived from the value types, so that new fields appear here too. Nested named tuples (marks
+of a window, steps of a deadline) and placements stay arrays, because there are many of them.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from evenshare_core.domain.ids import IdKind, hints_of, shape_of
 from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.domain.values import Value
 
-# What ids are in it.
+# The types of ids in the named form.
 _NUMBERS = {
     kind: Annotated[int, msgspec.Meta(ge=0, description=f"Place in names.{kind}, from 1; 0: none.")]
     for kind in NUMBERED
@@ -29,9 +28,9 @@ _NUMBERS = {
 
 @cache
 def form_of(value_type: type[Value]) -> type[msgspec.Struct]:
-    """Return the named form of a value type; `msgspec.convert` leads from one to the other.
+    """Return the named form of a value type; `msgspec.convert` converts between the two.
 
-    Every field has to be there, except those that came after bytes of the type were stored.
+    All fields are required, except those added after bytes of the type had been stored.
     """
     hints = hints_of(value_type)
     fields: list[Any] = []
@@ -53,7 +52,7 @@ def form_of(value_type: type[Value]) -> type[msgspec.Struct]:
 
 
 def _form(hint: Any) -> Any:
-    """The type of a field in the named form."""
+    """Return the type of a field in the named form."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is Annotated:
         kind = shape_of(hint)

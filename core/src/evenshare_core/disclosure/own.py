@@ -1,10 +1,10 @@
-"""What a tenant may know of a round in a pool in which each sees its own rows alone.
+"""A tenant's own rows of a round, for pools in which each tenant only sees its own.
 
-From the bundle: the rows of one tenant with the parts of the decision that concern it, and what all
-share (the instant, lengths, the policy, GPUs by type, posted prices, versions). Others' rows and
-the policy's memory are not in it. Its ids are numbered anew from 1, so that no number tells how
-many others there are; an id of somebody else (for whom a lease ends, with whom quota is traded) is
-0.
+An excerpt of the bundle contains the rows of one tenant, with the parts of the decision that
+concern it. It also contains the shared data: the instant, lengths, the policy, GPUs by type, posted
+prices, versions. It contains neither rows of others nor the policy's memory. Ids are renumbered
+from 1, so that no number shows how many others there are. An id of another tenant (a beneficiary,
+or the party of a trade) is 0.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ NOT_RECOMPUTABLE = (
 class OwnRows(Value, frozen=True, array_like=True):
     """Rows of one tenant: of the snapshot, then of the decision.
 
-    `claims`, `classes`, `job_sums` are GPU-time sums before the round, `next_...` after it.
+    `claims`, `classes` and `job_sums` are GPU-time sums before the round, `next_...` after it.
     """
 
     tenants: tuple[Tenant, ...] = ()
@@ -108,9 +108,9 @@ _Owners = Callable[[Any], Iterable[int]]
 
 
 def own_excerpts(disclosed: Disclosed, tenants: Iterable[int] | None = None) -> dict[int, bytes]:
-    """Return by tenant number the canonical JSON of its rows, with what all tenants share.
+    """Return the canonical JSON of each tenant's rows, with the shared data, by tenant number.
 
-    `tenants`: the numbers that are asked for, from 1; None: all of the round.
+    `tenants` are the requested numbers, from 1; None requests all of the round.
     """
     if tenants is None:
         tenants = range(1, len(disclosed.names.tenants) + 1)
@@ -135,14 +135,13 @@ def own_excerpts(disclosed: Disclosed, tenants: Iterable[int] | None = None) -> 
 def own_digest(salt: bytes, excerpt: bytes) -> str:
     """Return the SHA-256 by which a log commits to an excerpt, in hex digits.
 
-    `salt` (`pseudonyms.own_salt`) is known to its tenant alone: others cannot try what its rows
-    might be.
+    Only its tenant knows `salt` (`pseudonyms.own_salt`), so others cannot test guesses of its rows.
     """
     return hashlib.sha256(salt + excerpt).hexdigest()
 
 
 def _shared(disclosed: Disclosed) -> dict[str, Any]:
-    """What all tenants know of a round."""
+    """Return the data of a round that all tenants know."""
     snapshot, decision = disclosed.snapshot, disclosed.decision
     return {
         "schema": SCHEMA,
@@ -170,11 +169,11 @@ def _forms(rows: Iterable[Value]) -> list[Any]:
     return [msgspec.convert(row, form_of(type(row)), from_attributes=True) for row in rows]
 
 
-# ---- whose rows they are ----
+# ---- rows by tenant ----
 
 
 def _tables(disclosed: Disclosed) -> dict[str, dict[int, list[Any]]]:
-    """Rows by the name of their table and their tenant; a trade is of two."""
+    """Return rows by table name and tenant; a trade is of two tenants."""
     snapshot, decision = disclosed.snapshot, disclosed.decision
     of_job = {job.id: job.tenant for job in snapshot.jobs}
     of_profile = {row.id: row.tenant for row in snapshot.profiles}
@@ -224,7 +223,7 @@ def _grouped(rows: Iterable[Any], owners: _Owners) -> dict[int, list[Any]]:
 
 
 def _lines(disclosed: Disclosed) -> dict[int, dict[str, list[Any]]]:
-    """Rows of the certificate by tenant; what they say of others is left out."""
+    """Return rows of the certificate by tenant, without their figures of others."""
     lines: dict[int, dict[str, list[Any]]] = {}
     for name in ("rows", "overclaims"):
         for row in (disclosed.certificate or {}).get(name, ()):
@@ -247,7 +246,7 @@ def _superseded(disclosed: Disclosed) -> dict[int, list[dict[str, Any]]]:
 
 
 def _rows_of(tenant: int, tables: Mapping[str, Mapping[int, list[Any]]]) -> OwnRows:
-    """The rows of a tenant, in which ids of others are 0."""
+    """Return the rows of a tenant, in which ids of others are 0."""
     rows = {name: tuple(by_tenant.get(tenant, ())) for name, by_tenant in tables.items()}
     rows["preemptions"] = tuple(
         row if row.for_tenant == tenant else replace(row, for_job=0, for_tenant=0)
@@ -265,7 +264,7 @@ def _rows_of(tenant: int, tables: Mapping[str, Mapping[int, list[Any]]]) -> OwnR
 
 
 def _own_names(names: Names, own: Mapping[IdKind, tuple[int, ...]]) -> Names:
-    """The names of a tenant's ids, by its own numbers."""
+    """Return the names of a tenant's ids, by its own numbers."""
     all_names = msgspec.structs.astuple(names)
     kinds = zip(NUMBERED, all_names, strict=True)
     return Names(*(tuple(rows[number - 1] for number in own[kind]) for kind, rows in kinds))

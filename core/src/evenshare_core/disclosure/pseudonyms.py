@@ -1,7 +1,7 @@
-"""Names by which tenants, jobs, leases and job types are disclosed, other ones each day.
+"""Daily pseudonyms of tenants, jobs, leases and job types.
 
-A pool has a random *day key* for each UTC day of pool time, 32 bytes that nobody is given. A tenant
-is given its *tenant key* of the day, by which it finds its own rows; nobody else can compute them,
+A pool has a random *day key* for each UTC day of pool time, 32 bytes that no user gets. A tenant
+gets its *tenant key* of the day, by which it finds its own rows. Other users cannot compute these,
 nor those of other days. Names are the first 8 bytes of HMAC-SHA256 (RFC 2104) as 16 hex digits.
 """
 
@@ -20,7 +20,7 @@ def day_of(at_us: int) -> str:
 
 
 def tenant_key(day_key: bytes, tenant: int) -> bytes:
-    """Return the key of a tenant (its id) on a day, which is given to that tenant only."""
+    """Return the key of a tenant (its id) on a day, for that tenant only."""
     return _hmac(day_key, f"tenant:{tenant}")
 
 
@@ -29,22 +29,24 @@ def tenant_name(key: bytes) -> str:
 
 
 def job_name(key: bytes, uid: str) -> str:
-    """Return the name of a job of the tenant of this key; `uid`: the job's, in hex digits."""
+    """Return the name of a job of the key's tenant; `uid` is the job's, in hex digits."""
     return _name(key, f"job:{uid}")
 
 
 def lease_name(key: bytes, lease: int) -> str:
-    """Return the name of a lease (its id) of the tenant of this key."""
+    """Return the name of a lease (its id) of the key's tenant."""
     return _name(key, f"lease:{lease}")
 
 
 def profile_name(key: bytes, name: str) -> str:
-    """Return the name of a job type of the tenant of this key; `name`: the profile's."""
+    """Return the name of a job type of the key's tenant; `name` is the profile's."""
     return _name(key, f"profile:{name}")
 
 
 def own_salt(key: bytes, pool: str, round_number: int) -> bytes:
-    """Return what hides the digest of a tenant's own rows of a round from those who guess them."""
+    """Return the salt of the digest of a tenant's own rows of a round, which prevents guessing
+    them.
+    """
     return _hmac(key, f"own:{pool}:{round_number}")
 
 

@@ -1,13 +1,12 @@
-"""A snapshot without what its round did not read, so that nobody learns it from a disclosed round.
+"""Redaction of a snapshot: data that its round did not read is left out of the disclosed round.
 
-Left out is what jobs say of themselves where the policy does not read it (`Policy.reads`), and
-limits that cannot bind in the round: a highest price that no posted price of it reaches, and a
-credit that covers whatever its tenant could borrow in it. The decision and the certificate are the
-same without (tests/unit/core/test_redaction.py).
+Data of jobs is left out if the policy does not read it (`Policy.reads`). So are limits that cannot
+bind in the round: maximum prices above all its posted prices, and credit that covers all possible
+borrowing. The decision and the certificate do not change (tests/unit/core/test_redaction.py).
 
-What stays although it may tell something: profiles, because certificates measure by them under any
-policy; limits that might bind, whether or not they did; and, where a policy asks what jobs are
-worth, each job's highest price, for that is its bid.
+Some data stays although it may be sensitive. Profiles stay because certificates use them under any
+policy. Limits that might bind stay, whether or not they did. Maximum prices stay if a policy uses
+jobs' values, because they are the bids.
 """
 
 from __future__ import annotations
@@ -27,10 +26,11 @@ _OF_JOBS = (Private.ESTIMATE, Private.DEADLINE)
 
 
 def redacted(snapshot: Snapshot) -> Snapshot:
-    """Return the snapshot without what its round did not read.
+    """Return the snapshot without data that its round did not read.
 
     Raises:
-        UnknownPolicyError, OptionError: the pool's setting is wrong.
+        UnknownPolicyError: the pool's policy does not exist.
+        OptionError: the pool's options are invalid.
     """
     options = registry.options(snapshot.policy, snapshot.options)
     policy = registry.policy(snapshot.policy)
@@ -59,12 +59,12 @@ class _Prices:
     def __init__(self, snapshot: Snapshot) -> None:
         self._prices = {row.gpu_type: row.price_micro for row in snapshot.prices}
         self._dearest_micro = max(self._prices.values(), default=0)
-        # Of jobs that have narrowed what they accept since.
+        # For jobs that have since restricted their accepted types.
         self._held = {row.job: row.gpu_type for row in snapshot.leases}
         self._claimed = {row.job: row.gpu_type for row in snapshot.service.jobs}
 
     def may_exceed(self, job: Job, most_micro: int) -> bool:
-        """Whether a term of the job may cost more than its highest price."""
+        """Return whether a term of the job may cost more than its maximum price."""
         if self._dearest_micro <= most_micro:
             return False
         if not job.gpu_types:
@@ -74,7 +74,7 @@ class _Prices:
 
 
 def _job(job: Job, unread: list[str], prices: _Prices | None) -> Job:
-    """`prices`: None where the policy takes the highest price as a bid."""
+    """Return a redacted job; `prices` is None if the policy uses the maximum price as a bid."""
     changes = dict.fromkeys(name for name in unread if getattr(job, name) is not None)
     most_micro = job.max_price_micro
     if prices is not None and most_micro is not None and not prices.may_exceed(job, most_micro):
@@ -83,14 +83,14 @@ def _job(job: Job, unread: list[str], prices: _Prices | None) -> Job:
 
 
 def _tenants(snapshot: Snapshot) -> tuple[Any, ...]:
-    """The tenants, without credit that covers all that they could borrow."""
+    """Return the tenants, without credit that covers everything they could borrow."""
     if all(row.spendable_micro is None for row in snapshot.tenants):
         return snapshot.tenants
     dearest_micro = max((row.price_micro for row in snapshot.prices), default=0)
     asked: dict[int, int] = {}
     for job in snapshot.jobs:
         cost_micro = worst_case_micro(job.gpus, dearest_micro, snapshot.longest_us)
-        # What queues is counted GPU by GPU, each rounded up.
+        # Queued jobs are counted GPU by GPU, each rounded up.
         asked[job.tenant] = asked.get(job.tenant, 0) + cost_micro + job.gpus
     largest = max((job.gpus for job in snapshot.jobs), default=0)
     most_micro = None

@@ -1,7 +1,7 @@
-"""Other ids for those of plain data, quickly: a plan is made once of a shape, and run on it.
+"""Replacement of ids in plain data, fast: a plan is compiled once for a shape, and run on the data.
 
-Plain data is what `msgspec.to_builtins` makes of a value: lists of fields, which a plan changes in
-place. A round of 10,000 jobs has some 200,000 ids.
+Plain data is the result of `msgspec.to_builtins` for a value: lists of fields, which a plan changes
+in place. A round of 10,000 jobs has about 200,000 ids.
 """
 
 from __future__ import annotations
@@ -11,25 +11,25 @@ from typing import Any
 
 from evenshare_core.domain.ids import ById, Each, Fields, IdKind, Row, Shape
 
-# The kinds that have numbers in the disclosed form, in the order of its names.
+# The kinds with numbers in the disclosed form, in the order of its names.
 NUMBERED = (IdKind.TENANT, IdKind.JOB, IdKind.LEASE, IdKind.PROFILE)
 
-# By kind: what takes the place of each id. What stands for none (0, null) is in it too.
+# The replacement of each id, by kind, including the values for no id (0, null).
 Ids = Mapping[IdKind, Mapping[Any, Any]]
 Plan = Callable[[Any, Ids], Any]
 _Places = list[tuple[int, IdKind]]
 
 
 class UndeclaredError(ValueError):
-    """An object has a key of which nobody said whether it is an id."""
+    """An object has a key that is not declared as an id or as plain."""
 
 
 class UnknownIdError(LookupError):
-    """There is an id that is not among those that are known."""
+    """An id has no replacement."""
 
 
 class _Seen(dict[Any, Any]):
-    """Takes every id that it is asked for, and gives it back."""
+    """A mapping that records every requested id, and returns it."""
 
     def __missing__(self, key: Any) -> Any:
         self[key] = key
@@ -37,7 +37,7 @@ class _Seen(dict[Any, Any]):
 
 
 def renamed(data: Any, plan: Plan, ids: Ids) -> Any:
-    """Return plain data with other ids; its lists are changed in place.
+    """Return plain data with replaced ids; its lists are changed in place.
 
     Raises:
         UndeclaredError: an object has a key that its shape does not know.
@@ -50,9 +50,10 @@ def renamed(data: Any, plan: Plan, ids: Ids) -> Any:
 
 
 def collected(data: Any, plan: Plan) -> dict[IdKind, tuple[int, ...]]:
-    """Return the ids in plain data, by kind, sorted; what stands for none is left out.
+    """Return the ids in plain data, by kind, sorted, without 0 and None.
 
-    Raises: UndeclaredError, as `renamed`.
+    Raises:
+        UndeclaredError: as `renamed`.
     """
     seen = {kind: _Seen() for kind in NUMBERED}
     plan(data, seen)
@@ -60,7 +61,7 @@ def collected(data: Any, plan: Plan) -> dict[IdKind, tuple[int, ...]]:
 
 
 def ranks(ids: Mapping[IdKind, Sequence[int]]) -> Ids:
-    """Return for each id its number, from 1, in its kind's order."""
+    """Return the number of each id, from 1, in its kind's order."""
     return {
         kind: {0: 0, None: None} | {id_: number for number, id_ in enumerate(ids[kind], 1)}
         for kind in NUMBERED
@@ -72,7 +73,7 @@ def plan_of(shape: Shape) -> Plan:
 
 
 def _plan(shape: Shape) -> Plan | None:
-    """None: there is nothing to do. Nodes keep their ids, so they are no part of any plan."""
+    """Return None if there is nothing to replace. Nodes keep their ids, so are in no plan."""
     if shape is None or shape is IdKind.NODE:
         return None
     if isinstance(shape, IdKind):
@@ -87,7 +88,7 @@ def _plan(shape: Shape) -> Plan | None:
 
 
 def _parts(row: Row) -> tuple[_Places, list[tuple[int, Plan]]]:
-    """Where ids are in a row, and where there is more to look through."""
+    """Return the places of ids in a row, and the places of nested plans."""
     places: _Places = []
     parts: list[tuple[int, Plan]] = []
     for place, shape in enumerate(row.places):

@@ -1,4 +1,4 @@
-"""Where ids are in what a round leaves besides values: certificates, and what was superseded.
+"""The places of ids in a round's data outside values: certificates, and superseded parts.
 
 Certificates are plain data with names; their fields are those of the types of
 `evenshare_core.fairness.certificate`.
@@ -28,7 +28,7 @@ CERTIFICATE_IDS = {
     "other": IdKind.TENANT,
     "profile": IdKind.PROFILE,
 }
-# What a line's `broken` names; of all other lines tenants.
+# The kind of ids in a line's `broken`; all other lines have tenants.
 BROKEN = {
     Property.CAPACITY: IdKind.NODE,
     Property.GANG: IdKind.JOB,
@@ -39,7 +39,7 @@ SUPERSEDED = {"grant": IdKind.JOB, "renewal": IdKind.LEASE, "end": IdKind.LEASE}
 
 @cache
 def snapshot_plan(policy: str) -> Plan:
-    """Return the plan of snapshots of a policy, its memory included.
+    """Return the plan for snapshots of a policy, including its memory.
 
     Raises:
         UnknownPolicyError: there is no such policy.
@@ -49,9 +49,10 @@ def snapshot_plan(policy: str) -> Plan:
 
 @cache
 def decision_plan(policy: str) -> Plan:
-    """Return the plan of decisions of a policy.
+    """Return the plan for decisions of a policy.
 
-    Raises: as `snapshot_plan`.
+    Raises:
+        UnknownPolicyError: there is no such policy.
     """
     return _with_memory(Decision, policy)
 
@@ -66,7 +67,7 @@ def _with_memory(value_type: type[Snapshot | Decision], policy: str) -> Plan:
 
 
 def certificate_shape(certificate_type: Any = Certificate) -> Shape:
-    """Return the shape of a certificate as plain data, but for what its lines name `broken`."""
+    """Return the shape of a certificate as plain data, except for `broken` of its lines."""
     origin, arguments = typing.get_origin(certificate_type), typing.get_args(certificate_type)
     if origin is tuple:
         shape = certificate_shape(arguments[0])
@@ -90,10 +91,10 @@ def _certificate_plan() -> Plan:
 
 
 def disclosed_certificate(certificate: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a copy of a certificate (plain data) without the messages of errors.
+    """Return a copy of a certificate (plain data) without error messages.
 
-    They may tell ids; the error's name stays. Whoever certifies a disclosed round again compares
-    what comes of it in this form.
+    Messages may contain ids; the error's name stays. Verifiers compare their own certificate of the
+    disclosed round in this form.
     """
     data: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(certificate))
     if data.get("failure"):
@@ -105,9 +106,10 @@ def disclosed_certificate(certificate: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def renamed_certificate(certificate: dict[str, Any], ids: Ids) -> None:
-    """Give a certificate, as plain data, other ids.
+    """Replace the ids of a certificate, which is plain data, in place.
 
-    Raises: as `renamed`.
+    Raises:
+        UndeclaredError, UnknownIdError: as `renamed`.
     """
     renamed(certificate, _certificate_plan(), ids)
     for line in certificate.get("findings", ()):
@@ -122,10 +124,11 @@ def _ids_of_kind(kind: IdKind) -> Plan:
 
 
 def renamed_superseded(row: dict[str, Any], ids: Ids) -> dict[str, Any]:
-    """Return what was superseded (plain data) with another id.
+    """Return a superseded part (plain data) with a replaced id.
 
     Raises:
-        UnknownIdError: as `renamed`, and of an item of no known kind.
+        UnknownIdError: as `renamed`.
+        KeyError: the item has an unknown kind.
     """
     kind = SUPERSEDED[row["item"]]
     return row | {"id": renamed(row["id"], plan_of(kind), ids)}

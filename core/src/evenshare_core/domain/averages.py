@@ -1,8 +1,9 @@
-"""Recent averages of what is reported again and again, which start anew when it changes.
+"""Recent averages of repeated reports, with detection of changes.
 
-Whole numbers throughout, so that the same reports give the same average everywhere. The mean and
-the mean deviation move as in RFC 6298 (2.3), a plain average first; a change is what a two-sided
-cumulative sum (Page 1954, "Continuous inspection schemes") says is one.
+All numbers are integers, so that the same reports give the same average on every machine. The mean
+and the mean deviation follow RFC 6298 (2.3); the first reports have equal weight. A two-sided
+cumulative sum (Page 1954, "Continuous inspection schemes") detects a change, and the average
+restarts.
 """
 
 from __future__ import annotations
@@ -11,20 +12,20 @@ from typing import NamedTuple
 
 from evenshare_core.units import ONE_MILLI
 
-# The plain average of so many reports first; from then on the newest counts one part in so many.
+# The first `RECENT` reports have equal weight; after them, the newest has the weight 1 / `RECENT`.
 RECENT = 16
-# Fewer tell nothing of what is usual, so that nothing can be a change of it.
+# With fewer reports the usual value is unknown, so no change can be detected.
 BEFORE_CHANGES = 8
-# In thousandths of the mean. What a report differs by beyond the drift, or the spread where that is
-# larger, is added up, at most `STEP_MILLI` of one report; above `ALARM_MILLI` it is a change.
+# In thousandths of the mean. Each cumulative sum adds a report's deviation beyond the larger of the
+# drift and the spread. A report counts `STEP_MILLI` at most. A sum above `ALARM_MILLI` is a change.
 DRIFT_MILLI, STEP_MILLI, ALARM_MILLI = 50, 250, 500
 
 
 class Average(NamedTuple):
     """The recent mean of reported values, all in the unit of the values.
 
-    `reports` since it started; `deviation` is the mean distance from the mean. `up_milli` and
-    `down_milli` are the cumulative sums that look for a change.
+    `reports` counts the reports since the last restart; `deviation` is the mean distance from the
+    mean. `up_milli` and `down_milli` are the cumulative sums that detect a change.
     """
 
     reports: int = 0
@@ -40,17 +41,17 @@ class Average(NamedTuple):
 
 
 class Averaged(NamedTuple):
-    """An average with one report more; `is_changed`: it started anew with it."""
+    """An average after one more report; `is_changed` if the report restarted it."""
 
     average: Average
     is_changed: bool = False
 
 
 def add_report(average: Average, value: int) -> Averaged:
-    """Return the average with a report of `value` (at least 1) in it.
+    """Return the average after a report of `value` (at least 1).
 
-    Once the average tells what is usual, a single report moves it as one of half or twice the mean
-    at most: a pause of the machine is no speed.
+    From `BEFORE_CHANGES` reports on, a report is clamped to between half and twice the mean. A
+    pause of the machine is not a change of speed.
     """
     if average.reports == 0:
         return Averaged(Average(1, value))
@@ -70,7 +71,7 @@ def add_report(average: Average, value: int) -> Averaged:
 
 
 def _sums(average: Average, value: int) -> tuple[int, int]:
-    """The cumulative sums with this report, of what is slower and of what is faster."""
+    """Return the cumulative sums after this report: slower, faster."""
     off = (value - average.mean) * ONE_MILLI // average.mean
     off = min(max(off, -STEP_MILLI), STEP_MILLI)
     allowed = max(DRIFT_MILLI, average.spread_milli)
@@ -78,6 +79,6 @@ def _sums(average: Average, value: int) -> tuple[int, int]:
 
 
 def _rounded(part: int, whole: int) -> int:
-    """`part` / `whole`, half away from zero, so that both directions are treated alike."""
+    """Divide, rounding half away from zero so that both directions are equal."""
     size = (2 * abs(part) + whole) // (2 * whole)
     return size if part >= 0 else -size

@@ -1,11 +1,11 @@
-"""How long a job waits whose process is lost again and again: pure, and the same everywhere.
+"""Back-off of jobs whose processes are lost repeatedly. All functions are pure.
 
-A process is lost when it ends without a word: its supervisor was killed, its node vanished. Once is
-bad luck, and the job starts again. One that is lost soon after each start takes GPUs from others
-and does nothing with them; it waits longer each time, and in the end it is failed.
+A process is lost if it ends without an exit report: its supervisor was killed, or its node
+vanished. After a single loss the job starts again. A job that is lost soon after each start takes
+GPUs from others and does no work. It waits longer each time, and fails in the end.
 
-Departure from what is usual elsewhere (Kubernetes: 10 s doubling to 5 minutes, reset after 10
-minutes, 6 retries of a job): none.
+The numbers are those of Kubernetes: 10 s doubling to 5 minutes, reset after 10 minutes, 6 retries
+of a job.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from evenshare_core.units import SECOND_US
 
 FIRST_US = 10 * SECOND_US
 LONGEST_US = 300 * SECOND_US
-# A process that ran for so long was lost by bad luck.
+# The loss of a process that ran for this long does not count.
 STEADY_US = 600 * SECOND_US
-# So many losses in a row fail the job.
+# Consecutive losses that fail the job.
 LIMIT = 6
 
 
 class Backoff(Value, frozen=True, array_like=True):
-    """A job that may not start before `until_us`, after `losses` in a row."""
+    """A job that may not start before `until_us`, after `losses` consecutive losses."""
 
     job: JobId
     until_us: int
@@ -31,17 +31,17 @@ class Backoff(Value, frozen=True, array_like=True):
 
 
 def losses_after(losses: int, held_us: int) -> int:
-    """Return the losses in a row when one more came after `held_us` of a lease."""
+    """Return the consecutive losses after one more, of a lease that lasted `held_us`."""
     return 0 if held_us >= STEADY_US else losses + 1
 
 
 def wait_us(losses: int) -> int:
-    """Return how long a job waits after so many losses in a row; 0 after none."""
+    """Return the wait of a job in us after `losses` consecutive losses; 0 if there are none."""
     if losses <= 0:
         return 0
     return min(FIRST_US << min(losses - 1, LIMIT), LONGEST_US)
 
 
 def is_given_up(losses: int) -> bool:
-    """Whether so many losses in a row fail the job."""
+    """Return whether this number of consecutive losses fails the job."""
     return losses >= LIMIT

@@ -9,9 +9,9 @@ from evenshare_core.domain.values import Value
 
 
 class Node(Value, frozen=True, array_like=True):
-    """One server with GPUs of one type.
+    """A server with GPUs of one type.
 
-    `gpus` is what may be scheduled now: 0 for a node that is drained or lost.
+    `gpus` is the number that may be scheduled now: 0 for a drained or lost node.
     """
 
     id: NodeId
@@ -20,7 +20,7 @@ class Node(Value, frozen=True, array_like=True):
 
 
 class Resources(Value, frozen=True, array_like=True):
-    """What a node has, or a job needs at once on all its GPUs, besides GPUs; 0 where it needs none.
+    """CPUs and memory of a node, or of a job on all its GPUs together; 0 if it needs none.
 
     `id` is the node's or the job's.
     """
@@ -30,12 +30,12 @@ class Resources(Value, frozen=True, array_like=True):
     memory_mb: int = 0
 
 
-# Which GPUs a job holds: (node id, GPUs there), sorted by node id, every count > 0.
+# The GPUs that a job holds: (node id, GPUs there), sorted by node id, every count > 0.
 Placement = tuple[tuple[NodeId, int], ...]
 
 
 def capacity_by_type(nodes: Iterable[Node]) -> dict[str, int]:
-    """Return the GPUs that may be scheduled now, by type; a type whose nodes are lost has 0."""
+    """Return the GPUs that may be scheduled now, by type; 0 for a type whose nodes are lost."""
     capacity: dict[str, int] = {}
     for node in nodes:
         capacity[node.gpu_type] = capacity.get(node.gpu_type, 0) + node.gpus
@@ -51,7 +51,10 @@ def node_sizes(nodes: Iterable[Node]) -> dict[str, int]:
 
 
 def fits_pool(gpus: int, gpu_types: Iterable[str], capacity: Mapping[str, int]) -> bool:
-    """Return whether a pool has so many GPUs of one of these types, free or not (none: of any)."""
+    """Return whether the pool has `gpus` GPUs of one of the types, free or not.
+
+    Empty `gpu_types` accept any type.
+    """
     return any(gpus <= capacity.get(name, 0) for name in tuple(gpu_types) or capacity)
 
 

@@ -1,4 +1,4 @@
-"""Jobs with deadlines, as a snapshot has them, and what a round answers to them.
+"""Jobs with deadlines in a snapshot, and the answers of a round to them.
 
 Source: W. Gao et al., "UniSched", IEEE TC 2024, sections II-B and III-C2.
 """
@@ -14,7 +14,7 @@ from evenshare_core.units import REWARD_MICRO
 
 
 class DeadlineClass(StrEnum):
-    """What a job asks for. Names are part of the API."""
+    """The class of service that a job requests. Names are part of the API."""
 
     STRICT = "strict_slo"
     SOFT = "soft_slo"
@@ -23,11 +23,11 @@ class DeadlineClass(StrEnum):
 
     @property
     def has_deadline(self) -> bool:
-        """Whether it runs on SLO leases."""
+        """Whether the job runs on SLO leases."""
         return self in (DeadlineClass.STRICT, DeadlineClass.SOFT)
 
 
-# The most that one job may be rewarded with, in millionths of a point: 100 points of a deadline.
+# The maximum reward of one job, in millionths of a point; a deadline has 100 points.
 MOST_REWARD_MICRO = {
     DeadlineClass.STRICT: 100 * REWARD_MICRO,
     DeadlineClass.SOFT: 100 * REWARD_MICRO,
@@ -37,16 +37,16 @@ MOST_REWARD_MICRO = {
 
 
 class DeadlineStep(NamedTuple):
-    """A reward for an end by an instant."""
+    """The reward for an end at `by_us` or before."""
 
     by_us: int
     reward_micro: int
 
 
 class Deadline(Value, frozen=True, array_like=True):
-    """The deadlines of one job; `id` is the job's, `kind` strict (one step) or soft.
+    """The deadlines of one job; `id` is the job's, `kind` is strict (one step) or soft.
 
-    `steps` rise in time and fall in reward, which is above 0 and 100 points at most.
+    `steps` ascend in time and descend in reward. Rewards are above 0, and 100 points at most.
     """
 
     id: JobId
@@ -55,50 +55,54 @@ class Deadline(Value, frozen=True, array_like=True):
 
 
 class DeadlineLimit(StrEnum):
-    """What is in the way of a deadline. Names are part of the API."""
+    """The reason why a deadline cannot be met. Names are part of the API."""
 
-    LENGTH = "length"  # it takes longer than that, on a pool of its own
-    QUOTA = "quota"  # its tenant may not have so many GPUs then
-    CAPACITY = "capacity"  # GPUs that others have by then
-    SIZE = "size"  # the pool never has so many GPUs free at once
-    BUDGET = "budget"  # its tenant's other jobs have all the reward that it may ask for
+    LENGTH = "length"  # the job takes longer, even on an empty pool
+    QUOTA = "quota"  # its tenant may not hold that many GPUs until then
+    CAPACITY = "capacity"  # other jobs hold the GPUs until then
+    SIZE = "size"  # the pool never has that many GPUs free at once
+    BUDGET = "budget"  # its tenant's other jobs use all the reward that the tenant may request
 
 
 class DeadlineState(StrEnum):
-    """How a job stands to its deadline. Names are part of the API."""
+    """The state of a job with a deadline. Names are part of the API."""
 
-    PLANNED = "planned"  # it has leases by which it ends in time
-    REFUSED = "refused"  # no plan meets a deadline; it runs with what is left
+    PLANNED = "planned"  # its planned leases end in time
+    REFUSED = "refused"  # no plan meets a deadline; the job runs on leftover GPUs
     MISSED = "missed"  # all its deadlines are over; it is a best-effort job from now on
 
 
 class PlanCause(StrEnum):
-    """What moved a plan that was given before. Names are part of the API."""
+    """The cause that moved an earlier plan. Names are part of the API."""
 
     CAPACITY = "capacity"  # the pool has more or fewer GPUs of its type
-    QUOTA = "quota"  # its tenant may have more or fewer of them
-    ESTIMATE = "estimate"  # its estimate was changed
+    QUOTA = "quota"  # its tenant may hold more or fewer of them
+    ESTIMATE = "estimate"  # its estimate changed
     LATE = "late"  # it runs longer than its estimate
     DEMAND = "demand"  # other jobs came, went or moved
 
 
 class PlannedLease(NamedTuple):
-    """Consecutive leases of a plan: instants."""
+    """Consecutive leases of a plan, from start to end."""
 
     start_us: int
     end_us: int
 
 
 class DeadlineAnswer(Value, frozen=True, array_like=True):
-    """What a round answers to a job with a deadline; published where it says something new.
+    """The answer of a round to a job with a deadline; published if it changed.
 
-    `by_us` and `reward_micro`: the step that its plan meets. `leases`: when it is planned to run,
-    ascending, without gaps between parts of one; on `gpus` GPUs of `gpu_type`, `one_node` or over
-    several. `chance_milli`: how likely it ends by then, in thousandths; None: nobody knows how far
-    its estimate may be off. Of one that is refused, `limit` is what is in the way,
-    `blocked` the planned leases that had no room (the first ones), and `earliest_us` the earliest
-    deadline that would do (None: none). `cause` (`PlanCause`) names what moved a plan that was
-    given before; empty: nothing did, or it is the first.
+    - `by_us`, `reward_micro`: the step that the plan meets.
+    - `leases`: the planned run times, ascending, with consecutive leases joined. They are on
+      `gpus` GPUs of `gpu_type`, on one node if `one_node`.
+    - `chance_milli`: the probability that the job ends by then, in thousandths. `None` if the
+      error of its estimate is unknown.
+    - `limit`: the reason of a refusal.
+    - `blocked`: the first planned leases that had no room, of a refused job.
+    - `earliest_us`: the earliest deadline that a refused job could meet; `None` if no deadline
+      would do.
+    - `cause`: the `PlanCause` that moved an earlier plan; empty if it did not move or is the
+      first.
     """
 
     job: JobId

@@ -1,4 +1,4 @@
-"""What a round answers: leases to grant, renew and end, why jobs wait, shares and prices."""
+"""A round's decision: leases to grant, renew and end, reasons of waits, shares and prices."""
 
 from __future__ import annotations
 
@@ -26,8 +26,7 @@ from evenshare_core.domain.reasons import EndReason, PreemptionRule, Reason
 from evenshare_core.domain.snapshot import PoolPrice, Service, Snapshot, Surcharge
 from evenshare_core.domain.values import Value
 
-# What rows of a decision tell beside their fields, by name: these and no others, so that it is
-# known which of them are ids.
+# All numbers of a decision's rows, by name, so that it is known which of them are ids.
 NUMBERS: Mapping[str, Shape] = MappingProxyType(
     {"first_job": IdKind.JOB}
     | dict.fromkeys(
@@ -45,10 +44,10 @@ Numbers = Annotated[dict[str, Any], shaped(Fields(NUMBERS))]
 
 
 class Key(Value, frozen=True, array_like=True):
-    """The numbers that decided: rho of tenant and job as the policy saw them when it picked.
+    """The numbers that decided a pick: rho of tenant and job at the time of the pick.
 
-    None: nothing was deserved so far, so rho is not defined. `note` names the rule where it was
-    not the plain order (for example `reserved`).
+    A rho is `None` if nothing was deserved so far. `note` names the rule if it was not the plain
+    order (for example `reserved`).
     """
 
     tenant_rho: float | None
@@ -57,9 +56,9 @@ class Key(Value, frozen=True, array_like=True):
 
 
 class Grant(Value, frozen=True, array_like=True):
-    """A new lease. `order` counts the picks of the round from 1, grants and renewals alike.
+    """A new lease. `order` counts the round's picks, grants and renewals, from 1.
 
-    `own`, `borrowed` and `price_micro` are filled by `decide_round`, not by the policy.
+    `decide_round` fills `own`, `borrowed` and `price_micro`, not the policy.
     """
 
     order: int
@@ -74,7 +73,7 @@ class Grant(Value, frozen=True, array_like=True):
 
 
 class Renew(Value, frozen=True, array_like=True):
-    """One more term for a lease, on the same GPUs."""
+    """An additional term for a lease, on the same GPUs."""
 
     order: int
     lease: LeaseId
@@ -98,9 +97,9 @@ class End(Value, frozen=True, array_like=True):
 
 
 class Preemption(Value, frozen=True, array_like=True):
-    """Why a lease ends before its expiry; it is among the `ends` too, as preempted or moved.
+    """The reason of a lease's end before its expiry; `ends` contains it too, as preempted or moved.
 
-    `for_job`: who gets the GPUs. `numbers`: what the rule compared, by name.
+    `for_job` gets the GPUs. `numbers` are the values that the rule compared, by name.
     """
 
     lease: LeaseId
@@ -113,7 +112,7 @@ class Preemption(Value, frozen=True, array_like=True):
 
 
 class TermLength(Value, frozen=True, array_like=True):
-    """How long the term lasts that a job is granted or renewed, within the pool's bounds."""
+    """The length of a granted or renewed term, within the pool's bounds."""
 
     job: JobId
     lease_us: int
@@ -123,9 +122,11 @@ class Trade(Value, frozen=True, array_like=True):
     """Two tenants exchange quota of two GPU types, in micro-GPUs, from this round on.
 
     `buyer` receives `bought_micro` of the faster type from `seller`, which receives `sold_micro` of
-    the slower one. `rate_micro`: millionths of a slow GPU per fast one; negative where a trade that
-    was made before is undone, with the amounts of then. `buyer_rate_micro` and `seller_rate_micro`:
-    what a fast GPU was worth to each in slow ones, by the profiles of then.
+    the slower one. `rate_micro` is in millionths of a slow GPU per fast one. It is negative if the
+    row undoes an earlier trade, with that trade's amounts. `buyer_rate_micro` and
+    `seller_rate_micro` are the values of a fast GPU in slow ones to each side, by the profiles at
+    the time of the trade.
+
     Source: Gandiva_fair (EuroSys 2020), 3.4, 3.5 and figure 9.
     """
 
@@ -142,7 +143,9 @@ class Trade(Value, frozen=True, array_like=True):
 
 
 class Swap(Value, frozen=True, array_like=True):
-    """Whole GPUs of a type that a tenant's quota has more by the trades that stand; or fewer."""
+    """Whole GPUs of a type that standing trades add to a tenant's quota, or take from it
+    (negative).
+    """
 
     tenant: TenantId
     gpu_type: str
@@ -160,12 +163,12 @@ class Skip(Value, frozen=True, array_like=True):
 
 
 class Share(Value, frozen=True, array_like=True):
-    """One tenant's round for one GPU type, in GPUs; rho is None while nothing was deserved.
+    """A tenant's round for one GPU type, in GPUs; a rho is `None` while nothing was deserved.
 
-    `deserved` = min(demand, quota). `held_before`: all leases before the round; `got`: granted or
-    renewed in it; `own` and `borrowed`: all leases after it. `alloc_gpu_us` and `fair_gpu_us` count
-    from the start of the fairness window, if the pool has one. `rho_after` is rho at the end of one
-    lease length if all holds of this round last that long.
+    `deserved` = min(demand, quota). `held_before` counts all leases before the round, `got` the
+    GPUs granted or renewed in it, `own` and `borrowed` all leases after it. `alloc_gpu_us` and
+    `fair_gpu_us` count from the start of the fairness window, if the pool has one. `rho_after` is
+    rho at the end of one lease length, if all leases of this round last that long.
     """
 
     tenant: TenantId
@@ -186,7 +189,7 @@ class Share(Value, frozen=True, array_like=True):
 class Ideal(Value, frozen=True, array_like=True):
     """GPUs of one type that a policy's program gives a tenant's job type, before rounding.
 
-    `profile` 0 stands for jobs without one. Source: x_lj of OEF (9), (10).
+    `profile` 0 is for jobs without a profile. Source: x_lj of OEF (9), (10).
     """
 
     tenant: TenantId
@@ -196,7 +199,10 @@ class Ideal(Value, frozen=True, array_like=True):
 
 
 class Solve(Value, frozen=True, array_like=True):
-    """How a policy's program was solved. `fallback` says what was used instead, and why."""
+    """The result status of a policy's solver.
+
+    `fallback` states the substitute that was used, and why.
+    """
 
     backend: str
     status: str
@@ -205,23 +211,28 @@ class Solve(Value, frozen=True, array_like=True):
 
 
 class PlanKind(StrEnum):
-    """What a plan says of a job that waits. Names are part of the API."""
+    """The kind of a waiting job's plan. Names are part of the API."""
 
     OWN = "own"  # it starts within its tenant's quota
-    BORROWED = "borrowed"  # it starts on GPUs that are borrowed in part or whole
-    REFUSED = "refused"  # at no time that was looked at is it worth what it would cost
+    BORROWED = "borrowed"  # it starts on GPUs that are partly or wholly borrowed
+    REFUSED = "refused"  # its value is below its cost at every time that was considered
 
 
 class Plan(Value, frozen=True, array_like=True):
-    """When a job is to start, on what, and what that costs and gains; or why it is refused.
+    """A job's planned start, GPUs, cost and gain; or the reason of its refusal.
 
-    `start_us` and `end_us` are instants; 0 of one that is refused. `borrowed`: of its GPUs, those
-    above quota at the start. `price_micro`: per borrowed GPU-hour, the mean that is expected.
-    `needed_micro`: the highest price per GPU-hour at which it would be admitted, what an hour of
-    its GPUs is worth to it. `lowest_micro`: the lowest price that there was for it, itself counted;
-    of one that borrows later, the price now. Of one that is refused both are of the same slot, that
-    in which it would lose least, and the price is above what was needed.
-    `value_micro` - `cost_micro` is what it gains.
+    - `start_us`, `end_us`: instants; 0 if the job is refused.
+    - `borrowed`: the GPUs of the job above quota at the start.
+    - `price_micro`: the expected mean price per borrowed GPU-hour.
+    - `needed_micro`: the highest price per GPU-hour at which the job would be admitted, which
+      is the value of an hour of its GPUs.
+    - `lowest_micro`: the lowest price available to the job, including the job itself. It is the
+      present price if the job borrows later.
+    - `value_micro` - `cost_micro` is its gain.
+
+    Both prices of a refused job are of the slot with the least loss, and `lowest_micro` is above
+    `needed_micro`.
+
     Source: Astraea-online (6), (7).
     """
 
@@ -241,23 +252,26 @@ class Plan(Value, frozen=True, array_like=True):
 
     @property
     def gain_micro(self) -> int:
-        """What it is worth less what it costs."""
+        """The job's value minus its cost, in micro-credits."""
         return self.value_micro - self.cost_micro
 
 
 class Decision(Value, frozen=True, array_like=True):
-    """The answer of one round. `service` and `memory` are the next snapshot's.
+    """The answer of one round. `service` and `memory` are those of the next snapshot.
 
-    `prices` are posted now and valid in the next round. A policy fills `grants`, `renewals`,
-    `ends`, `skips`, `memory` and, where it solves a program, `ideals` and `solve`;
-    `decide_round` adds the rest. `preemptions` explain the ends of leases that had not expired.
-    `lengths`, by job: of terms that are not of the pool's lease length. `trades` are made or undone
-    in this round; `swaps`, by (tenant, GPU type), are what all trades that stand add up to, and
-    count in the round as if quotas were so. `plans`: of jobs whose plan is new or says something
-    else than before. A policy that sets theta itself answers `prices` of the theta that the next
-    round's prices are posted with.
-    `surcharges` are the part of `prices` that the queue
-    adds, where the operator lets it. `answers`: to jobs with deadlines, where they are new.
+    A policy fills `grants`, `renewals`, `ends`, `skips` and `memory`; if it solves a program, also
+    `ideals` and `solve`. `decide_round` adds the rest.
+
+    - `prices`: posted now and valid in the next round. A policy that sets theta returns rows
+      with the base and theta of these prices.
+    - `preemptions`: the reasons of ends before expiry.
+    - `lengths`: the terms that differ from the pool's lease length, by job.
+    - `trades`: made or undone in this round.
+    - `swaps`: the sums of all standing trades, by (tenant, GPU type). Quotas of this round
+      include them.
+    - `plans`: new or changed plans of jobs.
+    - `surcharges`: the part of `prices` that the queue adds, if the operator enabled it.
+    - `answers`: new answers to jobs with deadlines.
     """
 
     newest: ClassVar[tuple[str, ...]] = (
@@ -285,9 +299,9 @@ class Decision(Value, frozen=True, array_like=True):
 
 
 def swapped(quotas: Iterable[Entitlement], swaps: Iterable[Swap]) -> tuple[Entitlement, ...]:
-    """Return effective quotas as they are with what trades add and take, sorted by their keys.
+    """Return effective quotas after trades, sorted by their keys.
 
-    A tenant that had none of a type borrows and lends of it as the default says.
+    A tenant without quota of a type gets the default mode for borrowing and lending it.
     """
     rows = {(row.tenant, row.gpu_type): row for row in quotas}
     for swap in swaps:
@@ -298,7 +312,7 @@ def swapped(quotas: Iterable[Entitlement], swaps: Iterable[Swap]) -> tuple[Entit
 
 
 def with_swaps(snapshot: Snapshot, swaps: tuple[Swap, ...]) -> Snapshot:
-    """Return the snapshot with the quotas that trades make of its own."""
+    """Return the snapshot with its quotas after trades."""
     if not swaps:
         return snapshot
     return msgspec.structs.replace(snapshot, entitlements=swapped(snapshot.entitlements, swaps))

@@ -1,4 +1,4 @@
-"""What a tenant may use: effective quotas, sharing modes and spendable credit."""
+"""A tenant's means: effective quotas, sharing modes and spendable credit."""
 
 from __future__ import annotations
 
@@ -21,11 +21,10 @@ class Mode(StrEnum):
 
 
 class Entitlement(Value, frozen=True, array_like=True):
-    """Effective quota of one tenant for one GPU type at the round (GPUs, whole).
+    """The effective quota of one tenant for one GPU type in a round, in whole GPUs.
 
-    `borrow_limit`: GPUs above quota at most (None: no limit). `lend_limit`: idle GPUs that
-    others may use at most (None: all). RESERVE lends nothing and borrows nothing, LEND borrows
-    nothing.
+    `borrow_limit` is the maximum above quota, `lend_limit` the maximum of idle GPUs that others may
+    use; `None` is unlimited. RESERVE neither lends nor borrows, LEND does not borrow.
     """
 
     tenant: TenantId
@@ -37,36 +36,39 @@ class Entitlement(Value, frozen=True, array_like=True):
 
     @property
     def may_borrow(self) -> int | None:
-        """GPUs above quota at most; None when there is no limit."""
+        """The maximum of GPUs above quota; None if there is no limit."""
         return self.borrow_limit if self.mode is Mode.LEND_AND_BORROW else 0
 
     @property
     def most(self) -> int | None:
-        """GPUs that its tenant may hold at most; None when there is no limit."""
+        """The maximum of GPUs that the tenant may hold; None if there is no limit."""
         return None if self.may_borrow is None else self.gpus + self.may_borrow
 
     @property
     def lends_most(self) -> int | None:
-        """GPUs of this quota that others may use at most; None when all may be lent."""
+        """The maximum of this quota's GPUs that others may use; None if all may be lent."""
         limit = self.lendable(self.gpus)
         return limit if limit < self.gpus else None
 
     def lendable(self, idle: int) -> int:
-        """How many of `idle` GPUs of this quota others may use."""
+        """Return how many of `idle` GPUs of this quota others may use."""
         if self.mode is Mode.RESERVE:
             return 0
         return idle if self.lend_limit is None else min(idle, self.lend_limit)
 
 
 class Tenant(Value, frozen=True, array_like=True):
-    """A group that owns quota. `spendable_micro`: credit it may still promise (None: no limit)."""
+    """A group that owns quota.
+
+    `spendable_micro` is the credit that it may still promise; `None` if there is no limit.
+    """
 
     id: TenantId
     spendable_micro: int | None = None
 
 
 def effective_quotas(quotas: Sequence[int], capacity: int) -> list[int]:
-    """Scale quotas down to live capacity where they exceed it; otherwise leave them.
+    """Return the quotas, scaled down to the live capacity if their sum exceeds it.
 
     Source: architecture, "Entitlement".
     """
@@ -76,7 +78,7 @@ def effective_quotas(quotas: Sequence[int], capacity: int) -> list[int]:
 
 
 def entitlements(quotas: Iterable[Entitlement], gpu_type: str, capacity: int) -> list[Entitlement]:
-    """Return the quotas of one GPU type, scaled down where they exceed its capacity."""
+    """Return the quotas of one GPU type, scaled down if their sum exceeds its capacity."""
     rows = [row for row in quotas if row.gpu_type == gpu_type]
     gpus = effective_quotas([row.gpus for row in rows], capacity)
     return [replace(row, gpus=count) for row, count in zip(rows, gpus, strict=True)]

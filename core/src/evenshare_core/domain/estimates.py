@@ -1,4 +1,4 @@
-"""What is known about how long a job takes, beside `Job.estimate_us`."""
+"""Knowledge about a job's duration, in addition to `Job.estimate_us`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from evenshare_core.units import ONE_MILLI
 
 
 class EstimateSource(StrEnum):
-    """Where an estimate comes from, the surest first."""
+    """The source of an estimate, from the most to the least certain."""
 
     MEASURED = "measured"
     FITTED = "fitted"
@@ -20,12 +20,13 @@ class EstimateSource(StrEnum):
 
 
 class JobEstimate(Value, frozen=True, array_like=True):
-    """How sure a job's estimate is, and how it runs; `id` is the job's.
+    """The accuracy of a job's estimate, and its overheads; `id` is the job's.
 
-    `error_milli`: relative standard error of `Job.estimate_us`, in thousandths. `overhead_us`: what
-    it loses where it is suspended and resumed once. `spread_milli`: its speed on GPUs of several
-    nodes over that on one, in thousandths. `is_profiled`: its time per iteration is known, so that
-    no profiling run is made for it.
+    `error_milli` is the relative standard error of `Job.estimate_us`, in thousandths. `overhead_us`
+    is the time that one suspension and resumption costs. `spread_milli` is the job's speed on
+    several nodes relative to one node, in thousandths. `is_profiled` if its time per iteration is
+    known, so that it needs no profiling run.
+
     Source: UniSched (1) to (3).
     """
 

@@ -1,9 +1,8 @@
-"""Which whole numbers of a value are ids, and of what: said at the types, read by machines.
+"""Types that mark which integers of a value are ids, and of what.
 
-A field that is an id has one of the types below; one that holds ids inside (an object, rows of a
-policy's memory) has a shape. `evenshare_core.disclosure.renaming` gives ids other names by them;
-tests/unit/core/test_ids.py holds that a field with whole numbers is either such, or known to be
-plain.
+A field that is an id has one of the types below. A field that contains ids (an object, rows of a
+policy's memory) has a shape. `evenshare_core.disclosure.renaming` replaces ids by them.
+tests/unit/core/test_ids.py checks that each field with integers is marked, or known to be plain.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from evenshare_core.domain.values import Value
 
 
 class IdKind(StrEnum):
-    """What an id is of. Ids of nodes keep their values everywhere."""
+    """The kind of row that an id names. Ids of nodes keep their values everywhere."""
 
     TENANT = "tenants"
     JOB = "jobs"
@@ -31,31 +30,31 @@ class IdKind(StrEnum):
 
 
 class Row(NamedTuple):
-    """A list; its first places are of these shapes, the others hold no ids."""
+    """A list whose first places have these shapes; the others contain no ids."""
 
     places: tuple[Shape, ...]
 
 
 class Each(NamedTuple):
-    """A list, or an object with any keys, all of whose parts are of one shape."""
+    """A list, or an object with any keys, whose parts all have one shape."""
 
     shape: Shape
 
 
 class ById(NamedTuple):
-    """An object whose keys are ids, as texts."""
+    """An object whose keys are ids as strings."""
 
     kind: IdKind
     shape: Shape = None
 
 
 class Fields(NamedTuple):
-    """An object with these keys and no others."""
+    """An object with exactly these keys."""
 
     parts: Mapping[str, Shape]
 
 
-# None: no ids inside.
+# `None` if the value contains no ids.
 Shape = IdKind | Row | Each | ById | Fields | None
 
 TenantId = Annotated[int, msgspec.Meta(extra={"ids": IdKind.TENANT})]
@@ -66,7 +65,7 @@ NodeId = Annotated[int, msgspec.Meta(extra={"ids": IdKind.NODE})]
 
 
 def shaped(shape: Shape) -> msgspec.Meta:
-    """Return the annotation of a type whose values are of this shape, whatever it looks like."""
+    """Return the annotation for values of this shape, whatever their type is."""
     return msgspec.Meta(extra={"ids": shape})
 
 
@@ -74,7 +73,7 @@ def shaped(shape: Shape) -> msgspec.Meta:
 def shape_of(value_type: Any) -> Shape:
     """Return the shape of a type's values as plain data (`msgspec.to_builtins`): lists of fields.
 
-    Objects that say nothing (`dict[str, Any]`) have no ids.
+    Untyped objects (`dict[str, Any]`) contain no ids.
     """
     if typing.get_origin(value_type) is Annotated:
         kind, *metas = typing.get_args(value_type)
@@ -94,7 +93,7 @@ def shape_of(value_type: Any) -> Shape:
 
 
 def is_row(value_type: Any) -> bool:
-    """Whether it is a value or a named tuple: plain data of it is a list of its fields."""
+    """Return whether it is a value or a named tuple, which are lists of fields as plain data."""
     if not isinstance(value_type, type):
         return False
     return issubclass(value_type, Value) or (

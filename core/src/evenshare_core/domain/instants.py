@@ -1,4 +1,4 @@
-"""Instants of pool time as integers, at the edge of the core."""
+"""Conversion between datetimes and integer instants of pool time, for callers of the core."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 def to_us(instant: datetime) -> int:
-    """Return microseconds since 1970 of an aware datetime, exactly."""
+    """Return an aware datetime as microseconds since 1970, exactly."""
     return (instant - _EPOCH) // _MICROSECOND
 
 
 def from_us(instant_us: int) -> datetime:
-    """Return the aware UTC datetime of microseconds since 1970."""
+    """Return microseconds since 1970 as an aware UTC datetime."""
     return _EPOCH + instant_us * _MICROSECOND

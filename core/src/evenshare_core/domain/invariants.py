@@ -1,9 +1,9 @@
-"""What every decision must satisfy, whatever policy made it; written apart from all of them.
+"""Rules that every decision must satisfy. They share no code with any policy.
 
 Each rule has a code, a function and a test with a planted violation
 (tests/unit/core/test_invariants.py).
 
-A job whose lease ends may be granted a new lease in the same round: that moves it.
+A job whose lease ends may get a new lease in the same round: that is a move.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ Term = Grant | Renew
 
 
 class Violation(Value, frozen=True, array_like=True):
-    """A rule that a decision breaks; `detail` names the rows."""
+    """A rule that a decision violates; `detail` names the rows."""
 
     rule: str
     detail: str
 
 
 class InvariantViolation(Exception):  # noqa: N818 - it is the glossary's word, as in Violation
-    """A decision breaks at least one rule; `violations` lists all."""
+    """A decision violates at least one rule; `violations` lists all."""
 
     def __init__(self, violations: list[Violation]) -> None:
         super().__init__("; ".join(f"{row.rule}: {row.detail}" for row in violations))
@@ -41,7 +41,7 @@ class InvariantViolation(Exception):  # noqa: N818 - it is the glossary's word, 
 
 
 class _Facts:
-    """Rows by key, looked up by several rules."""
+    """Rows by key, for all rules."""
 
     def __init__(self, snapshot: Snapshot, decision: Decision) -> None:
         self.snapshot = snapshot
@@ -64,13 +64,15 @@ class _Facts:
 
 
 def violations(snapshot: Snapshot, decision: Decision) -> list[Violation]:
-    """Return every rule that the decision breaks, in the order of the rules; [] is good."""
+    """Return every rule that the decision violates, in the order of the rules; empty if it is
+    valid.
+    """
     facts = _Facts(snapshot, decision)
     return [Violation(rule, detail) for rule, check in RULES.items() for detail in check(facts)]
 
 
 def _node_capacity(facts: _Facts) -> Iterator[str]:
-    """No node gives more GPUs than it has to what the round places or renews there."""
+    """A node with grants or renewals of this round has enough GPUs for all its leases."""
     used: Counter[int] = Counter()
     touched: set[int] = set()
     for lease in facts.snapshot.leases:
@@ -105,7 +107,7 @@ def _placement(facts: _Facts) -> Iterator[str]:
 
 
 def _gang(facts: _Facts) -> Iterator[str]:
-    """All GPUs of a gang or none."""
+    """A grant gives all GPUs of a gang."""
     for grant in facts.decision.grants:
         job = facts.jobs.get(grant.job)
         given = placement_gpus(grant.placement)
@@ -132,7 +134,7 @@ def _repeated(what: str, of: str, counts: Mapping[Any, int]) -> Iterator[str]:
 
 
 def _known_leases(facts: _Facts) -> Iterator[str]:
-    """Renewals and ends name leases of the snapshot, as they are; a renewal keeps its GPUs."""
+    """Renewals and ends name unchanged leases of the snapshot; a renewal keeps its GPUs."""
     for renewal in facts.decision.renewals:
         lease = facts.leases.get(renewal.lease)
         if lease is None:
@@ -150,9 +152,9 @@ def _known_leases(facts: _Facts) -> Iterator[str]:
 
 
 def _running_leases(facts: _Facts) -> Iterator[str]:
-    """A lease is renewed or ended when it has expired and is not protected, and only then.
+    """A lease is renewed or ended if and only if it has expired and is not protected.
 
-    Preempted ones end before: once they are not protected any more.
+    A preempted lease ends before its expiry, but not while it is protected.
     """
     at_us = facts.snapshot.at_us
     for lease in facts.snapshot.leases:
@@ -169,7 +171,7 @@ def _running_leases(facts: _Facts) -> Iterator[str]:
 
 
 def _lengths(facts: _Facts) -> Iterator[str]:
-    """A length is of a term of the round, given once, and within the pool's bounds."""
+    """A length belongs to a term of the round, is unique, and is within the pool's bounds."""
     bounds = facts.snapshot.lease_bounds_us or (facts.snapshot.lease_us,) * 2
     least, most = (bound / SECOND_US for bound in bounds)
     terms = {term.job for term in facts.terms}
@@ -187,11 +189,11 @@ BEFORE_EXPIRY = (EndReason.PREEMPTED, EndReason.MOVED)
 
 
 def _preemptions(facts: _Facts) -> Iterator[str]:
-    """A lease ends before its expiry for a job that starts on GPUs which it could not do without.
+    """A lease ends before its expiry only for a job that starts on GPUs that it needed.
 
-    A moved job goes on elsewhere in the same round, a preempted one does not start again in it.
-    For one gang no more jobs are moved than it has GPUs. Where a limit withdrew a pick, whose GPUs
-    are free now, what was needed cannot be told any more: there they share a node at least.
+    A moved job continues elsewhere in the same round; a preempted job does not start again in it. A
+    gang causes at most as many moves as it has GPUs. If a limit withdrew a pick, its GPUs are free
+    and the need cannot be checked; then both jobs must share a node.
     """
     ends = {end.lease: end for end in facts.decision.ends}
     grants = {grant.job: grant for grant in facts.decision.grants}
@@ -218,7 +220,7 @@ def _preemptions(facts: _Facts) -> Iterator[str]:
 
 
 def _how_it_ended(row: Preemption, end: End, lease: Lease, again: Grant | None) -> Iterator[str]:
-    """`again`: what the job of the lease is granted in the round."""
+    """Check the end against its rule; `again` is the new grant of the lease's job."""
     if row.rule is not PreemptionRule.DEFRAGMENT:
         if end.reason is not EndReason.PREEMPTED:
             yield f"lease {lease.id} is preempted and ends as {end.reason.value}"
@@ -245,7 +247,7 @@ def _too_many_moves(facts: _Facts, grants: dict[int, Grant]) -> Iterator[str]:
 
 
 class _NeededGpus:
-    """Whether a grant would fit beside a lease that ended for it, as nodes are after the round."""
+    """Check that a grant and the lease that ended for it do not both fit after the round."""
 
     def __init__(self, facts: _Facts) -> None:
         self._is_whole = not any(skip.numbers.get("withdrawn") for skip in facts.decision.skips)
@@ -261,7 +263,7 @@ class _NeededGpus:
             self._left[node_id] = self._left.get(node_id, 0) - gpus
 
     def takes(self, lease: Lease, grant: Grant) -> bool:
-        """Whether they share a node, and one that has too few GPUs for both where that is known."""
+        """Return whether they share a node, which must be too small for both if that is known."""
         nodes = {node for node, _ in grant.placement}
         return any(
             gpus > self._left.get(node, 0) or not self._is_whole
@@ -271,8 +273,10 @@ class _NeededGpus:
 
 
 def _jobs(facts: _Facts) -> Iterator[str]:
-    """Only active jobs that may start, of their tenant, on a type they accept and, if new there,
-    can run on."""
+    """Terms are of active jobs that may start, with their tenant and an accepted type.
+
+    A granted job must be able to run on the type.
+    """
     barred = {row.job for row in facts.snapshot.backoffs if row.until_us > facts.snapshot.at_us}
     for term in facts.terms:
         job = facts.jobs.get(term.job)
@@ -291,7 +295,7 @@ def _jobs(facts: _Facts) -> Iterator[str]:
 
 
 def _own_and_borrowed(facts: _Facts) -> Iterator[str]:
-    """Own + borrowed = the gang; own GPUs stay within quota, as trades have made it."""
+    """Own + borrowed = the gang; own GPUs stay within the quota after trades."""
     quotas = {(row.tenant, row.gpu_type): row.gpus for row in facts.entitlements}
     kept: Counter[tuple[int, str]] = Counter()
     new: Counter[tuple[int, str]] = Counter()
@@ -339,9 +343,9 @@ def _limits(facts: _Facts) -> Iterator[str]:
 
 
 def _trades(facts: _Facts) -> Iterator[str]:
-    """A trade exchanges two types between two tenants, and neither pays more than it is worth.
+    """A trade exchanges two types between two tenants, at a rate between both sides' values.
 
-    Swaps take nothing from a type, and from no tenant more than its quota.
+    Swaps of a type sum to 0, and take from no tenant more than its quota.
     """
     for row in facts.decision.trades:
         parties = f"the trade of tenants {row.buyer} and {row.seller}"
@@ -367,7 +371,7 @@ def _trades(facts: _Facts) -> Iterator[str]:
 
 
 def _prices(facts: _Facts) -> Iterator[str]:
-    """Prices are never negative, and borrowed GPUs cost what was posted for the round."""
+    """Prices are never negative, and borrowed GPUs cost the round's posted price."""
     posted = {row.gpu_type: row.price_micro for row in facts.snapshot.prices}
     for term in facts.terms:
         price_micro = posted.get(term.gpu_type, 0) if term.borrowed else 0
@@ -379,7 +383,7 @@ def _prices(facts: _Facts) -> Iterator[str]:
 
 
 def _reasons(facts: _Facts) -> Iterator[str]:
-    """Every active job holds a lease after the round or has exactly one reason to wait."""
+    """Every active job holds a lease after the round, or has exactly one reason to wait."""
     holders = {lease.job for lease in facts.kept} | {term.job for term in facts.terms}
     times_skipped = Counter(job for skip in facts.decision.skips for job in skip.jobs)
     for job in facts.snapshot.jobs:
@@ -396,7 +400,7 @@ def _reasons(facts: _Facts) -> Iterator[str]:
 
 
 def _instants(facts: _Facts) -> Iterator[str]:
-    """The decision and its sums are of the round's instant."""
+    """The decision and its sums have the round's instant."""
     decision = facts.decision
     for what, at_us in (("decision", decision.at_us), ("service", decision.service.at_us)):
         if at_us != facts.snapshot.at_us:

@@ -9,13 +9,12 @@ UNHEARD = "job {} is in the snapshot, but no ACTIVE change names it"
 
 
 class Job(Value, frozen=True, array_like=True):
-    """One training run that is pending or holds a lease.
+    """A training run that is pending or holds a lease.
 
     `gpus` is the gang: all at once or nothing. `gpu_types` are the accepted types (empty: any).
-    `terms` counts the lease terms it was granted so far (0: never ran).
-    `max_price_micro` is per GPU-hour; a term with borrowed GPUs above it is not granted.
-    `estimate_us` is its expected work on the slowest type (None: nobody knows), `profile` its job
-    type (0: it runs equally fast everywhere).
+    `terms` counts the lease terms granted so far (0: never ran). `max_price_micro` is per GPU-hour;
+    a term with borrowed GPUs above it is not granted. `estimate_us` is the expected work on the
+    slowest type; `None` if unknown. `profile` is the job type (0: equally fast on every type).
     """
 
     id: JobId
@@ -32,5 +31,5 @@ class Job(Value, frozen=True, array_like=True):
 
 
 def arrival_order(job: Job) -> tuple[int, int]:
-    """Every order of jobs ends in this key: (submission, id)."""
+    """Return the sort key (submission, id), the last key of every order of jobs."""
     return (job.submitted_us, job.id)

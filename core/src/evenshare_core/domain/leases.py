@@ -8,11 +8,11 @@ from evenshare_core.domain.values import Value
 
 
 class Lease(Value, frozen=True, array_like=True):
-    """An unbroken hold of GPUs by a job, with its present term.
+    """An unbroken allocation of GPUs to a job, with its present term.
 
-    A round may take the GPUs from `expires_us` on, but not before `protected_until_us`; between
-    the two a policy that preempts may end it with notice.
-    `own`, `borrowed` and `price_micro` (per GPU-hour) are fixed for the term.
+    A round may take the GPUs from `expires_us` on, but not before `protected_until_us`. Between the
+    two, a preempting policy may end the lease with notice. `own`, `borrowed` and `price_micro` (per
+    GPU-hour) are fixed for the term.
     """
 
     id: LeaseId
@@ -30,13 +30,13 @@ class Lease(Value, frozen=True, array_like=True):
 
     @property
     def gpus(self) -> int:
-        """GPUs held over all nodes."""
+        """The GPUs on all nodes."""
         return placement_gpus(self.placement)
 
     def ends_by(self, at_us: int) -> bool:
-        """Whether a round at `at_us` may take its GPUs."""
+        """Return whether a round at `at_us` may take its GPUs."""
         return self.expires_us <= at_us and self.protected_until_us <= at_us
 
     def may_be_preempted(self, at_us: int) -> bool:
-        """Whether a round at `at_us` may end it before its expiry."""
+        """Return whether a round at `at_us` may end it before its expiry."""
         return self.protected_until_us <= at_us < self.expires_us

@@ -1,10 +1,11 @@
-"""Speeds by GPU type out of times per iteration, and how they compare with what was declared.
+"""Speeds by GPU type from times per iteration, and their comparison with declared speeds.
 
-The rule: times per iteration are compared between GPU types at the same number of GPUs and the
-same shape (one node or several), where each has `LEAST_REPORTS` reports since its average started,
-and a spread of `MOST_SPREAD_MILLI` at most. A ratio needs two types; a type without one stays as
-declared, in proportion to the slowest declared of the measured ones. Source: OEF 4.2 (its profiling
-agent), docs/adr/0183-virtual-truth.md.
+Times per iteration are compared between GPU types at the same number of GPUs and the same shape
+(one node or several). Each needs `LEAST_REPORTS` reports since its average started, and a spread of
+`MOST_SPREAD_MILLI` at most. A ratio needs two types. A type without a ratio keeps its declared
+speed, in proportion to the slowest declared speed of the measured types.
+
+Source: OEF 4.2 (its profiling agent), docs/adr/0183-virtual-truth.md.
 """
 
 from __future__ import annotations
@@ -21,16 +22,16 @@ from evenshare_core.units import ONE_MILLI
 
 LEAST_REPORTS = 5
 MOST_SPREAD_MILLI = 100
-# Numbers that policies use stay as they are while a newer measurement differs by no more.
+# Policies keep the old speeds while a newer measurement differs by no more.
 STILL_MILLI = 20
-# No GPU is so many times as fast as another; a program that reports nonsense is.
+# No GPU is this many times as fast as another: a larger ratio is a wrong report.
 MOST_RATIO = 1000
-# What a declared speed may be above a measured one whatever the spread says.
+# The tolerated excess of a declared speed over a measured one, whatever the spread is.
 TOLERANCE_MILLI = 50
 
 
 class IterationTime(NamedTuple):
-    """Time per iteration of a job type on `gpus` GPUs of a type, any one unit of time."""
+    """Time per iteration of a job type on `gpus` GPUs of a type, in any one unit of time."""
 
     gpu_type: str
     gpus: int
@@ -39,7 +40,7 @@ class IterationTime(NamedTuple):
 
 
 class MeasuredSpeed(NamedTuple):
-    """Thousandths of the slowest measured type's speed, with what it was measured from."""
+    """Thousandths of the slowest measured type's speed, with its spread and number of reports."""
 
     speed_milli: int
     spread_milli: int
@@ -47,10 +48,10 @@ class MeasuredSpeed(NamedTuple):
 
 
 class MeasuredProfile(Value, frozen=True, array_like=True):
-    """What a job type was declared as and what was measured of it; `id` is its profile's.
+    """The declared and the measured speeds of a job type; `id` is its profile's.
 
-    `declared`: (GPU type, thousandths of the slowest declared speed), `measured`: by GPU type; both
-    sorted by type. Certificates compare them; policies read `Profile.speedups`.
+    `declared` has (GPU type, thousandths of the slowest declared speed), `measured` a speed by GPU
+    type; both are sorted by type. Certificates compare them; policies read `Profile.speedups`.
     """
 
     id: ProfileId
@@ -59,11 +60,11 @@ class MeasuredProfile(Value, frozen=True, array_like=True):
 
 
 class Comparison(NamedTuple):
-    """Declared against measured on one GPU type, thousandths of one and the same speed.
+    """The declared and the measured speed on one GPU type, in thousandths of the same speed.
 
-    `excess_milli`: how far the declared speed is above the measured one; below 0: beneath it.
-    `tolerance_milli` is what the spreads of both types explain. The type that the others are
-    compared with is its own measure.
+    `excess_milli` is how far the declared speed is above the measured one; negative if it is below.
+    `tolerance_milli` is the part that the spreads of both types explain. The type that the others
+    are compared with has the excess 0.
     """
 
     gpu_type: str
@@ -74,22 +75,22 @@ class Comparison(NamedTuple):
 
     @property
     def is_overclaim(self) -> bool:
-        """Whether it was declared faster than measured, beyond what the spreads explain."""
+        """Whether the declared speed exceeds the measured one beyond the tolerance."""
         return self.excess_milli > self.tolerance_milli
 
 
 def is_settled(average: Average) -> bool:
-    """Whether speeds may be made of an average: enough reports that agree."""
+    """Return whether an average has enough consistent reports to derive speeds from it."""
     return average.reports >= LEAST_REPORTS and average.spread_milli <= MOST_SPREAD_MILLI
 
 
 def measured_speeds(
     times: Iterable[IterationTime], before: Mapping[str, MeasuredSpeed]
 ) -> dict[str, MeasuredSpeed]:
-    """Return the measured speeds by GPU type; `before` as it is where nothing new is to be said.
+    """Return the measured speeds by GPU type; `before` if there is nothing new.
 
-    The shape in which most types are settled comes first; others add the types that it lacks
-    through one that both have, and so does what was measured before.
+    The shape with the most settled types comes first. Other shapes, and then `before`, add the
+    types that it lacks, by way of a type that both have.
     """
     shapes = _shapes(times)
     if not shapes:
@@ -113,10 +114,10 @@ def measured_speeds(
 def used_speedups(
     declared: Mapping[str, int], measured: Mapping[str, MeasuredSpeed]
 ) -> dict[str, int]:
-    """Return what policies use: measured where there is a ratio, as declared elsewhere.
+    """Return the speedups for policies: measured if there is a ratio, else declared.
 
-    Thousandths of the slowest type's speed, of the declared types; `MOST_RATIO` times it at most,
-    for either of both is bounded, and one beside the other is not.
+    In thousandths of the slowest declared type's speed, `MOST_RATIO` times it at most. Declared and
+    measured ratios are each bounded, but a mixture of them is not.
     """
     speeds = {kind: Fraction(milli) for kind, milli in declared.items()}
     speeds |= _in_declared_unit(declared, measured)
@@ -127,7 +128,7 @@ def used_speedups(
 def compare(
     declared: Mapping[str, int], measured: Mapping[str, MeasuredSpeed]
 ) -> tuple[Comparison, ...]:
-    """Return declared against measured by GPU type; empty without a measured ratio."""
+    """Return the comparison by GPU type; empty without a measured ratio."""
     speeds = _in_declared_unit(declared, measured)
     if not speeds:
         return ()
@@ -149,9 +150,9 @@ def _tolerance(one: MeasuredSpeed, other: MeasuredSpeed) -> int:
 
 
 def _shapes(times: Iterable[IterationTime]) -> list[dict[str, Average]]:
-    """Settled averages by type, a mapping per shape; that of most types first, then the smaller.
+    """Return settled averages by type for each shape; most types first, then fewer GPUs.
 
-    Where no shape has two types, no ratio can be had.
+    Shapes with one type are left out, because they give no ratio.
     """
     shapes: dict[tuple[int, bool], dict[str, Average]] = {}
     for row in sorted(times):
@@ -162,7 +163,7 @@ def _shapes(times: Iterable[IterationTime]) -> list[dict[str, Average]]:
 
 
 def _add(speeds: dict[str, Fraction], others: Mapping[str, Fraction]) -> None:
-    """Add the types that are missing, in proportion to the first one that both have."""
+    """Add the missing types, in proportion to the first common type."""
     common = sorted(speeds.keys() & others.keys())
     if common:
         factor = speeds[common[0]] / others[common[0]]
@@ -182,7 +183,7 @@ def _is_still(before: Mapping[str, MeasuredSpeed], new: Mapping[str, MeasuredSpe
 def _in_declared_unit(
     declared: Mapping[str, int], measured: Mapping[str, MeasuredSpeed]
 ) -> dict[str, Fraction]:
-    """The measured speeds of declared types in the unit of the declared ones; of one type, none."""
+    """Return measured speeds in the unit of the declared ones; empty for fewer than two types."""
     kinds = sorted(declared.keys() & measured.keys())
     if len(kinds) < 2:
         return {}
@@ -192,5 +193,5 @@ def _in_declared_unit(
 
 
 def _anchor(declared: Mapping[str, int], kinds: Iterable[str]) -> str:
-    """The type that the others are compared with: the slowest by what was declared."""
+    """Return the reference type: the slowest declared one."""
     return min(kinds, key=lambda kind: (declared[kind], kind))

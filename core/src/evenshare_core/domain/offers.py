@@ -1,9 +1,9 @@
-"""What a tenant lends and borrows of its own will, within what its quota allows.
+"""A tenant's own settings for lending and borrowing, within the bounds of its quota.
 
-A quota has a mode and limits, which an operator sets: they are bounds. Its tenant may be stricter
-in its own settings, and may lend by offers alone: so many GPUs, for a floor price or more. What
-holds in a round is the stricter of both, at the price posted for the round (`narrow`), and stands
-in the snapshot's entitlements: policies, billing and replays read nothing else.
+A quota has a mode and limits, set by an operator: they are bounds. Its tenant may be stricter, and
+may lend only by offers: a number of GPUs, for a floor price or more. In a round the stricter of
+both applies, at the price posted for the round (`narrow`). The snapshot's entitlements contain the
+result; policies, billing and replays read nothing else.
 
 Source: docs/adr/0168-by-when-lent-gpus-are-back.md.
 """
@@ -28,14 +28,14 @@ class Offer(NamedTuple):
     floor_micro: int
 
     def lends_at(self, price_micro: int) -> bool:
-        """Whether it lends at a posted price, in micro-credits per GPU-hour."""
+        """Return whether it lends at a posted price, in micro-credits per GPU-hour."""
         return self.floor_micro <= price_micro
 
 
 class OwnSharing(NamedTuple):
-    """A tenant's own settings for its quota of a GPU type; limits in GPUs, None: no limit.
+    """A tenant's own settings for its quota of a GPU type; limits in GPUs, `None` is unlimited.
 
-    `by_offer`: idle quota is lent by offers alone; else as it is.
+    If `by_offer`, idle quota is lent only by offers; else all idle quota is lent.
     """
 
     mode: Mode = Mode.LEND_AND_BORROW
@@ -52,10 +52,10 @@ def offered(offers: Iterable[Offer], price_micro: int) -> int:
 def narrow(
     bounds: Entitlement, own: OwnSharing, offers: Iterable[Offer], price_micro: int
 ) -> Entitlement:
-    """Return what holds of a quota: the stricter of its bounds and its tenant's own settings.
+    """Return the entitlement: the stricter of the quota's bounds and the tenant's own settings.
 
-    `offers`: those that stand, which count only where the settings lend by offer; `price_micro`:
-    posted for the round. GPUs stay as they are.
+    `offers` are the open ones, which count only if the settings lend by offer. `price_micro` is the
+    price posted for the round. The GPUs of the quota do not change.
     """
     lend_limit = _lower(bounds.lend_limit, own.lend_limit)
     if own.by_offer:
@@ -69,19 +69,21 @@ def narrow(
 
 
 def lower_price(of_job: int | None, of_tenant: int | None) -> int | None:
-    """Return the highest price that a job pays: its own or its tenant's; None without either."""
+    """Return the maximum price of a job: the lower one of the job's and its tenant's; None without
+    either.
+    """
     return _lower(of_job, of_tenant)
 
 
 def back_by_us(
     ends_us: Iterable[int], *, at_us: int, round_us: int, notice_us: int, within_us: int | None
 ) -> int:
-    """Return by when GPUs that are not lent any more are back, in us of pool time.
+    """Return the instant by which GPUs that are no longer lent are back, in us of pool time.
 
-    `ends_us`: when the present terms of the leases that borrow end: none of them goes on into
-    quota that is kept, so the round after the last one has them all, once its process has saved
-    its state (`notice_us`). `within_us`: where the policy ends running leases for a tenant below
-    its quota, the longest that its job waits for that; None: it does not.
+    `ends_us` are the ends of the present terms of borrowing leases. None of them is renewed on
+    quota that is not lent. So the round after the last end has all GPUs, after the notice
+    (`notice_us`) for saving state. `within_us` is the longest wait of a job if the policy preempts
+    for tenants below quota; `None` if it does not preempt.
     """
     last_us = max(ends_us, default=None)
     if last_us is None:

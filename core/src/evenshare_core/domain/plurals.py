@@ -1,4 +1,4 @@
-"""Numbers with their nouns, for whatever is read by people."""
+"""Numbers with their nouns, for text that people read."""
 
 from __future__ import annotations
 

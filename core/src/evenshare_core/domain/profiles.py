@@ -11,10 +11,11 @@ from evenshare_core.units import ONE_MILLI
 
 
 class Profile(Value, frozen=True, array_like=True):
-    """One job type of a tenant: how fast it runs on each GPU type.
+    """A job type of a tenant, with its speed on each GPU type.
 
-    `speedups`: (GPU type, thousandths of the speed on the slowest type), sorted by type; a type
-    that is not there cannot run it. `priority` divides the tenant's weight among its job types.
+    `speedups` has (GPU type, thousandths of the speed on the slowest type), sorted by type. A job
+    cannot run on a missing type. `priority` divides the tenant's weight among its job types.
+
     Source: OEF 4.1, 4.2.4.
     """
 
@@ -24,14 +25,14 @@ class Profile(Value, frozen=True, array_like=True):
     priority: int = 1
 
     def speed_milli(self, gpu_type: str) -> int:
-        """Thousandths of the slowest type's speed; 0 where it cannot run."""
+        """Return thousandths of the slowest type's speed; 0 if it cannot run on the type."""
         return dict(self.speedups).get(gpu_type, 0)
 
 
 def speedups_normal(speeds: Mapping[str, Fraction]) -> dict[str, int]:
     """Return speeds (in any one unit, each above 0) as thousandths of the slowest, by type.
 
-    Half a thousandth rounds to the even neighbour.
+    Ties round half to even.
     """
     slowest = min(speeds.values(), default=Fraction(1))
     return {name: round(speeds[name] / slowest * ONE_MILLI) for name in sorted(speeds)}

@@ -1,7 +1,7 @@
-"""Reasons in words, an entry for each: the one catalogue for pages, REST and the command.
+"""The catalogue of texts for reasons, for pages, REST and the command line.
 
-A table and a code are an entry's id, as `ENDINGS.moved`. `SupersededReason` has its texts itself,
-because bundles contain them.
+An entry's id is its table and code, as `ENDINGS.moved`. `SupersededReason` contains its texts
+itself, because bundles contain them.
 """
 
 from __future__ import annotations
@@ -14,15 +14,17 @@ from evenshare_core.domain.reasons import EndReason, PreemptionRule, Reason
 
 @dataclass(frozen=True, slots=True)
 class ReasonWording:
-    """How a reason reads.
+    """The texts of a reason.
 
-    `text` is its name. `sentence` is a format string over the skip's numbers, in which
-    "{free:was|were}" is a word of one or of many; `others` are further ones, over other numbers.
-    The first whose numbers are known is shown, `plain` where none is (empty: `sentence` has none).
-    `next_step` is what helps, and names no number: those of a skip are of its round. `kind` is how
-    a timeline draws the wait: turn, price or blocked. `now` is the sentence over numbers of this
-    moment (a dry run), where that reads otherwise; `early` that of a job whose lease the round
-    ended before its expiry.
+    - `text`: its name.
+    - `sentence`: a format string over the skip's numbers, in which "{free:was|were}" selects the
+      singular or the plural; `others` are alternatives over other numbers. The first sentence whose
+      numbers are known is shown.
+    - `plain`: shown if no sentence has its numbers; empty if `sentence` has no numbers.
+    - `next_step`: advice, without numbers, because those of a skip are of its round.
+    - `kind`: how a timeline draws the wait: turn, price or blocked.
+    - `now`: the sentence for a dry run's present numbers, if it differs.
+    - `early`: the sentence for a job whose lease the round ended before its expiry.
     """
 
     text: str
@@ -35,8 +37,8 @@ class ReasonWording:
     early: str = ""
 
 
-# By what the default policy ranks: tenants by their sums (with its tight preset by what they hold),
-# then the jobs of all of them.
+# The default policy ranks tenants by their sums (in its tight preset by the GPUs that they hold),
+# then the jobs of all tenants.
 _CAME_FIRST = (
     "Its {needed} {needed:GPU was|GPUs were} free when the round began, but other jobs came first,"
     " and what was left did not fit."
@@ -164,7 +166,8 @@ WORDINGS: dict[str, ReasonWording] = {
         "The next batch plans it; own quota that becomes free starts it before.",
         "turn",
     ),
-    # Of a round: `scheduling.selectors.jobs.too_large` says whether the pool ever has as many.
+    # For a round: `scheduling.selectors.jobs.too_large` states whether the pool can ever have as
+    # many.
     Reason.TOO_LARGE: ReasonWording(
         "larger than what is schedulable",
         "It needs {needed} {needed:GPU|GPUs}; {capacity} {capacity:was|were} schedulable when the"
@@ -188,7 +191,7 @@ WORDINGS: dict[str, ReasonWording] = {
     ),
 }
 
-# A job that is too large, told by what its pool has besides what is schedulable.
+# A job that is too large, by what its pool has in addition to the schedulable GPUs.
 LARGER_THAN_POOL = ReasonWording(
     "larger than the pool",
     "It needs {needed} {needed:GPU|GPUs}; the pool has {capacity}.",
@@ -205,7 +208,7 @@ UNSCHEDULABLE = ReasonWording(
     "It starts when enough of them are up again; with fewer GPUs it fits sooner.",
 )
 
-# Why a lease ended, as the end of the sentence "The lease ended: ...".
+# The reason why a lease ended, as the end of the sentence "The lease ended: ...".
 ENDINGS: dict[str, str] = {
     EndReason.PREEMPTED.value: "preempted with notice, before its lease expired",
     EndReason.MOVED.value: "moved with notice, before its lease expired",
@@ -225,7 +228,7 @@ ENDINGS: dict[str, str] = {
 }
 
 
-# By which rule a lease ended before its expiry: the rule's name, and why, of its beneficiary.
+# The rule by which a lease ended early: its name, and the reason with its beneficiary.
 RULES: dict[str, tuple[str, str]] = {
     PreemptionRule.GUARANTEE.value: ("guarantee", "{who} was below its quota"),
     PreemptionRule.PAYS.value: ("pays", "a job of {who} gains more than this one loses"),
@@ -239,7 +242,7 @@ RULES: dict[str, tuple[str, str]] = {
     ),
 }
 
-# What is in the way of a deadline, as a half sentence.
+# The obstacle to a deadline, as a half sentence.
 LIMITS: dict[str, str] = {
     DeadlineLimit.LENGTH: "it takes longer than that, even on a pool of its own",
     DeadlineLimit.QUOTA: "its tenant may not have so many GPUs until then",
@@ -247,7 +250,7 @@ LIMITS: dict[str, str] = {
     DeadlineLimit.SIZE: "the pool never has so many GPUs free at once",
     DeadlineLimit.BUDGET: "other jobs of its tenant have all the points that it may ask for",
 }
-# What moved a plan.
+# The cause of a moved plan.
 CAUSES: dict[str, str] = {
     PlanCause.CAPACITY: "the pool has more or fewer GPUs of its type",
     PlanCause.QUOTA: "its tenant may have more or fewer GPUs",
@@ -255,13 +258,13 @@ CAUSES: dict[str, str] = {
     PlanCause.LATE: "it runs longer than estimated",
     PlanCause.DEMAND: "other jobs came, went or moved",
 }
-# Why a refusal names no earliest deadline.
+# The reason why a refusal has no earliest deadline.
 NONE_WOULD_DO: dict[str, str] = {
     DeadlineLimit.BUDGET: "No later deadline would do while they have them.",
     DeadlineLimit.SIZE: "No deadline would do on the pool as it is.",
     DeadlineLimit.QUOTA: "No deadline would do with the quota as it is.",
 }
-# Why the GPUs of a lease say nothing of their use.
+# The reason why a lease has no GPU utilization.
 GPU_STATES: dict[str, str] = {
     "absent": "nvidia-smi is not there on its node",
     "failed": "nvidia-smi failed there, and is not asked any more",

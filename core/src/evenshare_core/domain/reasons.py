@@ -1,4 +1,4 @@
-"""Why a job waits and why a lease ends: the published enums."""
+"""Published enums: why a job waits and why a lease ended."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from enum import StrEnum
 
 
 class Reason(StrEnum):
-    """Why a job was not granted in a round. Names are part of the API."""
+    """The reason why a job was not granted in a round. Names are part of the API."""
 
-    LEASE_TURN = "lease_turn"  # others were served first, and what they left did not fit
+    LEASE_TURN = "lease_turn"  # others were served first, and the job did not fit the rest
     TENANT_PASSED_OVER = "tenant_passed_over"  # its tenant's first job did not fit (line 17)
-    NO_FREE_GPUS = "no_free_gpus"  # fewer free GPUs in all than the gang needs
+    NO_FREE_GPUS = "no_free_gpus"  # fewer free GPUs in total than the gang needs
     FRAGMENTED = "fragmented"  # enough free GPUs, but spread so that the gang does not fit
     CPUS_OR_MEMORY = "cpus_or_memory"  # no node with enough GPUs has the CPUs and memory it needs
     RESERVED_FOR_GANG = "reserved_for_gang"  # free GPUs are kept for a gang that waits too long
@@ -19,46 +19,49 @@ class Reason(StrEnum):
     PRICE_ABOVE_MAX = "price_above_max"  # it would borrow above its maximum price
     BUDGET = "budget"  # its tenant's spendable credit does not cover the term
     PRICE_ABOVE_VALUE = "price_above_value"  # borrowing costs more than the job is worth
-    PLANNED_LATER = "planned_later"  # by its plan it starts later
-    NEXT_BATCH = "next_batch"  # it came since the last batch; the next one plans it
+    PLANNED_LATER = "planned_later"  # its plan starts later
+    NEXT_BATCH = "next_batch"  # it arrived after the last batch; the next one plans it
     TOO_LARGE = "too_large"  # more GPUs than the pool has of any accepted type
-    BACKING_OFF = "backing_off"  # its process was lost soon after its start, and it waits longer
-    QUARANTINED = "quarantined"  # it made the policy fail and is set aside
+    # its process was lost soon after its start; the wait grows with each loss
+    BACKING_OFF = "backing_off"
+    QUARANTINED = "quarantined"  # it made the policy fail
 
 
 class PreemptionRule(StrEnum):
-    """By which rule a lease ended before its expiry."""
+    """The rule by which a lease ended before its expiry."""
 
     GUARANTEE = "guarantee"  # for a tenant that holds less than its quota
-    PAYS = "pays"  # what the other job gains is more than this one loses
-    DEFRAGMENT = "defragment"  # it makes room on its node for a gang, and goes on elsewhere
-    GANG = "gang"  # the other job is larger than a node, and comes before it
+    PAYS = "pays"  # the other job gains more than this one loses
+    DEFRAGMENT = "defragment"  # the job moves to make room on its node for a gang
+    GANG = "gang"  # the other job is larger than a node, and ranks before this one
 
 
 class EndReason(StrEnum):
-    """Why a lease ended."""
+    """The reason why a lease ended."""
 
-    PREEMPTED = "preempted"  # before its expiry, with notice, for the job that a rule put ahead
-    MOVED = "moved"  # before its expiry, with notice: its job goes on elsewhere
-    NOT_RENEWED = "not_renewed"  # expired, and the round gave the GPUs to another
+    PREEMPTED = "preempted"  # before its expiry, with notice, for the job that a rule ranked ahead
+    MOVED = "moved"  # before its expiry, with notice; its job continues elsewhere
+    NOT_RENEWED = "not_renewed"  # expired, and the round gave the GPUs to another job
     FINISHED = "finished"
     FAILED = "failed"
     CANCELLED = "cancelled"
-    PROFILED = "profiled"  # a profiling run that ran as long as it may
+    PROFILED = "profiled"  # a profiling run reached its time limit
     NODE_LOST = "node_lost"
     DRAINED = "drained"
     PRICE_ABOVE_MAX = "price_above_max"
-    PRICE_ABOVE_VALUE = "price_above_value"  # another term costs more than it is worth
+    PRICE_ABOVE_VALUE = "price_above_value"  # another term costs more than its value
     BUDGET = "budget"
     LOST = "lost"  # the engine no longer knows it
     QUARANTINED = "quarantined"  # its job's row cannot be read
 
 
 class SupersededReason(StrEnum):
-    """Why a part of a decision was not carried out. Texts are part of bundles: none is changed.
+    """The reason why a part of a decision was not applied.
 
-    The first ones are of grants and renewals, those that begin with SPARED of leases that go on
-    although the decision preempts them, and of grants to their jobs.
+    Bundles contain the texts: do not edit them.
+
+    The first ones are for grants and renewals. Members named SPARED are for leases that continue
+    although the decision preempts them, and for grants to their beneficiaries.
     """
 
     JOB_GONE = "the job no longer waited"

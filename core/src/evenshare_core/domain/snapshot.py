@@ -1,4 +1,4 @@
-"""Everything that a policy may look at, at one instant of pool time."""
+"""A policy's complete input, at one instant of pool time."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from evenshare_core.domain.profiles import Profile
 from evenshare_core.domain.utilities import Utility
 from evenshare_core.domain.values import Value
 
-# Version 9 has profilers or what was measured of job types, version 8 deadlines or estimates,
-# version 7 surcharges, version 6 utilities of jobs, version 5 resources besides GPUs, version 4
-# bounds of lease lengths, version 3 back-offs; without any of them it is of version 2.
+# Version 2 is the base. Version 3 adds back-offs, 4 bounds of lease lengths, 5 CPUs and memory.
+# Version 6 adds utilities of jobs, 7 surcharges, 8 deadlines or estimates. Version 9 adds profilers
+# or measured job types.
 SCHEMA_VERSION = 9
 
 
-# Ids of rows of resources are those of nodes, or of jobs.
+# The ids of resource rows are those of nodes, or of jobs.
 NodeResources = Annotated[tuple[Resources, ...], shaped(Each(Row((IdKind.NODE,))))]
 JobResources = Annotated[tuple[Resources, ...], shaped(Each(Row((IdKind.JOB,))))]
 
 
 class ChangeKind(StrEnum):
-    """What changed between two rounds; the integrals of fairness advance at each."""
+    """The kind of a change between two rounds; the integrals of fairness advance at each change."""
 
     QUOTA = "quota"  # tenant, gpu_type: effective quota is now `gpus`
     ACTIVE = "active"  # job became active with demand `gpus`
@@ -40,12 +40,12 @@ class ChangeKind(StrEnum):
 
 
 class Change(Value, frozen=True, array_like=True):
-    """One timed change since the last round.
+    """A timed change since the last round.
 
-    `gpu_types`: of QUOTA and HOLD the one type (an older hold: none, it counts
-    on the type that the job claims), of ACTIVE the types that the job accepts (none: any); which
-    of them it claims is decided when the change is applied. `weight` is of ACTIVE: the job's
-    inside its tenant.
+    `gpu_types` of QUOTA and HOLD has the one type; an older HOLD has none and counts on the type
+    that the job claims. Of ACTIVE it has the types that the job accepts (empty: any); its claim is
+    decided when the change is applied. `weight` is the job's weight within its tenant, for ACTIVE
+    only.
     """
 
     at_us: int
@@ -58,7 +58,7 @@ class Change(Value, frozen=True, array_like=True):
 
 
 class ServiceMark(NamedTuple):
-    """The sums of a claim at an instant at which a fairness window may begin."""
+    """The sums of a claim at a possible start of a fairness window."""
 
     at_us: int
     alloc_gpu_us: int
@@ -69,10 +69,10 @@ class ServiceMark(NamedTuple):
 class ClaimService(Value, frozen=True, array_like=True):
     """GPU-time sums of one tenant for one GPU type, exact up to `since_us`.
 
-    `alloc_gpu_us`: received, eq. (11). `fair_gpu_us`: deserved, the integral of
-    min(demand, quota), eq. (8)(9). `entitled_gpu_us`: the integral of quota, demand or not, for
-    variant (16). `held`, `demand`, `quota`, `weights` are the present step values. `marks`:
-    where a fairness window may begin.
+    `alloc_gpu_us` is received, eq. (11). `fair_gpu_us` is deserved, the integral of min(demand,
+    quota), eq. (8)(9). `entitled_gpu_us` is the integral of quota, whatever the demand, for variant
+    (16). `held`, `demand`, `quota` and `weights` are the present step values. `marks` are the
+    possible starts of a fairness window.
     """
 
     tenant: TenantId
@@ -89,8 +89,13 @@ class ClaimService(Value, frozen=True, array_like=True):
 
 
 class ClassService(Value, frozen=True, array_like=True):
-    """Running integral of min(demand, FairShare_j W / sum W), eq. (13)(14), for all active
-    jobs of one (tenant, GPU type, demand, weight); as far as its claim's `since_us`."""
+    """The running integral of min(demand, FairShare_j W / sum W), eq.
+
+    (13)(14), for a class of jobs.
+
+    A class has all active jobs of one (tenant, GPU type, demand, weight). The integral extends to
+    its claim's `since_us`.
+    """
 
     tenant: TenantId
     gpu_type: str
@@ -101,12 +106,12 @@ class ClassService(Value, frozen=True, array_like=True):
 
 
 class JobService(Value, frozen=True, array_like=True):
-    """One active job: its class, the class integral when it arrived, and what it received.
+    """An active job: its class, the class integral at its arrival, and the received GPU-time.
 
-    `gpu_type` is the type that it claims; while it holds GPUs, theirs.
+    `gpu_type` is the type that it claims; while it holds GPUs, their type.
 
-    Deserved until t = class integral at t - `baseline_gpu_us`; received until t =
-    `alloc_gpu_us` + `held` x (t - `held_since_us`).
+    Deserved until t = class integral at t - `baseline_gpu_us`; received until t = `alloc_gpu_us` +
+    `held` x (t - `held_since_us`).
     """
 
     job: JobId
@@ -133,20 +138,20 @@ class Service(Value, frozen=True, array_like=True):
 
 
 def quotas_since(service: Service, at_us: int) -> int:
-    """Return from when the quotas that a round at `at_us` reads count, for fairness and for money.
+    """Return the instant from which quotas read by a round at `at_us` count, for fairness and
+    money.
 
-    From the round that applies them, whether they were planned or edited. The very first ones
-    count from the start of the sums: nothing was asked for or held until then, so that there is
-    nothing to pay either.
+    Quotas count from the round that applies them, planned or edited. The very first ones count from
+    the start of the sums. Until then nothing was requested or held, so nothing is owed.
     """
     return at_us if service.claims else service.at_us
 
 
 class PoolPrice(Value, frozen=True, array_like=True):
-    """Posted price of a GPU type (micro-credits per GPU-hour) with the use it came from.
+    """The posted price of a GPU type (micro-credits per GPU-hour) and the usage behind it.
 
-    `base_micro` and `theta_milli` are the operator's setting: price = base x (theta^u - 1),
-    u = used / capacity, with the `Surcharge` of its type, where it has one.
+    The operator sets `base_micro` and `theta_milli`: price = base x (theta^u - 1), u = used /
+    capacity. The type's `Surcharge`, if it has one, is added.
     """
 
     gpu_type: str
@@ -158,11 +163,11 @@ class PoolPrice(Value, frozen=True, array_like=True):
 
 
 class Surcharge(Value, frozen=True, array_like=True):
-    """What GPUs queued for borrowing add to the posted price of a type (ADR 0165).
+    """The amount that GPUs queued for borrowing add to the posted price of a type (ADR 0165).
 
-    `step_milli` and `cap_milli` are the operator's setting, in thousandths of the base: by how much
-    it moves in one round length at most, and how high it rises. `queued` (GPUs) and
-    `surcharge_micro` (micro-credits per GPU-hour, in the posted price already) are as posted last.
+    The operator sets `step_milli`, the maximum change per round length, and `cap_milli`, the
+    maximum, both in thousandths of the base. `queued` (GPUs) and `surcharge_micro` (micro-credits
+    per GPU-hour, included in the posted price) are those of the last posting.
     """
 
     gpu_type: str
@@ -184,7 +189,7 @@ def schema_of(
     profilers: tuple[int, ...] = (),
     measured: tuple[MeasuredProfile, ...] = (),
 ) -> int:
-    """Return the version of a snapshot with these."""
+    """Return the schema version of a snapshot with these rows."""
     newest_first: tuple[tuple[int, object], ...] = (
         (SCHEMA_VERSION, profilers or measured),
         (8, deadlines or estimates),
@@ -198,7 +203,10 @@ def schema_of(
 
 
 def lease_bounds_of(lease_us: int, least_us: int, most_us: int) -> tuple[int, ...]:
-    """Return the bounds of lease lengths as a snapshot has them; 0: none but `lease_us` itself."""
+    """Return the snapshot's bounds of lease lengths; a bound of 0 is replaced by `lease_us`.
+
+    Empty if both are 0.
+    """
     if not least_us and not most_us:
         return ()
     return (least_us or lease_us, most_us or lease_us)
@@ -207,17 +215,22 @@ def lease_bounds_of(lease_us: int, least_us: int, most_us: int) -> tuple[int, ..
 class Snapshot(Value, frozen=True, array_like=True):
     """The immutable input of one round.
 
-    Nodes, tenants, jobs, leases and profiles are sorted by id (the order of arrival is in the
-    jobs), entitlements by (tenant, GPU type), `prices` by GPU type. These are the ones posted at
-    the end of the last round: valid in this one. `memory` is the policy's private state, dropped
-    when policy or version change. `service` is as of the last round; `changes` happened since, in
-    time order. `profiles` are those that its jobs name. `backoffs`, by job: which of them may not
-    start yet. `lease_bounds_us`: the least and the most that a policy may give a term instead of
-    `lease_us`; empty: nothing else. `node_resources` and `job_resources`, by id: CPUs and memory of
-    the nodes and jobs that tell them. `utilities`, by job: what those are worth that say it.
-    `surcharges`: of GPU types whose price rises with the queue. `deadlines` and `estimates`, by
-    job: of those that have them. `profilers`: ids of the jobs that are profiling runs. `measured`,
-    by profile: of those of which anything was measured, for the certificate alone.
+    Nodes, tenants, jobs, leases and profiles are sorted by id, entitlements by (tenant, GPU type),
+    `prices` by GPU type. Jobs contain their order of arrival.
+
+    - `prices`: posted at the end of the last round, valid in this one.
+    - `memory`: the policy's private state, dropped if the policy or its version changes.
+    - `service`: the sums as of the last round; `changes` happened since, in time order.
+    - `profiles`: those that the jobs name.
+    - `backoffs`: jobs that may not start yet.
+    - `lease_bounds_us`: the minimum and maximum length of a term; empty if only `lease_us` is
+      allowed.
+    - `node_resources`, `job_resources`: CPUs and memory by id, if stated.
+    - `utilities`: the value of each job that states it.
+    - `surcharges`: of GPU types whose price rises with the queue.
+    - `deadlines`, `estimates`: by job, if it has them.
+    - `profilers`: ids of the jobs that are profiling runs.
+    - `measured`: the measured profiles, by profile id; only the certificate reads them.
     """
 
     newest: ClassVar[tuple[str, ...]] = (
@@ -258,5 +271,5 @@ class Snapshot(Value, frozen=True, array_like=True):
 
     @property
     def longest_us(self) -> int:
-        """The longest that a term may last."""
+        """The maximum length of a term."""
         return max((self.lease_us, *self.lease_bounds_us))

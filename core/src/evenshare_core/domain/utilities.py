@@ -1,7 +1,10 @@
-"""What finishing a job is worth to its tenant: the utility f of Astraea-online, or a bid.
+"""The value of a job's completion to its tenant: the utility f of Astraea-online, or a bid.
 
-Source: Astraea-online (TC 2022), section 3: f is linear, k t + g with k < 0 < g, or convex,
-(e / t)^kappa; t is the time from the arrival to the completion.
+Source: Astraea-online (TC 2022), section 3. With t the time from the arrival to the completion, f
+is one of:
+
+    linear: k t + g with k < 0 < g
+    convex: (e / t)^kappa
 
 | paper | here | unit |
 |---|---|---|
@@ -10,7 +13,7 @@ Source: Astraea-online (TC 2022), section 3: f is linear, k t + g with k < 0 < g
 | e, kappa | `scale_micro`, `rate_micro` of `convex` | millionths of an hour, millionths |
 | - | `scale_micro` of `bid` | micro-credits per GPU-hour of its work, whenever it ends |
 
-Whole numbers and decimals in one fixed context: the same digits on every machine.
+Integers and decimals in one fixed context give the same digits on every machine.
 """
 
 from __future__ import annotations
@@ -27,20 +30,20 @@ from evenshare_core.domain.values import Value
 from evenshare_core.money.fixed_point import round_half_even, to_micro
 from evenshare_core.units import CREDIT_MICRO, HOUR_US
 
-# What a job may be worth at most: a billion credits. More would be no number that anybody pays.
+# The maximum value of a job: a billion credits. A larger amount would be an input error.
 MOST_MICRO = 10**9 * CREDIT_MICRO
 MOST_POWER_MICRO = 10 * CREDIT_MICRO
 
 _CONTEXT = Context(prec=40, rounding=ROUND_HALF_EVEN)
-# Up to exp(10) the error of a float is below a part in 10^13: the logarithm is at most 64, its
-# power at most 10 of it, each rounded to a part in 2^53, and so are both functions, twice over.
+# Up to exp(10) the relative error of a float is below 1e-13: the logarithm is at most 64, its power
+# at most 10. Both, and both functions, round to 2^-53; the bound has a factor of two in reserve.
 _FLOAT_EXPONENT = 10.0
 _FLOAT_ERROR = 1e-11
 _NUMBER = re.compile(r"-?[0-9]{1,12}(?:\.[0-9]{1,6})?", re.ASCII)
 
 
 class UtilityKind(StrEnum):
-    """How what a job is worth falls with its completion. Names are part of the API."""
+    """The shape of a job's value over its completion time. Names are part of the API."""
 
     LINEAR = "linear"
     CONVEX = "convex"
@@ -61,7 +64,7 @@ FORMS_HINT = (
 
 
 class UtilityError(ValueError):
-    """A utility that cannot be used; `field` is the number that is wrong, empty: all of it."""
+    """An unusable utility; `field` names the wrong number, empty for the whole."""
 
     def __init__(self, field: str, reason: str, hint: str = FORMS_HINT) -> None:
         super().__init__(f"{field} {reason}".strip())
@@ -69,7 +72,7 @@ class UtilityError(ValueError):
 
 
 class Utility(Value, frozen=True, array_like=True):
-    """What one job is worth; see the module's docstring. `id` is the job's."""
+    """The value of one job; see the module's docstring. `id` is the job's."""
 
     id: JobId
     kind: UtilityKind
@@ -77,11 +80,12 @@ class Utility(Value, frozen=True, array_like=True):
     rate_micro: int = 0
 
     def value_micro(self, after_us: int, gpu_us: int) -> int:
-        """Return what it is worth to end `after_us` (at least 1) after its submission.
+        """Return the value of an end `after_us` (at least 1) after the submission, in
+        micro-credits.
 
-        `gpu_us`: its work on all its GPUs; only a bid counts it. In micro-credits, `MOST_MICRO` at
-        most; below 0 where a linear one has lost more than it had, down to `-MOST_MICRO`: what
-        falls on for years would be no amount that could be stored.
+        `gpu_us` is the work on all its GPUs; only a bid reads it. The result is `MOST_MICRO` at
+        most. A linear value may fall below 0, down to `-MOST_MICRO`, so that the amount can be
+        stored.
         """
         if self.kind is UtilityKind.BID:
             return min(MOST_MICRO, self.scale_micro * gpu_us // HOUR_US)
@@ -92,10 +96,10 @@ class Utility(Value, frozen=True, array_like=True):
 
 
 def _convex_micro(scale_micro: int, power_micro: int, after_us: int) -> int:
-    """(e / t)^kappa in micro-credits: exp(kappa (ln e - ln t)), capped before it overflows.
+    """Return (e / t)^kappa in micro-credits: exp(kappa (ln e - ln t)), capped before it overflows.
 
-    By floats where their error cannot change the whole number that it is rounded to, which is
-    nearly always, and else by decimals.
+    Floats are used if their error cannot change the rounded integer, which is nearly always; else
+    decimals.
     """
     ratio_float = scale_micro * HOUR_US / (after_us * CREDIT_MICRO)
     power_float = power_micro / CREDIT_MICRO * math.log(ratio_float)
@@ -108,7 +112,7 @@ def _convex_micro(scale_micro: int, power_micro: int, after_us: int) -> int:
 
 
 def exact_convex_micro(scale_micro: int, power_micro: int, after_us: int) -> int:
-    """Return (e / t)^kappa in micro-credits, half to even, by decimals alone.
+    """Return (e / t)^kappa in micro-credits, half to even, computed with decimals only.
 
     e in millionths of an hour, kappa in millionths, t in us; `MOST_MICRO` at most.
     """
@@ -123,10 +127,10 @@ def exact_convex_micro(scale_micro: int, power_micro: int, after_us: int) -> int
 
 
 def read_utility(job: int, raw: object) -> Utility:
-    """Return the utility that a job's field says: an object as it is stored, or its text form.
+    """Return the utility in a job's field: a stored object, or its text form.
 
     Raises:
-        UtilityError: it is of no known kind, a number lacks, is too much or out of bounds.
+        UtilityError: the kind is unknown, or a number is missing, unknown or out of bounds.
     """
     given = _text_parts(raw) if isinstance(raw, str) else raw
     if not isinstance(given, Mapping):
@@ -145,7 +149,7 @@ def read_utility(job: int, raw: object) -> Utility:
 
 
 def stated_utility(job: int, raw: object) -> Utility | None:
-    """Return the utility of a job's field; None if it states none: nothing, or an empty object.
+    """Return the utility in a job's field; None if the field is `None` or an empty object.
 
     Raises:
         UtilityError: as `read_utility`.
@@ -154,7 +158,7 @@ def stated_utility(job: int, raw: object) -> Utility | None:
 
 
 def utility_data(utility: Utility) -> dict[str, str]:
-    """Return the object that a utility is stored as: numbers as texts."""
+    """Return the object in which a utility is stored, with numbers as strings."""
     numbers = (utility.scale_micro, utility.rate_micro)
     names = NUMBERS[utility.kind]
     rows = {name: _plain(micro) for name, micro in zip(names, numbers, strict=False)}
@@ -162,7 +166,7 @@ def utility_data(utility: Utility) -> dict[str, str]:
 
 
 def utility_text(utility: Utility) -> str:
-    """Return the text form, as forms, trace files and the command line write it."""
+    """Return the text form that forms, trace files and the command line use."""
     rows = utility_data(utility)
     return " ".join([rows.pop("kind"), *(f"{name}={value}" for name, value in rows.items())])
 
@@ -179,13 +183,13 @@ def _text_parts(text: str) -> dict[str, object]:
 
 
 def _number(given: Mapping[Any, Any], name: str) -> int:
-    """A number with at most six decimals, in millionths."""
+    """Return a number with at most six decimals, in millionths."""
     value = given.get(name)
     if value is None:
         raise UtilityError(name, "is required")
     if isinstance(value, int | float | Decimal) and not isinstance(value, bool):
         exact = Decimal(str(value))
-        # An exponent is refused before it is written out: 1e-999999999 would fill the memory.
+        # Refuse an exponent before expanding it: 1e-999999999 would fill the memory.
         is_short = exact.is_finite() and -7 < exact.adjusted() < 12
         value = format(exact, "f") if is_short else "" if exact else "0"
     if not isinstance(value, str) or not _NUMBER.fullmatch(value):

@@ -13,9 +13,9 @@ ValueT = TypeVar("ValueT", bound="Value")
 class Value(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
     """A frozen record; encoded as an array in field order, so that bytes are canonical.
 
-    `newest` names the last fields of a type that got them, tuples, when bytes of it were stored
-    already, in their order: while they are empty from the last one on, bytes of a whole value are
-    those of before.
+    `newest` names the last fields, tuples, in their order, which were added after bytes of the type
+    had been stored. Trailing empty ones are left out of the bytes, so that older bytes do not
+    change.
     """
 
     newest: ClassVar[tuple[str, ...]] = ()
@@ -28,7 +28,7 @@ _EMPTY_LAST = b",[]]"
 def canonical_bytes(value: Any) -> bytes:
     """Return the one JSON encoding of a value: fields in order, keys sorted, no spaces.
 
-    Source: architecture, "Snapshots": what is stored, hashed and compared on replay.
+    These bytes are stored, hashed and compared on replay. Source: architecture, "Snapshots".
     """
     data = _encoder.encode(value)
     if isinstance(value, Value):
@@ -40,7 +40,7 @@ def canonical_bytes(value: Any) -> bytes:
 
 
 def named(value: Any) -> Any:
-    """Return plain data with the names of fields, for people and other programs to read.
+    """Return plain data with field names, for people and other programs.
 
     Canonical bytes have no names; this form is never stored, hashed or read back.
     """
@@ -59,7 +59,7 @@ def sha256_hex(data: bytes) -> str:
 
 
 def decode(data: bytes, value_type: type[ValueT]) -> ValueT:
-    """Read canonical bytes back.
+    """Return the value of canonical bytes.
 
     Raises:
         msgspec.ValidationError: the bytes are not of this type (another schema version).

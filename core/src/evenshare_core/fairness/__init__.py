@@ -1,1 +1,1 @@
-"""Fairness as numbers: GPU-time sums and ratios, advanced for every policy alike."""
+"""Fairness as numbers: GPU-time sums and ratios, computed equally for every policy."""

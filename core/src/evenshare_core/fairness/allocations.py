@@ -1,13 +1,13 @@
-"""A round's allocation as arrays: what was ideal, and what was held in whole GPUs.
+"""A round's allocation as arrays: ideal shares, and allocated whole GPUs.
 
-- A row is one job type of a tenant with jobs now, with its part of the tenant's weight: the
-  tenant's GPUs of quota over all types, divided by the priorities of its active job types. Who has
-  no quota has no weight and no row; nor has a job type that can run nowhere here.
-- Columns are the GPU types that have GPUs now, slowest first: by the mean speed of the active
-  profiles that run there, then by name.
-- Speeds are over the row's own on the first column, where it runs there, else over its slowest
-  type. A row cannot run (0) where its profile has no speed, or where each of its jobs refuses the
-  type or is larger than all of it.
+- A row is a tenant's job type with jobs now. Its weight is the tenant's quota in GPUs over
+  all types, divided among its active job types by their priorities. Tenants without quota
+  have no row; nor have job types that can run on no GPU type here.
+- Columns are the GPU types that have GPUs now, slowest first: by the mean speed of the
+  active profiles that run there, then by name.
+- Speeds are relative to the row's own speed on the first column if it runs there, else to
+  its slowest type. A speed is 0 if the profile has none, or if each of the row's jobs
+  refuses the type or exceeds its GPUs.
 
 Source: OEF 4.2.4; LTGF eq. (6) for weight and quota.
 """
@@ -28,8 +28,8 @@ from evenshare_core.fairness.holds import HeldLease
 from evenshare_core.fairness.properties import TOLERANCE, Array
 from evenshare_core.units import ONE_MILLI
 
-RowKey = tuple[int, int]  # (tenant, profile; 0 for jobs without a known one)
-# Ideals come in whole micro-GPUs.
+RowKey = tuple[int, int]  # (tenant, profile; 0 for jobs without a known profile)
+# Ideals are in whole micro-GPUs.
 QUANTUM = 1e-6
 
 
@@ -37,7 +37,7 @@ QUANTUM = 1e-6
 class Allocation:
     """Rows by (tenant, profile), sorted; columns by GPU type name.
 
-    `demand`: GPUs that the row's jobs can use; nobody can do more with more.
+    `demand` is the maximum of GPUs that the row's jobs can use.
     """
 
     rows: tuple[RowKey, ...]
@@ -50,33 +50,36 @@ class Allocation:
 
     @property
     def capped(self) -> Array:
-        """1 where a row has all GPUs that it can use."""
+        """1 if a row has all GPUs that it can use."""
         held = self.shares.sum(axis=1)
         slack = (TOLERANCE + QUANTUM * sum(self.shares.shape)) * np.maximum(1, self.demand)
         return np.asarray(held >= self.demand - slack, float)
 
     @property
     def bounded(self) -> Array:
-        """1 where its jobs bound a row, and not its share: it could not use by weight all that
-        the row with most GPUs per weight has. To such rows no division can promise no envy."""
+        """1 if a row is limited by its jobs, not by its share.
+
+        By weight, it could not use as much as the row with most GPUs per weight has. No division
+        can promise envy-freeness to such rows.
+        """
         most = (self.shares.sum(axis=1) / self.weights).max(initial=0)
         short = self.demand < self.weights * most - QUANTUM
         return np.asarray(np.maximum(self.capped, short), float)
 
     @property
     def promised(self) -> Array:
-        """1 for rows to which envy-freeness is promised: those that no cap concerns.
+        """1 for rows with the promise of envy-freeness: those that no cap affects.
 
-        A program that meets a cap on its way gives that row a floor instead, and the row may end
-        below its cap. Who was capped on the way cannot be seen from the answer; but where nobody
-        ends at a cap nobody was, and a row that could use the whole pool never is.
+        A program that meets a cap during its steps gives that row a floor instead, and the row may
+        end below its cap. The answer does not show which rows were capped on the way. But if no row
+        ends at a cap, none was capped; and a row that could use the whole pool never is.
         """
         concerned = self.capped.any() & (self.demand < self.capacity.sum())
         return np.asarray((self.bounded == 0) & ~concerned, float)
 
     @property
     def noise(self) -> Array:
-        """What is nothing, in each row's throughput: a solver's last digits, and micro-GPUs.
+        """The tolerance of each row's throughput: a solver's last digits, and micro-GPUs.
 
         Rounding to micro-GPUs moves each share by half of one, and may take as much per row from
         the largest share of a type.
@@ -86,8 +89,10 @@ class Allocation:
 
     @property
     def noise_against(self) -> Array:
-        """The same for row l beside the share of row i by weight (n x n): what rounding did to
-        that share counts as often as l has the weight of i."""
+        """The tolerance of row l with the share of row i by weight (n x n).
+
+        The rounding of that share counts as often as l has the weight of i.
+        """
         times = np.maximum(1, self.weights[:, None] / self.weights[None, :])
         return np.asarray(self.noise[:, None] + self._rounding[:, None] * (times - 1), float)
 
@@ -98,7 +103,7 @@ class Allocation:
 
 
 def frame(snapshot: Snapshot) -> Allocation:
-    """Return the rows of all that have jobs and quota now, with empty shares."""
+    """Return the rows of all job types with jobs and quota now, with empty shares."""
     quota: dict[int, int] = {}
     for row in snapshot.entitlements:
         quota[row.tenant] = quota.get(row.tenant, 0) + row.gpus
@@ -131,7 +136,7 @@ def frame(snapshot: Snapshot) -> Allocation:
 
 
 def known_profile(job: Job, profiles: dict[int, Profile]) -> int:
-    """Return the job's profile; 0 where it has none, or one that the snapshot does not know."""
+    """Return the job's profile; 0 if it has none, or one that is not in the snapshot."""
     return job.profile if job.profile in profiles else 0
 
 
@@ -140,8 +145,8 @@ def _priority(profiles: dict[int, Profile], key: int) -> int:
 
 
 def _columns(snapshot: Snapshot, profiles: Iterable[Profile]) -> dict[str, int]:
-    """GPU types with their GPUs, slowest first."""
-    gpus: dict[str, int] = {}  # counted apart from what policies count by (0200)
+    """Return GPU types with their GPUs, slowest first."""
+    gpus: dict[str, int] = {}  # counted independently of the policies (ADR 0200)
     for node in snapshot.nodes:
         gpus[node.gpu_type] = gpus.get(node.gpu_type, 0) + node.gpus
     speeds_by_type: dict[str, list[int]] = {}
@@ -161,11 +166,11 @@ def _columns(snapshot: Snapshot, profiles: Iterable[Profile]) -> dict[str, int]:
 def _speeds(
     profile: Profile | None, types: dict[str, int], jobs: Iterable[Job]
 ) -> tuple[list[float], int]:
-    """A row's speeds, and the GPUs that its jobs can use on any of the types."""
+    """Return a row's speeds, and the GPUs that its jobs can use on any of the types."""
     speed_by_type = dict(profile.speedups) if profile else dict.fromkeys(types, ONE_MILLI)
     runs: set[str] = set()
     usable = 0
-    # Jobs that accept the same types and need as much are one question.
+    # Jobs with the same accepted types and the same size are checked once.
     counts: dict[tuple[tuple[str, ...], int], int] = {}
     for job in jobs:
         counts[job.gpu_types, job.gpus] = counts.get((job.gpu_types, job.gpus), 0) + 1
@@ -182,7 +187,7 @@ def _speeds(
 
 
 def ideal_shares(allocation: Allocation, decision: Decision) -> Array:
-    """Return the GPUs before rounding; ideals of who has no row are left out."""
+    """Return the GPUs before rounding; ideals without a row are left out."""
     rows = {key: place for place, key in enumerate(allocation.rows)}
     types = {name: place for place, name in enumerate(allocation.gpu_types)}
     shares = np.zeros_like(allocation.shares)

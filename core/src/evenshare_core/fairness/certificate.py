@@ -1,7 +1,7 @@
-"""A round's certificate as values: what was measured, and whether it was promised.
+"""A round's certificate as values: the measurements, and whether the properties were promised.
 
-Numbers only; sentences are made from them where they are shown. It is plain data that survives
-JSON, rounded to six places, so that the same bytes certify alike on every machine.
+It contains only numbers; sentences are made where they are shown. It is plain data that survives
+JSON, rounded to six places, so that the same bytes give the same certificate on every machine.
 """
 
 from __future__ import annotations
@@ -10,80 +10,86 @@ from enum import StrEnum
 
 import msgspec
 
-# The newest version, and that of certificates without any of the lines that came since.
+# The newest version, and the version of certificates without any newer line.
 VERSION, VERSION_BEFORE = 6, 3
-# A certificate of any pool stays small: rows of tenants, and the ids that a finding names.
+# Limits that keep a certificate of any pool small: rows of tenants, and ids named in a line.
 MAX_ROWS = 200
 MAX_NAMED = 20
 MAX_OVERCLAIMS = 50
 
 
 class Property(StrEnum):
-    """What a certificate has a line for, in the order of the lines.
+    """The properties with a line in a certificate, in the order of the lines.
 
-    That of trades is there where quota is traded, or the policy may trade it; that of individual
-    rationality where it is promised; that of measured speeds where the policy reads speeds, and any
-    were measured.
+    The line of trades exists if quota is traded, or if the policy may trade it. The line of
+    individual rationality exists if it is promised. The line of measured speeds exists if the
+    policy reads speeds and any were measured.
     """
 
     CAPACITY = "capacity"  # no node gives more GPUs than it has
     GANG = "gang"  # no job holds a part of its GPUs
     SINGLE_HOLD = "single_hold"  # no job holds two leases
-    LONG_TERM_ORDER = "long_term_order"  # who received least for its due is served first
+    # the claim with the least received over deserved is served first
+    LONG_TERM_ORDER = "long_term_order"
     QUOTA_GUARANTEE = "quota_guarantee"  # no owed job waits while room could be made for it
     TRADES = "trades"  # trades of quota keep their rate, and leave neither side worse
-    INDIVIDUAL_RATIONALITY = "individual_rationality"  # nobody borrows above its job's worth
-    ENVY_FREE = "envy_free"  # nobody would do better with another's share, by weight
-    SHARING_INCENTIVE = "sharing_incentive"  # nobody would do better with its part of each type
-    EQUAL_THROUGHPUT = "equal_throughput"  # all do the same per unit of weight
-    PARETO = "pareto"  # nobody could do better without another doing worse
-    OVERSTATING = "overstating"  # nobody gains by reporting faster speeds
-    UNDERSTATING = "understating"  # nobody gains by reporting slower speeds
-    MEASURED_SPEEDS = "measured_speeds"  # what was measured counts, whatever was declared
+    INDIVIDUAL_RATIONALITY = "individual_rationality"  # no tenant borrows above its job's value
+    ENVY_FREE = "envy_free"  # no row would do better with another's share, by weight
+    SHARING_INCENTIVE = "sharing_incentive"  # no row would do better with its part of each type
+    EQUAL_THROUGHPUT = "equal_throughput"  # all rows have the same throughput per unit of weight
+    PARETO = "pareto"  # no row could do better without another doing worse
+    OVERSTATING = "overstating"  # no row gains by reporting faster speeds
+    UNDERSTATING = "understating"  # no row gains by reporting slower speeds
+    MEASURED_SPEEDS = "measured_speeds"  # measured speeds count, not the declared ones
 
 
-# Lines that came later, with the version of the certificates that have them. Bytes of those
-# without stay. Version 6 has an order that is compared with all who could have been served, and
+# Lines added later, with the version of certificates that have them. Bytes without them do not
+# change. Version 6 compares the order with all jobs that could have been served. It also tries
 # misreports of several GPU types and factors (`CertificateItem.since`).
 SINCE = {Property.INDIVIDUAL_RATIONALITY: 4, Property.MEASURED_SPEEDS: 5}
 
 
 class Verdict(StrEnum):
-    """What came of a property."""
+    """The result for a property."""
 
     HOLDS = "holds"
-    # It holds for those to whom it is promised, of the others not for all; or there is something
-    # to say beside it, as that somebody declared more than was measured.
+    # It holds for all rows with the promise, but not for all rows; or it has a remark, for example
+    # an overclaim.
     NOTED = "noted"
     VIOLATED = "violated"
-    NOT_PROMISED = "not_promised"  # measured where that is cheap, and no promise is broken
-    NOT_APPLICABLE = "not_applicable"  # there is nothing here that it could be asked of
-    UNKNOWN = "unknown"  # it was promised, and could not be measured: `why` says so
+    NOT_PROMISED = "not_promised"  # measured if that is cheap; no promise is broken
+    NOT_APPLICABLE = "not_applicable"  # the round has nothing to which it applies
+    UNKNOWN = "unknown"  # promised, but not measurable: `why` states the reason
 
 
 class Basis(StrEnum):
-    """What was measured."""
+    """The data that was measured."""
 
     LEASES = "leases"  # leases after the round, in whole GPUs
-    IDEALS = "ideals"  # the fractions that the policy's program answered, before rounding
-    SUMS = "sums"  # GPU-time received and due, at each pick of the round
-    TRADES = "trades"  # the records of trades, and the profiles that they were made by
-    TERMS = "terms"  # leases after the round, and when what they borrow is over
-    VALUES = "values"  # what jobs say that they are worth, and the prices posted for the round
-    PROBES = "probes"  # the policy asked again with other speeds
-    SPEEDS = "speeds"  # what was declared of job types, and what their jobs reported
+    IDEALS = "ideals"  # the fractions of the policy's program, before rounding
+    SUMS = "sums"  # GPU-time received and deserved, at each pick of the round
+    TRADES = "trades"  # the records of trades, and the profiles behind them
+    TERMS = "terms"  # leases after the round, and the ends of their borrowed terms
+    VALUES = "values"  # the stated values of jobs, and the round's posted prices
+    PROBES = "probes"  # the policy run again with other speeds
+    SPEEDS = "speeds"  # the declared speeds of job types, and the reports of their jobs
 
 
 class CertificateItem(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """One line of a certificate.
+    """A line of a certificate.
 
-    `checked`: how many rows, pairs, leases or misreports were looked at; `count` how many break
-    it, `broken` the first of their ids (tenants; of capacity, gangs and holds: nodes or jobs).
-    `worst` is the number that decides (its meaning and unit depend on the property, see
-    docs/fairness.md), of `tenant`, against `other`. `in_gpus` is the same measured on whole GPUs.
-    `total` is a sum over the pool. `tolerance`: what is smaller is noise. Of misreports: `of` so
-    many were `checked`, the best of them scales the speed of `gpu_type` ("": of all but the
-    slowest) by `factor`; `bound`: by what it is known that none gains, tried or not.
+    - `checked`: the number of rows, pairs, leases or misreports that were checked.
+    - `count`: how many of them violate the property; `broken` has their first ids (tenants; for
+      capacity, gangs and holds: nodes or jobs).
+    - `worst`: the deciding number, of `tenant` and, if it is a pair, `other`. Meaning and unit
+      depend on the property, see docs/fairness.md. `in_gpus` is the same, measured on whole
+      GPUs.
+    - `total`: a sum over the pool.
+    - `tolerance`: smaller numbers are noise.
+    - `of`: the number of possible misreports, of which `checked` were tried.
+    - `gpu_type`, `factor`: the best misreport scales the speed of this type ("": of all types
+      but the slowest) by the factor.
+    - `bound`: the proof that no misreport gains, tried or not.
     """
 
     name: Property
@@ -106,20 +112,22 @@ class CertificateItem(msgspec.Struct, frozen=True, forbid_unknown_fields=True, o
 
     @property
     def since(self) -> int:
-        """The version of the certificates that came with such a line."""
+        """The version of certificates that introduced such a line."""
         if self.name is Property.LONG_TERM_ORDER and self.verdict is not Verdict.NOT_PROMISED:
-            return VERSION  # before it compared picks with each other alone
+            return VERSION  # earlier versions compared picks only with each other
         return VERSION if self.of else SINCE.get(self.name, VERSION_BEFORE)
 
 
 class JobTypeResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What one job type of a tenant does with its share.
+    """The throughput of a tenant's job type with its share, in GPUs of the slowest type.
 
-    In GPUs of the slowest type: `ideal` with its share before rounding (None: the policy has no
-    such), `held` with the GPUs held after the round, `alone` with its weight's part of every
-    type, `best_other` with the best of the others' shares by weight, that of `other`. The last
-    two are of the shares that the promise is about: ideal ones where there are any. `capped`: it
-    has all GPUs that it can use.
+    - `ideal`: with its share before rounding; `None` if the policy has none.
+    - `held`: with the GPUs held after the round.
+    - `alone`: with its weight's part of every type.
+    - `best_other`: with the best of the other rows' shares by weight, that of `other`.
+    - `capped`: it has all GPUs that it can use.
+
+    `alone` and `best_other` are about the promised shares: the ideal ones, if there are any.
     """
 
     tenant: int
@@ -134,11 +142,11 @@ class JobTypeResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omi
 
 
 class Overclaim(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A job type that was declared faster on a GPU type than it was measured.
+    """A job type whose declared speed on a GPU type exceeds the measured one.
 
-    Both speeds in thousandths of that on the slowest declared of the measured types, `excess_milli`
-    how far the declared one is above, and `tolerance_milli` what the spreads explain of it, in
-    thousandths. `reports` since the average of this type began.
+    Both speeds are in thousandths of the speed on the slowest declared of the measured types.
+    `excess_milli` is the excess of the declared speed, `tolerance_milli` the part that the spreads
+    explain, in thousandths. `reports` counts since the average of this type started.
     """
 
     tenant: int
@@ -152,11 +160,10 @@ class Overclaim(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Certificate(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """All lines of a round. `failure`: why it could not be certified, else empty.
+    """All lines of a round. `failure` is the reason why it could not be certified, else empty.
 
-    `violated` repeats the names of findings that are, for those who count. `left_out`: rows
-    beyond the limit, `overclaims_left_out` the same of overclaims; these are sorted, the largest
-    first.
+    `violated` repeats the names of violated lines, for counting. `left_out` counts rows beyond the
+    limit, `overclaims_left_out` overclaims beyond it; overclaims are sorted, the largest first.
     """
 
     version: int
@@ -175,7 +182,7 @@ def certificate(
     failure: str = "",
     overclaims: tuple[Overclaim, ...] = (),
 ) -> Certificate:
-    """Return a certificate of these lines, within its size."""
+    """Return a certificate of these lines, limited in size."""
     return Certificate(
         version=max((row.since for row in findings), default=VERSION_BEFORE),
         violated=tuple(row.name for row in findings if row.verdict is Verdict.VIOLATED),
@@ -189,20 +196,20 @@ def certificate(
 
 
 def plain(value: Certificate) -> dict[str, object]:
-    """Return a certificate as JSON holds it."""
+    """Return a certificate as JSON data."""
     fields: dict[str, object] = msgspec.json.decode(msgspec.json.encode(value))
     return fields
 
 
 def read(data: object) -> Certificate:
-    """Read one back.
+    """Return the certificate of JSON data.
 
     Raises:
-        msgspec.ValidationError: it is of another version.
+        msgspec.ValidationError: it has another version.
     """
     return msgspec.convert(data, Certificate)
 
 
 def figure(value: float) -> float:
-    """Return a number as certificates keep it: six places, and no minus zero."""
+    """Return a number as certificates store it: six places, and no negative zero."""
     return round(float(value), 6) + 0.0

@@ -1,7 +1,7 @@
-"""The certificate of a round: what was promised of it, and what is measured.
+"""The certificate of a round: its promises, and their measurement.
 
-Nothing here knows a policy (0200). What it promises, and how it would decide other snapshots, is
-passed in; `evenshare_core.policies.base.certify_round` does that.
+This module knows no policy (ADR 0200). Callers pass the policy's promises and a function that
+decides other snapshots; see `evenshare_core.policies.base.certify_round`.
 """
 
 from __future__ import annotations
@@ -25,23 +25,25 @@ from evenshare_core.fairness.misreports import (
 )
 from evenshare_core.fairness.order import OrderRule
 
-# One row a round is probed, so often above the truth and as often below it; the next round probes
-# the next row, and in its next turn a row is probed by what was not tried before.
+# Each round probes one row, with this number of misreports above the truth and below it. The next
+# round probes the next row. At its next turn a row is probed with misreports not tried before.
 BUDGET = 2
-# A probe solves the policy's program. Larger rounds are probed on demand only.
+# A probe solves the policy's program. Larger rounds are only probed on demand.
 MAX_PROBED_ROWS, MAX_PROBED_JOBS = 40, 400
 UNTRIED = "the misreport could not be tried: "
 
 
 class Promises(NamedTuple):
-    """What a policy promises of a round.
+    """A policy's promises for a round.
 
-    `order`: by which rule those go first who received least for their due; None: by none.
-    `guarantee`: to whom quotas are guaranteed in it by ending leases;
-    None: to nobody. `owners_first`: quotas are guaranteed by beginning nothing that borrows where
-    an owner's job waits. `value_rule`: how jobs are taken that do not say what they are worth.
-    `reads_speeds`: it looks at speeds of job types, so that what was declared of them shows.
-    `proofs`: by what it is known that a property holds, whatever was tried of it.
+    - `order`: the rule by which the least received over deserved is served first; `None` if
+      there is no such rule.
+    - `guarantee`: the quotas guaranteed by ending leases; `None` if there is no guarantee.
+    - `owners_first`: quotas are guaranteed by starting no borrowing term while an owner's job
+      waits.
+    - `value_rule`: the value of jobs that do not state it.
+    - `reads_speeds`: the policy reads speeds of job types, so that declared speeds matter.
+    - `proofs`: the proof that a property holds whatever was tried.
     """
 
     properties: frozenset[Property]
@@ -60,9 +62,11 @@ def certify(
     promised: Callable[[Measured], Promises],
     ideals_of: IdealsOf,
 ) -> Certificate:
-    """Return the certificate of a round: a pure function of what is stored of it.
+    """Return the certificate of a round: a pure function of its stored data.
 
-    It never raises: what goes wrong is its `failure`, for no round may stop for want of one.
+    It never raises: an error becomes its `failure`, because no round may stop for lack of a
+    certificate.
+
     Source: docs/fairness.md.
     """
     try:
@@ -87,7 +91,7 @@ def certify(
 
 
 def _sampled(snapshot: Snapshot, measured: Measured, ideals_of: IdealsOf) -> TriedMisreports | None:
-    """Probe one row with speeds, in turn by the round's number; None where none is."""
+    """Probe one row with speeds, chosen by the round's number; None if there is none to probe."""
     rows = measured.judged.rows
     known = [place for place, (_, profile) in enumerate(rows) if profile]
     if not measured.has_ideals or not known:
@@ -107,7 +111,7 @@ def _sampled(snapshot: Snapshot, measured: Measured, ideals_of: IdealsOf) -> Tri
 
 
 def _in_turn(misreports: Sequence[Misreport], turn: int) -> list[Misreport]:
-    """Those that a row is probed by in its turn: after enough turns, each of them."""
+    """Return a row's misreports at its turn; enough turns cover all of them."""
     count = len(misreports)
     first = turn * BUDGET
     return [misreports[(first + step) % count] for step in range(min(BUDGET, count))]

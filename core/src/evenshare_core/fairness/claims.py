@@ -1,10 +1,10 @@
-"""Which GPU type a job claims that would run on several: its demand counts once, where it serves.
+"""The GPU type that a job claims if it can run on several: its demand counts once.
 
-A job claims one type when it becomes active (`gpu_time.Sums.apply`), and the type that it holds
-while it holds GPUs. While it waits, its claim moves at a round to another accepted type if its
-tenant then deserves more GPUs in all, that is, if the sum over types of min(demand, quota), eq.
-(8), grows. So that demand beyond the quota of one type is not lost while the tenant's quota of
-another, which these jobs would take as well, stands without demand.
+A job claims one type when it becomes active (`gpu_time.Sums.apply`). While it holds GPUs, it claims
+their type. While it waits, a round moves its claim to another accepted type if its tenant then
+deserves more GPUs in total. Eq. (8) gives this total, the sum over types of min(demand, quota).
+Without moves, demand beyond the quota of one type would be lost while the tenant's quota of another
+accepted type has no demand.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from evenshare_core.domain.jobs import Job, arrival_order
 from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.fairness.gpu_time import Sums
 
-# Jobs of which one may move if and only if another may: tenant, claimed type, gang, accepted.
+# Interchangeable jobs for moves: tenant, claimed type, gang, accepted types.
 _Kind = tuple[int, str, int, tuple[str, ...]]
 
 
 def accepted_types(job: Job, gpu_types: Collection[str], *, first: str = "") -> tuple[str, ...]:
-    """Return the GPU types of a pool that a job may run on, sorted; () if it has none of them.
+    """Return the GPU types of a pool that a job may run on, sorted; empty if it has none of them.
 
-    `first` comes before the others where it is one of them.
+    `first`, if it is among them, is moved to the front.
     """
     names = job.gpu_types or gpu_types
     if len(names) == 1:
@@ -32,7 +32,7 @@ def accepted_types(job: Job, gpu_types: Collection[str], *, first: str = "") -> 
 
 
 def waiting_jobs(snapshot: Snapshot) -> list[Job]:
-    """Return the jobs that hold no lease and would run on several types of the pool."""
+    """Return the jobs that hold no lease and can run on several types of the pool."""
     if not has_several_types(node.gpu_type for node in snapshot.nodes):
         return []
     held = {lease.job for lease in snapshot.leases}
@@ -40,7 +40,7 @@ def waiting_jobs(snapshot: Snapshot) -> list[Job]:
 
 
 def has_several_types(gpu_types: Iterable[str]) -> bool:
-    """Return whether two of them differ."""
+    """Return whether two of the types differ."""
     first: str | None = None
     for name in gpu_types:
         if first is None:
@@ -51,11 +51,11 @@ def has_several_types(gpu_types: Iterable[str]) -> bool:
 
 
 def move_claims(sums: Sums, waiting: Iterable[Job], at_us: int) -> list[int]:
-    """Move claims of waiting jobs at a round, until no move lets a tenant deserve more.
+    """Move claims of waiting jobs at a round, until no move makes a tenant deserve more.
 
-    Return the jobs that moved. Each move lets the deserved GPUs of a tenant grow, so this ends.
-    Which jobs move does not depend on the order in which they are given: of equal ones the first
-    by arrival.
+    Return the ids of the moved jobs. Each move increases the deserved GPUs of a tenant, so this
+    ends. The result does not depend on the order of `waiting`: of equal jobs, the first to arrive
+    moves.
     """
     kinds: dict[_Kind, list[Job]] = {}
     for job in waiting:
@@ -84,12 +84,12 @@ def move_claims(sums: Sums, waiting: Iterable[Job], at_us: int) -> list[int]:
 
 
 def _better(sums: Sums, kind: _Kind, at_us: int) -> str | None:
-    """The type on which such a job lets its tenant deserve most; of equals that of least rho."""
+    """Return the type on which the job makes its tenant deserve most; ties by least rho."""
     tenant, claimed, gpus, types = kind
     demand, quota = _standing(sums, tenant, claimed)
     lost = min(demand, quota) - min(demand - gpus, quota)
     if lost >= gpus:
-        return None  # all of it counts where it is
+        return None  # all of it counts on the present type
     best: tuple[int, float, str] | None = None
     for name in types:
         if name == claimed or sums.capacity[name] < gpus:
@@ -108,13 +108,13 @@ def _standing(sums: Sums, tenant: int, gpu_type: str) -> tuple[int, int]:
 
 
 def _rho(sums: Sums, tenant: int, gpu_type: str, at_us: int) -> float:
-    claim = sums.claims[tenant, gpu_type]  # it has quota, so there is one
+    claim = sums.claims[tenant, gpu_type]  # a claim with quota exists
     claim.advance(at_us)
     return claim.rho() or 0.0
 
 
 class AloneTypes(dict[str, tuple[str, ...]]):
-    """(GPU type,) by type: one tuple for all jobs that run on it alone, of which there are many."""
+    """(GPU type,) by type: one shared tuple for the many jobs that run only on that type."""
 
     def __missing__(self, gpu_type: str) -> tuple[str, ...]:
         types = self[gpu_type] = (gpu_type,)
@@ -122,10 +122,11 @@ class AloneTypes(dict[str, tuple[str, ...]]):
 
 
 def reported_type_first(capacity: Mapping[str, int], job: Job, claimed: str) -> tuple[str, ...]:
-    """Return the types of a pool that a job may run on, first the one that is reported.
+    """Return the types of a pool that a job may run on, the reported type first.
 
-    That is the claimed one, unless it has too few GPUs and another has enough; if the pool has
-    none of them, it is the only one. `capacity`: GPUs by type.
+    The reported type is the claimed one, unless it has too few GPUs and another type has enough. If
+    the pool has none of the types, the claimed one is the only one. `capacity` has the GPUs by
+    type.
     """
     types = accepted_types(job, capacity)
     fitting = [name for name in types if capacity[name] >= job.gpus]

@@ -1,7 +1,8 @@
-"""What was declared of job types against what was measured of them, by a round's snapshot.
+"""Comparison of declared and measured speeds of job types, from a round's snapshot.
 
-Rounds use what was measured. So an overclaim is shown, and breaks nothing. The rule is
+Rounds use the measured speeds. So an overclaim is shown, but violates nothing. The rule is
 `evenshare_core.domain.measured_speeds.compare`, as on a job type's page.
+
 Source: docs/adr/0183-virtual-truth.md, docs/adr/0200-what-could-have-been-served.md.
 """
 
@@ -24,9 +25,10 @@ from evenshare_core.units import ONE_MILLI
 
 
 class DeclaredCheck(NamedTuple):
-    """`checked`: job types whose speeds can be compared; `overclaims`: the largest first.
+    """The comparison of a round's job types.
 
-    `unused`: tenants of those of which the round used other speeds than were measured.
+    `checked` counts job types with comparable speeds; `overclaims` has the largest first. `unused`
+    has the tenants of job types for which the round did not use the measured speeds.
     """
 
     checked: int
@@ -35,12 +37,12 @@ class DeclaredCheck(NamedTuple):
 
     @property
     def profiles(self) -> int:
-        """How many job types were declared faster than measured, on any GPU type."""
+        """The number of job types with an overclaim on any GPU type."""
         return len({row.profile for row in self.overclaims})
 
 
 def check_declared(snapshot: Snapshot) -> DeclaredCheck:
-    """Compare what was declared with what was measured, of the job types of a round's jobs."""
+    """Compare declared with measured speeds of the job types of a round's jobs."""
     profiles = {row.id: row for row in snapshot.profiles}
     checked, unused = 0, []
     overclaims: list[Overclaim] = []
@@ -66,10 +68,10 @@ def check_declared(snapshot: Snapshot) -> DeclaredCheck:
 
 
 def declared_item(check: DeclaredCheck) -> CertificateItem:
-    """Return the line of a certificate: a note where there is an overclaim, with the largest.
+    """Return the certificate's line: noted with the largest overclaim, if there is one.
 
-    It is violated only where the round used other speeds than were measured: nobody can gain by an
-    overclaim elsewhere.
+    It is violated only if the round did not use the measured speeds: otherwise an overclaim gains
+    nothing.
     """
     name, basis = Property.MEASURED_SPEEDS, Basis.SPEEDS
     if not check.checked:

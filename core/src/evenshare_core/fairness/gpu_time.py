@@ -1,7 +1,7 @@
 """Long-term GPU-time fairness (LTGF): exact integrals of received and deserved GPU-time.
 
-Source: Z. Ye et al., "ASTRAEA: A Fair Deep Learning Scheduler for Multi-Tenant GPU Clusters",
-IEEE TPDS 2021, section 4.2, eq. (1)-(16).
+Source: Z. Ye et al., "ASTRAEA: A Fair Deep Learning Scheduler for Multi-Tenant GPU Clusters", IEEE
+TPDS 2021, section 4.2, eq. (1)-(16).
 
 | paper | here | unit |
 |---|---|---|
@@ -14,10 +14,10 @@ IEEE TPDS 2021, section 4.2, eq. (1)-(16).
 | FairTime_ij (13)(14) | class integral - `JobService.baseline_gpu_us` | micro-GPU-seconds |
 | FairTime_j by (16) | `ClaimService.entitled_gpu_us`: integral of the quota | same |
 
-All inputs are step functions, so a sum moves only when its own claim changes and at the round's
-instant; nothing is sampled. Tenant sums are exact. The share of a job (13) need not be whole:
-each class integral is floored once per interval between changes, so FairTime_ij is at most the
-true value and short of it by less than 1 micro-GPU-second per interval
+All inputs are step functions, so a sum changes only when its own claim changes and at the round's
+instant; nothing is sampled. Tenant sums are exact. The share of a job (13) need not be whole: each
+class integral is floored once per interval between changes. So FairTime_ij is at most the true
+value, and less than 1 micro-GPU-second per interval below it
 (`test_gpu_time.py::TestAgainstFractions`).
 
 A rho with FairTime = 0 is undefined: None in reports.
@@ -38,7 +38,7 @@ from evenshare_core.domain.snapshot import (
 )
 from evenshare_core.fairness.rho import rho_of
 
-# A fairness window is kept as this many marks, so it forgets at most 1/16 of itself too early.
+# A fairness window has this many marks, so it forgets at most 1/16 of itself too early.
 MARKS_PER_WINDOW = 16
 
 
@@ -51,16 +51,17 @@ def advance(
     window_us: int = 0,
     at_round: Callable[[Sums], object] | None = None,
 ) -> Service:
-    """Bring all sums from `service.at_us` to `at_us` through the timed changes in between.
+    """Advance all sums from `service.at_us` to `at_us` through the timed changes in between.
 
-    Changes come in time order; one older than `service.at_us` counts from `service.at_us`.
-    `capacity` (GPUs per type) bounds the types that a job may claim: a gang does not claim a
-    type that has too few GPUs while another accepted one has enough. INACTIVE also releases
-    what the job still holds. `window_us` > 0 keeps the marks of a fairness window. `at_round` may
-    move claims at the round's instant, when all changes are in.
+    Changes are in time order; one older than `service.at_us` counts from `service.at_us`.
+    `capacity` (GPUs per type) limits the types that a job may claim. A gang does not claim a type
+    that has too few GPUs while another accepted one has enough. INACTIVE also releases the job's
+    GPUs. `window_us` > 0 keeps the marks of a fairness window. `at_round` may move claims at the
+    round's instant, after all changes.
 
     Raises:
         ValueError: time runs backwards, or a change contradicts the state (it is named).
+
     Source: eq. (1)-(15).
     """
     if at_us < service.at_us:
@@ -79,7 +80,10 @@ def advance(
 
 
 class ClassIntegral:
-    """The active jobs of one (demand, weight), and what one of them deserved so far, eq. (14)."""
+    """The active jobs of one (demand, weight), and the GPU-time that each deserved so far, eq.
+
+    (14).
+    """
 
     __slots__ = ("fair_gpu_us", "jobs")
 
@@ -89,7 +93,9 @@ class ClassIntegral:
 
 
 class ClaimSums:
-    """The step values and sums of a (tenant, GPU type) while they advance, named as in its row."""
+    """The step values and sums of a (tenant, GPU type) while they advance; names as in
+    `ClaimService`.
+    """
 
     __slots__ = ("alloc_gpu_us", "classes", "demand", "entitled_gpu_us", "fair_gpu_us", "gpu_type",
                  "held", "marks", "quota", "since_us", "tenant", "weights")  # fmt: skip # a table
@@ -108,7 +114,7 @@ class ClaimSums:
         self.classes: dict[tuple[int, int], ClassIntegral] = {}  # by (demand, weight)
 
     def advance(self, at_us: int) -> None:
-        """Add the interval since the last change at the present step values."""
+        """Add the interval since the last change with the present step values."""
         span_us = at_us - self.since_us
         if span_us <= 0:
             return
@@ -122,7 +128,7 @@ class ClaimSums:
             row.fair_gpu_us += min(demand * span_us, job_share)  # (14)
 
     def enter(self, demand: int, weight: int) -> ClassIntegral:
-        """One more job asks for GPUs from now on; return the integral of its class."""
+        """Add a job that requests GPUs from now on; return the integral of its class."""
         self.demand += demand
         self.weights += weight
         row = self.classes.setdefault((demand, weight), ClassIntegral())
@@ -130,7 +136,7 @@ class ClaimSums:
         return row
 
     def leave(self, job: JobService) -> None:
-        """A job asks for nothing here from now on."""
+        """Remove a job that requests nothing here from now on."""
         self.demand -= job.demand
         self.weights -= job.weight
         row = self.classes[job.demand, job.weight]
@@ -139,14 +145,14 @@ class ClaimSums:
             del self.classes[job.demand, job.weight]
 
     def rho(self) -> float | None:
-        """(12) as far as `since_us`; None while nothing was deserved."""
+        """Return eq. (12) up to `since_us`; None while nothing was deserved."""
         return rho_of(self.alloc_gpu_us, self.fair_gpu_us)
 
     def mark(self, at_us: int, window_us: int) -> None:
-        """Bring it to a round, and keep the marks at which the fairness window may begin.
+        """Advance to a round, and keep the marks at which the fairness window may begin.
 
-        The oldest inside it is where it does begin. The first mark stands for all history so far,
-        which the window forgets one length later.
+        The window begins at the oldest mark inside it. The first mark represents all history so
+        far, which the window forgets one length later.
         """
         self.advance(at_us)
         if window_us <= 0:
@@ -173,7 +179,7 @@ class ClaimSums:
 class Sums:
     """Mutable working state of one `advance`; untouched jobs keep their frozen rows.
 
-    The simulator keeps one between rounds. `claim` makes what a claim's sums are kept in.
+    The simulator keeps one between rounds. `claim` creates the container of a claim's sums.
     """
 
     def __init__(
@@ -191,7 +197,7 @@ class Sums:
         self.jobs = {job.job: job for job in service.jobs}
 
     def apply(self, change: Change, at_us: int) -> None:
-        """Take one change, at an instant that is not before the claim's last.
+        """Apply one change, at an instant that is not before the claim's last change.
 
         Raises:
             ValueError: it contradicts the state.
@@ -234,11 +240,10 @@ class Sums:
         )
 
     def _claimed_type(self, change: Change, at_us: int) -> str:
-        """The acceptable type where the tenant's rho is least; ties by name.
+        """Return the accepted type with the tenant's least rho; ties by name.
 
-        Types come first on which its jobs ask for less than its quota with this one: else all jobs
-        would go on claiming the type that is behind, while on another one nobody asks for anything
-        and rho stands still above it.
+        Types on which the demand stays within the quota come first. Otherwise all jobs would claim
+        the type that is behind, while on another type there is no demand and rho does not change.
         """
         accepted = change.gpu_types or tuple(self.capacity)
         accepted = accepted or tuple({gpu_type for _, gpu_type in self.claims})
@@ -254,7 +259,7 @@ class Sums:
             if claim is None:
                 return False, 0.0, gpu_type
             claim.advance(at_us)
-            # A claim on which nothing was deserved yet comes with those that received nothing.
+            # A claim that deserved nothing so far ranks with those that received nothing.
             return claim.demand + change.gpus > claim.quota, claim.rho() or 0.0, gpu_type
 
         return min(candidates, key=key)
@@ -275,7 +280,7 @@ class Sums:
             raise ValueError(f"job holds {job.held} GPUs already: {change}")
         if len(change.gpu_types) > 1:
             raise ValueError(f"a hold is of one GPU type: {change}")
-        if change.gpu_types:  # without: from before holds named their type
+        if change.gpu_types:  # empty in data from before holds had their type
             job = self.move(job, change.gpu_types[0], at_us)
         self._set_held(job, change.gpus, at_us)
 
@@ -286,9 +291,10 @@ class Sums:
         self._set_held(job, 0, at_us)
 
     def move(self, job: JobService, gpu_type: str, at_us: int) -> JobService:
-        """Let a job that holds nothing claim another GPU type from now on; return its new row.
+        """Move the claim of a job without GPUs to another type from now on; return its new row.
 
-        Its demand counts there and no longer where it was; what it deserved so far goes along.
+        Its demand counts there and no longer on the old type; the GPU-time that it deserved is
+        kept.
         """
         if gpu_type == job.gpu_type:
             return job
@@ -318,7 +324,7 @@ class Sums:
         del self.jobs[job.job]
 
     def freeze(self, at_us: int, window_us: int) -> Service:
-        """Bring every claim to `at_us` and return the sums as values."""
+        """Advance every claim to `at_us` and return the sums as values."""
         claims = [self.claims[key] for key in sorted(self.claims)]
         for claim in claims:
             claim.mark(at_us, window_us)
@@ -337,26 +343,27 @@ class Sums:
 
 
 def received(claim: ClaimService | ClaimSums, at_us: int) -> int:
-    """AllocTime_j until `at_us` >= `claim.since_us`, if nothing changes: eq. (11)."""
+    """Return AllocTime_j until `at_us` >= `claim.since_us`, if nothing changes: eq. (11)."""
     return claim.alloc_gpu_us + claim.held * (at_us - claim.since_us)
 
 
 def deserved(claim: ClaimService | ClaimSums, at_us: int) -> int:
-    """FairTime_j until `at_us` >= `claim.since_us`, if nothing changes: eq. (9)."""
+    """Return FairTime_j until `at_us` >= `claim.since_us`, if nothing changes: eq. (9)."""
     return claim.fair_gpu_us + min(claim.demand, claim.quota) * (at_us - claim.since_us)
 
 
 def entitled(claim: ClaimService | ClaimSums, at_us: int) -> int:
-    """Integral of the quota until `at_us`: eq. (16)."""
+    """Return the integral of the quota until `at_us`: eq. (16)."""
     return claim.entitled_gpu_us + claim.quota * (at_us - claim.since_us)
 
 
 def windowed(
     claim: ClaimService | ClaimSums, at_us: int, *, by_quota: bool = False
 ) -> tuple[int, int]:
-    """(received, deserved) since the fairness window began; all of it when there is no window.
+    """Return (received, deserved) since the fairness window began; since the start without a
+    window.
 
-    `by_quota` takes eq. (16) for what is deserved, else eq. (8).
+    With `by_quota`, deserved is eq. (16), else eq. (8).
     """
     fair = entitled(claim, at_us) if by_quota else deserved(claim, at_us)
     if not claim.marks:
@@ -367,18 +374,18 @@ def windowed(
 
 
 def claim_rho(claim: ClaimService, at_us: int, *, by_quota: bool = False) -> float | None:
-    """rho_j, eq. (12); None while FairTime is 0. `at_us` >= `claim.since_us`."""
+    """Return rho_j, eq. (12); None while FairTime is 0. `at_us` >= `claim.since_us`."""
     alloc, fair = windowed(claim, at_us, by_quota=by_quota)
     return rho_of(alloc, fair)
 
 
 def job_received(job: JobService, at_us: int) -> int:
-    """AllocTime_ij until `at_us`, in micro-GPU-seconds."""
+    """Return AllocTime_ij until `at_us`, in micro-GPU-seconds."""
     return job.alloc_gpu_us + job.held * (at_us - job.held_since_us)
 
 
 class ServiceView:
-    """Reads sums by key, for pages, reports and policies. Instants are >= `service.at_us`."""
+    """Access to sums by key, for pages, reports and policies. Instants are >= `service.at_us`."""
 
     def __init__(self, service: Service) -> None:
         self.service = service
@@ -390,14 +397,14 @@ class ServiceView:
         self.jobs = {job.job: job for job in service.jobs}
 
     def tenant_rho(self, tenant: int, gpu_type: str, at_us: int | None = None) -> float | None:
-        """rho_j of a claim; None while nothing was deserved or the claim is unknown."""
+        """Return rho_j of a claim; None while nothing was deserved or if the claim is unknown."""
         claim = self.claims.get((tenant, gpu_type))
         if claim is None:
             return None
         return claim_rho(claim, self.service.at_us if at_us is None else at_us)
 
     def job_deserved(self, job_id: int, at_us: int | None = None) -> int:
-        """FairTime_ij, eq. (14), in micro-GPU-seconds.
+        """Return FairTime_ij, eq. (14), in micro-GPU-seconds.
 
         Raises:
             KeyError: the job is not active.
@@ -412,7 +419,7 @@ class ServiceView:
         return integral - job.baseline_gpu_us
 
     def job_rho(self, job_id: int, at_us: int | None = None) -> float | None:
-        """rho_ij, eq. (15); None while nothing was deserved.
+        """Return rho_ij, eq. (15); None while nothing was deserved.
 
         Raises:
             KeyError: the job is not active.

@@ -1,26 +1,26 @@
-"""Whether a round left a job waiting to whose tenant a policy guarantees the GPUs.
+"""Check of quota guarantees: no owed job waits while room could be made for it.
 
-A job is *owed* its GPUs where a policy guarantees quotas, if
+If a policy guarantees quotas, a job is *owed* its GPUs if
 
-- it fits on one node, and together with all that its tenant holds within quota;
-- its tenant received less than 95 % of what it deserved over the policy's window, or deserved
-  nothing so far.
+- it fits on one node, and within its tenant's quota with all that the tenant holds;
+- its tenant received less than 95 % of the GPU-time deserved over the policy's window, or
+  deserved nothing so far.
 
-Room *could be made* for it on a node whose free GPUs, together with leases that may end there, are
-as many as it needs. A lease may end if it is on this node alone, past its protection and the
-minimum runtime, and its tenant still holds min(demand, quota) afterwards; of several leases of a
-tenant the larger ones end first. No owed job waits while room could be made: then it waits for as
-long as leases are protected, and that is the minimum runtime.
+Room *could be made* for it on a node whose free GPUs, plus the leases that may end there, are as
+many as it needs. A lease may end if it is only on this node, and past its protection and the
+minimum runtime. Its tenant must still hold min(demand, quota) afterwards. Of several leases of a
+tenant the larger ones end first. No owed job waits while room could be made. So it waits only while
+leases are protected, which is the minimum runtime.
 
-Counted is what the policy could not overlook, whatever the order of its picks, so that a
-violation is one: held against a tenant is also what the round gave it, and of those that lose
-GPUs only leases that go on through the round count. Left out are nodes on which leases ended for a
-job in this round (there is one exchange per node and round), and GPU types of which a limit
-withdrew a term: where those GPUs would have gone cannot be seen from the decision. A job whose
-lease ended in the round is looked at from the next one on.
+The check counts only cases that the policy could not miss, whatever the order of its picks. A
+tenant's holdings include the GPUs that the round gave it. Of tenants that lose GPUs, only leases
+that continue through the round count. Nodes on which leases ended for a job in this round are left
+out, because a node has one exchange per round. GPU types of which a limit withdrew a term are left
+out too: the decision does not show where those GPUs would have gone. A job whose lease ended in the
+round is checked from the next round on.
 
-Written apart from the policy and its searches. Over its window a policy alone can sum up (the
-pool's sums never forget): these sums are read from what the round stored.
+The check shares no code with the policy and its searches. Only a policy can compute sums over its
+window, because the pool's sums never forget. These sums are read from the round's stored data.
 """
 
 from __future__ import annotations
@@ -38,23 +38,23 @@ from evenshare_core.fairness.claims import accepted_types
 from evenshare_core.fairness.holds import HeldLease, RuleCount
 
 ClaimKey = tuple[int, str]  # (tenant, GPU type)
-# A tenant that received less of what it deserved than this part is owed its quota.
+# A tenant is owed its quota if it received less than this part of the GPU-time deserved.
 OWED_PERCENT = 95
 
 
 class Guarantee(NamedTuple):
     """A policy's guarantee in one round.
 
-    `min_runtime_us`: how long a lease runs before it may end for others. `sums`: GPU-time received
-    and deserved over the policy's window, by claim; None: whoever is within its quota is owed it,
-    whatever it received.
+    `min_runtime_us` is the time for which a lease runs before it may end for others. `sums` has the
+    GPU-time received and deserved over the policy's window, by claim. If it is `None`, every tenant
+    within its quota is owed it, whatever it received.
     """
 
     min_runtime_us: int
     sums: Mapping[ClaimKey, tuple[int, int]] | None
 
     def is_owed(self, claim: ClaimKey) -> bool:
-        """Whether the tenant is owed GPUs of its quota."""
+        """Return whether the tenant is owed GPUs of its quota."""
         if self.sums is None:
             return True
         received, deserved = self.sums.get(claim, (0, 0))
@@ -64,9 +64,9 @@ class Guarantee(NamedTuple):
 def unserved(
     snapshot: Snapshot, decision: Decision, held: list[HeldLease], guarantee: Guarantee
 ) -> RuleCount:
-    """Return how many waiting jobs are owed their GPUs, and tenants for whom room could be made.
+    """Return the number of waiting jobs that are owed GPUs, and the tenants for which room exists.
 
-    `held`: what leases hold after the round.
+    `held` has the leases after the round.
     """
     round_ = _Round(snapshot, decision, held, guarantee)
     owed, broken = 0, set()
@@ -79,7 +79,7 @@ def unserved(
 
 
 class _Round:
-    """What is held after the round, and by whom it could be held instead."""
+    """The leases after the round, and the jobs that could hold the GPUs instead."""
 
     def __init__(
         self, snapshot: Snapshot, decision: Decision, held: list[HeldLease], guarantee: Guarantee
@@ -102,7 +102,7 @@ class _Round:
             for row in snapshot.leases
             if row.id not in ended and not row.ends_by(snapshot.at_us)
         ]
-        # At most so many its tenant held while the round was decided: ended leases included.
+        # The most that a tenant held while the round was decided, with ended leases.
         self._most: Counter[ClaimKey] = Counter()
         for row in held:
             self._most[row.tenant, row.gpu_type] += placement_gpus(row.placement)
@@ -113,13 +113,15 @@ class _Round:
         self._rooms: dict[str, int] = {}
 
     def waiting(self) -> Iterator[Job]:
-        """Jobs that waited before the round, and still do; not those that lost a lease in it."""
+        """Return the jobs that waited before the round and still do, without those that lost a
+        lease.
+        """
         left_out = {row.job for row in self._snapshot.leases} | self._unclear_jobs
         left_out |= {row.job for row in self._held}
         return (job for job in self._snapshot.jobs if job.id not in left_out)
 
     def types_of(self, job: Job) -> list[str]:
-        """The GPU types that it would run on and on one node of which it fits."""
+        """Return the GPU types on which the job can run and fits on one node."""
         speeds = self._speeds.get(job.profile)
         return [
             name
@@ -128,7 +130,7 @@ class _Round:
         ]
 
     def is_owed(self, job: Job, gpu_type: str) -> bool:
-        """Whether its tenant stays within quota with it, and is owed GPUs."""
+        """Return whether its tenant stays within quota with it, and is owed GPUs."""
         key = (job.tenant, gpu_type)
         claim = self._claims.get(key)
         if claim is None or gpu_type in self._unclear_types:
@@ -137,7 +139,7 @@ class _Round:
         return self._most[key] + job.gpus <= quota and self._guarantee.is_owed(key)
 
     def largest_room(self, gpu_type: str) -> int:
-        """The largest gang for which room could be made on a node."""
+        """Return the largest gang for which room could be made on a node."""
         if gpu_type not in self._rooms:
             self._rooms[gpu_type] = self._find_room(gpu_type)
         return self._rooms[gpu_type]
@@ -174,12 +176,12 @@ class _Round:
 
 
 def _share(claim: ClaimService | None) -> int:
-    """min(demand, quota)."""
+    """Return min(demand, quota)."""
     return 0 if claim is None else min(claim.demand, claim.quota)
 
 
 def _losable(leases: list[int], spare: int) -> int:
-    """GPUs of a tenant's leases on a node that may end, larger ones first, within its spare."""
+    """Return the GPUs that a tenant can lose on a node: larger leases first, within its spare."""
     left = spare
     for gpus in sorted(leases, reverse=True):
         if gpus <= left:

@@ -1,7 +1,7 @@
-"""What leases hold after a round, recomputed from the snapshot and the decision alone.
+"""Leases after a round, recomputed only from the snapshot and the decision.
 
-Written apart from `evenshare_core.domain.invariants`, which guards the decision: two pieces of code
-that agree say more than one.
+This module shares no code with `evenshare_core.domain.invariants`, which guards the decision, so
+that the two confirm each other.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from evenshare_core.domain.snapshot import Snapshot
 
 @dataclass(frozen=True, slots=True)
 class HeldLease:
-    """A lease after the round. `fresh`: the round itself granted or renewed it."""
+    """A lease after the round; `fresh` if the round granted or renewed it."""
 
     job: int
     tenant: int
@@ -26,7 +26,7 @@ class HeldLease:
 
 
 def holds_after(snapshot: Snapshot, decision: Decision) -> list[HeldLease]:
-    """Return every lease that is held when the round is over: kept, renewed, granted."""
+    """Return all leases after the round: kept, renewed and granted."""
     ended = {end.lease for end in decision.ends}
     renewed = {row.lease for row in decision.renewals}
     held = [
@@ -42,16 +42,16 @@ def holds_after(snapshot: Snapshot, decision: Decision) -> list[HeldLease]:
 
 @dataclass(frozen=True, slots=True)
 class RuleCount:
-    """How much was looked at, and the ids of what breaks a rule, sorted."""
+    """The number of checked rows, and the sorted ids of those that violate a rule."""
 
     checked: int
     broken: tuple[int, ...]
 
 
 def gangs(snapshot: Snapshot, held: list[HeldLease]) -> RuleCount:
-    """Return the jobs that hold a part of their GPUs, or more than all.
+    """Return the jobs that hold fewer or more GPUs than their gang.
 
-    A lease of a job that the snapshot does not know counts as checked: it is on its way out.
+    A lease of a job that is not in the snapshot counts as correct: it is about to end.
     """
     sizes = {job.id: job.gpus for job in snapshot.jobs}
     broken = {
@@ -71,8 +71,7 @@ def double_holders(held: list[HeldLease]) -> RuleCount:
 def overfull_nodes(snapshot: Snapshot, held: list[HeldLease]) -> RuleCount:
     """Return the nodes that give more GPUs than they have.
 
-    A node that was drained keeps its leases until their end: it counts only where the round
-    itself gave GPUs on it.
+    A drained node keeps its leases until their end. It counts only if the round gave GPUs on it.
     """
     used = gpus_by_node(hold.placement for hold in held)
     fresh = {node for hold in held if hold.fresh for node, _ in hold.placement}

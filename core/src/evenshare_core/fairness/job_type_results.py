@@ -1,4 +1,4 @@
-"""What each job type of a tenant does with its share, as a round's certificate keeps it."""
+"""The throughput of each tenant's job types, for a round's certificate."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def job_type_results(
 ) -> tuple[JobTypeResult, ...]:
     """Return a result for every row, in the order of (tenant, profile).
 
-    `judged`: what promises are about; `got`: what is held in whole GPUs.
+    `judged` has the shares that promises are about, `got` the allocated whole GPUs.
     """
     if not judged.rows:
         return ()

@@ -1,14 +1,13 @@
-"""Whether a round lets a job borrow at more than it is worth: individual rationality, ex post.
+"""Check of individual rationality, ex post: no job borrows above its value.
 
-Asked of each term that the round begins, a grant or a renewal, with the price posted for the
-round: a GPU-hour of it must cost no more than a GPU-hour of what is left of the job is worth. What
-a job is worth is computed here from its utility, estimate, profile and GPU-time, as fractions and
-powers, apart from the policies that ask for it; how a job is taken that says nothing is a policy's
-rule.
+It checks each term that the round starts, a grant or a renewal, at the price posted for the round.
+A GPU-hour of the term must cost no more than the value of a GPU-hour of the job's remaining work.
+The value is computed here from the job's utility, estimate, profile and GPU-time, as fractions and
+powers, without code of the policies. The value of a job that states none is a policy's rule.
 
 | paper | here | unit |
 |---|---|---|
-| f(t) | `_value_micro`, t from the submission to the end of what is left | micro-credits |
+| f(t) | `_value_micro`, t from the submission to the end of the remaining work | micro-credits |
 | cost of a schedule | price x GPUs x time: both sides per GPU-hour | micro-credits |
 
 Source: Astraea-online (TC 2022), (6), (7); a term's price is the one posted for its round.
@@ -26,18 +25,18 @@ from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.domain.utilities import MOST_MICRO, Utility, UtilityKind
 from evenshare_core.units import CREDIT_MICRO, HOUR_US, ONE_MILLI
 
-# Worths are told in whole micro-credits: what differs by less of a job's whole worth is rounding.
+# Values are whole micro-credits; a smaller difference of a job's total value is rounding.
 ROUNDING_MICRO = 1
 _CONTEXT = Context(prec=40, rounding=ROUND_HALF_EVEN)
 _MICRO_HOUR_US = HOUR_US // CREDIT_MICRO  # convex utilities count hours in millionths
 
 
 class ValueRule(NamedTuple):
-    """How a policy takes jobs that say less than all.
+    """A policy's rule for jobs that do not state everything.
 
-    `default_bid_milli`: what a GPU-hour is worth to a job that says neither a utility nor a highest
-    price, in thousandths of the GPU type's base rate. `least_percent`: of its estimate, what a job
-    is taken to need still that outlived it. One without an estimate needs a lease length.
+    `default_bid_milli` is the value of a GPU-hour to a job without a utility or a maximum price, in
+    thousandths of the GPU type's base rate. `least_percent` is the part of its estimate that a job
+    still needs after exceeding it. A job without an estimate needs a lease length.
     """
 
     default_bid_milli: int
@@ -45,10 +44,11 @@ class ValueRule(NamedTuple):
 
 
 class ValueCheck(NamedTuple):
-    """What came of it. `checked`: terms with borrowed GPUs; `gpus`: their borrowed GPUs.
+    """The result of the check.
 
-    `broken`: tenants that pay more for one than its job is worth, sorted. `least_micro`: the least
-    worth less price of a GPU-hour, in micro-credits, that of `tenant`; None where none was begun.
+    `checked` counts terms with borrowed GPUs, `gpus` their borrowed GPUs. `broken` has the tenants
+    that pay above a job's value, sorted. `least_micro` is the least value minus price of a
+    GPU-hour, in micro-credits, and `tenant` its tenant; None if no term started.
     """
 
     checked: int
@@ -59,9 +59,9 @@ class ValueCheck(NamedTuple):
 
 
 def check_value(snapshot: Snapshot, decision: Decision, rule: ValueRule) -> ValueCheck:
-    """Return which terms of a round cost more than their jobs are worth.
+    """Return the terms of a round that cost more than their jobs' value.
 
-    `decision.service` has the GPU-time up to the round. A price of nothing costs nobody too much.
+    `decision.service` has the GPU-time up to the round. A price of 0 is never too high.
     """
     jobs = _JobValues(snapshot, decision, rule)
     posted = {row.gpu_type: row.price_micro for row in snapshot.prices}
@@ -85,7 +85,7 @@ def check_value(snapshot: Snapshot, decision: Decision, rule: ValueRule) -> Valu
 
 
 class _JobValues:
-    """What a GPU-hour of a job's work is worth to it at the round."""
+    """The value of a GPU-hour of a job's work, at the round."""
 
     def __init__(self, snapshot: Snapshot, decision: Decision, rule: ValueRule) -> None:
         self._snapshot, self._rule = snapshot, rule
@@ -99,10 +99,9 @@ class _JobValues:
         }
 
     def hourly(self, job_id: int, gpu_type: str) -> tuple[Fraction, Fraction]:
-        """Micro-credits per GPU-hour, and how far rounding may take them.
+        """Return micro-credits per GPU-hour, and their rounding tolerance.
 
-        A job that cannot run on the type, and one that the snapshot does not know, is worth
-        nothing.
+        The value is 0 if the job cannot run on the type or is not in the snapshot.
         """
         nothing = Fraction(0), Fraction(0)
         job = self._jobs.get(job_id)
@@ -127,7 +126,7 @@ class _JobValues:
         return self._bases.get(gpu_type, 0) * self._rule.default_bid_milli // ONE_MILLI
 
     def _left_us(self, job: Job, speed_milli: int) -> int:
-        """How long it still runs on a type of this speed, in whole us."""
+        """Return the remaining run time on a type of this speed, in whole us."""
         if job.estimate_us is None:
             return self._snapshot.lease_us
         whole_us = max(1, job.estimate_us)
@@ -138,7 +137,7 @@ class _JobValues:
 
 
 def _value_micro(utility: Utility, after_us: int) -> Fraction:
-    """f at the end of the job, in micro-credits, exact but for the last of 40 digits."""
+    """Return f at the end of the job, in micro-credits, exact up to the last of 40 digits."""
     if utility.kind is UtilityKind.LINEAR:
         return utility.scale_micro + Fraction(utility.rate_micro * after_us, HOUR_US)
     e_us = Decimal(utility.scale_micro * _MICRO_HOUR_US)

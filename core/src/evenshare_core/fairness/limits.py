@@ -1,9 +1,9 @@
-"""What would refuse a job GPUs in a round: quota modes, prices and credit, from what is stored.
+"""Limits that refuse GPUs to a job in a round: quota modes, prices and credit, from stored data.
 
-Worked out from the snapshot and the round's terms alone, apart from the admission of policies.
-Limits only get stricter while a round picks: who may still take GPUs at its end could have done so
-all along. Of those of the job's own tenant only the end is looked at; quotas that others keep for
-themselves are followed from pick to pick, for they depend on what others take.
+The limits are recomputed from the snapshot and the round's terms, without the admission code of
+policies. They only get stricter during a round: a job that may take GPUs at its end could have done
+so before. So limits of the job's own tenant are checked at the end only. Quotas that others reserve
+are followed from pick to pick, because they depend on the GPUs that others take.
 
 Source: docs/policies.md; ADR 0200.
 """
@@ -24,7 +24,7 @@ ClaimKey = tuple[int, str]  # (tenant, GPU type)
 
 
 class _Use:
-    """What a tenant uses of one GPU type: idle own quota, and GPUs beyond it."""
+    """A tenant's use of one GPU type: idle own quota, and GPUs beyond it."""
 
     __slots__ = ("borrowed", "idle", "row")
 
@@ -38,7 +38,7 @@ class _Use:
 
 
 class RoundLimits:
-    """Quota, credit and lendable GPUs that are left, followed through a round's picks."""
+    """The remaining quota, credit and lendable GPUs, followed through a round's picks."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class RoundLimits:
         kept: Iterable[Lease],
         unused: Mapping[str, int],
     ) -> None:
-        """Before the first pick. Leases that go on are `kept`; `unused`: GPUs of none, by type."""
+        """Start before the first pick, with the leases `kept` and the `unused` GPUs by type."""
         self._lease_us = snapshot.lease_us
         self._lengths = {row.job: row.lease_us for row in decision.lengths}
         self._rows = {(row.tenant, row.gpu_type): row for row in snapshot.entitlements}
@@ -72,7 +72,7 @@ class RoundLimits:
         for key, row in self._rows.items():
             if row.lendable(row.gpus) != row.gpus:
                 self._kept[key[1]] = self._kept.get(key[1], 0) + self.use(*key).kept
-        # Before each pick of the type, and at the end: GPUs that nobody holds or keeps.
+        # Before each pick of the type, and at the end: GPUs that are neither held nor reserved.
         self._open = {name: [unused.get(name, 0) - kept] for name, kept in self._kept.items()}
 
     def use(self, tenant: int, gpu_type: str) -> _Use:
@@ -84,12 +84,14 @@ class RoundLimits:
         return use
 
     def take(self, terms: Iterable[PickedTerm]) -> None:
-        """Follow picks, in their order."""
+        """Apply picks, in their order."""
         for term in terms:
             self._take(term.tenant, term.gpu_type, term.gpus, self._lengths.get(term.job))
 
     def withdraw(self, tenant: int, gpu_type: str, gpus: int) -> None:
-        """A pick that was withdrawn had taken its GPUs when others asked; nobody knows when."""
+        """Apply a withdrawn pick, whose GPUs were taken at an unknown moment while others were
+        tried.
+        """
         self._take(tenant, gpu_type, gpus, None)
         if gpu_type in self._open:
             self._open[gpu_type] = [left - gpus for left in self._open[gpu_type][:-1]]
@@ -109,16 +111,16 @@ class RoundLimits:
             self._spendable[tenant] -= cost
 
     def is_own(self, tenant: int, gpu_type: str, gpus: int) -> bool:
-        """Whether a gang is within its tenant's quota still."""
+        """Return whether a gang still fits into its tenant's quota."""
         return gpus <= self.use(tenant, gpu_type).idle
 
     def refuses(
         self, tenant: int, gpu_type: str, gpus: int, max_price_micro: int | None,
         *, settled: bool = False,
     ) -> bool:  # fmt: skip # rows of what belongs together
-        """Whether a limit of its own tenant or job refuses a gang now.
+        """Return whether a limit of the tenant or the job refuses a gang now.
 
-        `settled`: by the credit that is left of the terms as they were settled.
+        With `settled`, credit is that left after the terms as they were settled.
         """
         use = self.use(tenant, gpu_type)
         borrowed = gpus - use.idle
@@ -134,27 +136,28 @@ class RoundLimits:
         return left is not None and worst_case_micro(borrowed, price, self._lease_us) > left
 
     def open_until(self, tenant: int, gpu_type: str, gpus: int, end: int) -> int:
-        """The last moment of a type at which quota that others keep leaves a gang its GPUs.
+        """Return the last moment of a type at which quota reserved by others leaves a gang its
+        GPUs.
 
-        Moments are as in `evenshare_core.fairness.room`, `end` the last.
+        Moments are those of `evenshare_core.fairness.room`; `end` is the last.
         """
         left = self._open.get(gpu_type)
         use = self.use(tenant, gpu_type)
         if left is None or gpus <= use.idle:
             return end
-        # Own idle quota that this tenant keeps from others is no obstacle to itself.
+        # A tenant's own reserved idle quota is no obstacle to itself.
         return min(end, _falling_until(left, gpus - use.kept))
 
 
 def _falling_until(left: Sequence[int], least: int) -> int:
-    """How many of the numbers, which fall, are at least `least`."""
+    """Return how many of the descending numbers are at least `least`."""
     return bisect_right(left, -least, key=lambda count: -count)
 
 
 def _settled(
     spendable: Mapping[int, int], decision: Decision, lengths: Mapping[int, int], lease_us: int
 ) -> dict[int, int]:
-    """The credit that is left of the terms, by their own and borrowed GPUs in the decision."""
+    """Return the credit left after the terms, by their own and borrowed GPUs in the decision."""
     left = dict(spendable)
     terms: list[Grant | Renew] = [*decision.renewals, *decision.grants]
     for term in terms if left else ():

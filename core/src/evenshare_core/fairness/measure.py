@@ -1,4 +1,4 @@
-"""Measures what a round's certificate has lines for, from its snapshot and decision alone."""
+"""Measurement of the lines of a round's certificate, only from its snapshot and decision."""
 
 from __future__ import annotations
 
@@ -33,13 +33,15 @@ from evenshare_core.fairness.properties import TOLERANCE, Array, Probe
 from evenshare_core.fairness.trades import check_trades
 from evenshare_core.units import CREDIT_MICRO, SECOND_US
 
-# Beyond it, pairs and programs cost more than a round may spend on its certificate.
+# Above this number, pairs and programs cost more than a round may spend on its certificate.
 MAX_MEASURED = 400
 RATIONALITY = Property.INDIVIDUAL_RATIONALITY
 
 
 class TriedMisreports(NamedTuple):
-    """Misreports of one row that were tried, and of how many: above the truth, and below it."""
+    """The misreports of a row that were tried, above and below the truth, and the number of
+    possible ones.
+    """
 
     over: Sequence[Probe]
     of_over: int
@@ -51,8 +53,8 @@ class TriedMisreports(NamedTuple):
 class Measured:
     """A round being measured: its promises, its leases, and its allocation twice.
 
-    `order`: by which rule those go first who received least; None: they do not. `proofs`: by what
-    it is known of a promise that it holds, whatever was tried.
+    `order` is the rule by which the least received is served first; `None` if there is none.
+    `proofs` has the proof that a promise holds, whatever was tried.
     """
 
     snapshot: Snapshot
@@ -68,7 +70,7 @@ class Measured:
     judged: Allocation = field(init=False)
 
     def __post_init__(self) -> None:
-        """Recompute what is held, and lay both allocations out as arrays."""
+        """Recompute the leases, and build both allocations as arrays."""
         self.held = holds.holds_after(self.snapshot, self.decision)
         rows = frame(self.snapshot)
         self.got = replace(rows, shares=held_shares(rows, self.snapshot, self.held))
@@ -78,16 +80,16 @@ class Measured:
 
     @property
     def has_ideals(self) -> bool:
-        """Whether the policy said what it would give if GPUs could be cut."""
+        """Whether the policy returned fractional shares."""
         return bool(self.decision.ideals)
 
     @property
     def basis(self) -> Basis:
-        """What fairness between rows is measured on."""
+        """The basis of fairness between rows."""
         return Basis.IDEALS if self.has_ideals else Basis.LEASES
 
     def verdict(self, name: Property, broken: bool) -> Verdict:
-        """Return what a measurement means under what was promised."""
+        """Return the verdict of a measurement, given the promises."""
         if name not in self.promised:
             return Verdict.NOT_PROMISED
         return Verdict.VIOLATED if broken else Verdict.HOLDS
@@ -96,7 +98,7 @@ class Measured:
         return Verdict.UNKNOWN if name in self.promised else Verdict.NOT_PROMISED
 
     def findings(self, tried: TriedMisreports | None, why: str = "") -> tuple[CertificateItem, ...]:
-        """Return all lines; `tried` None: no misreport was, for the reason `why`."""
+        """Return all lines; if `tried` is None, no misreport was tried, for the reason `why`."""
         untried = why or "no misreport was tried on this round"
         over, under = (tried.over, tried.under) if tried else ((), ())
         of_over, of_under = (tried.of_over, tried.of_under) if tried else (0, 0)
@@ -120,12 +122,12 @@ class Measured:
         ]
         return tuple(items)
 
-    # ---- what is held ----
+    # ---- leases ----
 
     def _line(
         self, name: Property, basis: Basis, checked: int, broken: Sequence[int], **more: Any
     ) -> CertificateItem:
-        """The line of a rule that each of `broken` breaks."""
+        """Return the line of a rule with its violations `broken`."""
         return CertificateItem(
             name,
             self.verdict(name, bool(broken)),
@@ -140,7 +142,7 @@ class Measured:
         return self._line(name, Basis.LEASES, count.checked, count.broken)
 
     def _capacity(self) -> CertificateItem:
-        """Nodes by what they give; and, where there are ideals, types by their sum."""
+        """Check nodes by their leases; if there are ideals, also types by their sums."""
         item = self._counted(Property.CAPACITY, holds.overfull_nodes(self.snapshot, self.held))
         given = sum(placement_gpus(hold.placement) for hold in self.held)
         if not self.has_ideals or not self.judged.gpu_types:
@@ -163,7 +165,7 @@ class Measured:
         return self._counted(Property.SINGLE_HOLD, holds.double_holders(self.held))
 
     def _order(self) -> CertificateItem:
-        """Only a policy that promises the order is asked for it: others have another key."""
+        """Check the order only if the policy promises it: others have another key."""
         name = Property.LONG_TERM_ORDER
         if name not in self.promised or self.order is None:
             return CertificateItem(name, Verdict.NOT_PROMISED, Basis.SUMS)
@@ -182,7 +184,7 @@ class Measured:
         )
 
     def _quota_guarantee(self) -> CertificateItem:
-        """Tenants with a job that is owed GPUs and waits while room could be made for it."""
+        """Check for owed jobs that wait while room could be made."""
         name = Property.QUOTA_GUARANTEE
         if name in self.promised and self.owners_first:
             return self._owners(name)
@@ -195,7 +197,9 @@ class Measured:
         return self._counted(name, count)
 
     def _owners(self, name: Property) -> CertificateItem:
-        """Tenants before whose jobs a lease went that borrows, or that paid for own quota."""
+        """Check for borrowing leases ahead of owners' jobs, and for tenants that paid for own
+        quota.
+        """
         check = check_owners(self.snapshot, self.decision)
         if not check.owed and not check.borrowed:
             why = "nobody waits for GPUs of its quota, and nothing was borrowed in this round"
@@ -211,7 +215,7 @@ class Measured:
         )
 
     def _borrowing(self) -> CertificateItem:
-        """Tenants that borrow by a new term at more than its job is worth."""
+        """Check for new terms that borrow above the job's value."""
         if self.value_rule is None:
             why = "the policy does not say what a job is worth that does not say it"
             return CertificateItem(RATIONALITY, Verdict.UNKNOWN, Basis.VALUES, why=why)
@@ -236,7 +240,7 @@ class Measured:
         return Property.TRADES in self.promised or bool(decision.trades or decision.swaps)
 
     def _trades(self) -> CertificateItem:
-        """Trades that the round made or undid, and the quotas that they leave."""
+        """Check the round's trades, and the quotas after them."""
         name = Property.TRADES
         if not self.decision.trades and not self.decision.swaps:
             why = "nothing was traded in this round, and no trade stands"
@@ -257,7 +261,9 @@ class Measured:
     # ---- between rows ----
 
     def _idle(self, name: Property) -> CertificateItem | None:
-        """The line of a property that needs at least two rows, where there are not, or too many."""
+        """Return the line of a property that needs two rows, if there are fewer or too many; else
+        None.
+        """
         rows = len(self.judged.rows)
         if rows < 2:
             why = "nobody with quota has jobs" if not rows else "only one has jobs"
@@ -268,7 +274,7 @@ class Measured:
         return None
 
     def _gain(self, allocation: Allocation) -> tuple[Array, Array]:
-        """(what each pair would gain, what counts as envy); bounded rows are left out."""
+        """Return (the gain of each pair, whether it counts as envy); bounded rows are left out."""
         gain = properties.envy_matrix(
             allocation.speedups, allocation.shares, allocation.weights, allocation.demand
         )
@@ -306,7 +312,7 @@ class Measured:
         )
 
     def _margins(self, allocation: Allocation) -> tuple[Array, Array]:
-        """(throughput over that alone, whether it is less); a capped row asks for no more."""
+        """Return (throughput over the equal split's, whether it is less) without capped rows."""
         each, alone = properties.sharing_incentive(
             allocation.speedups,
             allocation.shares,
@@ -343,7 +349,7 @@ class Measured:
         )
 
     def _equal(self) -> CertificateItem:
-        """Rows that have all they can use are left out: more would be wasted on them."""
+        """Leave out capped rows, on which more would be wasted."""
         name = Property.EQUAL_THROUGHPUT
         if idle := self._idle(name):
             return idle
@@ -395,14 +401,14 @@ class Measured:
     def _probes(
         self, name: Property, tried: Sequence[Probe], of: int, untried: str
     ) -> CertificateItem:
-        """The best that was found of the misreports of one row that were tried."""
+        """Return the best of the misreports of one row that were tried."""
         if not self.has_ideals:
             why = "this policy does not look at speeds"
             return CertificateItem(name, Verdict.NOT_APPLICABLE, Basis.PROBES, why=why)
         if not tried:
             return CertificateItem(name, self._unmeasured(name), Basis.PROBES, why=untried)
         best = max(tried, key=lambda probe: probe.gain)
-        # Both answers are rounded to micro-GPUs, and a reported speed to thousandths.
+        # Both results are rounded to micro-GPUs, and a reported speed to thousandths.
         noise = 2 * self.judged.noise
         gains = [p for p in tried if p.gain > noise[p.row]]
         return CertificateItem(
@@ -423,7 +429,7 @@ class Measured:
         )
 
     def rows(self) -> tuple[JobTypeResult, ...]:
-        """Return what every row does with its share, in the order of (tenant, profile)."""
+        """Return the result of every row, in the order of (tenant, profile)."""
         if len(self.judged.rows) > MAX_MEASURED:
             return ()
         return job_type_results(self.judged, self.got, has_ideals=self.has_ideals)

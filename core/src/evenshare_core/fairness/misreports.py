@@ -1,12 +1,12 @@
-"""What a round would have given a job type that had reported other speeds.
+"""The shares of a job type in a round if it had reported other speeds.
 
-The policy itself answers the stored round again, with one profile changed; what it then gives is
-valued by the speeds that are true. Nothing is assumed of the policy but that it fills `ideals`.
+The policy decides the stored round again, with one profile changed. The resulting shares are valued
+by the true speeds. The only assumption about the policy is that it fills `ideals`.
 
-What is tried of a job type: of the GPU types of the pool on which it runs, each that is faster than
-its slowest, and all of them, times a factor of up to 4 and its inverse; never below the slowest.
-Its speed on the pool's slowest type stays, for all others count relative to it.
-That is a search, and its answer the best that was found: other misreports may gain more.
+The search scales each GPU type that is faster than the job type's slowest, and all of them
+together. Only types of the pool on which it runs count. Factors are up to 4 and their inverses, but
+no speed goes below the slowest. The speed on the pool's slowest type is kept, because all others
+are relative to it. The result is the best misreport found; other misreports may gain more.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from evenshare_core.fairness.measure import Measured
 from evenshare_core.fairness.properties import Probe, misreport
 
 Speeds = dict[str, int]  # GPU type -> thousandths
-# What the policy that a snapshot names gives before rounding.
+# The policy's shares before rounding, for a snapshot that names it.
 IdealsOf = Callable[[Snapshot], Iterable[Ideal]]
-# Over, and the inverses under.
+# Factors that overstate; their inverses understate.
 FACTORS = (1.25, 1.5, 2.0, 3.0, 4.0)
 ALL_TYPES = ""
 
 
 class Misreport(NamedTuple):
-    """Other speeds of a job type: of one GPU type, or of all but the slowest (`ALL_TYPES`)."""
+    """Changed speeds of a job type: of one GPU type, or of all but the slowest (`ALL_TYPES`)."""
 
     gpu_type: str
     factor: float
@@ -40,7 +40,7 @@ class Misreport(NamedTuple):
 
 
 class MisreportResult(NamedTuple):
-    """Shares before rounding of one job type, by GPU type, and its true throughput with them."""
+    """Shares of one job type before rounding, by GPU type, and its true throughput with them."""
 
     shares: dict[str, float]
     throughput: float
@@ -50,7 +50,7 @@ def profile_of(snapshot: Snapshot, profile: int) -> Profile:
     """Return a profile of the snapshot.
 
     Raises:
-        ValueError: it has none of this id.
+        ValueError: the snapshot has no profile of this id.
     """
     for row in snapshot.profiles:
         if row.id == profile:
@@ -61,10 +61,11 @@ def profile_of(snapshot: Snapshot, profile: int) -> Profile:
 def misreports_of(
     profile: Profile, gpu_types: Sequence[str]
 ) -> tuple[tuple[Misreport, ...], tuple[Misreport, ...]]:
-    """Return what is tried of a profile: what overstates, and what understates.
+    """Return the misreports of a profile to try: overstating, understating.
 
-    `gpu_types` of the pool, slowest first. Each is another report, none is the truth: by factor,
-    and for each all types and then one by one. One that has the same speed everywhere has none.
+    `gpu_types` are those of the pool, slowest first. All reports differ from each other and from
+    the truth. They are ordered by factor; for each factor all types come first, then the single
+    types. Empty for a profile with the same speed everywhere.
     """
     speeds = dict(profile.speedups)
     known = [name for name in gpu_types if speeds.get(name)]
@@ -77,7 +78,7 @@ def misreports_of(
 def _distinct(
     truth: Speeds, known: Sequence[str], others: Sequence[int], factors: Iterable[float]
 ) -> tuple[Misreport, ...]:
-    """Other reports of the types `known`, of which those at the indexes `others` are scaled."""
+    """Return the distinct misreports that scale the `known` types at the indexes `others`."""
     reports: dict[tuple[tuple[str, int], ...], Misreport] = {}
     scaled = [(ALL_TYPES, others), *((known[index], [index]) for index in others)]
     row = np.array([truth[name] for name in known], float)
@@ -92,9 +93,9 @@ def _distinct(
 
 
 def misreported_snapshot(snapshot: Snapshot, profile: int, speeds: Mapping[str, int]) -> Snapshot:
-    """Return the snapshot in which one profile has other speeds.
+    """Return the snapshot with other speeds in one profile.
 
-    The policy's memory is dropped: it may hold the shares of the speeds that were true.
+    The policy's memory is dropped: it may contain the shares of the true speeds.
 
     Raises:
         ValueError: the snapshot has no such profile.
@@ -107,7 +108,7 @@ def misreported_snapshot(snapshot: Snapshot, profile: int, speeds: Mapping[str, 
 
 
 def honest_result(measured: Measured, place: int) -> MisreportResult:
-    """Return what a row has in the round itself."""
+    """Return the result of a row in the round itself."""
     allocation = measured.judged
     shares = dict(zip(allocation.gpu_types, map(float, allocation.shares[place]), strict=True))
     return MisreportResult(shares, float(allocation.speedups[place] @ allocation.shares[place]))
@@ -116,10 +117,10 @@ def honest_result(measured: Measured, place: int) -> MisreportResult:
 def misreport_result(
     measured: Measured, place: int, speeds: Mapping[str, int], ideals_of: IdealsOf
 ) -> MisreportResult:
-    """Return what a row would have, had its profile these speeds; valued by its true ones.
+    """Return the result of a row with these reported speeds, valued by the true ones.
 
     Raises:
-        ValueError: the row has no profile. What the policy raises passes through.
+        ValueError: the row has no profile. Errors of the policy are passed on.
     """
     truth = measured.judged
     tenant, profile = truth.rows[place]
@@ -137,7 +138,7 @@ def probe_row(
     """Try misreports of one row.
 
     Raises:
-        ValueError: the row has no profile. What the policy raises passes through.
+        ValueError: the row has no profile. Errors of the policy are passed on.
     """
     honest = honest_result(measured, place).throughput
     return [

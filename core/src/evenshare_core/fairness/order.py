@@ -1,22 +1,21 @@
-"""Whether a round served those first who received least for what they deserved, and passed over
-nobody whom it could have served.
+"""Check of the order of picks: the least received over deserved is served first.
 
-Each pick is compared with every tenant that could have been served at that moment instead: one with
-a job that waits, or whose lease ended, that fitted the GPUs which were free then and that no limit
-refused. None of them may have received less for its due than who was picked. At the end of the
-round nobody is left who fits the GPUs that stay idle. So it is no excuse that a tenant was not
-picked at all; and what a decision says of why a job waits is not asked, only what can be recomputed
+Each pick is compared with every tenant that could have been served at the same moment. Such a
+tenant has a waiting job, or one whose lease ended, that fitted the free GPUs and that no limit
+refused. None of them may have received less for its due than the picked tenant. At the end of the
+round, no waiting job may fit the GPUs that stay idle. So the check includes tenants without any
+pick. It ignores the decision's reasons and uses only what can be recomputed
 (`evenshare_core.fairness.room` and `limits`).
 
-What a round may legally pass over, and how that is checked:
+A round may skip a tenant for these reasons:
 
-| why | checked by |
+| reason | checked by |
 |---|---|
 | its gang fits nowhere | the GPUs of each node, and the picks before |
 | quota, price or credit refuse it | the same rules, computed again from the snapshot |
 | others keep their idle quota | the same, from pick to pick |
-| GPUs are kept for a gang | that gang waits, did not fit, and was passed over for long enough by what the snapshot remembers |
-| a limit withdrew the term | that limit, on what the round gave in the end |
+| GPUs are kept for a gang | that gang waits, did not fit, and was skipped for long enough according to the snapshot's memory |
+| a limit withdrew the term | that limit, on the round's final allocation |
 | line 17: its tenant's first job did not fit | a job of the tenant that does not fit |
 | it accepts several types and came later on this one | quota and room on the others |
 
@@ -43,7 +42,7 @@ Rank = tuple[float, float]
 
 
 class KeptGpus(NamedTuple):
-    """GPUs that a round keeps from all others for a gang that waits."""
+    """GPUs that a round reserves for a waiting gang."""
 
     gpu_type: str
     job: int
@@ -51,14 +50,16 @@ class KeptGpus(NamedTuple):
 
 
 class OrderRule(NamedTuple):
-    """By which rule a policy serves who received least for its due.
+    """A policy's rule for serving the least received over deserved first.
 
-    `by_quota`: what is due is the quota at all times, eq. (16), else min(demand, quota), eq. (8).
-    `work_conserving`: a job that does not fit takes its tenant not out of the round, else it does
-    (line 17). `spread`: gangs that fit on one node may go to several. `passed_since`: jobs that
-    were first in line and did not fit, and since when, as the round found it. One for which that
-    is before `late_us` goes before all others, with the note `late_note`, and GPUs may be kept for
-    it: `kept`.
+    - `by_quota`: deserved is the quota itself, eq. (16), else min(demand, quota), eq. (8).
+    - `work_conserving`: if a job does not fit, its tenant stays in the round; else it leaves
+      (line 17).
+    - `spread`: gangs that fit on one node may be spread over several.
+    - `passed_since`: jobs that were first in line and did not fit, and since when, at the
+      round's start.
+    - `late_us`: a job skipped since before this instant goes first, with the note `late_note`.
+    - `kept`: GPUs that may be reserved for such a job.
     """
 
     by_quota: bool = False
@@ -70,17 +71,20 @@ class OrderRule(NamedTuple):
     kept: tuple[KeptGpus, ...] = ()
 
     def is_late(self, job: int) -> bool:
-        """Whether a job has waited so long that it goes first."""
+        """Return whether a job has waited so long that it goes first."""
         return self.late_us is not None and self.passed_since.get(job, self.late_us) < self.late_us
 
 
 class OrderCheck(NamedTuple):
-    """What came of it.
+    """The result of the check.
 
-    `early`: tenants that were served before one that had received less and could have been served;
-    `idle`: tenants that could have been served with GPUs that stay idle; both sorted. `passed`: the
-    first of whom was passed over, and for whom; None: for nobody. `largest`: the largest gang that
-    GPUs which stay idle would have room for. `picks` and `jobs` that waited were looked at.
+    - `picks`, `jobs`: the numbers of picks and of waiting jobs that were checked.
+    - `early`: tenants served before one that had received less and could have been served,
+      sorted.
+    - `idle`: tenants that could have been served with GPUs that stay idle, sorted.
+    - `passed`: the first skipped tenant, and the tenant served instead, which is None if GPUs
+      stayed idle. The pair is None if no tenant was skipped.
+    - `largest`: the largest waiting gang that fits the GPUs that stay idle.
     """
 
     picks: int
@@ -92,9 +96,9 @@ class OrderCheck(NamedTuple):
 
 
 class _Kind(NamedTuple):
-    """Jobs that are alike to a round: tenant, gang, accepted types, highest price.
+    """Interchangeable jobs of a round: tenant, gang, accepted types, maximum price.
 
-    `held_type`: of the lease that ended; "" of one that held none.
+    `held_type` is the type of the lease that ended; "" if there was none.
     """
 
     tenant: int
@@ -105,19 +109,19 @@ class _Kind(NamedTuple):
 
 
 class _Until(NamedTuple):
-    """Until when claims could have been served, by moments of their GPU type."""
+    """The last moments at which claims could have been served, in moments of their GPU type."""
 
     last: dict[ClaimKey, int]
-    largest: int  # of those that fit at the end
+    largest: int  # gang that fits at the end
 
 
 def check_order(snapshot: Snapshot, decision: Decision, rule: OrderRule) -> OrderCheck:
-    """Compare each pick of a round with all who could have been served instead."""
+    """Compare each pick of a round with all tenants that could have been served instead."""
     return _Order(snapshot, decision, rule).check()
 
 
 class _Order:
-    """A round, its picks by GPU type, and who waits."""
+    """A round, its picks by GPU type, and the waiting jobs."""
 
     def __init__(self, snapshot: Snapshot, decision: Decision, rule: OrderRule) -> None:
         self._snapshot, self._decision, self._rule = snapshot, decision, rule
@@ -151,7 +155,7 @@ class _Order:
         return {job.id: job for job in self._snapshot.jobs}
 
     def _find_withdrawn(self) -> tuple[dict[ClaimKey, int], set[int]]:
-        """GPUs of picks that a limit withdrew, by claim, and their jobs: where one does refuse."""
+        """Return the GPUs of picks rightly withdrawn by a limit, by claim, and their jobs."""
         gpus: Counter[ClaimKey] = Counter()
         jobs = set[int]()
         for skip in self._decision.skips:
@@ -188,7 +192,7 @@ class _Order:
         return Room(sizes, held, terms, withdrawn=withdrawn, spread=spread)
 
     def _is_kept(self, kept: KeptGpus, room: Room) -> bool:
-        """Whether GPUs are rightly kept for a gang: it waits too long, and did not fit."""
+        """Return whether GPUs are rightly kept for a gang: it waits too long, and did not fit."""
         job = self._jobs.get(kept.job)
         return (
             job is not None
@@ -200,7 +204,7 @@ class _Order:
         )
 
     def _kept_in_vain(self, gpu_type: str) -> int:
-        """GPUs that may have been kept for gangs which then started on another type."""
+        """Return the GPUs that may have been kept for gangs that then started on another type."""
         if self._rule.late_us is None or len(self._capacity) < 2:
             return 0
         late = (job for job in self._rule.passed_since if self._rule.is_late(job))
@@ -220,10 +224,10 @@ class _Order:
             types = self._accepted[accepted] = tuple(sorted(there))
         return types
 
-    # ---- who could have been served, and until when ----
+    # ---- claims that could have been served, and until when ----
 
     def _kinds(self) -> tuple[dict[_Kind, int], int]:
-        """Jobs that waited for a pick and got none, counted by kind; and how many there are."""
+        """Return the jobs that got no pick, counted by kind; and their number."""
         running = self._running
         ended = {row.job: row.gpu_type for row in self._snapshot.leases if row.job not in running}
         busy, held = self._busy, ended.get
@@ -235,7 +239,7 @@ class _Order:
         return {_Kind(*kind): count for kind, count in kinds.items()}, kinds.total()
 
     def _until(self, kinds: Iterable[_Kind]) -> _Until:
-        """The last moment of each claim at which a job of it could have been served."""
+        """Return the last moment of each claim at which a job of it could have been served."""
         last: dict[ClaimKey, int] = {}
         for name, terms in self._picks.items():
             for moment, term in enumerate(terms, start=1):
@@ -262,7 +266,7 @@ class _Order:
         return _Until(last, max(left, default=0))
 
     def _last_moment(self, kind: _Kind, gpu_type: str, fits: int) -> int:
-        """The last moment at which a kind could have been served; 0: never."""
+        """Return the last moment at which a kind could have been served; 0 if never."""
         if not fits:
             return 0
         tenant, gpus, end = kind.tenant, kind.gpus, self._rooms[gpu_type].end
@@ -274,10 +278,10 @@ class _Order:
         return moment
 
     def _may_come_later(self, kind: _Kind, gpu_type: str) -> bool:
-        """Whether a job of several types was perhaps tried on this one when all others were.
+        """Return whether a job of several types may have been tried on this type after all others.
 
-        It stays where it runs; and borrows nowhere while its tenant's quota of another type has
-        room for it.
+        It stays on the type where it runs. It borrows nowhere while its tenant's quota of another
+        type has room for it.
         """
         types = self._types(kind.gpu_types)
         if len(types) < 2:
@@ -302,12 +306,12 @@ class _Order:
                     key, fits = (term.tenant, name), self._rooms[name].last(term.gpus)
                     first_unfit[key] = min(fits, first_unfit.get(key, fits))
 
-    # ---- whose turn it was ----
+    # ---- the order of picks ----
 
     def _is_judged(self, term: PickedTerm) -> bool:
-        """Whether a pick must be in order: not where its note says why it is not, and rightly.
+        """Return whether a pick must be in order: not if its note rightly excuses it.
 
-        It waited too long; or it accepts several types, and came after all that are in order.
+        It waited too long; or it accepts several types, and came after all picks that are in order.
         """
         if not term.note:
             return True
@@ -318,7 +322,7 @@ class _Order:
         return not came_last or job is None or len(self._types(job.gpu_types)) < 2
 
     def check(self) -> OrderCheck:
-        """Compare each pick with all who could have been served instead."""
+        """Compare each pick with all tenants that could have been served instead."""
         kinds, jobs = self._kinds()
         until = self._until(kinds)
         by_type: dict[str, dict[int, int]] = {}
@@ -341,7 +345,7 @@ class _Order:
         )
 
     def _out_of_order(self, gpu_type: str, last: Mapping[int, int]) -> Iterator[tuple[int, int]]:
-        """(who was passed over, who was served before it), in the order of the picks."""
+        """Yield (skipped tenant, tenant served before it), in the order of the picks."""
         terms = self._picks[gpu_type]
         tenants = last.keys() | {term.tenant for term in terms}
         sums = self._sums(gpu_type, tenants)
@@ -378,7 +382,7 @@ def _least(
     sums: Mapping[int, _ClaimSums],
     moment: int,
 ) -> tuple[Rank, int] | None:
-    """Who received least for its due of those that could be served; ranks only rise in a round."""
+    """Return the least rank among the tenants that could be served; ranks only rise in a round."""
     while heap:
         rank, tenant = heap[0]
         if last[tenant] < moment:
@@ -391,9 +395,9 @@ def _least(
 
 
 class _ClaimSums:
-    """What a tenant received and what was due to it, in GPU-microseconds.
+    """A tenant's received and deserved GPU-time, in GPU-microseconds.
 
-    `unseen`: what picks that were withdrawn had added, nobody knows since when.
+    `unseen` is the amount that withdrawn picks had added, from an unknown moment on.
     """
 
     __slots__ = ("alloc", "fair", "quota", "unseen")
@@ -405,14 +409,17 @@ class _ClaimSums:
         self.alloc += gpu_us
 
     def least(self) -> Rank:
-        """Its rank without what is not seen."""
+        """Return its rank without the unseen amount."""
         return self._rank(self.alloc)
 
     def most(self) -> Rank:
         return self._rank(self.alloc + self.unseen)
 
     def _rank(self, alloc: int) -> Rank:
-        """Least first; while nothing is due: 0 before any GPU-time, then behind all by quota."""
+        """Return the rank, least first.
+
+        If nothing is deserved: 0 without GPU-time, else last, by quota.
+        """
         if self.fair:
             return alloc / self.fair, 0.0
         if not alloc:

@@ -1,24 +1,24 @@
-"""Whether a round let leases that borrow go before an owner's job, where owners go first.
+"""Check that no borrowing lease goes before an owner's job, if owners go first.
 
-Asked of policies that end no lease before its expiry, give own quota in every round, and begin
-nothing that borrows where a job within its tenant's quota waits for the GPUs. Such a job waits
-until what is borrowed on some node has expired: its *clear time* on that node, which is a lease
-length ahead at most. In each round
+It is for policies that end no lease before its expiry and give own quota in every round. They start
+no borrowing term while a job within its tenant's quota waits for the GPUs. Such a job waits until
+the borrowed GPUs of some node have expired: its *clear time* on that node, at most a lease length
+ahead. In each round
 
-- a job that is owed its GPUs does not wait while more nodes have room for it than there are jobs
-  before it for which one may be kept;
-- no term that borrows and that the round begins, a grant or a renewal, puts off the earliest clear
-  time of a job that is owed its GPUs;
-- and no tenant borrows by a new term before its own quota of that type is used.
+- an owed job does not wait while more nodes have room for it than jobs before it for which
+  a node may be kept;
+- no borrowing term that the round starts, a grant or a renewal, delays the earliest clear
+  time of an owed job;
+- no tenant borrows by a new term before its own quota of that type is used.
 
-A job is owed its GPUs where it fits on one node and within its tenant's quota. GPUs held within
-quota stay where they are; all others are free once their term is over.
+A job is owed its GPUs if it fits on one node and within its tenant's quota. GPUs held within quota
+stay; all others are free when their term is over.
 
-What the policy could not overlook is counted, whatever the order of its picks: a tenant's use of
-its quota at its most, leases that the round ended included; jobs whose lease ended are looked at
-from the next round on.
+The check counts only cases that the policy could not miss, whatever the order of its picks. A
+tenant's use of its quota is the maximum, including leases that the round ended. Jobs whose lease
+ended are checked from the next round on.
 
-Written apart from the policy and from the way in which it keeps nodes.
+The check shares no code with the policy and its way of keeping nodes.
 """
 
 from __future__ import annotations
@@ -37,11 +37,13 @@ ClaimKey = tuple[int, str]  # (tenant, GPU type)
 
 
 class OwnersCheck(NamedTuple):
-    """What came of it. `owed`: queued jobs that are owed GPUs; `borrowed`: GPUs of new terms.
+    """The result of the check.
 
-    `broken`: tenants before whom a lease went that borrows, or that paid for own quota, sorted.
-    `latest_us`: how long it takes at most until a node is clear for each that is owed, the longest
-    of them, that of `tenant`; None where for nobody a node will be.
+    - `owed`: the number of queued jobs that are owed GPUs.
+    - `borrowed`: the GPUs borrowed by new terms.
+    - `broken`: tenants that a borrowing lease delayed, or that paid for own quota, sorted.
+    - `latest_us`: the longest of the owed jobs' waits until a node is clear, and `tenant` its
+      tenant. Both are None if no node will be clear for any owed job.
     """
 
     owed: int
@@ -52,7 +54,7 @@ class OwnersCheck(NamedTuple):
 
 
 def check_owners(snapshot: Snapshot, decision: Decision) -> OwnersCheck:
-    """Return whose jobs a round kept waiting for leases that borrow, and how long it may take."""
+    """Return the owners that a round delayed for borrowing leases, and the longest wait."""
     round_ = _OwnersRound(snapshot, decision)
     broken = round_.paying_owners()
     owed, waits = 0, list[tuple[int, int]]()
@@ -75,7 +77,7 @@ def check_owners(snapshot: Snapshot, decision: Decision) -> OwnersCheck:
 
 
 class _Shape(NamedTuple):
-    """What decides where and when a job may start within quota."""
+    """The properties that decide where and when a job may start within quota."""
 
     tenant: int
     gpus: int
@@ -84,9 +86,9 @@ class _Shape(NamedTuple):
 
 
 class _Node(NamedTuple):
-    """A node: GPUs that nobody within quota holds, and what borrows of them until when.
+    """A node: GPUs not held within quota, and the borrowed ones with the ends of their terms.
 
-    `fresh`: by terms that the round begins.
+    `fresh` has the terms that the round starts.
     """
 
     gpus: int
@@ -95,9 +97,9 @@ class _Node(NamedTuple):
 
 
 class _Room(NamedTuple):
-    """When a node has so many GPUs first, without the terms that begin and with them; how many do.
+    """The first instants at which a node has enough GPUs, without and with the terms that start.
 
-    `nodes`: those that have them after the round.
+    `nodes` counts the nodes that have them after the round.
     """
 
     before_us: int | None
@@ -106,7 +108,7 @@ class _Room(NamedTuple):
 
 
 class _OwnersRound:
-    """What is held after the round, within quota and above it, and who waits."""
+    """The leases after the round, within quota and above it, and the waiting jobs."""
 
     def __init__(self, snapshot: Snapshot, decision: Decision) -> None:
         self._snapshot = snapshot
@@ -114,7 +116,7 @@ class _OwnersRound:
         self._speeds = {row.id: dict(row.speedups) for row in snapshot.profiles}
         self._sizes = node_sizes(snapshot.nodes)
         self._own: Counter[ClaimKey] = Counter()  # within quota, after the round
-        self._most: Counter[ClaimKey] = Counter()  # at most while it was decided
+        self._most: Counter[ClaimKey] = Counter()  # the maximum while the round was decided
         self._borrowers: set[ClaimKey] = set()
         self.borrowed = 0
         self._nodes = {row.id: _Node(row.gpus, [], []) for row in snapshot.nodes}
@@ -153,7 +155,7 @@ class _OwnersRound:
         self._most.update(self._own)
 
     def _hold(self, placement: Placement, borrowed: int, until_us: int, *, fresh: bool) -> None:
-        """GPUs within quota are not there for others; a lease that borrows has its end."""
+        """Remove GPUs held within quota from the node, or add a borrowing lease with its end."""
         for node_id, gpus in placement:
             node = self._nodes.get(node_id)
             if node is None:
@@ -164,7 +166,7 @@ class _OwnersRound:
                 self._nodes[node_id] = node._replace(gpus=node.gpus - gpus)
 
     def _add_jobs(self, decision: Decision) -> None:
-        """Jobs that held nothing before the round; and for which a node may be kept, by type."""
+        """Collect waiting jobs that held nothing before, and those for which a node may be kept."""
         held = {lease.job for lease in self._snapshot.leases}
         given = {row.job: row for row in decision.grants}
         for job in self._snapshot.jobs:
@@ -177,7 +179,7 @@ class _OwnersRound:
                 jobs.append(job)
                 continue
             for name in self.types_of(shape):
-                # GPUs may have been kept for it there, before it started elsewhere.
+                # GPUs may have been kept for it on this type, before it started on another.
                 if grant.borrowed or grant.gpu_type != name:
                     self._may_keep(job, shape, name)
         for shape, jobs in self.waiting.items():
@@ -192,7 +194,7 @@ class _OwnersRound:
             self._order.setdefault(gpu_type, []).append(arrival_order(job))
 
     def paying_owners(self) -> set[int]:
-        """Tenants that borrow by a new term before their own quota is used."""
+        """Return the tenants that borrow by a new term before their own quota is used."""
         return {
             tenant
             for tenant, name in self._borrowers
@@ -200,7 +202,7 @@ class _OwnersRound:
         }
 
     def types_of(self, shape: _Shape) -> list[str]:
-        """The GPU types that such a job would run on and on one node of which it fits."""
+        """Return the GPU types on which such a job can run and fits on one node."""
         speeds = self._speeds.get(shape.profile)
         names = shape.gpu_types or self._sizes
         return [
@@ -210,24 +212,24 @@ class _OwnersRound:
         ]
 
     def is_owed(self, shape: _Shape, gpu_type: str) -> bool:
-        """Whether its tenant stays within quota with it, all the same what the round gave."""
+        """Return whether its tenant stays within quota with it, whatever the round gave."""
         key = (shape.tenant, gpu_type)
         return self._most[key] + shape.gpus <= self._quotas.get(key, 0)
 
     def ahead(self, job: Job, gpu_type: str) -> int:
-        """Jobs that came before it for each of which a node of this type may be kept."""
+        """Return the number of earlier jobs for each of which a node of this type may be kept."""
         return bisect_left(self._order.get(gpu_type, []), arrival_order(job))
 
     def clear_us(self, gpu_type: str, gpus: int) -> tuple[int | None, int | None]:
-        """When a node has so many GPUs first, once what borrows there is over; None: never.
+        """Return the first instants at which a node has `gpus` GPUs after borrowed terms end.
 
-        (Without the terms that the round begins, with them.)
+        The first is without the terms that the round starts, the second with them; None if never.
         """
         room = self._room(gpu_type, gpus)
         return room.before_us, room.after_us
 
     def rooms(self, gpu_type: str, gpus: int) -> int:
-        """Nodes that have so many GPUs free after the round."""
+        """Return the number of nodes that have `gpus` GPUs free after the round."""
         return self._room(gpu_type, gpus).nodes
 
     def _room(self, gpu_type: str, gpus: int) -> _Room:

@@ -1,7 +1,7 @@
-"""How far an allocation is from Pareto efficiency: a linear program of its own.
+"""The distance of an allocation from Pareto efficiency, by a separate linear program.
 
-The solver is asked here and not in `evenshare_core.formulations`, for a measurement must not stand
-on the programs whose answers it measures (0200).
+The program is not in `evenshare_core.formulations`, because a measurement must not depend on the
+programs whose results it measures (ADR 0200).
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import numpy as np
 from evenshare_core.fairness.properties import Array, ShapeError, throughputs
 from evenshare_core.fairness.solver import SilentHighs
 
-# Of simplex; a program of 100 rows and 5 types takes a few hundred. Never wall time: a replay on a
-# slower machine must find the same.
+# The limit of simplex iterations; a program of 100 rows and 5 types takes a few hundred. Wall time
+# is no limit: a replay on a slower machine must give the same result.
 ITERATIONS = 100_000
 OPTIONS = (("simplex_iteration_limit", ITERATIONS), ("threads", 1), ("random_seed", 0))
 
@@ -25,12 +25,12 @@ class UnsolvedError(RuntimeError):
 def pareto_slack(
     speedups: Array, shares: Array, capacity: Array, limits: Array | None = None
 ) -> float:
-    """Return by how much total throughput can rise while no row's falls; 0 is efficient.
+    """Return the possible increase of total throughput while no row's falls; 0 is efficient.
 
         max sum_l w_l . (y_l - x_l)
-        w_l . y_l >= w_l . x_l      for every row l       nobody worse
+        w_l . y_l >= w_l . x_l      for every row l       no row is worse
         sum_l y_lj <= m_j           for every type j      capacity
-        sum_j y_lj <= limit_l       where limits are given: what a row can use
+        sum_j y_lj <= limit_l       if limits are given: the GPUs that a row can use
         y >= 0
 
     Raises:
@@ -43,7 +43,7 @@ def pareto_slack(
     if not w.size:
         return 0.0
     now = throughputs(w, x)
-    # Shares that exceed capacity leave no point where nobody is worse: what is there is enough.
+    # If shares exceed capacity, no point keeps every row, so capacity is raised to the shares.
     model = _program(w, now, np.maximum(m, x.sum(axis=0)), limits)
     solver = SilentHighs()
     for name, value in OPTIONS:
@@ -58,7 +58,7 @@ def pareto_slack(
 
 
 def _program(w: Array, now: Array, capacity: Array, limits: Array | None) -> highspy.HighsLp:
-    """The program with its columns row by row: y_lj is column l k + j."""
+    """Build the program with its columns row by row: y_lj is column l k + j."""
     n, k = w.shape
     inf = highspy.kHighsInf
     lower, upper = [now, np.full(k, -inf)], [np.full(n, inf), capacity]

@@ -1,4 +1,4 @@
-"""What an allocation satisfies, measured on plain arrays, whatever made it.
+"""Properties of an allocation, measured on plain arrays, whatever produced it.
 
 | paper | here | shape, unit |
 |---|---|---|
@@ -9,9 +9,9 @@
 | w_l . x_l | `throughputs` | n, GPUs of the slowest type |
 
 A row is a tenant, or one job type of a tenant with its part of the tenant's weight (OEF 4.2.4).
-Nothing here knows a policy, a program or its solver: what is measured cannot agree with a policy
-only because both share a mistake. `evenshare_core.fairness.pareto` beside it solves a program of
-its own.
+
+This module knows no policy, program or solver, so a measurement cannot agree with a policy because
+of a shared mistake. `evenshare_core.fairness.pareto` solves its own program.
 
 Source: OEF (Middleware 2024) 2.3 and (9), (10).
 """
@@ -26,16 +26,16 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 
-# Solvers answer to about 1e-7; what is smaller than this part of a row's throughput is noise.
+# Solvers are accurate to about 1e-7; a smaller part of a row's throughput than this is noise.
 TOLERANCE = 1e-6
 
 
 class ShapeError(ValueError):
-    """Arrays do not fit each other, or hold what has no meaning; the message names them."""
+    """Arrays do not fit each other, or contain invalid values; the message names them."""
 
 
 def checked(speedups: Array, shares: Array, weights: Array) -> tuple[Array, Array, Array]:
-    """Return the three as float arrays that fit.
+    """Return the three as float arrays with matching shapes.
 
     Raises:
         ShapeError: shapes differ, a value is not finite or negative, or a weight is not positive.
@@ -57,7 +57,7 @@ def throughputs(speedups: Array, shares: Array) -> Array:
 
 
 def useful(speedups: Array, offers: Array, limits: Array) -> Array:
-    """Return what each row does with the best of the GPUs offered that it can use.
+    """Return each row's throughput with the best of the offered GPUs that it can use.
 
     `offers` (n x ... x k) are GPUs by type; row l uses at most `limits[l]` of them, the fastest
     first.
@@ -75,13 +75,14 @@ def useful(speedups: Array, offers: Array, limits: Array) -> Array:
 def envy_matrix(
     speedups: Array, shares: Array, weights: Array, limits: Array | None = None
 ) -> Array:
-    """Return what row l would gain with the share of row i, per unit of weight.
+    """Return the gain of row l with the share of row i, per unit of weight.
 
     Entry (l, i) = pi_l / pi_i (w_l . x_i) - w_l . x_l, in l's own throughput: positive is envy.
     With `limits`, only the GPUs of the other's share that l can use count. The diagonal is 0.
 
     Raises:
         ShapeError: see `checked`.
+
     Source: OEF (10); by weight as 4.2.3.
     """
     w, x, pi = checked(speedups, shares, weights)
@@ -98,9 +99,9 @@ def envy_matrix(
 def equal_split(
     speedups: Array, capacity: Array, weights: Array, limits: Array | None = None
 ) -> Array:
-    """Return what each row would do alone, with its weight's part of every GPU type.
+    """Return each row's throughput with only its weight's part of every GPU type.
 
-    With `limits`, it uses at most so many of these GPUs, the fastest.
+    With `limits`, it uses at most that number of these GPUs, the fastest.
     """
     pi = np.asarray(weights, float)
     if not pi.size:
@@ -120,7 +121,7 @@ def sharing_incentive(
 ) -> tuple[Array, Array]:
     """Return (throughput, throughput with the weighted equal split) of every row.
 
-    A row has an incentive to share where the first is at least the second.
+    A row has an incentive to share if the first is at least the second.
 
     Raises:
         ShapeError: see `checked`.
@@ -130,15 +131,16 @@ def sharing_incentive(
 
 
 def capacity_use(shares: Array) -> Array:
-    """Return the GPUs of each type that are given to all rows together."""
+    """Return the allocated GPUs of each type over all rows."""
     return np.asarray(np.asarray(shares, float).sum(axis=0), float)
 
 
 def throughput_spread(speedups: Array, shares: Array, weights: Array) -> float:
-    """Return 1 - least / most throughput per unit of weight; 0 where all are equal.
+    """Return 1 - least / most throughput per unit of weight; 0 if all are equal.
 
     Raises:
         ShapeError: see `checked`.
+
     Source: OEF (9).
     """
     w, x, pi = checked(speedups, shares, weights)
@@ -154,10 +156,10 @@ def throughput_spread(speedups: Array, shares: Array, weights: Array) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """One misreport: what the row's true throughput is when it is honest, and when it is not.
+    """A misreport: the row's true throughput with honest and with false speeds.
 
-    `factor` > 1 overstates, < 1 understates: one GPU type, or all but the slowest where
-    `gpu_type` is "".
+    `factor` > 1 overstates, < 1 understates: one GPU type, or all but the slowest if `gpu_type` is
+    "".
     """
 
     row: int
@@ -168,15 +170,15 @@ class Probe:
 
     @property
     def gain(self) -> float:
-        """How much more it gets by the misreport; negative where it loses."""
+        """The gain by the misreport; negative if it loses."""
         return self.misreported - self.honest
 
 
 def misreport(speedups: Array, factor: float, types: Collection[int] | None = None) -> Array:
     """Return one row's speedups with every type but its slowest multiplied by `factor`.
 
-    `types`: of these alone, by index. A type is never reported slower than the slowest, and one
-    that cannot run stays at 0.
+    `types` restricts this to some types, by index. A type is never reported slower than the
+    slowest. A type that cannot run stays at 0.
     """
     row = np.asarray(speedups, float)
     usable = row > 0

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-AT_SHARE = 0.02  # within so much of 1, rho is at the fair share
+AT_SHARE = 0.02  # within this distance of 1, rho is at the fair share
 
 
 def standing(rho: float) -> str:
-    """Return where rho is in words: "at", "above" or "below" the fair share."""
+    """Return the position of rho as text: "at", "above" or "below" the fair share."""
     if round(abs(rho - 1), 9) <= AT_SHARE:
         return "at"
     return "above" if rho > 1 else "below"
@@ -15,7 +15,8 @@ def standing(rho: float) -> str:
 def rho_of(received: float, deserved: float) -> float | None:
     """Return received over deserved, both in any one unit; None while nothing was deserved.
 
-    1 is fair, less is behind. Undefined is None everywhere, and never a number.
+    1 is fair, less is behind. An undefined rho is None everywhere, never a number.
+
     Source: LTGF eq. (12), (15).
     """
     return received / deserved if deserved else None

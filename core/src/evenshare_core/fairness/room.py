@@ -1,19 +1,20 @@
-"""Until when in a round a gang would have fitted, from the snapshot and the round's terms alone.
+"""The moments of a round until which a gang would have fitted, from the snapshot and its terms.
 
-*Moments* of a GPU type: moment k is just before the k-th pick of that type, and the last one, after
-all picks, is the end of the round. GPUs only get fewer while a round picks: what fits at a moment
-did so at each one before. So for each gang there is one number that says it all, the last moment at
-which it fits; 0 where it never does.
+*Moments* are per GPU type: moment k is just before the k-th pick of that type. The last moment,
+after all picks, is the end of the round. Free GPUs only decrease during a round: a gang that fits
+at a moment fits at all earlier ones. So a single number describes each gang: the last moment at
+which it fits, or 0 if it never fits.
 
-What was free is worked out backwards, from what the round leaves. That is exact but for two things
-that a decision does not tell, and for which less is taken to be free than may have been:
+Free GPUs are computed backwards from the end of the round. The result is exact, except for two
+facts that a decision does not contain. For these the computed free GPUs are a lower bound:
 
-- Jobs that hold an ended lease may have changed places with others after they were picked, so that
-  they stay where they ran. What each node gives in the end is the same; who took it first is not.
-  A node surely had as much room as each later pick took on one, and as the round leaves.
-- A term that a limit withdrew took its GPUs on nodes that nothing names.
+- Jobs with an ended lease may have been exchanged with others after their pick, to stay on
+  their node. The final load of each node is the same; the order in which it was taken is
+  not known. A node surely had as much room as each later pick took on a node, and as the
+  round leaves.
+- A term withdrawn by a limit took its GPUs on unknown nodes.
 
-Written apart from the placement of policies.
+This module shares no code with the placement of policies.
 """
 
 from __future__ import annotations
@@ -30,9 +31,9 @@ from evenshare_core.domain.snapshot import Snapshot
 
 
 class PickedTerm(NamedTuple):
-    """A pick of the round. `note`: by which rule, where not by the plain order.
+    """A pick of the round. `note` names its rule, if it was not the plain order.
 
-    `is_renewal`: it keeps the GPUs of a lease that ended.
+    `is_renewal` if it keeps the GPUs of a lease that ended.
     """
 
     order: int
@@ -67,7 +68,7 @@ def picked_terms(snapshot: Snapshot, decision: Decision) -> list[PickedTerm]:
 
 
 def free_at_start(nodes: Iterable[Node], kept: Iterable[Lease]) -> dict[str, dict[int, int]]:
-    """Return the GPUs of each type and node that no lease holds which goes on; those are `kept`."""
+    """Return the GPUs of each type and node that no `kept` lease holds."""
     held = gpus_by_node(lease.placement for lease in kept)
     free: dict[str, dict[int, int]] = {}
     for row in nodes:
@@ -76,18 +77,18 @@ def free_at_start(nodes: Iterable[Node], kept: Iterable[Lease]) -> dict[str, dic
 
 
 class Room:
-    """Until when gangs fit on one GPU type; see the module's docstring for moments.
+    """The last moments at which gangs fit on one GPU type; see the module's docstring for moments.
 
-    `spread`: a gang that fits on one node may go to several.
+    With `spread`, a gang that fits on one node may be spread over several.
     """
 
     def __init__(
         self, sizes: Iterable[int], free: Mapping[int, int], terms: Sequence[PickedTerm],
         *, withdrawn: int = 0, spread: bool = False,
     ) -> None:  # fmt: skip # rows of what belongs together
-        """`sizes` of the nodes, what is `free` on them at the start, and who took it in order.
+        """Take the nodes' `sizes`, their `free` GPUs at the start, and the picks in order.
 
-        `withdrawn`: GPUs that were taken besides, nobody knows when and where.
+        `withdrawn` counts additional GPUs that were taken at unknown moments and nodes.
         """
         self._size, self._spread = max(sizes, default=0), spread
         self.end = len(terms) + 1
@@ -102,24 +103,24 @@ class Room:
         self._last = self._last_moments(left, terms, withdrawn)
 
     def fits_at_start(self, gpus: int) -> bool:
-        """Whether a gang fitted before the first pick; that is known exactly."""
+        """Return whether a gang fitted before the first pick, which is known exactly."""
         largest, total = self._start
         return gpus <= (largest if gpus <= self._size and not self._spread else total)
 
     def last(self, gpus: int) -> int:
-        """The last moment at which a gang fits; `end` if it would do so after the round."""
+        """Return the last moment at which a gang fits; `end` if it fits after the round."""
         if gpus <= self._size and not self._spread:
             return self._last[gpus]
-        # Totals fall: those that are enough come first.
+        # Totals fall, so those that are large enough come first.
         return bisect_left(self._totals, True, key=lambda total: total < gpus)
 
     def _last_moments(
         self, left: dict[int, int], terms: Sequence[PickedTerm], withdrawn: int
     ) -> list[int]:
-        """By the size of a gang that goes to one node."""
+        """Return the last moments by the size of a gang that goes to one node."""
         last = [0] * (self._size + 1)
         sure = _surely_free(left.values(), withdrawn)  # on one node
-        apparent = max(left.values(), default=0)  # the same, if nobody changed places
+        apparent = max(left.values(), default=0)  # the same, if no jobs were exchanged
         known = 0
         for moment, unclear in zip(range(self.end, 0, -1), _unclear(terms), strict=True):
             if moment < self.end:
@@ -135,21 +136,21 @@ class Room:
 
 
 def _surely_free(free: Iterable[int], withdrawn: int) -> int:
-    """The most on one node, if as many were taken besides as does most harm."""
+    """Return the most on one node in the worst case of `withdrawn` taken GPUs."""
     if not withdrawn:
         return max(free, default=0)
     rows = sorted(free, reverse=True)
     above = accumulate(rows)
-    # The k fullest nodes are brought down to one level by all that may have been taken.
+    # In the worst case the k nodes with most free GPUs are reduced to one level.
     return max((-(-(total - withdrawn) // k) for k, total in enumerate(above, start=1)), default=0)
 
 
 def _unclear(terms: Sequence[PickedTerm]) -> list[int]:
-    """By how many GPUs a node may be wrong, from the end of the round back to its start.
+    """Return by how many GPUs a node may be wrong, from the end of the round back to its start.
 
-    An exchange moves a renewal and the grants that had taken its GPUs. It makes a difference at a
-    moment only if some of them were picked before and others not; so at most what those had
-    picked before that may have been in one.
+    An exchange moves a renewal and the grants that had taken its GPUs. It matters at a moment only
+    if some of them were picked before it and others not. So the error is at most the GPUs of
+    earlier picks that may have been in an exchange.
     """
     alone = [term.gpus if len(term.placement) == 1 else 0 for term in terms]
     renewed = [gpus if term.is_renewal else 0 for gpus, term in zip(alone, terms, strict=True)]

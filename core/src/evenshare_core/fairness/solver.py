@@ -1,7 +1,8 @@
-"""The one place where a solver of HiGHS is made: it never prints.
+"""The only place that creates a HiGHS solver: it never prints.
 
-HiGHS 1.16 greets on stdout while it is made, before any option can be set, and would stand in the
-JSON of a command. What says so is `setCallback`, which the library calls as it is made.
+HiGHS 1.16 prints a banner to stdout while it is created, before any option can be set. The banner
+would corrupt the JSON output of a command. It is printed by `setCallback`, which the library calls
+during creation.
 """
 
 from __future__ import annotations
@@ -10,13 +11,13 @@ import highspy
 
 
 class SilentHighs(highspy.Highs):
-    """A solver whose output is off from the beginning."""
+    """A solver whose output is off from its creation on."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # untyped in the library
         self.setOptionValue("output_flag", False)
 
     def enableCallbacks(self) -> None:  # noqa: N802 - the library's name
-        """Turn output off before the first callback is set, which is when the library greets."""
+        """Turn output off before the first callback is set, when the library prints its banner."""
         self.setOptionValue("output_flag", False)
         super().enableCallbacks()  # type: ignore[no-untyped-call]  # untyped in the library

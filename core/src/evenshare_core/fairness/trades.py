@@ -1,8 +1,8 @@
-"""Whether a round's trades of quota are right, from its records and the snapshot's profiles.
+"""Check of a round's trades of quota, from its records and the snapshot's profiles.
 
-Written apart from the policies that trade and from the engine's invariants: what is asked of a
-trade is recomputed from its amounts. Amounts are whole micro-GPUs and rates have six digits, so
-what is off by less than a micro-GPU is rounding.
+The check shares no code with the trading policies and the engine's invariants: it recomputes each
+trade from its amounts. Amounts are whole micro-GPUs and rates have six digits, so an error below a
+micro-GPU is rounding.
 """
 
 from __future__ import annotations
@@ -16,15 +16,12 @@ from evenshare_core.domain.decision import Decision, Trade
 from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.units import GPU_MICRO
 
-# Half of a rate's last digit, on the amounts of a trade, and one micro-GPU.
+# Half of a rate's last digit.
 _HALF = Fraction(1, 2 * GPU_MICRO)
 
 
 class TradeSide(NamedTuple):
-    """What a trade did for one party, in GPUs of the slower type as `tenant` values them.
-
-    `gain`: what it received over what it gave; 1.2 is a fifth more.
-    """
+    """The effect of a trade on one party, in GPUs of the slower type as `tenant` values them."""
 
     tenant: int
     other: int
@@ -33,7 +30,7 @@ class TradeSide(NamedTuple):
 
     @property
     def gain(self) -> Fraction:
-        """Received over given; 0 where nothing was given."""
+        """Received over given, for example 1.2 for a fifth more; 0 if nothing was given."""
         return self.received / self.gave if self.gave else Fraction(0)
 
     @property
@@ -43,10 +40,11 @@ class TradeSide(NamedTuple):
 
 
 class TradesCheck(NamedTuple):
-    """What came of it. `broken`: tenants whose trades or quotas break a rule, sorted.
+    """The result of the check.
 
-    `least`: the side that gained least of the trades made, None where none was. `swapped`: GPUs
-    by which the quotas of some are higher, by the trades that stand.
+    `broken` has the tenants whose trades or quotas violate a rule, sorted. `least` is the side that
+    gained least from the new trades; None if there are none. `swapped` counts the GPUs that
+    standing trades add to quotas.
     """
 
     checked: int
@@ -56,12 +54,12 @@ class TradesCheck(NamedTuple):
 
 
 def check_trades(snapshot: Snapshot, decision: Decision) -> TradesCheck:
-    """Return what breaks a rule of the round's trades, and who gained least.
+    """Check the rules of the round's trades, and find the least gain.
 
-    Of each: the parties differ, the rate lies between what a fast GPU was worth to both, the
-    amounts are those of the rate, and neither side received less than it gave. Of those made now,
-    what a fast GPU was worth agrees with the profiles of its jobs. Swaps make and lose no GPU of
-    any type, and leave no quota below 0.
+    For each trade, the parties differ, the rate lies between both sides' values of a fast GPU, and
+    the amounts follow the rate. No side received less than it gave. For new trades, the values of a
+    fast GPU agree with the profiles of the party's jobs. Swaps of a type sum to 0, and leave no
+    quota below 0.
     """
     broken = set(_broken_swaps(snapshot, decision))
     sides: list[TradeSide] = []
@@ -79,9 +77,9 @@ def check_trades(snapshot: Snapshot, decision: Decision) -> TradesCheck:
 
 
 def trade_sides(trade: Trade) -> tuple[TradeSide, TradeSide]:
-    """Return what a trade is worth to its buyer and to its seller, each by its own speeds.
+    """Return the value of a trade to its buyer and to its seller, each by its own speeds.
 
-    Of one that is undone: what it had been worth.
+    For an undone trade, it is the former value.
     """
     bought, sold = Fraction(trade.bought_micro, GPU_MICRO), Fraction(trade.sold_micro, GPU_MICRO)
     to_buyer, to_seller = (
@@ -99,7 +97,7 @@ def _rounding(gpus: Fraction) -> Fraction:
 
 
 def _is_wrong(trade: Trade) -> bool:
-    """Whether it exchanges nothing, or at a rate that is not what it says."""
+    """Return whether it exchanges nothing, or at another rate than recorded."""
     rate = abs(trade.rate_micro)
     if trade.buyer == trade.seller or trade.bought_type == trade.sold_type:
         return True
@@ -126,7 +124,7 @@ def _broken_swaps(snapshot: Snapshot, decision: Decision) -> Iterable[int]:
 
 
 class _Speedups:
-    """What a GPU of one type is worth in another to the jobs of a tenant, by the profiles."""
+    """The value of a GPU of one type in GPUs of another, to a tenant's jobs, by the profiles."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         profiles = {row.id: row for row in snapshot.profiles}
@@ -137,9 +135,9 @@ class _Speedups:
         }
 
     def contradicted(self, trade: Trade) -> set[int]:
-        """Return the parties to whose jobs a fast GPU is worth something else.
+        """Return the parties whose jobs value a fast GPU differently.
 
-        Where a tenant's profiles differ, it lies between the least and the largest of them.
+        If a tenant's profiles differ, the value must lie between their least and largest.
         """
         worths = ((trade.buyer, trade.buyer_rate_micro), (trade.seller, trade.seller_rate_micro))
         wrong = set()

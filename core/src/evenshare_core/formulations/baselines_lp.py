@@ -1,4 +1,4 @@
-"""Shares that need no solver: the equal split, and the most efficient split without caps."""
+"""Shares without a solver: the equal split, and the most efficient split without caps."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from evenshare_core.formulations.programs import Efficiency, SolverResult
 
 
 def equal_split(speedups: Array, capacity: Array, weights: Array, caps: Array) -> Array:
-    """Give every tenant its weight's part of each GPU type that it can use.
+    """Return each tenant's weighted part of each GPU type that it can use. Shape n x k.
 
-    A type is split among those who can run on it. A tenant whose cap is below its part gets the
-    same mix, scaled down to the cap, and the rest is split again. Shape n x k.
+    A type is split among the tenants that can run on it. A tenant whose cap is below its part gets
+    the same mix, scaled down to the cap, and the rest is split again.
 
-    Source: max-min fairness as in OEF, 2.3.3; zero speedups and caps are ours.
+    Source: max-min fairness as in OEF, 2.3.3; the handling of zero speedups and caps is ours.
     """
     shares = np.zeros_like(speedups)
     open_ = np.ones(len(weights), dtype=bool)
@@ -27,7 +27,7 @@ def equal_split(speedups: Array, capacity: Array, weights: Array, caps: Array) -
         over = open_ & (sums > caps)
         if not over.any():
             return np.asarray(np.where(open_[:, None], parts, shares))
-        # The tightest caps first: who is over now may fit once they hold less.
+        # The tightest caps first: tenants above their cap now may fit once others hold less.
         shares[over] = parts[over] * (caps[over] / sums[over])[:, None]
         open_ &= ~over
         free = np.maximum(0.0, capacity - shares.sum(axis=0))
@@ -35,9 +35,11 @@ def equal_split(speedups: Array, capacity: Array, weights: Array, caps: Array) -
 
 
 def most_efficient(program: Efficiency) -> SolverResult:
-    """Give each type to the tenant that is fastest on it; a tie goes to the first. No caps.
+    """Give each type to the tenant that is fastest on it; a tie goes to the first.
 
-    A type that nobody can use stays idle. Source: OEF (4), (5).
+    Caps are ignored.
+
+    A type that no tenant can use stays idle. Source: OEF (4), (5).
     """
     tenants, types = program.speedups.shape
     winners = program.speedups.argmax(axis=0)

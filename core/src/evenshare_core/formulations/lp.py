@@ -1,8 +1,8 @@
-"""HiGHS, called so that the same program gives the same bytes: one thread, seed, no clock.
+"""HiGHS, called so that the same program gives the same bytes: one thread, a fixed seed, no clock.
 
-Wall time is never a limit; iterations are. Tolerances are 1e-9 because the default of 1e-7 errs
-by 2e-7 relative. Interior point ends with a crossover to a vertex, without which the bound of
-n + k - 1 non-zeros is lost.
+Iterations are limited, never wall time. Tolerances are 1e-9 because the default of 1e-7 gives
+relative errors of 2e-7. Interior point ends with a crossover to a vertex, without which the bound
+of n + k - 1 non-zeros is lost.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from evenshare_core.fairness.solver import SilentHighs
 from evenshare_core.formulations.problems import Array, SolverError
 
 ITERATIONS = 2_000_000  # of simplex
-INTERIOR = 1_000  # of interior point, which takes some dozens or circles about the optimum
+INTERIOR = 1_000  # of interior point, which takes some dozens or cycles around the optimum
 TOLERANCE = 1e-9
-DUAL = 1e-7  # a dual above this is not rounding, in a program whose values are about 1
+DUAL = 1e-7  # duals up to this are rounding, in a program whose values are about 1
 OPTIONS: dict[str, bool | int | float | str] = {
     "output_flag": False,
     "threads": 1,
@@ -37,7 +37,7 @@ OPTIONS: dict[str, bool | int | float | str] = {
 
 @dataclass(eq=False)
 class ConstraintRows:
-    """Rows of a linear program as they are collected: `lower <= values . x[indices] <= upper`."""
+    """Collected rows of a linear program: `lower <= values . x[indices] <= upper`."""
 
     indices: list[NDArray[np.int32]] = field(default_factory=list)
     values: list[Array] = field(default_factory=list)
@@ -47,7 +47,7 @@ class ConstraintRows:
     def add(
         self, indices: NDArray[np.integer[Any]], values: Array, lower: float, upper: float
     ) -> None:
-        """Add one row; zeros are left out, as HiGHS would warn of them."""
+        """Add one row without zeros, of which HiGHS would warn."""
         kept = np.flatnonzero(values)
         self.indices.append(np.asarray(indices, dtype=np.int32)[kept])
         self.values.append(np.asarray(values, dtype=np.float64)[kept])
@@ -55,7 +55,7 @@ class ConstraintRows:
         self.upper.append(upper)
 
     def packed(self) -> tuple[Array, Array, NDArray[np.int32], NDArray[np.int32], Array]:
-        """Give bounds, starts, indices and values as HiGHS takes them."""
+        """Return lower and upper bounds, starts, indices and values for HiGHS."""
         sizes = [len(row) for row in self.indices]
         starts = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int32)
         return (
@@ -68,10 +68,10 @@ class ConstraintRows:
 
 
 class LinearProgram:
-    """One linear program in HiGHS, maximised; rows can be added, and it starts where it ended."""
+    """A linear program in HiGHS, maximised; rows can be added, and each solve is warm-started."""
 
     def __init__(self, cost: Array, upper: Array, rows: ConstraintRows) -> None:
-        """Pass `max cost . x, 0 <= x <= upper` and the rows.
+        """Set up `max cost . x, 0 <= x <= upper` with the rows.
 
         Raises:
             SolverError: HiGHS refuses a value; the same for rows that are added later.
@@ -101,11 +101,10 @@ class LinearProgram:
         _taken(taken)
 
     def option(self, name: str, value: bool | int | float | str) -> None:
-        """Set an option of HiGHS."""
         self.highs.setOptionValue(name, value)
 
     def add(self, rows: ConstraintRows) -> None:
-        """Add rows; the next solve starts from the basis of the last."""
+        """Add rows; the next solve starts from the last basis."""
         lower, upper, starts, indices, values = rows.packed()
         if len(lower):
             _taken(
@@ -124,7 +123,7 @@ class LinearProgram:
         """Return the values of columns and the duals of rows at the optimum.
 
         Raises:
-            SolverError: the status is anything but optimal, or the optimum came without duals.
+            SolverError: the status is not optimal, or the optimum has no duals.
         """
         self.highs.run()
         status = self.highs.getModelStatus()
@@ -136,9 +135,10 @@ class LinearProgram:
         return np.array(solution.col_value), np.array(solution.row_dual)
 
     def solve_interior(self) -> tuple[Array, Array]:
-        """Solve by interior point, or by simplex where that ends without an optimum.
+        """Solve by interior point, or by simplex if that finds no optimum.
 
-        Raises: as `solve`.
+        Raises:
+            SolverError: as `solve`.
         """
         self.option("solver", "ipm")
         try:
@@ -153,12 +153,12 @@ class LinearProgram:
         return float(self.highs.getInfo().objective_function_value)
 
     def basic_rows(self) -> NDArray[np.bool_]:
-        """Say which rows of the last optimum are basic: they bind nothing."""
+        """Return which rows are basic at the last optimum, so do not bind."""
         basic = highspy.HighsBasisStatus.kBasic
         return np.array([status == basic for status in self.highs.getBasis().row_status])
 
     def drop(self, gone: NDArray[np.bool_]) -> None:
-        """Drop rows that are basic; the basis of the others stays, so the next solve is warm."""
+        """Drop basic rows; the basis of the others stays, so the next solve is warm."""
         basis = self.highs.getBasis()
         kept = highspy.HighsBasis()
         kept.col_status = basis.col_status
@@ -171,11 +171,11 @@ class LinearProgram:
         self.highs.setBasis(kept)
 
     def hold_optimum(self) -> bool:
-        """Bind what the optimum's duals prove to bind, so that all that is left is as good.
+        """Fix columns and rows that bind by their duals, so that every remaining point is optimal.
 
-        Complementary slackness: columns with a reduced cost stay where they are, rows with a dual
-        stay at their bound. Returns whether anything can still move: some column or row that is
-        not basic has no dual.
+        By complementary slackness, columns with a reduced cost keep their value, and rows with a
+        dual stay at their bound. Return whether anything can still move: a nonbasic column or row
+        without a dual.
         """
         solution, basis, model = self.highs.getSolution(), self.highs.getBasis(), self.highs.getLp()
         columns, at, some = resting(
@@ -197,13 +197,13 @@ class LinearProgram:
         self.highs.changeColsCost(columns, np.arange(columns, dtype=np.int32), cost)
 
     def add_column(self) -> int:
-        """Add a column without cost that may take any value from 0; returns its number."""
+        """Add a column without cost and with values from 0; return its index."""
         self.highs.addCol(0.0, 0.0, highspy.kHighsInf, 0, np.zeros(0, np.int32), np.zeros(0))
         return int(self.highs.getNumCol()) - 1
 
 
 def _taken(status: highspy.HighsStatus) -> None:
-    """HiGHS leaves out all rows where one value is too large for it, and only says so here."""
+    """Raise if HiGHS refused a value: it then drops all rows and reports it only here."""
     if status == highspy.HighsStatus.kError:
         raise SolverError("HiGHS refuses a value of the program")
 
@@ -214,9 +214,9 @@ def resting(
     lower: Sequence[float],
     upper: Sequence[float],
 ) -> tuple[NDArray[np.int32], Array, bool]:
-    """Find what rests at a bound with a dual: place and bound; and if some rest without a dual.
+    """Return places and bounds of nonbasic entries with a dual, and whether some have no dual.
 
-    Columns and rows here have one finite bound, or two that are equal.
+    Columns and rows here have one finite bound, or two equal ones.
     """
     low, high = np.array(lower), np.array(upper)
     basic = np.array([status == highspy.HighsBasisStatus.kBasic for status in statuses])

@@ -1,9 +1,9 @@
-"""OR-Tools beside highspy in one process, whichever comes first.
+"""OR-Tools and highspy in one process, in any order of import.
 
-Both wheels bring a `libhighs.so.1`, of different versions. The loader takes the one that is there
-already for the other, and the import fails for a missing symbol. So highspy is loaded first, and
-bound to its own; then OR-Tools' copy by its path, with its symbols in the global scope, where
-OR-Tools finds them before those of highspy. Nothing of OR-Tools may be imported before this.
+Both wheels contain a `libhighs.so.1`, of different versions. The loader uses the loaded one for
+both, and the second import fails with a missing symbol. So highspy is loaded first, and bound to
+its own copy. Then OR-Tools' copy is loaded by its path, with global symbols, which OR-Tools finds
+before those of highspy. Import nothing of OR-Tools before this.
 """
 
 from __future__ import annotations
@@ -28,6 +28,6 @@ def ortools(module: str) -> Any:
     if spec is None or spec.origin is None:
         raise ImportError("OR-Tools is not installed")
     copy = Path(spec.origin).parent / ".libs" / "libhighs.so.1"
-    if copy.exists():  # Not on other systems, whose loaders keep the two apart.
+    if copy.exists():  # Missing on other systems, whose loaders keep the two apart.
         ctypes.CDLL(str(copy), mode=ctypes.RTLD_GLOBAL)
     return import_module(module)

@@ -1,19 +1,20 @@
-"""OEF (10), cooperative: few of its n (n - 1) envy rows at a time.
+"""OEF (10), cooperative, with few of its n (n - 1) envy rows at a time.
 
-Columns are shares per unit of weight, z_l = x_l / pi_l, so that a row of envy is
-`w_l . (z_l - z_i) >= 0` whatever the weights. About 1.5 n rows bind at the optimum, but nearest
-neighbours alone miss some of them (wrong in half of the general instances). So:
+Columns are shares per unit of weight, z_l = x_l / pi_l, so that a row of envy is `w_l . (z_l - z_i)
+>= 0` for any weights. About 1.5 n rows bind at the optimum, but the nearest neighbours miss some of
+them (wrong in half of the general instances). So:
 
-1. Start. Ordered speedups: each tenant towards the next five, and back to the one before.
-   Otherwise a quarter of the
-   tenants is solved first, in the same way; its few different bundles are a menu, and each tenant
-   gets rows towards the `MENU` bundles that it likes best, and back from the best one.
+1. Start. With ordered speedups, each tenant gets rows towards the next five, and back to the one
+   before. Otherwise a quarter of the tenants is solved first, in the same way. Its few different
+   bundles are a menu. Each tenant gets rows towards the `MENU` bundles that it likes best, and back
+   from the best one.
 2. Solve with HiGHS's dual simplex from the last basis.
-3. Check all of W Z^T. Add each tenant's `WORST` most violated rows. Drop the rows that are slack
-   as long as the total still falls, so the program stays at a few rows per tenant and can not
-   cycle. Repeat until none is violated.
+3. Check all of W Z^T. Add each tenant's `WORST` most violated rows. Drop slack rows while the total
+   still falls, so the program keeps a few rows per tenant and cannot cycle. Repeat until no row is
+   violated.
 
 Ties: `evenshare_core.formulations.ties`.
+
 Source: OEF (Middleware 2024), 4.2.2 and (10); the method is ours.
 """
 
@@ -29,11 +30,11 @@ from evenshare_core.formulations.programs import EnvyFree, SolverResult
 from evenshare_core.formulations.ties import min_max
 
 INF = float("inf")
-SMALL = 80  # tenants that are solved from their nearest neighbours in log W
-EVERY = 4  # of larger problems, every fourth tenant is solved first
+SMALL = 80  # the most tenants that start from their nearest neighbours in log W
+EVERY = 4  # in larger problems, every fourth tenant is solved first
 NEAREST, MENU, WORST = 3, 4, 5  # rows per tenant: to start small, to start large, to add
-AHEAD = 5  # tenants after each, in ordered problems; most rows that bind are among them
-ROUNDS = 400  # of adding rows; each strictly improves, so this is never met in practice
+AHEAD = 5  # tenants after each, in ordered problems; most binding rows are among them
+ROUNDS = 400  # of adding rows; each strictly improves, so this is never reached in practice
 ENVY = 1e-9  # of the largest throughput: above it, a row is violated
 KEEP = 0.02  # of the mean throughput: a row with more slack than this may be dropped
 
@@ -41,10 +42,10 @@ Pairs = tuple[NDArray[np.int64], NDArray[np.int64]]
 
 
 def solve(program: EnvyFree, *, name: str, ordered: bool = False) -> SolverResult:
-    """Solve `EnvyFree` by lazy rows; `ordered` where each tenant's neighbours are beside it.
+    """Solve `EnvyFree` by lazy rows; `ordered` if each tenant is next to its neighbours.
 
     Raises:
-        SolverError: HiGHS found no optimum, or there was no end of rows.
+        SolverError: HiGHS found no optimum, or rows were still violated after `ROUNDS`.
     """
     model = EnvyModel(program)
     model.add(adjacent(model.envious) if ordered else start(program))
@@ -64,7 +65,7 @@ class EnvyModel:
     """The program of (10) with some of its envy rows."""
 
     def __init__(self, program: EnvyFree) -> None:
-        """Pass everything but the envy rows."""
+        """Set up everything but the envy rows."""
         self.speedups, weights = program.speedups, program.weights
         self.tenants, self.types = program.speedups.shape
         self.envious = np.flatnonzero(program.watched)
@@ -89,11 +90,11 @@ class EnvyModel:
         self.pairs: Pairs = (np.zeros(0, np.int64), np.zeros(0, np.int64))
 
     def columns(self, tenant: int) -> NDArray[np.int64]:
-        """Give the columns of a tenant's shares."""
+        """Return the columns of a tenant's shares."""
         return np.arange(tenant * self.types, (tenant + 1) * self.types)
 
     def add(self, pairs: Pairs) -> None:
-        """Add the rows `w_l . (z_l - z_i) >= 0` of pairs (l, i) that are not there yet."""
+        """Add the missing rows `w_l . (z_l - z_i) >= 0` of pairs (l, i)."""
         fresh = ~self.have[pairs]
         codes = np.unique(pairs[0][fresh] * self.tenants + pairs[1][fresh])
         if not len(codes):
@@ -109,7 +110,7 @@ class EnvyModel:
         self.pairs = (np.append(self.pairs[0], envious), np.append(self.pairs[1], envied))
 
     def optimum(self) -> tuple[Array, Array]:
-        """Solve, add what is violated and drop what is slack, until nothing is violated."""
+        """Solve, add violated rows and drop slack rows, until no row is violated."""
         last = INF
         for _ in range(ROUNDS):
             values, duals = self.program.solve()
@@ -124,14 +125,14 @@ class EnvyModel:
         raise SolverError(f"envy rows did not end after {ROUNDS} rounds")
 
     def complete(self, values: Array) -> bool:
-        """Say whether no envy row is violated, and else add some that are."""
+        """Return whether no envy row is violated; otherwise add some violated rows."""
         violated = self.violated(values)
         if violated is not None:
             self.add(violated)
         return violated is None
 
     def violated(self, values: Array) -> Pairs | None:
-        """Find each tenant's most violated rows in all of W Z^T; none where nobody envies."""
+        """Return each tenant's most violated rows in all of W Z^T; None if there is no envy."""
         bundles = values.reshape(self.tenants, self.types)
         seen = self.speedups[self.envious] @ bundles.T
         envy = seen - seen[np.arange(len(self.envious)), self.envious][:, None]
@@ -146,7 +147,7 @@ class EnvyModel:
         return envious, worst[violated]
 
     def drop(self, values: Array) -> None:
-        """Drop the envy rows that bind nothing and have much slack."""
+        """Drop the envy rows that do not bind and have much slack."""
         bundles = values.reshape(self.tenants, self.types)
         envious, envied = self.pairs
         slack = (self.speedups[envious] * (bundles[envious] - bundles[envied])).sum(axis=1)
@@ -160,14 +161,14 @@ class EnvyModel:
 
 
 def adjacent(envious: NDArray[np.int64]) -> Pairs:
-    """Pair each tenant with the next `AHEAD`, and those with the one before."""
+    """Pair each tenant with the next `AHEAD` tenants, and with the one before."""
     pairs = [(envious[:-step], envious[step:]) for step in range(1, AHEAD + 1)]
     pairs.append((envious[1:], envious[:-1]))
     return np.concatenate([pair[0] for pair in pairs]), np.concatenate([pair[1] for pair in pairs])
 
 
 def start(program: EnvyFree) -> Pairs:
-    """Guess which rows will bind: nearest neighbours, or what a sample of the tenants chose."""
+    """Guess the binding rows: nearest neighbours, or the choices of a sample of tenants."""
     envious = np.flatnonzero(program.watched)
     if len(envious) <= SMALL:
         return nearest(program.speedups, envious)
@@ -196,7 +197,7 @@ def start(program: EnvyFree) -> Pairs:
 
 
 def nearest(speedups: Array, envious: NDArray[np.int64]) -> Pairs:
-    """Pair each tenant with those of the nearest speedups, in ratios."""
+    """Pair each tenant with those of the nearest speedups, by ratio."""
     logs = np.log(np.maximum(speedups[envious], 1e-3))
     apart = ((logs[:, None] - logs[None]) ** 2).sum(axis=2)
     np.fill_diagonal(apart, np.inf)

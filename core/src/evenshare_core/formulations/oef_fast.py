@@ -1,10 +1,11 @@
-"""The methods that rounds use: exact, and the fastest that this package has.
+"""The methods that rounds use: exact, and the fastest of this package.
 
-- Levels, OEF (9) and `gavel`, where all can run everywhere, without caps and with ordered ratios
-  (`w_l,j+1 / w_lj` does not fall in l for any j; tested first, the method is wrong otherwise):
-  north-west prefix sums, `northwest`.
-- Other levels: the program of `evenshare_core.formulations.oef_highs`, by interior point with
-  crossover. (10): `evenshare_core.formulations.oef_cooperative`.
+- Levels, OEF (9) and `gavel`, if all tenants can run everywhere, without caps and with
+  ordered ratios: north-west prefix sums, `northwest`. Ordered means that `w_l,j+1 / w_lj`
+  does not fall in l for any j. It is tested first, because the method is wrong otherwise.
+- Other levels: the program of `evenshare_core.formulations.oef_highs`, by interior point
+  with crossover.
+- (10): `evenshare_core.formulations.oef_cooperative`.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ from evenshare_core.formulations.problems import Array, SolverError
 from evenshare_core.formulations.programs import EnvyFree, Levels, SolverResult
 
 HALVINGS = 200  # of the level's bracket: more than the bits of a double
-DUST = 1e-12  # of a tenant: a part of it that is rounding
+DUST = 1e-12  # smaller parts of a tenant are rounding
 
 
 class Fast(Highs):
-    """North-west sums, lazy envy rows, and HiGHS in full where neither applies."""
+    """North-west sums, lazy envy rows, and the full HiGHS programs if neither applies."""
 
     name = "fast"
 
@@ -38,7 +39,7 @@ class Fast(Highs):
         unsorted = np.empty_like(shares)
         unsorted[order] = shares
         none = np.zeros(len(order))
-        # Every level row binds: the price of a tenant's work, at its cheapest type.
+        # Every level row binds: its price is that of a tenant's work, at its cheapest type.
         level_prices = (prices / program.speedups).min(axis=1)
         return SolverResult(unsorted, prices, none, level_prices, self.name)
 
@@ -67,9 +68,9 @@ class Fast(Highs):
 
 
 def ordered(speedups: Array) -> NDArray[np.int64] | None:
-    """Return the order of tenants in which no ratio of neighbouring types falls; none if none is.
+    """Return the order of tenants in which no ratio of adjacent types falls; None if there is none.
 
-    Speedups are above 0.
+    Speedups must be above 0.
     """
     ratios = speedups[:, 1:] / speedups[:, :-1]
     if (ratios[1:] >= ratios[:-1]).all():
@@ -82,11 +83,11 @@ def ordered(speedups: Array) -> NDArray[np.int64] | None:
 def northwest(speedups: Array, capacity: Array, rates: Array) -> tuple[Array, Array]:
     """Solve (9) for ordered speedups above 0: shares, and prices with `m . p = t`.
 
-    Slow types go to the first tenants. With u = 1 / t, type j serves the tenants from b_j-1 to
-    b_j, fractions included, where S_j(b_j) - S_j(b_j-1) = m_j u and S_j(b) is the sum of
-    rates_l / w_lj over l < b, linear in between. The last type must end with the last tenant.
-    For the pieces on which the boundaries lie, that is one linear equation in u; its solution is
-    tried next where it is inside the bracket, else the middle.
+    Slow types go to the first tenants. With u = 1 / t, type j serves the tenants from b_j-1 to b_j,
+    with fractions, where S_j(b_j) - S_j(b_j-1) = m_j u. S_j(b) is the sum of rates_l / w_lj over l
+    < b, linear in between. The last type must end with the last tenant. For fixed pieces of the
+    boundaries that is one linear equation in u. Its solution is tried next if it is inside the
+    bracket, else the middle.
 
     Raises:
         SolverError: speeds differ by more than a float can add up, or the boundaries did not
@@ -121,7 +122,7 @@ def northwest(speedups: Array, capacity: Array, rates: Array) -> tuple[Array, Ar
     part[part < DUST] = 0.0
     prices = np.ones(len(capacity))
     for type_index, edge in enumerate(ends[:-1]):
-        # Who holds both types is indifferent between them: p_j+1 / p_j = w_c,j+1 / w_cj.
+        # A tenant with both types is indifferent between them: p_j+1 / p_j = w_c,j+1 / w_cj.
         both = speedups[min(int(edge), tenants - 1)]
         prices[type_index + 1] = prices[type_index] * both[type_index + 1] / both[type_index]
     prices /= float(prices @ capacity) * guess
@@ -129,16 +130,15 @@ def northwest(speedups: Array, capacity: Array, rates: Array) -> tuple[Array, Ar
 
 
 class Table:
-    """The sums S_j as lists: a lookup in a list is a tenth of one in an array."""
+    """The sums S_j as lists: a lookup in a list takes a tenth of one in an array."""
 
     def __init__(self, sums: list[list[float]], capacity: list[float], tenants: int) -> None:
-        """Keep them."""
         self.sums, self.capacity, self.last = sums, capacity, tenants - 1
 
     def ends(self, inverse: float) -> tuple[list[float], float, float]:
-        """Find where each type ends for u = `inverse`; the last end, and how it grows with u.
+        """Return the end of each type for u = `inverse`; the last end, and its slope in u.
 
-        Past the last tenant the last piece goes on, so the end grows everywhere.
+        Past the last tenant the last piece is extended, so the end grows everywhere.
         """
         ends: list[float] = []
         edge, slope = 0.0, 0.0

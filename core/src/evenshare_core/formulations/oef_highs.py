@@ -1,6 +1,6 @@
-"""The programs written out in full for HiGHS: every envy row, no shortcut.
+"""The full programs for HiGHS: every envy row, no shortcut.
 
-It is what the fast methods fall back to, and one of the formulations that check them.
+The fast methods fall back to them, and tests check the fast methods with them.
 """
 
 from __future__ import annotations
@@ -77,12 +77,12 @@ class Highs:
 
 
 def uppers(speedups: Array) -> Array:
-    """Give the upper bounds of x: 0 where a tenant cannot run."""
+    """Return the upper bounds of x: 0 if a tenant cannot run on the type."""
     return np.where(speedups.ravel() > 0, INF, 0.0)
 
 
 def bounds(speedups: Array, capacity: Array, caps: Array) -> ConstraintRows:
-    """Start with the rows of capacity, one per type, then those of finite caps by tenant."""
+    """Return the rows of capacity, one per type, then those of finite caps by tenant."""
     tenants, types = speedups.shape
     rows = ConstraintRows()
     for type_index in range(types):
@@ -114,7 +114,7 @@ def envy_row(rows: ConstraintRows, program: EnvyFree, tenant: int, other: int) -
 
 
 def cap_prices(duals: Array, caps: Array) -> Array:
-    """Spread the duals of cap rows, which come first in `duals`, over all tenants."""
+    """Return the duals of cap rows, which come first in `duals`, for all tenants."""
     prices = np.zeros(len(caps))
     capped = np.flatnonzero(np.isfinite(caps))
     prices[capped] = duals[: len(capped)]
@@ -122,7 +122,7 @@ def cap_prices(duals: Array, caps: Array) -> Array:
 
 
 def clean(shares: Array, capacity: Array) -> Array:
-    """Take away what tolerances left: negative shares, dust, and what exceeds a type's capacity."""
+    """Remove errors within tolerances: negative shares, dust, and excess over a type's capacity."""
     dust = 1e-9 * max(1.0, float(capacity.sum()) / len(shares))
     cleaned = np.where(shares < dust, 0.0, shares)
     used = cleaned.sum(axis=0)

@@ -1,7 +1,7 @@
-"""The programs as OR-Tools writes them, solved by GLOP: a cross-check for tests and benchmarks.
+"""The programs in OR-Tools, solved by GLOP: a cross-check for tests and benchmarks.
 
-GLOP has returned ABNORMAL at 3,000 tenants, and an objective of 0 without complaint: no value is
-read before its status. It is deterministic: simplex on one thread, no time limit.
+GLOP has returned ABNORMAL at 3,000 tenants, and an objective of 0 without an error. So the status
+is checked before any value is read. It is deterministic: simplex on one thread, no time limit.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class OrTools:
                 target = float(program.held_at[tenant])
             else:
                 target = float(program.rates[tenant]) * level
-            # (9): everybody at the level; as a floor where the rule has it so.
+            # (9): every tenant is at the level; for some rules the level is a floor.
             rows.append(model.solver.Add(work == target if program.equal else work >= target))
         model.solver.Maximize(level)
         model.solve()
@@ -76,10 +76,9 @@ class OrTools:
 
 
 class Model:
-    """Shares, capacity and caps, which all programs have."""
+    """Shares, capacity and caps, common to all programs."""
 
     def __init__(self, speedups: Array, capacity: Array, caps: Array) -> None:
-        """Build them."""
         self.solver = pywraplp.Solver.CreateSolver("GLOP")
         self.solver.SetSolverSpecificParametersAsString(PARAMETERS)
         self.speedups, self.total = speedups, capacity
@@ -105,28 +104,28 @@ class Model:
         }
 
     def work(self, tenant: int, other: int) -> Any:
-        """Give the throughput that `tenant` would have with the shares of `other`."""
+        """Return the throughput of `tenant` with the shares of `other`."""
         speeds = self.speedups[tenant]
         return self.solver.Sum(
             float(speed) * share for speed, share in zip(speeds, self.shares[other], strict=True)
         )
 
     def maximize_total(self) -> None:
-        """Aim at the sum of all throughputs."""
+        """Set the objective to the sum of all throughputs."""
         self.solver.Maximize(self.solver.Sum(self.work(row, row) for row in range(self.tenants)))
 
     def solve(self) -> None:
         """Run GLOP.
 
         Raises:
-            SolverError: the status is anything but optimal.
+            SolverError: the status is not optimal.
         """
         status = self.solver.Solve()
         if status != pywraplp.Solver.OPTIMAL:
             raise SolverError(f"GLOP ended {STATUS.get(status, status)}")
 
     def answer(self, name: str, level_prices: Array) -> SolverResult:
-        """Read the optimum, after `solve`."""
+        """Return the optimum, after `solve`."""
         shares = np.array([[share.solution_value() for share in row] for row in self.shares])
         caps = np.zeros(self.tenants)
         for tenant, row in self.caps.items():

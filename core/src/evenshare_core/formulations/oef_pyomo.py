@@ -1,7 +1,7 @@
-"""The programs as Pyomo writes them: the page of the paper, for reading and for cross-checks.
+"""The programs in Pyomo, close to the paper's notation, for reading and for cross-checks.
 
-Solved by HiGHS through Pyomo's own interface, on one thread without a time limit; slow, since
-Pyomo builds every row as an expression.
+They are solved by HiGHS through Pyomo's own interface, on one thread without a time limit. This is
+slow, because Pyomo builds every row as an expression.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Pyomo:
         model.t = pyo.Var(within=pyo.NonNegativeReals)
 
         def level(model: pyo.ConcreteModel, tenant: int) -> Any:
-            # (9): everybody at the level; as a floor where the rule has it so.
+            # (9): every tenant is at the level; for some rules the level is a floor.
             held = program.held[tenant]
             rate = 0.0 if held else float(program.rates[tenant])
             target = float(program.held_at[tenant]) if held else 0.0
@@ -73,7 +73,7 @@ class Pyomo:
 
 
 def shared(speedups: Array, capacity: Array, caps: Array) -> pyo.ConcreteModel:
-    """Build shares, capacity and caps, which all programs have."""
+    """Build shares, capacity and caps, common to all programs."""
     model = pyo.ConcreteModel()
     model.tenants = pyo.RangeSet(0, speedups.shape[0] - 1)
     model.types = pyo.RangeSet(0, speedups.shape[1] - 1)
@@ -99,7 +99,7 @@ def shared(speedups: Array, capacity: Array, caps: Array) -> pyo.ConcreteModel:
 
 
 def work(model: pyo.ConcreteModel, speedups: Array, tenant: int, other: int) -> Any:
-    """Give the throughput that `tenant` would have with the shares of `other`."""
+    """Return the throughput of `tenant` with the shares of `other`."""
     return sum(
         float(speedups[tenant, type_index]) * model.x[other, type_index]
         for type_index in model.types
@@ -114,10 +114,10 @@ def total(name: str, model: pyo.ConcreteModel, speedups: Array, capacity: Array)
 
 
 def run(model: pyo.ConcreteModel) -> dict[Any, float]:
-    """Solve, put the optimum into the model's variables, and return the duals.
+    """Solve, load the optimum into the model's variables, and return the duals.
 
     Raises:
-        SolverError: the status is anything but optimal.
+        SolverError: the status is not optimal.
     """
     solver = Solver()
     solver.config.load_solution = False
@@ -136,7 +136,7 @@ def answer(
     duals: dict[Any, float],
     level_prices: Array,
 ) -> SolverResult:
-    """Read the optimum, after `run`."""
+    """Return the optimum, after `run`."""
     shares = np.array(
         [[model.x[row, type_index].value for type_index in model.types] for row in model.tenants]
     )

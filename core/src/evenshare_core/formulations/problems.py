@@ -1,6 +1,4 @@
-"""What a sharing rule is asked, and what it answers: values without a solver.
-
-Symbols of the papers, and our names:
+"""Problems and solutions of sharing rules: values without a solver.
 
 | paper | here | shape | unit |
 |---|---|---|---|
@@ -25,12 +23,12 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 
-# Beyond it a sum of two numbers forgets the smaller one, and no program can be believed.
+# Above this, a sum of two numbers loses the smaller one, and no solution is reliable.
 LARGEST = 1e12
 
 
 class ShareRule(StrEnum):
-    """What is maximised, and under which promise; see `docs/policies/oef.md`."""
+    """The objective and the promise of a rule; see `docs/policies/oef.md`."""
 
     COOPERATIVE = "cooperative"
     NONCOOPERATIVE = "noncooperative"
@@ -40,7 +38,7 @@ class ShareRule(StrEnum):
 
 
 class ShareError(ValueError):
-    """A problem that cannot be read; `field` names the part of it, the message says why."""
+    """An invalid problem; `field` names its part, the message states the reason."""
 
     def __init__(self, field: str, reason: str) -> None:
         super().__init__(f"{field}: {reason}")
@@ -49,20 +47,19 @@ class ShareError(ValueError):
 
 
 class SolverError(RuntimeError):
-    """A solver ended without an optimum; the message has its own word for it."""
+    """A solver ended without an optimum; the message contains its status."""
 
 
 @dataclass(frozen=True, eq=False)
 class ShareProblem:
     """Tenants with speedups, weights and caps, and the GPUs of each type, slowest type first.
 
-    `weights` are above 0; `None` is 1 each. `caps` bounds the sum of a tenant's GPUs over all
-    types: 0 or more, infinity for no bound; `None` bounds nobody. Sequences are copied into
-    arrays that cannot be written.
+    `weights` are above 0; `None` means 1 each. `caps` limits the sum of a tenant's GPUs over all
+    types: 0 or more, infinity for no limit; `None` means no limits. Sequences are copied into
+    read-only arrays.
 
     Raises:
-        ShareError: a shape that does not fit, a value that is negative, not a number, or above
-            `LARGEST`.
+        ShareError: a shape does not fit, or a value is negative, not a number, or above `LARGEST`.
     """
 
     speedups: Array
@@ -71,7 +68,7 @@ class ShareProblem:
     caps: Array | None = None
 
     def __post_init__(self) -> None:
-        """Copy and check."""
+        """Copy and validate the arrays."""
         speedups = _array("speedups", self.speedups, 2)
         tenants, types = speedups.shape
         if not tenants or not types:
@@ -94,13 +91,13 @@ class ShareProblem:
 
     @property
     def pi(self) -> Array:
-        """Weights; there always are, after the check."""
+        """The weights, never None after validation."""
         assert self.weights is not None  # noqa: S101 - narrows the type; __post_init__ set it
         return self.weights
 
     @property
     def cap(self) -> Array:
-        """Most GPUs of each tenant, infinity where there is no bound."""
+        """The maximum GPUs of each tenant, infinity if there is no limit."""
         assert self.caps is not None  # noqa: S101 - narrows the type; __post_init__ set it
         return self.caps
 
@@ -109,10 +106,10 @@ class ShareProblem:
 class ShareSolution:
     """Shares of one rule.
 
-    `prices` is what one more GPU of each type would add to the total, where the rule is a linear
-    program; none for `max_min`. `status` is `optimal`, or `fallback` where no solver found the
-    optimum and the shares are the equal split. `backend` found the shares; where it is not the
-    one that was asked, `fallback` says why, else it is empty.
+    `prices` is the increase of the total per additional GPU of each type if the rule is a linear
+    program; `None` for `max_min`. `status` is `optimal`, or `fallback` if no solver found the
+    optimum and the shares are the equal split. `backend` found the shares. If it is not the
+    requested one, `fallback` states why, else it is empty.
     """
 
     shares: Array
@@ -127,7 +124,7 @@ class ShareSolution:
 def _array(field: str, given: object, dimensions: int, *, unbounded: bool = False) -> Array:
     try:
         array = np.array(given, dtype=np.float64)
-    except OverflowError as error:  # an integer that no float holds
+    except OverflowError as error:  # an integer too large for a float
         raise ShareError(field, f"must be at most {LARGEST:g}") from error
     except (TypeError, ValueError) as error:
         shape = "rows of equal length" if dimensions == 2 else "a list"
@@ -153,7 +150,7 @@ def _length(field: str, array: Array, wanted: int, of: str) -> None:
 
 
 def _first(bad: NDArray[np.bool_]) -> str:
-    """Name the first place that is bad, counted from 0."""
+    """Return the first bad place, counted from 0."""
     place = np.argwhere(bad)[0]
     return f"[{']['.join(str(int(index)) for index in place)}]"
 
@@ -163,13 +160,13 @@ def virtual_tenants(
     weights: Sequence[float] | None = None,
     priorities: Sequence[Sequence[float]] | None = None,
 ) -> tuple[Array, Array, NDArray[np.int64]]:
-    """Make each job type a tenant of its own: speedups, weights, and the owner of each row.
+    """Make each job type a separate tenant: speedups, weights, and the owner of each row.
 
-    `job_types[l]` are the speedup rows of tenant l. Its weight is divided equally over them, or
-    in proportion to `priorities[l]`. A tenant without job types gets no row.
+    `job_types[l]` are the speedup rows of tenant l. Its weight is divided equally over them, or in
+    proportion to `priorities[l]`. A tenant without job types gets no row.
 
     Raises:
-        ShareError: rows of other lengths, or priorities that do not fit or sum to 0.
+        ShareError: rows have different lengths, or priorities do not fit or are not above 0.
 
     Source: OEF, 4.2.4.
     """
@@ -190,5 +187,5 @@ def virtual_tenants(
 
 
 def plain(value: Any) -> Any:
-    """Turn arrays into lists, for JSON."""
+    """Return arrays as lists, for JSON."""
     return value.tolist() if isinstance(value, np.ndarray) else value

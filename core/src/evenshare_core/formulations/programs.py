@@ -1,7 +1,10 @@
 """The linear programs that backends solve, as data, and the backends' protocol.
 
-Every program is maximised over shares x >= 0 with `sum_l x_lj <= m_j` for every type j, and
-`sum_j x_lj <= caps_l` for every tenant with a finite cap; x_lj = 0 where w_lj = 0.
+Every program is maximised over shares x >= 0 with these constraints:
+
+- `sum_l x_lj <= m_j` for every type j;
+- `sum_j x_lj <= caps_l` for every tenant with a finite cap;
+- x_lj = 0 if w_lj = 0.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ class Levels:
     """Raise all tenants together: max t with `w_l . x_l = rates_l t`, OEF (9) and Gavel.
 
     Tenants of `held` stay at the throughput `held_at` instead. With `equal` the level is met
-    exactly, as (9) has it; without it, it is a floor, as Gavel's objective has it.
+    exactly, as in (9); otherwise it is a floor, as in Gavel's objective.
     """
 
     speedups: Array
@@ -36,10 +39,10 @@ class Levels:
 
 @dataclass(frozen=True, eq=False)
 class EnvyFree:
-    """Max `sum_l w_l . x_l` so that nobody of `watched` envies anybody, OEF (10).
+    """Max `sum_l w_l . x_l` so that no tenant of `watched` envies another, OEF (10).
 
-    `w_l . x_l / pi_l >= w_l . x_i / pi_i` for l in `watched` and every i. The others, whose caps
-    bind, have a floor of throughput `floors` instead.
+    `w_l . x_l / pi_l >= w_l . x_i / pi_i` for l in `watched` and every i. The other tenants, whose
+    caps bind, have a floor of throughput `floors` instead.
     """
 
     speedups: Array
@@ -61,10 +64,10 @@ class Efficiency:
 
 @dataclass(frozen=True, eq=False)
 class SolverResult:
-    """An optimum: shares, and what one more unit of a bound adds to the objective.
+    """An optimum: shares, and the increase of the objective per additional unit of a bound.
 
-    `prices` of GPUs per type; `cap_prices` of a GPU of a tenant's cap; `level_prices` of the rows
-    that tie tenants to the level, 0 for those that are held. `backend` may refine the name of the
+    `prices` are of GPUs per type, `cap_prices` of a GPU of a tenant's cap. `level_prices` are of
+    the rows that tie tenants to the level, 0 for held tenants. `backend` may refine the name of the
     method.
     """
 
@@ -76,9 +79,9 @@ class SolverResult:
 
 
 class Backend(Protocol):
-    """Solves the programs. Pure: same data, same answer.
+    """A solver of the programs. Pure: the same data gives the same result.
 
-    Every method raises `evenshare_core.formulations.problems.SolverError` when it ends without an
+    Every method raises `evenshare_core.formulations.problems.SolverError` if it ends without an
     optimum.
     """
 

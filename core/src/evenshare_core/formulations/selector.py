@@ -1,7 +1,8 @@
 """UniSched's Selector: one cycle's plan, with a proven gap, within a limit of work.
 
-The compact program's relaxation gives shares of columns and prices. What it takes whole is laid on
-concrete slots first, then the shares, then whatever else fits by what it earns above its price.
+The compact program's relaxation gives shares of columns and prices. Columns with a share of 1 are
+placed on concrete slots first, then the fractional ones. Then all others that fit are placed, by
+their reward above the price.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ from evenshare_core.deadlines.reserve import SlotReservations, advance, improve,
 from evenshare_core.formulations.selector_lp import ITERATIONS, RelaxedPlan, relax
 from evenshare_core.formulations.selector_whole import choose_slots
 
-WHOLE = 1 - 1e-6  # a share that is one
-ENOUGH = 200  # a plan within this part of the bound is not made better
-EFFORT = 50_000  # checks of (14) to make a plan better
-FEW_SLOTS = 1500  # of all columns together; up to here slots are solved for as well
-EFFORT_OF_NODE = 250  # of that search: so much effort may look at one node
-SOME = 1e-6  # a share that is none, below
+WHOLE = 1 - 1e-6  # a share of one
+ENOUGH = 200  # a plan within 1 / `ENOUGH` of the bound is not improved
+EFFORT = 50_000  # checks of (14) while improving a plan
+FEW_SLOTS = 1500  # over all columns; up to this number, slots are solved for as well
+EFFORT_OF_NODE = 250  # of that search: the effort that counts as one node
+SOME = 1e-6  # shares below are none
 
 
 def select(
@@ -37,12 +38,16 @@ def select(
 ) -> SelectorPlan:
     """Return a feasible plan of one cycle, with a bound that no plan exceeds.
 
-    `last`: the plan of the cycle before. It starts the solver; where the limit of work ends that
-    before its optimum, what `last` planned is kept as far as it still fits, and the rest is solved.
-    A plan that takes from a job what `last` gave it earns more than one that does not.
-    `iterations`: that limit, in steps of the simplex method; 0 solves nothing. `effort`: how much
-    is tried to make a plan better that is below its bound. `first`: jobs that change places in
-    slot 0 with those that have more left (`shortest_now`). The same input gives the same plan.
+    - `last`: the plan of the cycle before, which warm-starts the solver. If the limit of work
+      ends the solver before its optimum, the leases of `last` are kept if they fit. The rest is
+      solved. A plan that takes from a job what `last` gave it must earn more than one that does
+      not.
+    - `iterations`: that limit, in steps of the simplex method; 0 solves nothing.
+    - `effort`: the work spent on improving a plan that is below its bound.
+    - `first`: jobs that change places in slot 0 with those that have more work left
+      (`shortest_now`).
+
+    The same input gives the same plan.
 
     Raises:
         ValueError: the limit is negative.
@@ -108,7 +113,7 @@ def _best(
 
 
 def _laid(program: CompactProgram, chosen: Sequence[int], order: Sequence[int]) -> SlotReservations:
-    """Lay what is chosen, and insert the rest in order."""
+    """Place the chosen columns, and insert the rest in order."""
     reservations = SlotReservations(program)
     lay(reservations, chosen)
     improve(reservations, order)
@@ -116,7 +121,7 @@ def _laid(program: CompactProgram, chosen: Sequence[int], order: Sequence[int]) 
 
 
 def _kept(program: CompactProgram, jobs: Mapping[int, JobLeases]) -> list[int]:
-    """Return columns of the last plan: per job its option and step, or the best one there is."""
+    """Return columns of the last plan: per job its option and step, or the best existing one."""
     places = {job.id: place for place, job in enumerate(program.problem.jobs)}
     rows = {places[row.job]: row for row in jobs.values() if row.job in places}
     kept: dict[int, int] = {}
@@ -135,7 +140,7 @@ def _kept(program: CompactProgram, jobs: Mapping[int, JobLeases]) -> list[int]:
 def _as_promised(
     program: CompactProgram, best: SlotReservations, kept: Sequence[int], relaxed: RelaxedPlan
 ) -> SlotReservations:
-    """Return a plan that keeps what was planned, if it earns as much as one that does not."""
+    """Return a plan that keeps the planned columns, if it earns as much as one that does not."""
     columns = program.columns
     if not _broken(program, best, kept):
         return best
@@ -150,7 +155,7 @@ def _as_promised(
 
 
 def _broken(program: CompactProgram, made: SlotReservations, kept: Sequence[int]) -> bool:
-    """Whether a job earns less than by the column that it had."""
+    """Return whether a job earns less than with its column before."""
     for number in kept:
         column = program.columns[number]
         given = made.column_of.get(column.job)

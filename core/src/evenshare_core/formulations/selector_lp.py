@@ -1,8 +1,8 @@
-"""The compact program's linear relaxation by HiGHS, row by row as they are violated.
+"""The compact program's linear relaxation by HiGHS, with lazy rows.
 
-A few rows bind, of hundreds. So it begins with some, adds the ones that its answer violates, and
-starts each solve where the last ended. It ends when none is violated, or when its work is spent:
-any duals prove a bound, so that an early end costs tightness alone.
+Of hundreds of rows, a few bind. So it starts with some rows, adds those that its solution violates,
+and warm-starts each solve. It ends when no row is violated, or when its limit of work is reached.
+Any duals prove a bound, so an early end only makes the bound less tight.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from evenshare_core.units import REWARD_MICRO
 SOLVES = 24  # of the same program, each with more rows
 ADDED = 16  # rows at a time
 FIRST_HORIZONS = 6
-TIE = 1e-5  # points that the largest column costs: of equal rewards the one that takes less counts
+TIE = 1e-5  # points that the largest column costs, so that of equal rewards the smaller column wins
 VIOLATED = 1e-7  # of the capacity
-ITERATIONS = 20_000  # of simplex, of all solves together
+ITERATIONS = 20_000  # simplex iterations of all solves together
 
 
 @dataclass(frozen=True)
 class RelaxedPlan:
     """Shares of columns, and prices of rows that prove a bound.
 
-    `is_complete`: the shares are the optimum of the relaxation.
+    `is_complete` if the shares are the optimum of the relaxation.
     """
 
     shares: NDArray[np.float64]
@@ -43,9 +43,10 @@ def relax(
     *,
     iterations: int = ITERATIONS,
 ) -> RelaxedPlan:
-    """Solve the linear relaxation; `first`: prices of a plan before, whose rows it begins with.
+    """Solve the linear relaxation, starting with the rows of `first`, an earlier plan's prices.
 
-    `iterations`: simplex steps of all solves together; at the limit the last answer counts.
+    `iterations` limits the simplex steps of all solves together; at the limit the last solution
+    counts.
     """
     active = _first_rows(program, first)
     shares = np.zeros(len(program.columns))
@@ -82,7 +83,7 @@ def relax(
 
 
 def _first_rows(program: CompactProgram, first: tuple[tuple[int, int], ...]) -> list[int]:
-    """Rows to begin with: those that had a price, and some horizons from near to far."""
+    """Return the rows to start with: those that had a price, and some horizons from near to far."""
     rows = program.rows
     horizons = sorted({row.horizon for row in rows})
     places = np.linspace(0, len(horizons) - 1, FIRST_HORIZONS).round().astype(int)
@@ -95,7 +96,9 @@ def _first_rows(program: CompactProgram, first: tuple[tuple[int, int], ...]) -> 
 def _linear(
     program: CompactProgram, usage: dict[int, NDArray[np.int64]], active: list[int]
 ) -> tuple[int, LinearProgram]:
-    """Return how many rows of jobs come first (at most one column each), and the program."""
+    """Return the number of job rows (at most one column each), and the program; job rows come
+    first.
+    """
     rows = ConstraintRows()
     order = np.argsort(program.jobs, kind="stable")
     numbers, begins = np.unique(program.jobs[order], return_index=True)
@@ -117,7 +120,7 @@ def _add(
 
 
 def _prices(active: list[int], duals: NDArray[np.float64]) -> tuple[tuple[int, int], ...]:
-    """Return positive duals as whole numbers of millionths of a point by PRICE_SCALE."""
+    """Return positive duals as whole numbers of millionths of a point x PRICE_SCALE."""
     whole = np.rint(np.maximum(0.0, duals) * REWARD_MICRO * PRICE_SCALE).astype(np.int64)
     pairs = zip(active, whole.tolist(), strict=True)
     return tuple((row, price) for row, price in pairs if price)

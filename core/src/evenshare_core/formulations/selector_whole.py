@@ -1,4 +1,4 @@
-"""Programs of UniSched's Selector in zeros and ones, by HiGHS: one thread, a fixed seed."""
+"""0-1 programs of UniSched's Selector, by HiGHS: one thread, a fixed seed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ OPTIONS: dict[str, bool | int | float | str] = {
 
 @dataclass(frozen=True, eq=False)
 class WholeAnswer:
-    """The best answer that was seen, `None` if none was, and what none exceeds."""
+    """The best solution, `None` if none was found, and an upper bound."""
 
     taken: NDArray[np.bool_] | None
     bound: float
@@ -37,13 +37,13 @@ class WholeAnswer:
 def solve_whole(
     rewards: Array, rows: ConstraintRows, *, nodes: int | None = None, seconds: float | None = None
 ) -> WholeAnswer:
-    """Maximise `rewards . x` under the rows, x of 0 and 1.
+    """Maximise `rewards . x` under the rows, with x of 0 and 1.
 
-    `nodes`: the most nodes of the search tree. `seconds`: the most time, for benchmarks alone,
-    because what it gives depends on the machine.
+    `nodes` limits the nodes of the search tree. `seconds` limits the time, only for benchmarks,
+    because the result then depends on the machine.
 
     Raises:
-        SolverError: it ends without optimum, and not by a limit.
+        SolverError: it ends without an optimum, and not by a limit.
     """
     highs = SilentHighs()
     for name, value in OPTIONS.items():
@@ -69,7 +69,7 @@ def solve_whole(
         starts,
         indices,
         values,
-        np.ones(columns, np.int32),  # all columns are whole
+        np.ones(columns, np.int32),  # all columns are integer
     )
     highs.run()
     status = highs.getModelStatus()
@@ -83,10 +83,9 @@ def solve_whole(
 
 
 def choose_slots(program: CompactProgram, *, nodes: int) -> dict[int, list[int]]:
-    """Return slots by column, solved slot by slot within so many nodes of a search.
+    """Return slots by column, solved slot by slot within `nodes` nodes of a search.
 
-    The literal program without the options that others make useless. A best-effort lease has
-    slot 0.
+    It is the literal program without dominated options. A best-effort lease has slot 0.
     """
     built = _SlotProgram(program)
     for job in np.unique(program.jobs):

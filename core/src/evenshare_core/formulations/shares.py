@@ -1,27 +1,28 @@
 """Shares of mixed GPU types under a named rule: `solve_shares`.
 
-The rules, maximised over shares x >= 0 that keep to the capacity of each type:
+The rules, maximised over shares x >= 0 within the capacity of each type:
 
-- `noncooperative`, OEF (9): all `w_l . x_l = pi_l t`, max t. A tenant whose cap binds keeps what
-  it has there, and the level of the rest rises further (water filling).
-- `cooperative`, OEF (10): max `sum_l w_l . x_l` so that nobody envies: `w_l . x_l / pi_l >=
-  w_l . x_i / pi_i`. A tenant whose cap binds envies as it must: instead of envy rows it has a
-  floor, what its cap lets it use of the equal split. Guarantees hold for the others.
-- `gavel`: max of the least `w_l . x_l / (pi_l w_l . X)`, X the equal split, then of the next (water
-  filling). A cap bounds x_l alone, not X. Gavel's "time fractions sum to 1" is a cap of 1 GPU.
+- `noncooperative`, OEF (9): all `w_l . x_l = pi_l t`, max t. A tenant whose cap binds stays
+  at its throughput there, and the level of the rest rises further (water filling).
+- `cooperative`, OEF (10): max `sum_l w_l . x_l` without envy: `w_l . x_l / pi_l >= w_l .
+  x_i / pi_i`. A tenant whose cap binds cannot be free of envy. Instead of envy rows it has
+  a floor: the throughput of its equal split within its cap. Guarantees hold for the others.
+- `gavel`: max of the least `w_l . x_l / (pi_l w_l . X)`, X the equal split, then of the
+  next (water filling). A cap limits only x_l, not X. Gavel's "time fractions sum to 1" is a
+  cap of 1 GPU.
 - `max_efficiency`, OEF (4): max `sum_l w_l . x_l`. `max_min`: the equal split.
 
-Tenants are put into the order of their speedups first, and those with equal speedups (and equal
-caps per weight) become one class, whose share is divided by weight. So equal input gives equal
-bytes, another order of tenants the same shares, and equals equal throughput. Without caps, (9)
-and `gavel` hand a class's GPUs to its tenants from the slowest type on, in the order given, so
-that few tenants hold several types; the other rules give equals the same mix. A tie of
-`max_efficiency` goes to the slower row.
+Tenants are sorted by their speedups. Tenants with equal speedups (and equal caps per weight) become
+one class, whose share is divided by weight. So equal input gives equal bytes, another order of
+tenants gives the same shares, and equal tenants get equal throughput. Without caps, (9) and `gavel`
+give a class's GPUs to its tenants in the given order, from the slowest type on. So few tenants hold
+several types. The other rules give equal tenants the same mix. A tie of `max_efficiency` goes to
+the slower row.
 
-A tenant that can run on no GPU that is there, or whose cap is 0, gets nothing and is left out of
-the program; (9) would hold everybody at its 0.
+A tenant that can run on no existing GPU, or whose cap is 0, gets nothing and is left out of the
+program. In the program, (9) would hold all tenants at its 0.
 
-Source: OEF (Middleware 2024), 4.2 and 4.3; Gavel (OSDI 2020), 4.1, as its code has it.
+Source: OEF (Middleware 2024), 4.2 and 4.3; Gavel (OSDI 2020), 4.1, as in its code.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ __all__ = [
     "virtual_tenants",
 ]
 
-# Name -> module and class; loaded when first asked for, so that a round loads HiGHS alone.
+# Name -> module and class, imported at first use, so that a round only loads HiGHS.
 BACKENDS = {
     "fast": ("evenshare_core.formulations.oef_fast", "Fast"),
     "highs": ("evenshare_core.formulations.oef_highs", "Highs"),
@@ -64,18 +65,18 @@ BACKENDS = {
     "pyomo": ("evenshare_core.formulations.oef_pyomo", "Pyomo"),
 }
 NOT_INSTALLED = "is not installed: pip install 'evenshare-core[solvers]'"
-SAFE = "highs"  # what is tried after a backend that found no optimum
-BINDS = 1e-7  # a dual above this binds, in the units of a program that is scaled to about 1
-SLACK = 1e-6  # relative; what an answer may miss a constraint by before it is not believed
+SAFE = "highs"  # the second choice after a backend that found no optimum
+BINDS = 1e-7  # a larger dual binds, in the units of a program that is scaled to about 1
+SLACK = 1e-6  # relative; solutions that violate a constraint by more are rejected
 
 
 @dataclass(frozen=True, eq=False)
 class Classes:
-    """The problem in canonical form: tenants of equal speedups and cap per weight are one.
+    """The problem in canonical form: tenants of equal speedups and cap per weight are one class.
 
-    `of` is the class of each tenant and `part` its part of it by weight: 0 for one that can take
-    nothing. Weights are scaled to a mean of 1 and GPUs to one per class, for the solvers'
-    tolerances; `gpus` scales back.
+    `of` is the class of each tenant and `part` its part of it by weight, 0 for a tenant that can
+    take nothing. For the solvers' tolerances, weights are scaled to a mean of 1 and GPUs to one per
+    class; `gpus` scales back.
     """
 
     speedups: Array
@@ -94,15 +95,16 @@ class Classes:
     def hand_out(self, shares: Array) -> Array:
         """Divide the shares of classes by throughput, the slowest types to the first tenants.
 
-        The same throughputs as `spread`, and at most n + k - 1 shares that are not 0 if that holds
-        of the classes.
+        The throughputs are those of `spread`. At most n + k - 1 shares are not 0 if that holds for
+        the classes.
         """
         taken = self.spread(shares)
         sizes = np.bincount(self.of[self.part > 0], minlength=len(self.weights))
         for row in np.flatnonzero(sizes > 1):
             members = np.flatnonzero((self.of == row) & (self.part > 0))
             work = self.speedups[row] * shares[row]
-            # Both cut the class's throughput: types from the slowest on, members in their order.
+            # The class's throughput is cut twice: by types from the slowest on, and by members in
+            # order.
             types = np.concatenate([[0.0], np.cumsum(work)])
             ends = np.cumsum(self.part[members]) * types[-1]
             starts = np.concatenate([[0.0], ends[:-1]])
@@ -117,13 +119,13 @@ class Classes:
 def solve_shares(
     problem: ShareProblem, rule: ShareRule | str, backend: str = "fast"
 ) -> ShareSolution:
-    """Find the shares of a rule; deterministic, see the module for ties and caps.
+    """Return the shares of a rule; deterministic, see the module for ties and caps.
 
-    A backend that ends without an optimum is followed by `highs`, and that by the equal split;
-    the solution says so in `backend`, `status` and `fallback`.
+    A backend that finds no optimum is followed by `highs`, and that by the equal split; the
+    solution records it in `backend`, `status` and `fallback`.
 
     Raises:
-        ShareError: no such rule or backend, or one whose packages are not installed.
+        ShareError: there is no such rule or backend, or its packages are not installed.
     """
     chosen = _rule(rule)
     if backend not in BACKENDS:
@@ -152,7 +154,7 @@ def solve_shares(
 
 
 def missing_backend(name: str) -> str:
-    """Return why a backend cannot be used here; "" if it can."""
+    """Return the reason why a backend cannot be used here; "" if it can."""
     try:
         _load(name)
     except ShareError as error:
@@ -211,7 +213,7 @@ def canonical(problem: ShareProblem) -> Classes:
     weights = each[starts]
     ends = np.append(starts[1:], len(keys))
     for row in np.flatnonzero(ends - starts > 1):
-        # fsum is exact, so the order of the tenants does not show in the last bit.
+        # fsum is exact, so the order of the tenants does not affect the last bit.
         weights[row] = math.fsum(each[starts[row] : ends[row]])
     of = np.zeros(len(pi), dtype=np.int64)
     of[kept] = inverse
@@ -223,7 +225,7 @@ def canonical(problem: ShareProblem) -> Classes:
 
 
 def sorted_rows(keys: Array) -> NDArray[np.int64]:
-    """Return the order in which rows rise, compared column by column; ties keep their order."""
+    """Return the ascending order of rows, compared column by column; ties keep their order."""
     for column in keys.T:
         order = np.argsort(column, kind="stable")
         rising = column[order]
@@ -243,12 +245,12 @@ def _gavel(classes: Classes, backend: Backend) -> SolverResult:
 
 
 def equal_split_rates(classes: Classes) -> Array:
-    """Return what `gavel` measures each tenant by: pi_l w_l . X, in throughput.
+    """Return the rates of `gavel`: pi_l w_l . X, in throughput.
 
-    X, the same for everybody, is the capacity of each type over the number of jobs. Where that is
-    more than one GPU in sum, it is scaled down to one; a factor that all rates have in common
-    changes no share, so neither it nor the number of jobs is in here. Caps are constraints of the
-    program, and no part of X.
+    X, the same for all tenants, is the capacity of each type over the number of jobs. If its sum
+    exceeds one GPU, it is scaled down to one. A factor common to all rates changes no share, so
+    neither it nor the number of jobs is used here. Caps are constraints of the program, and no part
+    of X.
 
     Source: Gavel (OSDI 2020), 4.1: weights and the normalised throughput; X as in the
     `ProportionalPolicy` of its code.
@@ -258,11 +260,11 @@ def equal_split_rates(classes: Classes) -> Array:
 
 
 def water_fill(classes: Classes, rates: Array, backend: Backend, *, equal: bool) -> SolverResult:
-    """Raise the level until nobody is left who can rise.
+    """Raise the level until no tenant can rise.
 
-    With `equal`, OEF (9), only those whose cap binds are held, since the rest must stay equal;
-    otherwise all whose level row binds are. A positive dual proves that the tenant can not rise
-    in any solution, so who is held does not depend on the vertex.
+    With `equal`, OEF (9), only tenants whose cap binds are held, since the rest must stay equal.
+    Otherwise all whose level row binds are held. A positive dual proves that the tenant cannot rise
+    in any solution, so the held tenants do not depend on the vertex.
     """
     held = np.zeros(len(rates), dtype=bool)
     held_at = np.zeros(len(rates))
@@ -287,7 +289,7 @@ def water_fill(classes: Classes, rates: Array, backend: Backend, *, equal: bool)
 
 
 def _cooperative(classes: Classes, backend: Backend) -> SolverResult:
-    """Solve (10); tenants who got more than their cap are capped, until none does."""
+    """Solve (10), capping tenants that got more than their cap, until none does."""
     floors = cap_floors(classes)
     capped = np.zeros(len(classes.weights), dtype=bool)
     while True:
@@ -304,7 +306,7 @@ def _cooperative(classes: Classes, backend: Backend) -> SolverResult:
 
 
 def cap_floors(classes: Classes) -> Array:
-    """Give each tenant's throughput with the best GPUs of its equal split that its cap allows."""
+    """Return each tenant's throughput with the best GPUs of its equal split within its cap."""
     split = classes.weights[:, None] * classes.capacity / classes.weights.sum()
     order = np.argsort(-classes.speedups, axis=1, kind="stable")
     parts = np.take_along_axis(split, order, axis=1)
@@ -330,10 +332,10 @@ SOLVE: dict[ShareRule, Callable[[Classes, Backend], SolverResult]] = {
 
 
 def _believe(classes: Classes, answer: SolverResult) -> None:
-    """Check an answer against the constraints themselves, whatever the solver said of it.
+    """Check a solution with the constraints themselves, whatever the solver's status.
 
     Raises:
-        SolverError: it breaks one by more than `SLACK`.
+        SolverError: it violates one by more than `SLACK`.
     """
     shares = answer.shares
     if not np.isfinite(shares).all() or (shares < 0).any():
@@ -349,7 +351,7 @@ def _nobody_envies(program: EnvyFree, answer: SolverResult) -> None:
     """Check all of W X^T.
 
     Raises:
-        SolverError: one of the tenants that are watched envies by more than `SLACK`.
+        SolverError: a watched tenant envies another by more than `SLACK`.
     """
     seen = program.speedups @ (answer.shares / program.weights[:, None]).T
     envy = (seen - seen.diagonal()[:, None])[program.watched]

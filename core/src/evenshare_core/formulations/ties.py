@@ -1,11 +1,11 @@
-"""Where many shares are optimal: the lexicographically min-max throughputs among them.
+"""Ties of optimal shares: the lexicographically min-max throughputs among them.
 
-The largest throughput per unit of weight is lowered as far as the optimum allows, then the
-largest of the others, and so on: with the total fixed, nobody is far ahead for nothing. (1,1,1),
-(1,4,12), (1,4,16) on one GPU of each type give 1, 8, 10, not 1.18, 7.64, 10.18.
+The largest throughput per unit of weight is lowered as far as the optimum allows, then the largest
+of the others, and so on. So no tenant is far ahead without need, at the same total. For example,
+(1,1,1), (1,4,12), (1,4,16) on one GPU of each type give 1, 8, 10, not 1.18, 7.64, 10.18.
 
-Complementary slackness keeps every stage on the optimal face; where the first optimum is unique,
-which its duals show, there is no stage at all.
+Complementary slackness keeps every stage on the optimal face. If the first optimum is unique, which
+its duals show, there is no stage.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ import numpy as np
 from evenshare_core.formulations.lp import DUAL, ConstraintRows, LinearProgram
 from evenshare_core.formulations.problems import Array, SolverError
 
-# More stages than this leave the rest to the vertex that the simplex ends at, which depends on
-# the canonical order of the tenants alone.
+# After this number of stages, the simplex's vertex decides the rest. It only depends on the
+# canonical order of the tenants.
 STAGES = 64
-ROUNDING = 1e-12  # by which a ceiling is above what was reached
+ROUNDING = 1e-12  # of a ceiling above the reached throughput
 INF = float("inf")
 
 Complete = Callable[[Array], bool]
@@ -31,9 +31,9 @@ def min_max(
 ) -> Array:
     """Return the columns of the optimum whose throughputs are lexicographically min-max.
 
-    `model` is at its optimum `values`: shares of each tenant in turn, then nothing else.
-    `speedups[l] . shares[l] * per_weight[l]` is compared. `complete` says whether values keep to
-    all rows, and else adds some that they break to the model.
+    `model` is at its optimum `values`, which are only the shares of each tenant in turn.
+    `speedups[l] . shares[l] * per_weight[l]` is compared. `complete` returns whether values satisfy
+    all rows; otherwise it adds some violated rows to the model.
     """
     if not model.hold_optimum():
         return values
@@ -56,7 +56,7 @@ def min_max(
         try:
             solution, duals = _solved(model, complete, tenants * types)
         except SolverError:
-            # Bounds that are held exactly can miss by rounding; what was found is as optimal.
+            # Bounds that are fixed exactly can fail by rounding; the last values are optimal too.
             return values
         values = solution[: tenants * types]
         lowered = open_ & (np.abs(duals[first : first + tenants]) > DUAL)
@@ -65,7 +65,7 @@ def min_max(
             return values
         at = (levels * values.reshape(tenants, types)).sum(axis=1)
         for tenant in np.flatnonzero(lowered):
-            # No optimum that keeps the others down has it lower: this is its ceiling.
+            # No optimum that keeps the others down has a lower value: this is its ceiling.
             place = first + int(tenant)
             model.highs.changeCoeff(place, top, 0.0)
             model.highs.changeRowBounds(place, -float(at[tenant]) - ROUNDING, INF)

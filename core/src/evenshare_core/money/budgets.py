@@ -1,17 +1,17 @@
-"""Budgets of a period: which period holds, when something is done, and when one runs out.
+"""Budgets of a period: the present period, the action at a usage, and a projection of run-out.
 
-A budget is an amount of credits that a tenant means to spend on borrowed GPUs in a month, a quarter
-or between two instants of pool time. Spent: charges that are settled. Committed: what rounds have
-reserved, which is the worst case of running terms, and charges of the period that no settlement has
-moved.
+A budget is the amount of credits that a tenant plans to spend on borrowed GPUs in a period. The
+period is a month, a quarter, or lies between two instants of pool time. Spent are the settled
+charges. Committed is the amount that rounds have reserved: the worst case of running terms, and
+unsettled charges of the period.
 
-| spent + committed | what is done |
+| spent + committed | action |
 |---|---|
 | `NOTICE_PERCENT` | a notice |
-| `FULL_PERCENT` | `block`: nothing more is promised; `warn`: a notice |
-| `STOP_PERCENT` | `warn`: nothing more is promised |
+| `FULL_PERCENT` | `block`: rounds promise no more; `warn`: a notice |
+| `STOP_PERCENT` | `warn`: rounds promise no more |
 
-Whole micro-credits; no clock is read.
+Amounts are whole micro-credits; no clock is read.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from enum import StrEnum
 
 NOTICE_PERCENT, FULL_PERCENT, STOP_PERCENT = 80, 100, 120
 ALL_PERCENT = 100
-# A projection rests on so many days before today; with fewer there is none.
+# The number of days before today that a projection uses; with fewer there is none.
 DAYS_MOST, DAYS_LEAST = 7, 3
 MONTHS_OF_QUARTER, MONTHS_OF_YEAR = 3, 12
 
 
 class BudgetPeriod(StrEnum):
-    """How long a budget is for. Names are part of the API."""
+    """The period of a budget. Names are part of the API."""
 
     MONTH = "month"
     QUARTER = "quarter"
@@ -37,14 +37,14 @@ class BudgetPeriod(StrEnum):
 
 
 class BudgetAction(StrEnum):
-    """What happens where a budget is used up. Names are part of the API."""
+    """The action when a budget is used up. Names are part of the API."""
 
     WARN = "warn"
     BLOCK = "block"
 
 
 class BudgetState(StrEnum):
-    """How far a budget is used. Names are part of the API."""
+    """The usage state of a budget. Names are part of the API."""
 
     OPEN = "open"
     NOTICE = "notice"
@@ -53,10 +53,10 @@ class BudgetState(StrEnum):
 
 
 def calendar_period(kind: BudgetPeriod, at: datetime) -> tuple[datetime, datetime]:
-    """Return begin and end of the calendar month or quarter that an instant of UTC is in.
+    """Return the start and end of the calendar month or quarter that contains a UTC instant.
 
     Raises:
-        ValueError: a custom period is in no calendar.
+        ValueError: the period is custom.
     """
     if kind is BudgetPeriod.CUSTOM:
         raise ValueError("a custom period has its own begin and end")
@@ -70,13 +70,13 @@ def calendar_period(kind: BudgetPeriod, at: datetime) -> tuple[datetime, datetim
 
 
 def stop_micro(amount_micro: int, action: BudgetAction) -> int:
-    """Return what a round may have promised at most of a budget, in micro-credits."""
+    """Return the maximum that rounds may promise from a budget, in micro-credits."""
     percent = FULL_PERCENT if action is BudgetAction.BLOCK else STOP_PERCENT
     return amount_micro * percent // ALL_PERCENT
 
 
 def budget_state(amount_micro: int, used_micro: int) -> BudgetState:
-    """Return how far a budget is used by what is spent and committed."""
+    """Return the state of a budget from the amount spent and committed."""
     reached = used_micro * ALL_PERCENT
     if reached >= amount_micro * STOP_PERCENT:
         return BudgetState.STOPPED
@@ -87,9 +87,9 @@ def budget_state(amount_micro: int, used_micro: int) -> BudgetState:
 
 @dataclass(frozen=True, slots=True)
 class RunOut:
-    """When a budget runs out. `on` is None where it lasts, or where nothing honest can be said.
+    """The projected last day of a budget. `on` is None if it lasts or if no projection is possible.
 
-    `reason`: what the answer rests on, or why there is none.
+    `reason` states the basis of the projection, or why there is none.
     """
 
     on: date | None
@@ -99,12 +99,11 @@ class RunOut:
 def project_run_out(
     daily_micro: Sequence[int], left_micro: int, *, today: date, ends: date
 ) -> RunOut:
-    """Return the day on which `left_micro` is spent, if the days to come are like the last ones.
+    """Return the day on which `left_micro` is spent if the next days are like the last ones.
 
-    `daily_micro`: what each whole day before `today` cost since the first day that is known, the
-    oldest first; the last `DAYS_MOST` count. `ends`: the first day after the period. There is no
-    honest projection of fewer than `DAYS_LEAST` days, or of days whose standard deviation is above
-    their mean.
+    `daily_micro` has the cost of each known whole day before `today`, the oldest first; the last
+    `DAYS_MOST` count. `ends` is the first day after the period. No projection is possible from
+    fewer than `DAYS_LEAST` days, or from days whose standard deviation is above their mean.
     """
     if left_micro <= 0:
         return RunOut(today, "Nothing of it is left.")
@@ -115,7 +114,7 @@ def project_run_out(
     total, count = sum(days), len(days)
     if not total:
         return RunOut(None, f"Nothing was spent in the last {count} days, so it lasts.")
-    # Variance above the squared mean: n x sum of squares - total^2 > total^2, in whole numbers.
+    # Variance above the squared mean: n x sum of squares - total^2 > total^2, in integers.
     if count * sum(day * day for day in days) > 2 * total * total:
         reason = f"No honest projection: the last {count} days are too uneven."
         return RunOut(None, reason)

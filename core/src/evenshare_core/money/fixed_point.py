@@ -1,8 +1,8 @@
 """Fixed-point credits: micro-credits (int) in code, numeric(20,6) in the database.
 
-A float is an error everywhere: it cannot hold 0.1, and a ledger that is nearly balanced is
-not balanced. Units: credit in micro-credits (`_micro`), prices in micro-credits per GPU-hour,
-times in microseconds of pool time (`_us`), GPU-time in GPU-microseconds (`_gpu_us`).
+A float is an error everywhere: it cannot represent 0.1, and a ledger must balance exactly. Units:
+credit in micro-credits (`_micro`), prices in micro-credits per GPU-hour, times in microseconds of
+pool time (`_us`), GPU-time in GPU-microseconds (`_gpu_us`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from decimal import Decimal
 from evenshare_core.units import CREDIT_MICRO, HOUR_US
 
 PLACES = Decimal("0.000001")
-# What numeric(20,6) holds, in micro-credits (exclusive).
+# The range of numeric(20,6), in micro-credits (exclusive).
 LIMIT_MICRO = 10**20
 
 
@@ -21,17 +21,17 @@ def to_micro(amount: Decimal) -> int:
     """Return a decimal amount of credits as whole micro-credits.
 
     Raises:
-        TypeError: it is not a Decimal (a float above all).
+        TypeError: it is not a Decimal, for example a float.
         ValueError: it is not finite, has more than six places, or does not fit numeric(20,6).
     """
     return _fits(sum_to_micro(amount))
 
 
 def sum_to_micro(amount: Decimal) -> int:
-    """Return a sum of amounts as whole micro-credits; it may be more than a column holds.
+    """Return a sum of amounts as whole micro-credits; it may exceed a database column.
 
     Raises:
-        TypeError: it is not a Decimal (a float above all).
+        TypeError: it is not a Decimal, for example a float.
         ValueError: it is not finite, or has more than six places.
     """
     if not isinstance(amount, Decimal):
@@ -59,7 +59,7 @@ def to_credits(micro: int) -> Decimal:
 def sum_to_credits(micro: int) -> Decimal:
     """Return a sum of micro-credits as a decimal with six places, however large it is.
 
-    What is only shown, as what a month's jobs were worth, may be more than a column holds.
+    Displayed sums, for example the value of a month's jobs, may exceed a database column.
 
     Raises:
         TypeError: it is not an int.
@@ -68,7 +68,7 @@ def sum_to_credits(micro: int) -> Decimal:
 
 
 def to_text(micro: int) -> str:
-    """Return whole micro-credits as decimal text with six places, as the database reads it.
+    """Return whole micro-credits as decimal text with six places, for the database.
 
     Raises:
         TypeError: it is not an int.
@@ -78,16 +78,18 @@ def to_text(micro: int) -> str:
 
 
 def term_charge(gpus: int, price_micro: int, held_us: int, carried: int) -> tuple[int, int]:
-    """Return what a term is charged, and the remainder that the lease's next term carries.
+    """Return a term's charge, and the remainder that the lease's next term carries.
 
-    gpus x price x held / 3600 s, with the remainder that the lease's terms before left over, to
-    the nearest micro-credit, halves up. So at the end of each of its terms a lease has been charged
-    for exactly what it held until then, rounded once. Halves go up so that no term is charged more
-    than `worst_case_micro` of its time. Remainders are whole 1/3,600,000,000 of a micro-credit
-    (price x microseconds), at least -1/2 and below 1/2 of one; the first term carries 0.
+    The charge is gpus x price x held / 3600 s plus the carried remainder of the earlier terms,
+    rounded to the nearest micro-credit, halves up. So at the end of each term a lease has been
+    charged exactly for its time so far, rounded once. Halves go up so that no term is charged more
+    than `worst_case_micro` of its time.
+
+    Remainders are whole 1/3,600,000,000 of a micro-credit (price x microseconds), at least -1/2 and
+    below 1/2 of a micro-credit; the first term carries 0.
 
     Raises:
-        ValueError: a factor is negative, or the remainder is not one.
+        ValueError: a factor is negative, or the remainder is out of range.
         TypeError: a factor is not an int.
     """
     _check_factors(gpus, price_micro, held_us)
@@ -99,10 +101,11 @@ def term_charge(gpus: int, price_micro: int, held_us: int, carried: int) -> tupl
 
 
 def charge_micro(gpus: int, price_micro: int, held_us: int) -> int:
-    """Return the charge for `gpus` GPUs held for `held_us` at a price per GPU-hour, by itself.
+    """Return the charge for `gpus` GPUs held for `held_us` at a price per GPU-hour, without a
+    remainder.
 
-    gpus x price x held / 3600 s, rounded once, half to even: what a term was charged before
-    remainders were carried from term to term (`term_charge`).
+    The result is gpus x price x held / 3600 s, rounded once, half to even. Terms were charged so
+    before remainders were carried from term to term (`term_charge`).
 
     Raises:
         ValueError: a factor is negative.
@@ -121,16 +124,16 @@ def _check_factors(*factors: int) -> None:
 
 
 def worst_case_micro(gpus: int, price_micro: int, lease_us: int) -> int:
-    """Return the most that a term may cost: `gpus` for the whole lease, rounded up.
+    """Return the maximum cost of a term: `gpus` for the whole lease, rounded up.
 
-    What admission asks for, what a round reserves and what a page promises: never less than
+    Admission requires it, rounds reserve it and pages promise it. It is never less than
     `term_charge` of a term of this length, whatever remainder it carries.
     """
     return -(-gpus * price_micro * lease_us // HOUR_US)
 
 
 def round_half_even(numerator: int, denominator: int) -> int:
-    """Return numerator / denominator as the nearest int, ties to the even one."""
+    """Return numerator / denominator as the nearest int, ties to even."""
     quotient, rest = divmod(numerator, denominator)
     above_half = 2 * rest - denominator
     if above_half > 0 or (above_half == 0 and quotient % 2 == 1):
@@ -141,8 +144,8 @@ def round_half_even(numerator: int, denominator: int) -> int:
 def largest_remainder(total: int, weights: Sequence[int]) -> list[int]:
     """Split `total` whole units by weight so that the parts sum to it exactly.
 
-    Each part is within one unit of its exact share; equal remainders go to the earlier index
-    (sort by tenant id first: ties then go by tenant id). All weights 0 give all parts 0.
+    Each part is within one unit of its exact share. Equal remainders go to the earlier index, so
+    sort by tenant id first. If all weights are 0, so are all parts.
 
     Raises:
         ValueError: a weight or the total is negative.
@@ -157,7 +160,7 @@ def largest_remainder(total: int, weights: Sequence[int]) -> list[int]:
     left = total - sum(parts)
     if left:
         rests = [rest for _, rest in exact]
-        # Reversed too, a sort keeps the order of equals.
+        # A reversed sort is stable too.
         ranked = sorted(range(len(rests)), key=rests.__getitem__, reverse=True)
         for index in ranked[:left]:
             parts[index] += 1

@@ -1,8 +1,8 @@
-"""Posted prices: the price of a GPU-hour follows from how full the pool is.
+"""Posted prices: the price of a GPU-hour follows from the pool's utilization.
 
 Source: N. Wang et al., "Online Scheduling of Distributed Machine Learning Jobs for Incentivizing
-Sharing in Multi-Tenant Systems", IEEE TC 2022, eq. (8): eta(h) = theta^(h / C) - 1, scaled by the
-operator's base rate.
+Sharing in Multi-Tenant Systems", IEEE TC 2022. Eq. (8), eta(h) = theta^(h / C) - 1, is scaled by
+the operator's base rate.
 
 | paper | here | unit |
 |---|---|---|
@@ -11,11 +11,11 @@ operator's base rate.
 | theta_w | `theta_milli` / 1000 | ratio >= 1 |
 | eta_w(h) x base | result | micro-credits per GPU-hour |
 
-Where the operator lets it, GPUs queued for borrowing add a surcharge (`surcharge_target_micro`,
-`next_surcharge_micro`; ours, ADR 0165).
+If the operator enables it, GPUs queued for borrowing add a surcharge (`surcharge_target_micro`,
+`next_surcharge_micro`; not in the paper, ADR 0165).
 
-Decimal arithmetic in one fixed context: `exp` and `ln` round correctly there, so a price is the
-same digits on every machine.
+Decimal arithmetic in one fixed context gives the same digits on every machine: its `exp` and `ln`
+round correctly.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ _CONTEXT = Context(prec=40, rounding=ROUND_HALF_EVEN)
 def posted_price_micro(base_micro: int, theta_milli: int, used: int, capacity: int) -> int:
     """Return base x (theta^(used / capacity) - 1) in whole micro-credits per GPU-hour.
 
-    Rounds half to even: a credit has six places. An empty pool costs nothing, a full one
-    base x (theta - 1); more use than capacity (nodes went away) counts as full, and so does a
-    capacity of 0, which has nothing left to sell.
+    Rounds half to even: a credit has six places. An empty pool costs nothing, a full one base x
+    (theta - 1). Use above capacity (after a loss of nodes) counts as full, and so does a capacity
+    of 0.
 
     Raises:
-        ValueError: a negative number, or theta below 1.
+        ValueError: a number is negative, or theta is below 1.
     """
     if base_micro < 0 or used < 0 or capacity < 0:
         raise ValueError("base, use and capacity must be at least 0")
@@ -52,13 +52,13 @@ def surcharge_target_micro(
 ) -> int:
     """Return base x (theta^((used + queued) / capacity) - theta^(used / capacity)), or the cap.
 
-    That is eq. (8) read on what is asked for, beyond a full pool too, less eq. (8) on what is used:
-    what `queued` GPUs, that somebody would borrow at the present price, add to it. Whole
-    micro-credits per GPU-hour, half to even; the cap is `cap_milli` thousandths of the base.
-    0 without GPUs: there is nothing that a price could bring to anybody.
+    This is the amount that `queued` GPUs, which jobs would borrow at the present price, add to eq.
+    (8). The load may exceed a full pool. The result is in whole micro-credits per GPU-hour, half to
+    even. The cap is `cap_milli` thousandths of the base. The result is 0 if the pool has no GPUs.
 
     Raises:
-        ValueError: as `posted_price_micro`, and a negative queue or cap.
+        ValueError: as `posted_price_micro`, and for a negative queue or cap.
+
     Source: ADR 0165.
     """
     if queued < 0 or cap_milli < 0:
@@ -73,7 +73,7 @@ def surcharge_target_micro(
     log = _CONTEXT.ln(_theta(theta_milli))
     load = _CONTEXT.divide(Decimal(used + queued), Decimal(capacity))
     exponent = _CONTEXT.multiply(load, log)
-    # Far beyond the cap the power itself is of no use, and of any length.
+    # Far beyond the cap the power is not needed, and could have any number of digits.
     cap = _CONTEXT.divide(Decimal(cap_milli), Decimal(ONE_MILLI))
     if exponent >= _CONTEXT.ln(_CONTEXT.add(cap, power)):
         return cap_micro
@@ -84,10 +84,9 @@ def surcharge_target_micro(
 def next_surcharge_micro(
     before_micro: int, target_micro: int, *, step_micro: int, cap_micro: int
 ) -> int:
-    """Return what the queue adds to the price next: a step towards the target, within the cap.
+    """Return the next surcharge: a step towards the target, within the cap.
 
-    A step is a micro-credit at least, so that the target is reached. A cap that was lowered holds
-    at once.
+    A step is at least one micro-credit, so that the target is reached. A lower cap applies at once.
     """
     step_micro = max(1, step_micro)
     change = max(-step_micro, min(step_micro, target_micro - before_micro))
@@ -99,7 +98,7 @@ def _theta(theta_milli: int) -> Decimal:
 
 
 def _power(theta_milli: int, used: int, capacity: int) -> Decimal:
-    """theta^(used / capacity); a pool without GPUs counts as full."""
+    """Return theta^(used / capacity); a pool without GPUs counts as full."""
     theta = _theta(theta_milli)
     if used >= capacity:
         return theta

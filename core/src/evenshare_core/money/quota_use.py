@@ -1,21 +1,22 @@
-"""What became of a tenant's quota: used by itself, kept, lent, or lendable and lent to nobody.
+"""The use of a tenant's quota: its own use, kept, lent, or lendable but not lent.
 
-Exact, over the steps at which quotas and GPUs in use change. At an instant, of one GPU type:
+The sums are exact, over the steps at which quotas and GPUs in use change. At an instant, for one
+GPU type:
 
-| name | what | GPUs |
+| name | meaning | GPUs |
 |---|---|---|
-| quota | what the tenant is entitled to | q |
+| quota | the tenant's entitlement | q |
 | own | its own GPUs of running terms, at most its quota | u |
 | kept | idle and not lent, by its own limit or in mode RESERVE | q - u - l |
 | lendable | idle quota that it lends, as in `evenshare_core.money.revenue.idle` | l |
-| lent | its part of what is borrowed: l / L x min(B, L) | |
+| lent | its part of the borrowed GPUs: l / L x min(B, L) | |
 | free | lendable, and a GPU was free: no job took it | l / L x min(F, L - B) |
 | without GPU | lendable, and all GPUs were in use: more quota than GPUs | the rest |
 
-L is the lendable idle quota of all, capacity that nobody owns included; B are the borrowed GPUs, F
-those in use by nobody. So quota = own + kept + lent + free + without GPU, exactly.
+L is the lendable idle quota of all tenants, with unallocated capacity. B are the borrowed GPUs, F
+the free ones. So quota = own + kept + lent + free + without GPU, exactly.
 
-Source: Astraea-online (TC 2022), eq. (2), whose l / L divides what borrowers pay.
+Source: Astraea-online (TC 2022), eq. (2), whose l / L divides the payments of borrowers.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from evenshare_core.money.revenue import OPERATOR, LendableQuota
 
 
 class EntitledStep(NamedTuple):
-    """From an instant on: GPUs of the type that there are, and every tenant's quota."""
+    """The GPUs of the type, and every tenant's quota, from an instant on."""
 
     at_us: int
     capacity: int
@@ -39,7 +40,7 @@ class EntitledStep(NamedTuple):
 
 
 class UseStep(NamedTuple):
-    """At an instant a tenant's own and borrowed GPUs in use change by so many."""
+    """A change of a tenant's own and borrowed GPUs in use, at an instant."""
 
     at_us: int
     tenant: int
@@ -49,7 +50,7 @@ class UseStep(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class QuotaUse:
-    """Where a tenant's quota went, in GPU-microseconds; the parts sum to `quota_us`."""
+    """The use of a tenant's quota, in GPU-microseconds; the parts sum to `quota_us`."""
 
     quota_us: int = 0
     own_us: int = 0
@@ -67,10 +68,10 @@ def quota_use(
     since_us: int,
     until_us: int,
 ) -> QuotaUse:
-    """Return what became of a tenant's quota of one GPU type in [since, until).
+    """Return the use of a tenant's quota of one GPU type in [since, until).
 
-    Steps in any order; those before `since_us` say what was then, those from `until_us` on do not
-    count. `OPERATOR`: of the capacity that nobody owns.
+    Steps may be in any order. Steps before `since_us` give the initial state, those from `until_us`
+    on do not count. Tenant `OPERATOR` is the unallocated capacity.
 
     Raises:
         ValueError: `until_us` is before `since_us`.
@@ -95,7 +96,7 @@ def quota_use(
 def quota_time(quotas: Sequence[EntitledStep], *, since_us: int, until_us: int) -> dict[int, int]:
     """Return each tenant's quota of one GPU type in [since, until), in GPU-microseconds.
 
-    `quotas` in order of time. `OPERATOR` has the capacity that nobody owns; zeros are left out.
+    `quotas` must be in order of time. `OPERATOR` has the unallocated capacity; zeros are left out.
     """
     sums: dict[int, int] = defaultdict(int)
     for place, step in enumerate(quotas):
@@ -114,7 +115,7 @@ def _unowned(capacity: int, quotas: Mapping[int, LendableQuota]) -> int:
 
 
 class _Present:
-    """What holds between two steps, and the sums of one tenant so far."""
+    """The state between two steps, and the sums of one tenant so far."""
 
     def __init__(self, tenant: int) -> None:
         self._tenant = tenant
@@ -123,7 +124,7 @@ class _Present:
         self._own: dict[int, int] = defaultdict(int)
         self._own_gpus = self._borrowed = self._lendable = 0
         self._quota_us = self._own_us = self._kept_us = self._lendable_us = 0
-        # By the lendable quota of all, which divides them.
+        # By the lendable quota of all lenders, which divides the sums.
         self._lent: dict[int, int] = defaultdict(int)
         self._free: dict[int, int] = defaultdict(int)
 

@@ -4,16 +4,16 @@ Source: Astraea-online (TC 2022), section 5.1.
 
 | paper | here | unit |
 |---|---|---|
-| g_u | `gains[u]`, of `TenantRevenue.gain` | one for all: credits, micro-credits, utility |
+| g_u | `gains[u]`, of `TenantRevenue.gain` | any single unit: credits, micro-credits, utility |
 | sum of f over all jobs | `total` | the same |
-| q_w^u, q_p^u | `quotas[u]`: one number per kind of resource | workers, parameter servers; GPUs |
+| q_w^u, q_p^u | `quotas[u]`: a number per kind of resource | workers, parameter servers; GPUs |
 | alpha_u | result | ratio; 1 is exact |
 
-A payment to oneself is both cost and income, so that the gains of all, the operator's income from
-capacity that nobody owns included, sum to the utilities. The paper's income leaves the payment to
-oneself out, and loses it.
+A tenant's payment to itself is both cost and income. So all gains, with the operator's income from
+unallocated capacity, sum to the utilities. The paper's income leaves such payments out, and they
+are lost.
 
-Exact: integers and fractions stay what they are, a float counts as the fraction that it is.
+Arithmetic is exact: integers and fractions are kept, a float counts as its exact fraction.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ Amount = int | float | Fraction
 
 @dataclass(frozen=True, slots=True)
 class TenantRevenue:
-    """What makes up a tenant's gain g_u; every amount in one unit.
+    """The parts of a tenant's gain g_u; all amounts in one unit.
 
-    `own_utility`: of its jobs within its own share. `borrowed_utility` and `cost`: of its jobs on
-    borrowed resources, and what these paid. `income`: what it earned by lending, from itself too.
+    `own_utility` is that of its jobs within its own share. `borrowed_utility` and `cost` are those
+    of its jobs on borrowed resources. `income` is its earnings from lending, including from itself.
     """
 
     own_utility: Amount = 0
@@ -40,7 +40,7 @@ class TenantRevenue:
 
     @property
     def gain(self) -> Fraction:
-        """g_u: utility of own jobs plus income less cost."""
+        """g_u: the utility of all jobs plus income minus cost."""
         utility = Fraction(self.own_utility) + Fraction(self.borrowed_utility)
         return utility + Fraction(self.income) - Fraction(self.cost)
 
@@ -53,14 +53,14 @@ def revenue_fairness(
 ) -> dict[int, Fraction | None]:
     """Return alpha of each tenant of `quotas`: its part of `total` over its part of the resources.
 
-    The part of the resources is the mean, over the kinds of which there are any, of its quota over
-    all quotas. `gains` may leave tenants out (0). `total` is the sum of the gains where it is not
-    given; give the sum of utilities where somebody without quota, as the operator, earns too.
-    None: a tenant without quota, and everybody where there was nothing to share.
+    The part of the resources is the mean of its quota over all quotas, over the kinds with any
+    quota. `gains` may leave tenants out (0). `total` defaults to the sum of the gains. Pass the sum
+    of utilities if a party without quota, as the operator, earns too. Alpha is None for a tenant
+    without quota, and for all tenants if there was nothing to share.
 
     Raises:
-        ValueError: a negative quota, tenants with different numbers of kinds, or gains of a
-            tenant without a row of quotas while no total is given.
+        ValueError: a quota is negative, tenants have different numbers of kinds, or a tenant
+            without a row of quotas has gains while no total is given.
     """
     parts = resource_parts(quotas)
     if total is None:
@@ -78,10 +78,10 @@ def revenue_fairness(
 def resource_parts(quotas: Mapping[int, Sequence[int]]) -> dict[int, Fraction]:
     """Return each tenant's part of the resources: the mean over kinds of its quota over all.
 
-    Kinds of which nobody has any are left out; with no kind left everybody's part is 0.
+    Kinds without any quota are left out; if no kind is left, every part is 0.
 
     Raises:
-        ValueError: a negative quota, or tenants with different numbers of kinds.
+        ValueError: a quota is negative, or tenants have different numbers of kinds.
     """
     if len({len(row) for row in quotas.values()}) > 1:
         raise ValueError("give every tenant a quota of each kind of resource, 0 where it has none")

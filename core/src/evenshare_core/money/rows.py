@@ -1,8 +1,8 @@
-"""What the REST API answers of a tenant's money in a pool, and a statement is verified by.
+"""REST answers about a tenant's money in a pool, from which a statement is verified.
 
-The portal makes these structs of its tables, REST writes them as docs/api.md tells, and
+The portal makes these structs from its tables, REST writes them as docs/api.md documents, and
 `evenshare_core.verification.statement_rows` reads them again. Fields with a default are not needed
-to verify, or portals of before do not answer them.
+for verification, or older portals do not return them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from msgspec import Meta, Struct
 
 from evenshare_core.money.fixed_point import micro_text
 
-# Far longer numbers than a portal has would take for ever, or all memory.
+# Much longer numbers than a portal's would exhaust time or memory.
 Int = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 Uid = Annotated[str, Meta(extra_json_schema={"format": "uuid"})]
 
@@ -26,14 +26,14 @@ class Amount(int):
 
 
 class Whole(int):
-    """A whole number that is written as text, because it may be longer than a JSON reader takes."""
+    """An integer written as text, because it may be too long for a JSON reader."""
 
 
 class InstantUs(int):
     """Microseconds of pool time since 1970, written as RFC 3339."""
 
 
-# Of a term that rounds were late for, as its lender reads it.
+# For a term that rounds were late for, as its lender reads it.
 ChargedUntil = Annotated[
     InstantUs | None,
     Meta(
@@ -98,13 +98,13 @@ class UsageRow(Struct, frozen=True, kw_only=True):
 
     @property
     def charged_us(self) -> int:
-        """The time that the amount is for; below 0 or above what was held if it is wrong."""
+        """The time that the amount is for; negative or above the held time if it is wrong."""
         until_us = self.ends_at if self.charged_until is None else self.charged_until
         return until_us - self.starts_at
 
 
 class LenderRow(Struct, frozen=True):
-    """One lender of a borrowed term."""
+    """A lender of a borrowed term."""
 
     name: Annotated[
         str, Meta(description="As the pool shows it to you; `operator`: capacity of nobody.")
@@ -121,7 +121,7 @@ class InstantRow(Struct, frozen=True):
 
 
 class IncomeRow(Struct, frozen=True, kw_only=True):
-    """One share that a tenant earned of a borrowed term, with every factor of it."""
+    """A share that a tenant earned of a borrowed term, with all its factors."""
 
     tenant: str = ""
     pool: str = ""
@@ -182,7 +182,7 @@ class IncomeRow(Struct, frozen=True, kw_only=True):
     hour: SettledHour
     transfer: Annotated[Uid | None, Meta(description="null: not settled, or a charge of 0.")]
     charged_until: ChargedUntil = None
-    # None alone of a portal of before it said what the operator paid.
+    # None only for a portal from before `borne` was published.
     borne: Annotated[
         Amount | None,
         Meta(
@@ -204,7 +204,7 @@ class IncomeRow(Struct, frozen=True, kw_only=True):
 
 
 class IdleRow(Struct, frozen=True):
-    """From an instant until the next one of its GPU type: lendable idle quota, in GPUs."""
+    """Lendable idle quota from an instant until the next one of its GPU type, in GPUs."""
 
     gpu_type: str
     at: InstantUs
@@ -213,7 +213,7 @@ class IdleRow(Struct, frozen=True):
 
 
 class EntryRow(Struct, frozen=True, kw_only=True):
-    """What a transfer moved on a tenant's account."""
+    """The amounts that a transfer moved on a tenant's account."""
 
     transfer: Uid
     code: Annotated[
@@ -227,7 +227,7 @@ class EntryRow(Struct, frozen=True, kw_only=True):
     corrects: Uid | None = None
     paid: Amount
     earned: Amount
-    # None alone of a portal of before it said what the operator paid.
+    # None only for a portal from before `earned_borne` was published.
     earned_borne: Annotated[
         Amount | None,
         Meta(

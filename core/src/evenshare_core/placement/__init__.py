@@ -1,1 +1,1 @@
-"""Where a gang goes: pure placement rules over free GPUs."""
+"""Placement of gangs: pure rules over free GPUs."""

@@ -1,13 +1,13 @@
 """Consolidated placement: a gang goes to the fewest nodes, over buckets of free GPUs.
 
-Source: LTGF section 5 ("deploys a job on as few nodes as possible") and
-5.1.2 (2)-(3) for renewals. Rules, per GPU type:
+Source: LTGF section 5 ("deploys a job on as few nodes as possible") and 5.1.2 (2)-(3) for renewals.
+Rules, per GPU type:
 
 - A gang that fits the largest node goes to one node: the one with the least free GPUs that
   suffices, the lowest id on ties. It waits when no node has room, unless `spread` is set.
-- A larger gang takes the nodes with the most free GPUs first (fewest nodes); what is left of it
-  goes to the node with the least free GPUs that suffices, so that whole nodes stay free for the
-  next one.
+- A larger gang takes the nodes with the most free GPUs first (fewest nodes). Its rest goes
+  to the node with the least free GPUs that suffices, so that whole nodes stay free for the
+  next gang.
 
 Finding a node costs O(node size + log nodes), not O(nodes).
 """
@@ -22,17 +22,17 @@ from evenshare_core.domain.leases import Lease
 
 
 class FreeGpus:
-    """Free GPUs of the nodes of one type, in buckets by how many are free.
+    """Free GPUs of the nodes of one type, in buckets by the number of free GPUs.
 
-    A bucket is a heap of node ids with lazy deletion: an entry counts only while its node has
-    as many free GPUs as the bucket says.
+    A bucket is a heap of node ids with lazy deletion. An entry is valid only while its node has the
+    bucket's number of free GPUs.
     """
 
     __slots__ = ("_buckets", "free", "size", "total")
 
     def __init__(self, free: Mapping[int, int], size: int) -> None:
         self.free = dict(free)
-        self.size = size  # of the largest node: what a gang on one node can be at most
+        self.size = size  # of the largest node: the maximum of a gang on one node
         self.total = sum(self.free.values())
         self._buckets: list[list[int]] = [[] for _ in range(size + 1)]
         for node, gpus in self.free.items():
@@ -41,7 +41,7 @@ class FreeGpus:
             heapify(bucket)
 
     def set(self, node: int, gpus: int) -> None:
-        """Say how many GPUs of a node are free now."""
+        """Set the number of free GPUs of a node."""
         before = self.free[node]
         if gpus == before:
             return
@@ -62,24 +62,24 @@ class FreeGpus:
             self.set(node, self.free[node] + gpus)
 
     def has(self, placement: Placement) -> bool:
-        """Whether exactly these GPUs are free."""
+        """Return whether these GPUs are free."""
         return all(self.free.get(node, 0) >= gpus for node, gpus in placement)
 
     def largest_free(self) -> int:
-        """The most GPUs free on one node."""
+        """Return the most GPUs free on one node."""
         for gpus in range(self.size, 0, -1):
             if self._least(gpus) is not None:
                 return gpus
         return 0
 
     def fits(self, gpus: int, *, spread: bool = False) -> bool:
-        """Whether `find` would place a gang."""
+        """Return whether `find` would place a gang."""
         if gpus > self.total:
             return False
         return gpus > self.size or spread or self.largest_free() >= gpus
 
     def find(self, gpus: int, *, spread: bool = False) -> Placement | None:
-        """Return where a gang would go, or None; takes nothing."""
+        """Return the placement of a gang, without taking it; None if it does not fit."""
         if gpus > self.total:
             return None
         if gpus <= self.size:
@@ -91,7 +91,7 @@ class FreeGpus:
         return self._fullest_first(gpus)
 
     def _least(self, gpus: int) -> int | None:
-        """The lowest node with exactly `gpus` free."""
+        """Return the lowest node with exactly `gpus` free."""
         bucket = self._buckets[gpus]
         while bucket and self.free[bucket[0]] != gpus:
             heappop(bucket)
@@ -105,14 +105,14 @@ class FreeGpus:
         return None
 
     def _fullest_first(self, gpus: int) -> Placement:
-        """Fewest nodes for a gang that is known to fit in `total`."""
+        """Return the fewest nodes for a gang that is known to fit in `total`."""
         taken: list[tuple[int, int]] = []
         needed = gpus
         count = self.size
         while count < needed or self._least(count) is None:
             node = self._least(count)
             if node is None:
-                count -= 1  # nothing this full is left
+                count -= 1  # no node with this count is left
                 continue
             self._pop(count, node)
             taken.append((node, count))
@@ -125,14 +125,14 @@ class FreeGpus:
         return tuple(sorted([*taken, (last, needed)]))
 
     def _pop(self, count: int, node: int) -> None:
-        """Take a node's entries out of its bucket; there may be more than one."""
+        """Remove all entries of a node from its bucket; there may be several."""
         bucket = self._buckets[count]
         while bucket and bucket[0] == node:
             heappop(bucket)
 
 
 def fits_whole_nodes(placement: Placement, gpus: int, size: int) -> bool:
-    """Whether a gang's placement is as consolidated as it can be on nodes of `size` GPUs."""
+    """Return whether a placement is on the fewest nodes of `size` GPUs, all but one whole."""
     whole, rest = divmod(gpus, size)
     return len(placement) == whole + bool(rest) and (
         sum(1 for _, count in placement if count == size) == whole
@@ -142,7 +142,10 @@ def fits_whole_nodes(placement: Placement, gpus: int, size: int) -> bool:
 def find_place(
     free: FreeGpus, gpus: int, *, whole_nodes: bool, spread: bool = False
 ) -> Placement | None:
-    """Best fit on one node, else the fewest nodes; None when it must wait. Takes nothing."""
+    """Return the best fit on one node, else the fewest nodes; None if the gang must wait.
+
+    The placement is not taken.
+    """
     placement = free.find(gpus, spread=spread)
     if placement is None or not whole_nodes or fits_whole_nodes(placement, gpus, free.size):
         return placement
@@ -150,13 +153,14 @@ def find_place(
 
 
 class FreeCapacity:
-    """Where gangs may go in one round, for one GPU type.
+    """The places for gangs in one round, for one GPU type.
 
-    `available`: GPUs that are free or held by a lease that ended and was not selected yet.
-    `unheld`: the part of it that nobody holds; a new gang goes there first, so that it takes the
-    GPUs of an ended lease only when it must. Such a lease can then not be renewed in place.
-    Within a round `available` never grows, but for GPUs that are freed for a gang which takes them
-    at once (`clear`): what does not fit once, does not fit later.
+    `available` GPUs are free, or held by an ended lease that was not selected yet. `unheld` GPUs
+    are the free ones of them. A new gang goes to these first. It takes the GPUs of an ended lease
+    only when it must; such a lease can then not be renewed in place.
+
+    Within a round `available` never grows, except for GPUs that are freed for a gang and taken at
+    once (`clear`). So a gang that does not fit once does not fit later.
     """
 
     __slots__ = (
@@ -174,7 +178,7 @@ class FreeCapacity:
         self, gpus: Mapping[int, int], kept: Mapping[int, int], ended: Mapping[int, int],
         *, spread: bool = False,
     ) -> None:  # fmt: skip # rows of what belongs together
-        """GPUs per node: installed, in leases that go on, in leases that ended."""
+        """Take GPUs per node: installed, in leases that continue, in leases that ended."""
         size = max(gpus.values(), default=0)
         available = {node: max(0, count - kept.get(node, 0)) for node, count in gpus.items()}
         self._ended = dict(ended)
@@ -189,10 +193,11 @@ class FreeCapacity:
         self.start_largest_free = self.available.largest_free()
 
     def again(self, free: Mapping[int, int], ended: Iterable[Placement]) -> None:
-        """Begin another round with what is kept: its nodes that changed, and who ended.
+        """Start another round with the state of the last one, its changed nodes, and the ended
+        leases.
 
-        `free`: GPUs that nobody holds, of at least every node that anything happened on since
-        the last round began. The numbers of the start are not kept: nobody is told reasons.
+        `free` has the unheld GPUs of at least every node that changed since the start of the last
+        round. The `start_` numbers are not updated, because no reasons are reported.
         """
         for node, gpus in free.items():
             self.available.set(node, gpus)
@@ -205,7 +210,7 @@ class FreeCapacity:
                 self._ended[node] = self._ended.get(node, 0) + gpus
 
     def place(self, gpus: int) -> Placement | None:
-        """Place and take a gang, on GPUs that nobody holds if it can."""
+        """Place and take a gang, on unheld GPUs if possible."""
         placement = self.unheld.find(gpus, spread=self.spread)
         if placement is not None:
             self.unheld.take(placement)
@@ -218,7 +223,7 @@ class FreeCapacity:
         return placement
 
     def renew(self, placement: Placement) -> bool:
-        """Keep an ended lease on its GPUs if nobody took them; it is selected either way."""
+        """Select an ended lease; return whether its GPUs are available, and keep them if so."""
         kept = self.available.has(placement)
         if kept:
             self.available.take(placement)
@@ -226,23 +231,23 @@ class FreeCapacity:
         return kept
 
     def drop(self, placement: Placement) -> None:
-        """An ended lease gives up its GPUs."""
+        """Release the GPUs of an ended lease."""
         for node, gpus in placement:
             self._ended[node] = self._ended.get(node, 0) - gpus
         self._settle(placement)
 
     def clear(self, placement: Placement) -> None:
-        """A lease that goes on ends before its expiry: nobody holds its GPUs."""
+        """Free the GPUs of a lease that ends before its expiry."""
         self.available.give(placement)
         self._settle(placement)
 
     def put(self, placement: Placement) -> None:
-        """Take these GPUs; they are available."""
+        """Take these available GPUs."""
         self.available.take(placement)
         self._settle(placement)
 
     def hold_back(self, placement: Placement) -> None:
-        """Keep GPUs from everyone for the rest of the round, as far as they are available."""
+        """Reserve GPUs for the rest of the round, unless they are taken."""
         for node, gpus in placement:
             count = min(gpus, self.available.free.get(node, 0))
             if count:
@@ -251,17 +256,17 @@ class FreeCapacity:
         self._settle(placement)
 
     def fits(self, gpus: int) -> bool:
-        """Whether `place` would place a gang now."""
+        """Return whether `place` would place a gang now."""
         return self.available.fits(gpus, spread=self.spread)
 
     def fitted_at_start(self, gpus: int) -> bool:
-        """Whether the gang would have fitted before the round's first pick."""
+        """Return whether the gang would have fitted before the round's first pick."""
         if gpus > self.start_total:
             return False
         return gpus > self.available.size or self.spread or gpus <= self.start_largest_free
 
     def would_fit_unheld(self, gpus: int) -> bool:
-        """Whether the gang would fit if nothing was held back."""
+        """Return whether the gang would fit without the GPUs held back."""
         unheld = [self.available.free[node] + count for node, count in self.held_back.items()]
         largest_free = max(unheld, default=0)
         if gpus <= self.available.size and not self.spread:
@@ -269,7 +274,7 @@ class FreeCapacity:
         return gpus <= self.available.total + sum(self.held_back.values())
 
     def _settle(self, placement: Placement) -> None:
-        """Nobody's GPUs = available less those of ended leases that may still be renewed."""
+        """Update unheld GPUs: available ones minus those of ended leases that may be renewed."""
         for node, _ in placement:
             if node in self.available.free:
                 left = self.available.free[node] - self._ended.get(node, 0)
@@ -284,9 +289,9 @@ def free_capacity_by_type(
     spread: bool = False,
     types: Iterable[str] = (),
 ) -> dict[str, FreeCapacity]:
-    """Return what is free of each GPU type at a round; leases that end by then are available.
+    """Return the free capacity of each GPU type at a round; leases that end by then are available.
 
-    `types`: GPU types that are there too, though all their nodes may be gone.
+    `types` are GPU types to include even if all their nodes are gone.
     """
     gpus: dict[str, dict[int, int]] = {}
     for node in nodes:

@@ -1,7 +1,7 @@
-"""Room for a gang that fits by count and on no node: move small jobs to other nodes.
+"""Defragmentation: move small jobs to other nodes to make room for a gang on one node.
 
-Pure: free GPUs and jobs that may be moved go in, moves come out, or None. What a move costs (a
-checkpoint and a cold start) and who may be moved at all is the caller's to say.
+Pure: it takes free GPUs and movable jobs, and returns moves or None. The caller decides which jobs
+may move, and accounts for the cost of a move (a checkpoint and a cold start).
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from typing import NamedTuple
 
 from evenshare_core.domain.leases import Lease
 
-# A job with more GPUs is not moved: so many GPUs of one node are seldom free elsewhere.
+# The maximum GPUs of a movable job: more free GPUs on one other node are rare.
 MOVABLE_GPUS = 2
 
 
 class LeaseMove(NamedTuple):
-    """A lease whose job goes on with as many GPUs of another node."""
+    """A lease whose job continues with as many GPUs of another node."""
 
     lease: int
     gpus: int
@@ -24,7 +24,7 @@ class LeaseMove(NamedTuple):
 
 
 class NodeRoom(NamedTuple):
-    """A node that has room for the gang once these leases have moved."""
+    """A node that has room for the gang after these moves."""
 
     node: int
     moves: tuple[LeaseMove, ...]
@@ -37,12 +37,12 @@ def make_room(
     movable: Mapping[int, Sequence[Lease]],
     most_moves: int,
 ) -> NodeRoom | None:
-    """Return the node and the moves that make room on it for a gang of `gpus`; None without.
+    """Return the node and the moves that make room on it for a gang of `gpus`; None if impossible.
 
-    `free`: GPUs by node that the gang may have; `elsewhere`: those that a moved job may have, of
-    all nodes of a type. `movable`: by node, the leases that may leave it, each on that node alone
-    and of at most `MOVABLE_GPUS`. The node is the one from which the fewest GPUs move, then with
-    the fewest moves, then with the lowest id, of those whose leases all have a place elsewhere. At
+    `free` has the GPUs by node that the gang may use, `elsewhere` those that moved jobs may use, of
+    all nodes of a type. `movable` has, by node, the leases that may leave it. Each is on that node
+    only and of at most `MOVABLE_GPUS`. The node is the one from which the fewest GPUs move; ties by
+    the fewest moves, then by the lowest id. All its moved leases must have a place elsewhere. At
     most `most_moves` leases move, and none to the node that is cleared.
     """
     choices = []
@@ -63,7 +63,7 @@ def make_room(
 
 
 def _leaving(rows: Sequence[Lease], needed: int) -> list[Lease]:
-    """The fewest leases that free so many GPUs, and no more of them than must be; [] if too few."""
+    """Return the fewest leases that free `needed` GPUs, without excess if possible; else []."""
     chosen: list[Lease] = []
     left = needed
     for row in sorted(rows, key=lambda row: (-row.placement[0][1], row.id)):
@@ -73,7 +73,7 @@ def _leaving(rows: Sequence[Lease], needed: int) -> list[Lease]:
         left -= row.placement[0][1]
     if left > 0:
         return []
-    if left < 0:  # the last one gives more than is needed: a smaller one may do
+    if left < 0:  # the last one frees more than needed: a smaller one may do
         last = chosen.pop()
         left += last.placement[0][1]
         smaller = [
@@ -88,7 +88,7 @@ def _leaving(rows: Sequence[Lease], needed: int) -> list[Lease]:
 def _places(
     leaving: Sequence[Lease], node: int, elsewhere: Mapping[int, int]
 ) -> tuple[LeaseMove, ...] | None:
-    """Best fit on the other nodes, larger leases first; None where one has no place."""
+    """Return best fits on other nodes, larger leases first; None if one has no place."""
     others = {one: count for one, count in elsewhere.items() if count > 0 and one != node}
     moves = []
     for row in sorted(leaving, key=lambda row: (-row.placement[0][1], row.id)):

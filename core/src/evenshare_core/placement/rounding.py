@@ -1,16 +1,16 @@
-"""From fractional shares to whole GPUs: deviations are carried, so that the average comes out.
+"""Rounding of fractional shares to whole GPUs: deviations are carried, so that averages are exact.
 
-Source: OEF (Middleware 2024), 4.3. Each round and GPU type `real = round(ideal + dev)`, then
-`dev += ideal - real`. All values are integers: `unit` of them are one GPU, so that every machine
-rounds alike.
+Source: OEF (Middleware 2024), 4.3. In each round, for each GPU type, `real = round(ideal + dev)`,
+then `dev += ideal - real`. All values are integers, with `unit` for one GPU, so that every machine
+rounds equally.
 
-1. A row gets the whole GPUs of what it wants (`ideal + dev`). Where that is more than there are,
-   GPUs are taken back from the row that misses least afterwards.
-2. The GPUs that are left go to the largest remainder, and on to the next, among rows that want any
-   of the type and can use more.
+1. A row gets the whole GPUs of its demand (`ideal + dev`). If these exceed the capacity, GPUs are
+   taken back from the row that misses least afterwards.
+2. The remaining GPUs go to the largest remainder, then to the next, among rows that want any of the
+   type and can use more.
 3. A row that got less than its smallest gang is set to 0, and its GPUs go to the next remainder in
-   the same round; the one that wanted least goes first. What it missed stays in its deviation,
-   so that it grows until a gang fits.
+   the same round. Rows that wanted least are set to 0 first. The missing amount stays in the row's
+   deviation, which grows until a gang fits.
 
 Ties go to the earlier row. Departure: the paper compares a tenant's sum over all types with its
 smallest gang, because it may place a gang over several types. A lease has one GPU type, so the
@@ -26,10 +26,10 @@ from typing import NamedTuple
 
 
 class ShareRequest(NamedTuple):
-    """One row of a division; tuples have an entry per GPU type, slowest type first.
+    """A row of a division; tuples have an entry per GPU type, slowest type first.
 
-    `wants`: ideal + deviation, in units. `gangs`: the smallest gang that may run there, in GPUs
-    (0: none may). `most`: GPUs that the row can use over all types.
+    `wants` is ideal + deviation, in units. `gangs` is the smallest gang that may run there, in GPUs
+    (0: none may). `most` is the number of GPUs that the row can use over all types.
     """
 
     wants: tuple[int, ...]
@@ -42,8 +42,8 @@ def round_shares(
 ) -> list[tuple[int, ...]]:
     """Return whole GPUs per row and type; the sum of a type is at most its capacity.
 
-    Rows come in the order of their ids. The fastest type is rounded first, so that a row which
-    reaches `most` does so there.
+    Rows are in the order of their ids. The fastest type is rounded first, so that a row reaches
+    `most` on its fastest types.
     """
     given = [[0] * len(capacity) for _ in rows]
     left = [row.most for row in rows]
@@ -58,9 +58,9 @@ def round_shares(
 
 
 def deviation(before: int, ideal: int, real: int, bound: int) -> int:
-    """Return `dev + ideal - real`, kept within +-`bound`; all in units.
+    """Return `dev + ideal - real`, limited to +-`bound`; all in units.
 
-    The bound is the largest gang of any row: who makes room for it is owed as much.
+    The bound is the largest gang of any row: a row that makes room for it is owed as much.
     """
     return max(-bound, min(bound, before + ideal - real))
 
@@ -82,11 +82,11 @@ class _TypeDivision:
         self._total = sum(self.real)
 
     def _missing(self, index: int) -> int:
-        """What a row still wants, in units; below 0 where it got more."""
+        """Return the amount that a row still wants, in units; negative if it got more."""
         return self._wants[index] - self.real[index] * self._unit
 
     def take_back(self, capacity: int) -> None:
-        """Deviations may want more than there is: take where the least is missing afterwards."""
+        """Take GPUs back while rows exceed the capacity, from the row that then misses least."""
         heap = [self._less(index) for index, gpus in enumerate(self.real) if gpus > 0]
         heapify(heap)
         while self._total > capacity:
@@ -97,21 +97,21 @@ class _TypeDivision:
                 heappush(heap, self._less(-negative))
 
     def _less(self, index: int) -> tuple[int, int, int]:
-        """One GPU less, or none at all below the smallest gang: (then missing, -row, GPUs)."""
+        """Return a row with one GPU less, 0 below its gang: (then missing, -row, GPUs)."""
         gpus = self.real[index] - 1
         if gpus < self._gangs[index]:
             gpus = 0
         return (self._wants[index] - gpus * self._unit, -index, gpus)
 
     def give_out(self, capacity: int) -> None:
-        """The largest remainder first; a row below its smallest gang gives its GPUs back."""
+        """Give GPUs to the largest remainders; rows below their smallest gang return theirs."""
         heap = [
             (-self._missing(index), index)
             for index in range(len(self.real))
             if self._may_have_more(index)
         ]
         heapify(heap)
-        below: list[tuple[int, int]] = []  # (wants, -row): the least first, of equals the last
+        below: list[tuple[int, int]] = []  # (wants, -row): the least first; ties by the last row
         for index in range(len(self.real)):
             self._note(index, below)
         out: set[int] = set()
@@ -137,7 +137,7 @@ class _TypeDivision:
         return self.real[index] < self._left[index]
 
     def _note(self, index: int, below: list[tuple[int, int]]) -> None:
-        """Remember a row that has less than its smallest gang; it may have more by then."""
+        """Record a row that has less than its smallest gang; it may have more when it is read."""
         if 0 < self.real[index] < self._gangs[index]:
             heappush(below, (self._wants[index], -index))
 

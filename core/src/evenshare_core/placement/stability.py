@@ -1,9 +1,9 @@
-"""Lets jobs stay where they are by exchanging the places of a round's picks.
+"""Placement stability: jobs keep their nodes by an exchange of the places of a round's picks.
 
-A round may give the GPUs of an expired lease to a job that comes first, and then pick the
-lease's own job as well, which would have to move: a checkpoint and a cold start for nothing,
-when the first job could as well have had the other place. Who is picked, in which order and by
-which key, stays as decided; only places are exchanged.
+A round may give the GPUs of an expired lease to a job that ranks first. If it then picks the
+lease's own job too, this job would have to move. The move costs a checkpoint and a cold start,
+without need if the first job could have had the other place. The picks, their order and their keys
+stay as decided; only places are exchanged.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from evenshare_core.domain.leases import Lease
 def keep_placements(
     grants: Sequence[Grant], renewals: Sequence[Renew], leases: Iterable[Lease]
 ) -> tuple[list[Grant], list[Renew]]:
-    """Turn grants to jobs that hold an expired lease into renewals, where places can change.
+    """Turn grants to jobs that hold an expired lease into renewals, if places can be exchanged.
 
-    On one node each: the jobs that took exactly the lease's GPUs go where its job would have
-    gone. A lease over several nodes, or one whose GPUs went to a larger gang, does move.
-    Per-node use is unchanged, so what fitted before fits after.
+    Only placements on one node are exchanged: the jobs that took exactly the lease's GPUs get the
+    place of the lease's job. A lease on several nodes, or one whose GPUs went to a larger gang,
+    does move. The use of each node is unchanged, so all picks still fit.
     """
     held = {lease.job: lease for lease in leases}
     placed = {grant.job: grant for grant in grants}
@@ -57,7 +57,7 @@ def keep_placements(
 
 
 def _exactly(gpus: int, jobs: Sequence[int], placed: dict[int, Grant]) -> list[int] | None:
-    """Choose jobs whose GPUs sum to exactly `gpus`, larger ones first; None where none do."""
+    """Return jobs whose GPUs sum to exactly `gpus`, larger ones first; None if there are none."""
     chosen, left = [], gpus
     for job in sorted(jobs, key=lambda job: (-placed[job].placement[0][1], placed[job].order)):
         size = placed[job].placement[0][1]

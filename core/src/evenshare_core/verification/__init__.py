@@ -1,1 +1,1 @@
-"""What a tenant recomputes on its own machine of rounds that others decided."""
+"""Verification by a tenant, on its own machine, of rounds that a portal decided."""

@@ -1,8 +1,8 @@
-"""Whether what a round decided was carried out, and why not. Pure.
+"""Check that a round's decision was applied, or that the records show why not. Pure.
 
-A part that was not carried out has a reason of `SupersededReason`. Each is compared with the
-records: with the round itself, and the round after. A reason that they do not show is not proven,
-for what it names may have come and gone between the two rounds.
+A part that was not applied has a reason of `SupersededReason`. Each reason is compared with the
+records: the round itself, and the round after. A reason that they do not show is not proven,
+because its cause may have come and gone between the two rounds.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SPARED = frozenset({Why.SPARED_NO_CREDIT, Why.SPARED_JOB_GONE, Why.SPARED_NODE_
 
 
 def superseded_breaks(disclosed: Disclosed) -> Iterator[str]:
-    """Say which rows have no reason, or are of nothing that the round decided."""
+    """Yield the superseded rows that have no reason, or that were not decided."""
     decided = _decided(disclosed)
     for row in disclosed.superseded:
         key = (row["item"], row["id"])
@@ -41,7 +41,7 @@ def superseded_breaks(disclosed: Disclosed) -> Iterator[str]:
 
 
 def superseded_gaps(disclosed: Disclosed, after: Disclosed | None) -> Iterator[str]:
-    """Say which reasons the records do not show. `after`: the next round, None if not at hand."""
+    """Yield the reasons that the records do not show; `after` is the next round, if available."""
     ids = None if after is None else pairing_of(disclosed, after)
     for row in disclosed.superseded:
         label = f"the {_text(disclosed, row)} was not carried out"
@@ -56,10 +56,10 @@ def superseded_gaps(disclosed: Disclosed, after: Disclosed | None) -> Iterator[s
 
 
 def held_gpus(disclosed: Disclosed) -> dict[tuple[int, str], int]:
-    """Return by how many GPUs what was held differs from what was decided.
+    """Return the difference of held and decided GPUs, by tenant and GPU type.
 
-    By tenant and GPU type: below 0 where a grant or a renewal was not carried out, above 0 where a
-    lease that was to end went on.
+    It is negative if a grant or a renewal was not applied, positive if a lease that was to end goes
+    on.
     """
     decided, changes = _decided(disclosed), dict[tuple[int, str], int]()
     leases = {lease.id: lease for lease in disclosed.snapshot.leases}
@@ -76,14 +76,14 @@ def held_gpus(disclosed: Disclosed) -> dict[tuple[int, str], int]:
 
 
 class _Records:
-    """What a round and the one after say of a reason."""
+    """The evidence for a reason in a round and the one after."""
 
     def __init__(self, disclosed: Disclosed, after: Disclosed, ids: Pairing) -> None:
         self._round, self._after, self._ids = disclosed, after, ids
         self._decided = _decided(disclosed)
 
     def show(self, why: Why, row: Row) -> bool:
-        """Whether the records show that a part was not carried out for this reason."""
+        """Return whether the records show that a part was not applied for this reason."""
         item = self._decided.get((row["item"], row["id"]))
         if item is None:
             return False
@@ -109,7 +109,7 @@ class _Records:
         )
 
     def _is_spared(self, item: Grant | Renew | Lease) -> bool:
-        """Its lease goes on, and the job that it was to make way for got nothing either."""
+        """Return whether its lease goes on, and its beneficiary got nothing."""
         ends = {end.lease for end in self._round.decision.ends if end.job == item.job}
         left_out = {(row["item"], row["id"]) for row in self._round.superseded}
         makers = [one for one in self._round.decision.preemptions if one.job == item.job]
@@ -122,7 +122,7 @@ class _Records:
         )
 
     def _is_unfunded(self, item: Grant | Renew) -> bool:
-        """Its tenant has less credit than the term may cost, by the round after."""
+        """Return whether its tenant has less credit in the round after than the term may cost."""
         worst = worst_case_micro(item.borrowed, item.price_micro, self._lease_us(item))
         tenant = self._ids.tenant(item.tenant)
         left = [row.spendable_micro for row in self._after.snapshot.tenants if row.id == tenant]
@@ -139,7 +139,7 @@ class _Records:
 
 
 def _decided(disclosed: Disclosed) -> dict[tuple[str, int], Grant | Renew | Lease]:
-    """Parts of a decision as rows of `superseded` name them; of an end its lease."""
+    """Return parts of a decision by the keys of superseded rows; for an end, its lease."""
     decision = disclosed.decision
     leases = {lease.id: lease for lease in disclosed.snapshot.leases}
     return {

@@ -1,10 +1,10 @@
-"""A round's certificate against the one made here, and what a missing or older one means.
+"""Comparison of a round's certificate with the one computed here.
 
-Every round is certified when it is decided, so that none without a certificate is honest. A
-certificate has the version of the newest of its lines, another one from round to round; what is
-due is the version of the one made here. An older one is of before the portal measured such lines,
-unless a round before it has them already: then somebody has put an older form in its place, which
-nobody compares.
+Every round is certified when it is decided, so a missing certificate is wrong. A certificate has
+the version of its newest line, which may differ from round to round. The expected version is that
+of the certificate computed here. An older version is from before the portal measured such lines.
+But if an earlier round has them already, an older form was put in its place, to avoid the
+comparison.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from evenshare_core.policies.base import InvariantViolation, certify_round
 from evenshare_core.verification.differences import differences
 from evenshare_core.verification.verdict import Gap, Unproven
 
-# What a snapshot gives that no policy answers; of another version it may be anything of these.
+# Errors for snapshots that no policy can decide; a snapshot of another version may raise any of
+# them.
 REFUSED = (
     InvariantViolation, LookupError, ValueError, ArithmeticError, TypeError, AttributeError,
 )  # fmt: skip # a table
@@ -30,7 +31,8 @@ NOT_RECOMPUTED = "certificate not recomputed"
 class CertificateFinding(NamedTuple):
     """The result of recomputing a certificate.
 
-    `broken`: what is wrong; None if it was not recomputed. `unproven`: parts that were not.
+    `broken` has the violations; None if it was not recomputed. `unproven` has the parts that were
+    not.
     """
 
     broken: tuple[str, ...] | None
@@ -39,7 +41,7 @@ class CertificateFinding(NamedTuple):
 
 
 def certificate_version(disclosed: Disclosed) -> int:
-    """Return the version of a round's certificate as it stands there; 0: it has none."""
+    """Return the stored version of a round's certificate; 0 if there is none."""
     version = (disclosed.certificate or {}).get("version")
     return version if isinstance(version, int) and not isinstance(version, bool) else 0
 
@@ -49,8 +51,8 @@ def check_certificate(
 ) -> CertificateFinding:
     """Certify a round again and compare.
 
-    `others`: what has another version here, by name. `newest`: the newest version among the
-    certificates of rounds before; 0 where none is known.
+    `others` has the packages and policies with another version here, by name. `newest` is the
+    newest version among the certificates of earlier rounds; 0 if unknown.
     """
     stored = disclosed.certificate
     if stored is None:
@@ -87,7 +89,7 @@ def _other_version(
     if not there:
         return CertificateFinding(("its version is no number",))
     versions = f"its version is {there} there, {due} here"
-    # Another policy may make other lines than are made here; another solver may fail.
+    # Another policy may produce other lines than here; another solver may fail.
     may_differ = disclosed.snapshot.policy in others or (others and _has_failed(disclosed))
     if there < min(due, newest) and not may_differ:
         text = f"its version is {there}; {due} is due, and a round before it has {newest}"

@@ -1,4 +1,4 @@
-"""Where two values of one type differ: the first place of each field, for people to read."""
+"""Differences of two values of one type: the first place of each field, for people to read."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ MAX_PLACES = 3
 
 
 def differences(stored: Any, again: Any, most: int = MAX_PLACES) -> tuple[str, ...]:
-    """Return where two structs, or two objects of JSON, differ, at most one place of each field.
+    """Return the places where two structs or JSON objects differ, at most one for each field.
 
-    As `prices[0].price_micro: 5 there, 6 here`; "there" is `stored`.
+    For example `prices[0].price_micro: 5 there, 6 here`; "there" is `stored`.
     """
     places = []
     before, after = _fields(stored), _fields(again)
@@ -31,7 +31,7 @@ def _fields(value: Any) -> dict[str, Any]:
 
 
 def _first(path: str, stored: Any, again: Any) -> str:
-    """The first place at or below `path` where the two differ; "" where they do not."""
+    """Return the first place at or below `path` where the two differ; "" if they are equal."""
     if type(stored) is type(again):
         if isinstance(stored, (msgspec.Struct, dict)):
             before, after = _fields(stored), _fields(again)

@@ -1,4 +1,4 @@
-"""Rounds of pools that disclose own rows alone: what can be checked of them, and what cannot."""
+"""Verification of rounds of pools that disclose only own rows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ OWN_ROWS = "own rows alone were answered, so its decision was not recomputed"
 
 
 class ExcerptFinding(NamedTuple):
-    """The result of comparing own rows. `broken`: what is wrong; None if there are no rows."""
+    """The result of comparing own rows. `broken` has the violations; None if there are no rows."""
 
     broken: tuple[str, ...] | None
     unproven: tuple[Unproven, ...]
@@ -29,7 +29,7 @@ class _Form(msgspec.Struct, frozen=True):
 
 
 def is_excerpt(data: bytes) -> bool:
-    """Whether bytes are own rows, not a bundle."""
+    """Return whether bytes are own rows, not a bundle."""
     try:
         return msgspec.json.decode(data, type=_Form).form == OWN_FORM
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -37,9 +37,9 @@ def is_excerpt(data: bytes) -> bool:
 
 
 def verify_excerpts(data: bytes, record: RoundRecord, keys: Mapping[str, bytes]) -> ExcerptFinding:
-    """Return what came of a round's own rows.
+    """Verify a round's own rows.
 
-    `keys`: the reader's tenant keys of the round's day, by the tenant's name.
+    `keys` has the reader's tenant keys of the round's day, by the tenant's name.
     """
     own_rows = Unproven(Gap.OWN_ROWS, OWN_ROWS)
     try:
@@ -58,7 +58,7 @@ def verify_excerpts(data: bytes, record: RoundRecord, keys: Mapping[str, bytes])
 
 
 def _breaks(answer: OwnForm, record: RoundRecord, keys: Mapping[str, bytes]) -> Iterator[str]:
-    # Floats have one shortest form, so that reading and writing gives the bytes of the digest.
+    # Floats have one shortest form, so decoding and encoding gives the bytes of the digest.
     if msgspec.json.decode(record_bytes(record)) != msgspec.json.decode(answer.record):
         yield "the record beside its own rows is not the one of the log"
     pool = record.log.rpartition("/")[2]

@@ -1,14 +1,15 @@
-"""Whether a round begins with what the round before it left. Pure.
+"""Check that a round starts from the state that the round before it left. Pure.
 
-A round that is recomputed shows that its decision is the one of its snapshot. It does not show
-that the snapshot is true: sums that somebody lowered between two rounds give a round that replays
-to the same bytes. So each snapshot is held against the decision before it: GPU-time sums, the
-policy's memory, posted prices and leases go on as that decision left them, and what happened
-between is among the changes, in the time between.
+A recomputed round shows that its decision follows from its snapshot. It does not show that the
+snapshot is true: if sums were lowered between two rounds, the later one still replays to the same
+bytes. So each snapshot is compared with the decision before it. GPU-time sums, the policy's memory,
+posted prices and leases must continue from that decision. All events between the rounds must be
+among the changes, at instants between the rounds.
 
-What no pair of rounds can tell: quotas, credit, nodes, base and theta are the operator's to set;
-jobs arrive, are cancelled, held back and released; a process starts, ends or is lost. A price of a
-type whose nodes were all away in the round before was posted by a round further back.
+A pair of rounds cannot show everything. Quotas, credit, nodes, base and theta are set by the
+operator. Jobs arrive, are cancelled, held and released; a process starts, ends or is lost. If all
+nodes of a type were away in the round before, an earlier round posted its price.
+
 Source: docs/adr/0198-sums-are-history.md.
 """
 
@@ -29,7 +30,7 @@ from evenshare_core.verification.following_sums import sum_breaks
 
 @dataclass(frozen=True, slots=True)
 class StoredRound:
-    """A round as the engine keeps it, with the database's ids."""
+    """A round as the engine stores it, with the database's ids."""
 
     snapshot: Snapshot
     decision: Decision
@@ -39,10 +40,10 @@ class StoredRound:
 
 
 def breaks(before: FollowedRound, after: FollowedRound) -> tuple[str, ...]:
-    """Return why a round does not follow from the round before it; empty where it does.
+    """Return why a round does not follow from the round before it; empty if it does.
 
-    Each is one sentence with its numbers. Tenants, jobs and leases are those of the round after,
-    by name where the rounds have names.
+    Each reason is a sentence with its numbers. Tenants, jobs and leases are those of the round
+    after, by name if the rounds have names.
 
     Raises:
         UnknownPolicyError: the rounds have names, and their policy is not known here.
@@ -63,7 +64,7 @@ def breaks(before: FollowedRound, after: FollowedRound) -> tuple[str, ...]:
 
 
 def beginning_breaks(first: FollowedRound) -> tuple[str, ...]:
-    """Return why the first round of a pool does not begin with nothing; empty where it does."""
+    """Return why the first round of a pool does not start empty; empty if it does."""
     snapshot = first.snapshot
     begins = {
         "sums of tenants": snapshot.service.claims,
@@ -79,7 +80,7 @@ def beginning_breaks(first: FollowedRound) -> tuple[str, ...]:
 
 
 def _order(before: FollowedRound, after: FollowedRound) -> Iterator[str]:
-    """Rounds of one pool, one after the other."""
+    """Check that the rounds are of one pool, and consecutive."""
     first, second = before.snapshot, after.snapshot
     if first.pool != second.pool:
         yield f"It is a round of pool {second.pool}, and the round before it is of {first.pool}."
@@ -95,13 +96,13 @@ def _order(before: FollowedRound, after: FollowedRound) -> Iterator[str]:
 def _sums(
     before: FollowedRound, after: FollowedRound, text: RoundText
 ) -> tuple[list[str], Pairing | None]:
-    """What is wrong with the sums, and who is who by them; None where that is not known."""
+    """Return violations of the sums, and the pairing of ids; None if it is not known."""
     ids = pairing_of(before, after)
     return list(sum_breaks(before.decision.service, after.snapshot.service, ids, text)), ids
 
 
 def _prices(before: FollowedRound, after: FollowedRound, text: RoundText) -> Iterator[str]:
-    """What was posted is what holds; base and theta are the operator's, for the next posting."""
+    """Check that the posted prices apply; base and theta are for the next posting."""
     number = text.before
     posted = {row.gpu_type: row for row in before.decision.prices}
     held = {row.gpu_type: row for row in after.snapshot.prices}
@@ -140,11 +141,11 @@ def _posting_text(row: PoolPrice) -> str:
 
 
 def _times(before: FollowedRound, after: FollowedRound) -> Iterator[str]:
-    """Changes lie between both rounds, in order; quotas tell what differs from the sums."""
+    """Check that changes are between both rounds, in order, and that quotas agree with the sums."""
     since_us, at_us = before.snapshot.at_us, after.snapshot.at_us
     last_us = since_us
     for change in after.snapshot.changes:
-        # The very first quotas count from the start of the sums, which may be before any round.
+        # The very first quotas count from the start of the sums, possibly before any round.
         if not since_us <= change.at_us <= at_us:
             yield (
                 f"A change ({change.kind.value}) is at {change.at_us:,} µs,"

@@ -1,7 +1,8 @@
-"""Who is who in two rounds that follow each other.
+"""Pairing of the ids of two consecutive rounds.
 
-Rounds of one day name tenants, jobs and leases alike. Across days, the sums tell: both rounds
-have rows of the same ids in the same order. In the database ids are the same in all rounds.
+Rounds of one day use the same names for tenants, jobs and leases. Across days, the sums give the
+pairing: both rounds have rows of the same ids in the same order. In the database, ids are the same
+in all rounds.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from evenshare_core.domain.snapshot import Snapshot
 
 
 class KindNames(Protocol):
-    """The names of the numbers of each kind, that of number 1 first."""
+    """The names of the numbers of each kind, starting with number 1."""
 
     @property
     def tenants(self) -> Sequence[str]: ...
@@ -28,39 +29,39 @@ class KindNames(Protocol):
 
     @property
     def profiles(self) -> Sequence[str]:
-        """Of job types."""
+        """The names of job types."""
 
 
 class FollowedRound(Protocol):
-    """A round as it is disclosed (`evenshare_core.disclosure.bundle.Disclosed`), or stored."""
+    """A disclosed round (`evenshare_core.disclosure.bundle.Disclosed`), or a stored one."""
 
     @property
     def day(self) -> str:
-        """The UTC day of pool time whose names it has; "" where ids are the database's."""
+        """The UTC day of pool time of its names; "" if ids are the database's."""
 
     @property
     def names(self) -> KindNames | None:
-        """The names of its numbers; None where ids are the database's, the same in all rounds."""
+        """The names of its numbers; None if ids are the database's, the same in all rounds."""
 
     @property
     def snapshot(self) -> Snapshot:
-        """What was decided on."""
+        """The input of the decision."""
 
     @property
     def decision(self) -> Decision:
-        """What was decided."""
+        """The decision."""
 
     @property
     def superseded(self) -> Sequence[Mapping[str, Any]]:
-        """What of it could not be applied any more."""
+        """The parts of the decision that could not be applied."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pairing:
-    """What an id of the round before is in the round after.
+    """The ids of the round before, mapped to those of the round after.
 
-    `exact`: ids are the same in both, as in the database. `by_name`: they are known by their names,
-    leases and profiles too.
+    `exact` if ids are the same in both, as in the database. `by_name` if they are known by their
+    names, including leases and profiles.
     """
 
     exact: bool = False
@@ -71,20 +72,20 @@ class Pairing:
     profiles: dict[int, int] = field(default_factory=dict)
 
     def tenant(self, id_: int) -> int:
-        """A tenant's id in the round after; negative where it has none there."""
+        """Return a tenant's id in the round after; negative if it has none there."""
         return id_ if self.exact else self.tenants.get(id_, -id_)
 
     def job(self, id_: int) -> int:
-        """A job's id in the round after; negative where it has none there."""
+        """Return a job's id in the round after; negative if it has none there."""
         return id_ if self.exact else self.jobs.get(id_, -id_)
 
     def lease(self, id_: int) -> int:
-        """A lease's id in the round after; negative where it has none there."""
+        """Return a lease's id in the round after; negative if it has none there."""
         return id_ if self.exact else self.leases.get(id_, -id_)
 
 
 def pairing_of(before: FollowedRound, after: FollowedRound) -> Pairing | None:
-    """Return who is who; None where neither names nor sums tell."""
+    """Return the pairing of ids; None if neither names nor sums give it."""
     if before.names is None and after.names is None:
         return Pairing(exact=True)
     if before.names is None or after.names is None:
@@ -110,24 +111,24 @@ def _by_name(before: Sequence[str], after: Sequence[str]) -> dict[int, int]:
 
 
 def _by_rank(before: Iterable[int], after: Iterable[int]) -> dict[int, int]:
-    """Pair ids as they occur first, in the order of rows."""
+    """Pair ids by their first occurrence, in the order of rows."""
     return dict(zip(dict.fromkeys(before), dict.fromkeys(after), strict=False))
 
 
 class RoundText:
-    """How sentences name the round before, and what is in both rounds."""
+    """Names of the round before, and of rows of both rounds, for sentences."""
 
     def __init__(self, before: FollowedRound, after: FollowedRound) -> None:
         self.before = f"round {before.snapshot.number}"
         self._before, self._after = before.names, after.names
 
     def tenant(self, id_: int) -> str:
-        """Name a tenant of the round after; a negative id is one of the round before."""
+        """Return the name of a tenant of the round after; a negative id is of the round before."""
         names = self._after if id_ >= 0 else self._before
         return f"tenant {_name(None if names is None else names.tenants, abs(id_))}"
 
     def job(self, id_: int) -> str:
-        """Name a job, likewise."""
+        """Return the name of a job, as `tenant`."""
         names = self._after if id_ >= 0 else self._before
         return f"job {_name(None if names is None else names.jobs, abs(id_))}"
 

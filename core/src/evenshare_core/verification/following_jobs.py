@@ -1,6 +1,6 @@
-"""Whether the jobs of a round are those of the round before, with those that came and went. Pure.
+"""Check that a round's jobs are those of the round before, plus arrivals, minus ended ones. Pure.
 
-Source: `scheduling.engine.changes` and `scheduling.engine.snapshot_rows`, which make them so.
+Source: `scheduling.engine.changes` and `scheduling.engine.snapshot_rows`, which create them.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from evenshare_core.domain.jobs import Job
 from evenshare_core.domain.snapshot import Change, ChangeKind
 from evenshare_core.verification.following_ids import FollowedRound, Pairing, RoundText
 
-# What nobody can change of a job once it is submitted.
+# Fields of a job that never change after its submission.
 _FACTS = ("gpus", "submitted_us", "gpu_types", "weight")
 
 
 def job_breaks(
     before: FollowedRound, after: FollowedRound, ids: Pairing, text: RoundText
 ) -> Iterator[str]:
-    """Say which jobs were altered, came from nowhere or vanished without a word."""
+    """Yield the jobs that were altered, or that appeared or vanished without a change."""
     first, second = before.snapshot, after.snapshot
     now = {job.id: job for job in second.jobs}
     changes = _by_job(second.changes)
@@ -61,7 +61,7 @@ def _by_job(changes: tuple[Change, ...]) -> dict[int, list[Change]]:
 
 
 def _granted_terms(before: FollowedRound, ids: Pairing) -> dict[int, int]:
-    """How many terms the round before gave to each job, as it was applied."""
+    """Return the number of applied terms that the round before gave to each job."""
     decision = before.decision
     left_out = {(row["item"], row["id"]) for row in before.superseded}
     terms: dict[int, int] = {}
@@ -92,7 +92,7 @@ def _altered(was: Job, now: Job, granted: int, ids: Pairing, text: RoundText) ->
 def _holds(
     after: FollowedRound, changes: dict[int, list[Change]], text: RoundText
 ) -> Iterator[str]:
-    """A gang holds all of its GPUs, or none."""
+    """Check that a gang holds all of its GPUs, or none."""
     demands = {row.job: row.demand for row in after.snapshot.service.jobs}
     for job, of_job in changes.items():
         for change in of_job:
@@ -108,7 +108,7 @@ def _holds(
 def _backoffs(
     before: FollowedRound, after: FollowedRound, ids: Pairing, held: set[int], text: RoundText
 ) -> Iterator[str]:
-    """A job that held nothing lost no process: its wait is neither new nor over before its end."""
+    """Check that jobs without GPUs have unchanged back-offs, because they lost no process."""
     waited = {ids.job(job.id) for job in before.snapshot.jobs} - held
     were = {ids.job(row.job): row.until_us for row in before.snapshot.backoffs}
     are = {row.job: row.until_us for row in after.snapshot.backoffs}

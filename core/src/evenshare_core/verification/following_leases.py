@@ -1,7 +1,8 @@
-"""Whether the leases of a round are those that the round before left. Pure.
+"""Check that a round's leases are those that the round before left. Pure.
 
-A snapshot has at most one lease of a job, so leases are compared by their job. One whose process
-is being stopped is not in it any more, nor is its job.
+A snapshot has at most one lease of a job, so leases are compared by their job. A snapshot leaves
+out leases whose process is being stopped, and their jobs.
+
 Source: `scheduling.engine.apply`, `grants`, `observe` and `revoke`, which write them.
 """
 
@@ -18,14 +19,14 @@ from evenshare_core.domain.snapshot import Change, ChangeKind, JobService
 from evenshare_core.policies import registry
 from evenshare_core.verification.following_ids import FollowedRound, Pairing, RoundText
 
-# In place of an instant, of a lease that was granted by a policy that is gone.
+# Replaces an instant for a lease granted by a policy that no longer exists.
 NOT_KNOWN = -1
 
 
 def lease_breaks(
     before: FollowedRound, after: FollowedRound, ids: Pairing, text: RoundText
 ) -> Iterator[str]:
-    """Say which leases came, went or changed otherwise than the round before decided."""
+    """Yield the leases that started, ended or changed differently from the decision before."""
     number = before.snapshot.number
     left, over = _left(before, ids)
     known = {ids.lease(lease.id) for lease in before.snapshot.leases}
@@ -52,7 +53,7 @@ def lease_breaks(
             )
     jobs = {job.id for job in after.snapshot.jobs}
     for job in sorted(left.keys() - now.keys()):
-        # Of a job that is not there, the process is being stopped; one that never ran just ends.
+        # The process of a missing job is being stopped; a lease that never ran just ends.
         if job in jobs and holds.holds(left[job]):
             yield (
                 f"{text.job(job).capitalize()} held {left[job].own + left[job].borrowed}"
@@ -62,9 +63,9 @@ def lease_breaks(
 
 
 def _left(before: FollowedRound, ids: Pairing) -> tuple[dict[int, Lease], set[int]]:
-    """The leases that go on after a round, by job as in the round after; jobs of those it ended.
+    """Return the leases that continue after a round, and the jobs of those that it ended.
 
-    The id of one that it granted is 0.
+    Both are by the job ids of the round after. The id of a newly granted lease is 0.
     """
     snapshot, decision = before.snapshot, before.decision
     left_out = {(row["item"], row["id"]) for row in before.superseded}
@@ -108,7 +109,7 @@ def _of_lease(lease: Lease, renewal: Renew | None, until_us: int, ids: Pairing) 
 
 
 def _protection(before: FollowedRound) -> int:
-    """Until when no policy may end what a round grants; not known of a policy that is gone."""
+    """Return the end of the protection of a round's grants; `NOT_KNOWN` if the policy is gone."""
     snapshot = before.snapshot
     if snapshot.policy not in registry.POLICIES:
         return NOT_KNOWN
@@ -117,7 +118,7 @@ def _protection(before: FollowedRound) -> int:
 
 
 def _altered(was: Lease, now: Lease, text: RoundText) -> Iterator[str]:
-    """What of a lease is not as it was left; its start and its protection aside."""
+    """Yield the altered fields of a lease, except its start."""
     if now.tenant != was.tenant:
         yield f"{text.tenant(now.tenant)} instead of {text.tenant(was.tenant)}"
     if now.placement != was.placement:
@@ -138,7 +139,7 @@ def _places(placement: Placement) -> str:
 
 
 class _Holds:
-    """Which jobs hold GPUs between the rounds, by the sums and the changes."""
+    """The jobs that hold GPUs between the rounds, by the sums and the changes."""
 
     def __init__(self, before: FollowedRound, after: FollowedRound, ids: Pairing) -> None:
         self._since_us, self._at_us = before.snapshot.at_us, after.snapshot.at_us
@@ -150,25 +151,25 @@ class _Holds:
                 self._changes.setdefault(change.job, []).append(change)
 
     def holds(self, lease: Lease) -> bool:
-        """Whether a lease held GPUs, and nothing says that it gave them back."""
+        """Return whether a lease held GPUs, and no change released them."""
         changes = self._changes.get(lease.job, [])
         if changes:
             return changes[-1].kind is ChangeKind.HOLD
         return self._held(lease)
 
     def _held(self, lease: Lease) -> bool:
-        """Whether the round before counted it: not the lease before, whose GPUs it waits for."""
+        """Return whether the sums of the round before count this lease, not an earlier one."""
         row = self._rows.get(lease.job)
         return row is not None and bool(lease.id) and row.held_since_us >= lease.started_us
 
     def wrong_start(self, was: Lease, now: Lease) -> Iterator[str]:
-        """A lease starts once, when its job begins to hold; one that goes on gave nothing back."""
+        """Check that a lease starts once, when its job begins to hold, and keeps its GPUs."""
         changes = self._changes.get(now.job, [])
         holds = [change for change in changes if change.kind is ChangeKind.HOLD]
         if now.started_us != was.started_us:
             earliest_us = min(max(now.started_us, self._since_us), self._at_us)
             began = any(change.at_us >= earliest_us for change in holds)
-            # An end that was recorded late leaves a hold that the next lease takes over.
+            # After an end that was recorded late, the next lease takes over the hold.
             late = not holds and now.job in self._rows and not self._held(was)
             if now.started_us < was.started_us or not (began or late):
                 yield f"started_us {now.started_us} instead of {was.started_us}"

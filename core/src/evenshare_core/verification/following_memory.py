@@ -1,4 +1,4 @@
-"""Whether a policy begins a round with the memory that it left in the round before. Pure."""
+"""Check that a policy starts a round with its memory of the round before. Pure."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from evenshare_core.policies import registry
 from evenshare_core.verification.following_ids import FollowedRound, Pairing, RoundText
 
 _NOTHING = object()
-# So many entries are named.
+# The maximum of entries that a message names.
 NAMED = 5
 
 
 def memory_breaks(
     before: FollowedRound, after: FollowedRound, ids: Pairing, text: RoundText
 ) -> Iterator[str]:
-    """Say what of the memory is not what was left; of another policy or version, it is empty.
+    """Yield the difference from the memory that was left; it is empty for another policy or
+    version.
 
     Raises:
         UnknownPolicyError: ids are numbers, and the policy is not known here.
@@ -49,7 +50,7 @@ def memory_breaks(
 
 
 class _After(dict[Any, Any]):
-    """Ids in the round after, by those in the round before; negative where there is none."""
+    """Ids in the round after, by those in the round before; negative if there is none."""
 
     def __missing__(self, key: Any) -> Any:
         return -key if key else key
@@ -58,7 +59,7 @@ class _After(dict[Any, Any]):
 def _as_after(
     left: dict[str, Any], taken: dict[str, Any], policy: str, ids: Pairing
 ) -> dict[str, Any]:
-    """The memory that was left, with the ids of the round after."""
+    """Return the memory that was left, with the ids of the round after."""
     plan = plan_of(registry.policy(policy).memory_ids)
     known = {
         IdKind.TENANT: ids.tenants,
@@ -68,7 +69,8 @@ def _as_after(
     }
     after: dict[IdKind, Mapping[Any, Any]] = {kind: _After(rows) for kind, rows in known.items()}
     if not ids.by_name:
-        # Memories of the same ids in the same order: those that the sums do not tell, by rank.
+        # Both memories have the same ids in the same order, so ids missing in the sums are paired
+        # by rank.
         were, are = collected(deepcopy(left), plan), collected(deepcopy(taken), plan)
         after = {
             kind: _After(dict(zip(were[kind], are[kind], strict=False)) | known[kind])

@@ -1,4 +1,4 @@
-"""Whether the GPU-time sums that a round begins with are those that the round before left. Pure."""
+"""Check that a round starts with the GPU-time sums that the round before left. Pure."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from evenshare_core.verification.following_ids import Pairing, RoundText
 
 RowT = TypeVar("RowT", ClaimService, ClassService, JobService)
 
-# So many rows of a kind are named; of the others, how many there are.
+# The maximum of rows of a kind that are named; the others are counted.
 NAMED = 5
 
 
 def sum_breaks(
     left: Service, taken: Service, ids: Pairing | None, text: RoundText
 ) -> Iterator[str]:
-    """Say which sums are not those that were left, row by row.
+    """Yield the sums that differ from those that were left, row by row.
 
-    `ids`: None where rows cannot be paired, because there are more or fewer of them.
+    `ids` is None if rows cannot be paired, because their numbers differ.
     """
     if left.at_us != taken.at_us:
         yield (
@@ -98,7 +98,7 @@ def _differing(
 
 
 def _fields(was: RowT, now: RowT) -> str:
-    """The fields that differ, with both values."""
+    """Return the fields that differ, with both values."""
     return ", ".join(
         f"{field} {_value(getattr(now, field))} instead of {_value(getattr(was, field))}"
         for field in was.__struct_fields__

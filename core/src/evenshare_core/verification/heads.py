@@ -1,8 +1,8 @@
-"""Heads of a log that a reader keeps, and what a new head must prove against them.
+"""Heads of a log that a reader keeps, and the proofs that a new head must give.
 
 A *pin* is the newest head that its holder has checked, with its signatures, and the public keys
-that it trusts. A log that was rewritten, forked or shortened cannot prove that it begins with what
-was pinned; two pins of two readers that no proof joins are, both signed, evidence to keep.
+that it trusts. A log that was rewritten, forked or shortened cannot prove that it extends the
+pinned head. If no proof joins the pins of two readers, both signed pins are evidence to keep.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ PIN_SCHEMA = 1
 
 
 class HeadCheck(StrEnum):
-    """What is looked at in a head. Names are part of the command's JSON."""
+    """The checks of a head. Names are part of the command's JSON."""
 
     SIGNATURE = "signature"  # a known key has signed it
-    KEY = "key"  # the keys that sign are those of before, or came beside them
+    KEY = "key"  # the signing keys are known, or joined a known one
     LOG = "log"  # it is the log that was pinned
-    HISTORY = "history"  # it begins with what was pinned
-    RECORDS = "records"  # the records that were read are under it
+    HISTORY = "history"  # it extends the pinned head
+    RECORDS = "records"  # the head contains the records that were read
 
 
 class Pin(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A head that was checked: root in hex, the signed note, and the keys that are trusted."""
+    """A verified head: root in hex, the signed note, and the trusted keys."""
 
     schema: int
     log: str
@@ -43,7 +43,7 @@ class Pin(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Proof(NamedTuple):
-    """That the log of size `second` begins with that of size `first`: hashes."""
+    """The hashes that prove that the log of size `second` extends that of size `first`."""
 
     first: int
     second: int
@@ -52,7 +52,7 @@ class Proof(NamedTuple):
 
 @dataclass(slots=True)
 class HeadFinding:
-    """What came of a head. `pin`: what to keep of it; None where it cannot be trusted."""
+    """The result of verifying a head. `pin` is the pin to keep; None if the head is not trusted."""
 
     log: str
     size: int = 0
@@ -63,7 +63,7 @@ class HeadFinding:
     pin: Pin | None = None
 
     def refuse(self, check: HeadCheck, text: str) -> None:
-        """Record what is wrong."""
+        """Record a violation."""
         self.problems.append(ProofProblem(check, text))
 
 
@@ -76,10 +76,10 @@ def verify_head(
     given: Sequence[str] = (),
     proof: Proof | None = None,
 ) -> HeadFinding:
-    """Return what came of a signed head.
+    """Verify a signed head.
 
-    `offered`: the vkeys that came with it; `given`: those that the reader has from elsewhere, which
-    count instead of the pinned ones. Without either, the offered ones are trusted, this once.
+    `offered` are the vkeys that came with it. `given` are those that the reader has from elsewhere,
+    which replace the pinned ones. Without either, the offered ones are trusted, this once.
     """
     finding = HeadFinding(log)
     if pin is not None and pin.log != log:
@@ -112,10 +112,10 @@ def verify_head(
 
 
 def compare_heads(mine: Pin, other: Pin, proof: Proof | None) -> tuple[ProofProblem, ...]:
-    """Return what is wrong between two pins of one log, by two readers.
+    """Return the contradictions of two readers' pins of one log.
 
-    `proof`: that the smaller is the beginning of the larger; not needed where sizes are the same.
-    The other's note must be signed by a key that is trusted here: its own word is not enough.
+    `proof` shows that the larger extends the smaller; it is not needed for equal sizes. The other's
+    note must be signed by a key that is trusted here.
     """
     if mine.log != other.log:
         text = f"it is of the log {other.log}, not of {mine.log}"
@@ -133,16 +133,16 @@ def compare_heads(mine: Pin, other: Pin, proof: Proof | None) -> tuple[ProofProb
 
 
 def short_key(vkey: str) -> str:
-    """Return a key as people compare it: its id of eight hex digits, or what there is."""
+    """Return the part of a key that people compare: its id of eight hex digits, or its start."""
     parts = vkey.split("+")
     return parts[1] if len(parts) > 1 else vkey[:20]
 
 
 def read_pin(data: bytes) -> Pin:
-    """Read a pin.
+    """Return a decoded pin.
 
     Raises:
-        ValueError: the bytes are none, or of a later version.
+        ValueError: the bytes are not a pin, or of another version.
     """
     pin = msgspec.json.decode(data, type=Pin)
     if pin.schema != PIN_SCHEMA:
@@ -157,7 +157,7 @@ def read_pin(data: bytes) -> Pin:
 def _refused(
     error: NoteError, note: str, log: str, offered: Sequence[str], trusted: Sequence[str]
 ) -> tuple[HeadCheck, str]:
-    """Tell a key that changed from a signature that is wrong."""
+    """Distinguish a changed key from a wrong signature."""
     known = ", ".join(map(short_key, trusted)) or "none"
     others = [key for key in _signers(note, log, offered) if key not in trusted]
     if others:
@@ -181,7 +181,7 @@ def _signers(note: str, log: str, keys: Sequence[str]) -> Iterator[str]:
 def _history(
     pin: Pin, head: Checkpoint, proof: Proof | None, remarks: list[str]
 ) -> Iterator[ProofProblem]:
-    """Whether the head begins with what was pinned."""
+    """Check that the head extends the pin."""
     if head.size < pin.size:
         yield ProofProblem(
             HeadCheck.HISTORY,

@@ -1,8 +1,8 @@
-"""A span of a pool's rounds verified from what the portal answered, file by file.
+"""Verification of a span of a pool's rounds from the portal's answers, file by file.
 
-The files, by name, are those that `evenshare round verify --save-dir` keeps; what reads them is
-handed in, so that nothing here touches a disk. The first record is there to compare the second
-with: it is verified itself only where the log begins with it, or where it is alone.
+The files, by name, are those that `evenshare round verify --save-dir` keeps. A reader function is
+passed in, so this module does not access a disk. The first record is the reference for the second.
+It is verified itself only if it is the log's first, or the only one.
 """
 
 from __future__ import annotations
@@ -48,17 +48,17 @@ from evenshare_core.verification.rounds import (
 )
 from evenshare_core.verification.verdict import OVER_LIMIT, Gap
 
-# Returns the bytes of a file; None where there is none of this name.
+# Returns the bytes of a file; None if there is no such file.
 Reader = Callable[[str], bytes | None]
 VersionOf = Callable[[str], str]
-# Recomputes a round; None if it was ended because it took too long.
+# Recomputes a round; None if it exceeded its time limit.
 Bounded = Callable[[Callable[[], RoundFinding]], RoundFinding | None]
 RECORD_ALONE = f"{OVER_LIMIT}, its record alone was checked"
 OTHER_BEFORE = "the bundle of the round before is not the one that its record commits to"
 
 
 class EvidenceError(ValueError):
-    """A file that is needed is missing or is not what it should be; the message names it."""
+    """A required file is missing or invalid; the message names it."""
 
 
 class ConsistencyAnswer(ConsistencyProof, frozen=True):
@@ -69,7 +69,7 @@ class ConsistencyAnswer(ConsistencyProof, frozen=True):
 
 
 class OwnJobAnswer(msgspec.Struct, frozen=True):
-    """A job of the reader's."""
+    """A job of the reader."""
 
     id: str
     tenant: str
@@ -80,7 +80,7 @@ class OwnJobAnswer(msgspec.Struct, frozen=True):
 
 
 class JobsAnswer(msgspec.Struct, frozen=True):
-    """Jobs of the reader's; `complete`: all that there are."""
+    """Jobs of the reader; `complete` if these are all of them."""
 
     jobs: tuple[OwnJobAnswer, ...]
     complete: bool
@@ -100,7 +100,7 @@ AnswerT = TypeVar("AnswerT")
 
 @dataclass
 class RoundHistory:
-    """What the portal answered of a pool's log of rounds, read from files."""
+    """The portal's answers about a pool's log of rounds, read from files."""
 
     read: Reader
     chain: RoundLogHead = field(init=False)
@@ -108,10 +108,10 @@ class RoundHistory:
     _days: dict[str, OwnNames] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Read what all else needs.
+        """Read the files that everything else needs.
 
         Raises:
-            EvidenceError: it is missing, or wrong.
+            EvidenceError: a file is missing or invalid.
         """
         self.chain = self._needed("chain.json", RoundLogHead)
         rows = self._needed("records.json", tuple[RecordRow, ...])
@@ -138,7 +138,7 @@ class RoundHistory:
         return finding
 
     def _record_breaks(self, head: HeadFinding) -> Iterator[str]:
-        """Whether the records are of this log, in a row, and under the head."""
+        """Check that the records are of this log, consecutive, and under the head."""
         if self.chain.size != head.size:
             yield f"the log is said to have {self.chain.size} entries; its head is of {head.size}"
         for entry in self.entries:
@@ -157,10 +157,10 @@ class RoundHistory:
             yield from self._proof_breaks(head)
 
     def _held_back(self) -> Iterator[str]:
-        """Whether what the portal calls its newest round is the last of the log.
+        """Check that the portal's newest round is the last of the log.
 
-        A log of rounds has an entry for each round, for a damaged one too, and no others. The head
-        may be older than the newest round, never younger.
+        A log of rounds has one entry for each round, including damaged ones, and no others. The
+        head may be older than the newest round, never newer.
         """
         newest, size = self.chain.round, self.chain.size
         for entry in self.entries:
@@ -173,7 +173,7 @@ class RoundHistory:
                 yield f"round {entry.record.round} is in it; the portal calls {newest} its newest"
 
     def _proof_breaks(self, head: HeadFinding) -> Iterator[str]:
-        """Whether the newest record is under the head; those before it are, by their hashes."""
+        """Check that the newest record is under the head; earlier ones follow by their hashes."""
         newest = self.entries[-1]
         inclusion = self._read("inclusion.json", InclusionProof)
         leaves = [leaf_hash(entry.data) for entry in self.entries]
@@ -208,9 +208,9 @@ class RoundHistory:
         wanted: Callable[[RoundRecord], bool] = lambda _: True,
         bounded: Bounded = lambda work: work(),
     ) -> Iterator[RoundFinding]:
-        """Verify rounds, one after the other; `wanted` says which.
+        """Verify rounds in order; `wanted` selects them.
 
-        `bounded` recomputes a round within a limit, and returns None if that was not enough.
+        `bounded` recomputes a round within a limit, and returns None if the limit was exceeded.
         """
         due, newest = set(self.numbers()), 0
         record_before, before, is_other = None, None, False
@@ -233,7 +233,7 @@ class RoundHistory:
             record_before = record
 
     def records(self) -> Iterator[RoundFinding]:
-        """Verify all records, and what there is of bundles by its hash; decide nothing again."""
+        """Verify all records, and available bundles by their hash, without deciding again."""
         record_before = None
         for record in [entry.record for entry in self.entries]:
             data = self.bundle(record.round)
@@ -280,18 +280,18 @@ class RoundHistory:
         )
 
     def _after(self, record: RoundRecord | None) -> Disclosed | None:
-        """The round after, if its bundle is the one that its record commits to."""
+        """Return the round after, if its bundle matches its record."""
         if record is None:
             return None
         data = self.bundle(record.round)
         return None if _is_other(data, record) else _disclosed(data)
 
     def bundle(self, number: int) -> bytes | None:
-        """Return the bytes of a round's bundle; None where they are not there."""
+        """Return the bytes of a round's bundle; None if it is not available."""
         return self.read(f"bundles/{number}.json")
 
     def keys(self, day: str) -> dict[str, bytes]:
-        """Return the reader's tenant keys of a day; none where it has none."""
+        """Return the reader's tenant keys of a day; empty if there are none."""
         answer = self._read(f"names/{day}.json", DayNamesBody)
         rows = answer.tenants if answer else ()
         try:
@@ -335,14 +335,14 @@ def _entry(row: RecordRow) -> RecordEntry:
 def _over_limit(
     data: bytes | None, record: RoundRecord, record_before: RoundRecord | None
 ) -> RoundFinding:
-    """A round whose recomputation was ended: its record and its bundle's hash alone."""
+    """Verify only the record and the bundle's hash of a round whose recomputation was stopped."""
     finding = verify_record(data, record, record_before)
     finding.leave(Gap.LIMIT, RECORD_ALONE)
     return finding
 
 
 def _disclosed(data: bytes | None) -> Disclosed | None:
-    """The round before, which is not verified itself here."""
+    """Return the round before, without verifying it."""
     if data is None or is_excerpt(data):
         return None
     try:
@@ -352,7 +352,7 @@ def _disclosed(data: bytes | None) -> Disclosed | None:
 
 
 def _is_other(data: bytes | None, record: RoundRecord) -> bool:
-    """Whether the bundle of a round that is not verified itself is not the one of its record."""
+    """Return whether an unverified round's bundle does not match its record."""
     return data is not None and not is_excerpt(data) and sha256_hex(data) != record.bundle
 
 

@@ -1,4 +1,4 @@
-"""Whether a reader's own rows stand under the pseudonyms that its key gives."""
+"""Check that a reader's own rows have the pseudonyms that its key gives."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from evenshare_core.disclosure.pseudonyms import job_name, profile_name, tenant_
 
 
 class OwnJob(NamedTuple):
-    """A job of the reader's, as it was submitted. `uid`: 32 hex digits; instants of pool time.
+    """A job of the reader, as submitted. `uid` has 32 hex digits; instants are of pool time.
 
-    `ended_us`: None of one that is not over. `profile`: the name of its job type, "" of none.
+    `ended_us` is None if it has not ended. `profile` is the name of its job type, "" if it has
+    none.
     """
 
     uid: str
@@ -25,11 +26,11 @@ class OwnJob(NamedTuple):
 
 
 class OwnNames(NamedTuple):
-    """The reader's own pseudonyms on one day, and what they stand for.
+    """The reader's own pseudonyms on one day, and their meaning.
 
-    `tenants`: pseudonym -> name of the tenant. `jobs`: pseudonym -> job; `all_jobs`: whether these
-    are all that its tenants ever submitted to the pool, so that one that is missing is none.
-    `profiles`: the pseudonyms of the jobs' types, by the job's.
+    `tenants` maps pseudonyms to names, `jobs` pseudonyms to jobs. `all_jobs` if these are all jobs
+    that its tenants ever submitted to the pool, so that any other job is not theirs. `profiles` has
+    the pseudonyms of the jobs' types, by the job's pseudonym.
     """
 
     tenants: Mapping[str, str]
@@ -41,7 +42,7 @@ class OwnNames(NamedTuple):
 def own_names(
     keys: Mapping[str, bytes], jobs: Iterable[OwnJob] = (), *, all_jobs: bool = False
 ) -> OwnNames:
-    """Return the pseudonyms of a day. `keys`: the tenant keys of that day, by the tenant's name."""
+    """Return the pseudonyms of a day from its tenant keys, by the tenant's name."""
     tenants = {tenant_name(key): tenant for tenant, key in keys.items()}
     named = {job_name(keys[job.tenant], job.uid): job for job in jobs if job.tenant in keys}
     profiles = {
@@ -59,17 +60,18 @@ def own_numbers(disclosed: Disclosed, own: OwnNames) -> dict[int, str]:
 
 
 def own_job_names(disclosed: Disclosed, own: OwnNames) -> list[str]:
-    """Return the pseudonyms of the jobs that the round says are of the reader's tenants."""
+    """Return the pseudonyms of the jobs that the round assigns to the reader's tenants."""
     numbers = own_numbers(disclosed, own)
     jobs = disclosed.names.jobs
     return [jobs[row.id - 1] for row in disclosed.snapshot.jobs if row.tenant in numbers]
 
 
 def absent_jobs(disclosed: Disclosed, own: OwnNames, since_us: int) -> list[str]:
-    """Return the reader's jobs, by the beginning of their ids, that the round should know.
+    """Return the missing jobs of the reader, by the first eight digits of their ids.
 
-    Those that were submitted before `since_us`, when the round before was, and not over at the
-    round's instant. Who may not start, for a fault of its program, may be left out of rounds.
+    A job is due if it was submitted before `since_us`, the instant of the round before, and had not
+    ended at the round's instant. Rounds may leave out jobs that cannot start because of a program
+    fault.
     """
     return [job.uid[:8] for job in _absent(disclosed, own, since_us)]
 
@@ -85,10 +87,11 @@ def _absent(disclosed: Disclosed, own: OwnNames, since_us: int) -> Iterator[OwnJ
 def absent_tenants(
     disclosed: Disclosed, own: OwnNames, before: Disclosed | None, own_before: OwnNames
 ) -> list[str]:
-    """Return the reader's tenants that are not in a round at all, and should be.
+    """Return the reader's tenants that are missing in a round but due.
 
-    Those with jobs that it should know (`absent_jobs`), or with quota in the round before. It may
-    be honest: their quota may be gone by now, their jobs may be among those that are left out.
+    A tenant is due with jobs that the round should have (`absent_jobs`), or with quota in the round
+    before. Its absence may be honest: its quota may be gone, or its jobs may be among those left
+    out.
     """
     present = set(disclosed.names.tenants)
     gone = {tenant for name, tenant in own.tenants.items() if name not in present}
@@ -102,7 +105,7 @@ def absent_tenants(
 
 
 def name_breaks(disclosed: Disclosed, own: OwnNames) -> Iterator[str]:
-    """Tell each of the reader's rows that stands under another's pseudonym, or is changed."""
+    """Yield the reader's rows that have another tenant's pseudonym, or are changed."""
     names = disclosed.names
     for kind in ("tenants", "jobs", "leases", "profiles"):
         given = getattr(names, kind)

@@ -1,11 +1,10 @@
-"""What can be said of a plan that another version of a solver or a policy made.
+"""Checks of a plan that another version of a solver or a policy made.
 
-A program may have several best answers, and which one comes out is a matter of the solver's
-version. Then bytes are not compared, but whether the plan is one: whole rules hold
-(`evenshare_core.domain.invariants`), its fractions fit into the pool, and its objective is as good.
-
-Not every program is solved to its end. A plan that is said to be within a gap of the best one, or
-to be feasible and no more, may well earn less than the one that is made here: then that is said.
+A program may have several optimal solutions, and the solver's version decides which one it returns.
+So bytes are not compared. The plan must satisfy the invariants
+(`evenshare_core.domain.invariants`), its fractions must fit into the pool, and its objective must
+be as good. Not every program is solved to optimality. A plan that is only feasible, or within a
+stated gap of the optimum, may earn less than the one computed here; this is remarked.
 """
 
 from __future__ import annotations
@@ -21,18 +20,19 @@ from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.policies.base import with_outcomes
 from evenshare_core.verification.differences import differences
 
-# Solvers of linear programs stop within 1e-7; sums of thousands of terms lose some of it.
+# Solvers of linear programs stop within 1e-7; sums of thousands of terms are less accurate.
 TOLERANCE = 1e-6
-# How a solve says that a plan may be below the best: "solved, gap 7.2 %", "at most 7.25% below".
+# A solver's statement that a plan may be below the optimum: "solved, gap 7.2 %", "at most 7.25%
+# below".
 _BELOW = re.compile(r"\b(?:gap|at most) (\d+(?:\.\d+)?) ?%")
-_ROUNDED = 0.1  # percent, the last digit of it
+_ROUNDED = 0.1  # percent, the last digit of the gap
 
 
 def plan_breaks(snapshot: Snapshot, stored: Decision, again: Decision | None) -> Iterator[str]:
-    """Tell what is wrong with a decision taken for itself.
+    """Yield the violations of a decision by itself.
 
-    `again`: what the same policy decides here, whose objective it must reach and with which it
-    shares all that no solver touches; None where that could not be decided.
+    `again` is the same policy's decision here; None if it could not be computed. The stored
+    decision must reach its objective and agree in everything that no solver affects.
     """
     for broken in violations(snapshot, stored):
         yield f"{broken.rule}: {broken.detail}"
@@ -45,7 +45,7 @@ def plan_breaks(snapshot: Snapshot, stored: Decision, again: Decision | None) ->
     for gpu_type, gpus in sorted(used.items()):
         if gpus > capacity[gpu_type] + TOLERANCE * max(1, capacity[gpu_type]):
             yield f"ideals share out {gpus} {gpu_type}, there are {capacity[gpu_type]}"
-    # What follows from the picks needs no solver: rho after the round, and the next prices.
+    # Outcomes of the picks need no solver: rho after the round, and the next prices.
     for place in differences(stored, with_outcomes(snapshot, stored)):
         yield f"does not follow from the plan: {place}"
     if again is not None:
@@ -53,7 +53,7 @@ def plan_breaks(snapshot: Snapshot, stored: Decision, again: Decision | None) ->
 
 
 def plan_remarks(stored: Decision, again: Decision | None) -> Iterator[str]:
-    """Say where a plan earns less than the one made here, or more, and may."""
+    """Yield a permitted difference of the objective from the one computed here."""
     there, here = stored.solve, again.solve if again else None
     if there is None or here is None or there.objective is None or here.objective is None:
         return
@@ -72,14 +72,14 @@ def _against(stored: Decision, again: Decision) -> Iterator[str]:
     if (there is None) != (here is None):
         yield f"the objective is {there} there, {here} here"
     elif there is not None and here is not None and not _is_near(there, here):
-        # No plan earns more than the best one: what is below it may be by its own gap alone.
+        # No plan earns more than the optimum, so a plan may be lower by its own gap only.
         lower = left if there < here else made
         if not _below(lower) or there < here * (1 - _below(lower)):
             yield f"the objective is {there:.9g} there, {here:.9g} here"
 
 
 def _below(solve: Solve) -> float:
-    """By what part of the best a plan may be below it, as it says; 0: not at all."""
+    """Return by what fraction a plan may be below the optimum, as stated; 0 if not at all."""
     match = _BELOW.search(_how(solve))
     return min(1.0, (float(match[1]) + _ROUNDED) / 100) if match else 0.0
 

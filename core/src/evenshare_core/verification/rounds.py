@@ -1,12 +1,12 @@
-"""One round recomputed by whoever may read its bundle.
+"""Verification of one round by a reader of its bundle.
 
-1. the bundle's SHA-256 is the one in the round's record;
-2. the record names the leaf hash of the record before;
-3. the disclosed snapshot, decided again, gives the disclosed decision, byte for byte;
-4. and its certificate;
-5. the snapshot follows from the round before;
-6. what was decided was carried out, or for a reason that the records show;
-7. the reader's own rows stand under the pseudonyms that its key gives.
+1. The bundle's SHA-256 is the one in the round's record.
+2. The record contains the leaf hash of the record before.
+3. The disclosed snapshot, decided again, gives the disclosed decision, byte for byte,
+4. and its certificate.
+5. The snapshot follows from the round before.
+6. The decision was applied, or the records show the reason why not.
+7. The reader's own rows have the pseudonyms that its key gives.
 
 Source: docs/verify.md.
 """
@@ -43,10 +43,10 @@ from evenshare_core.verification.names import (
 from evenshare_core.verification.plans import plan_breaks, plan_remarks
 from evenshare_core.verification.verdict import Gap, ProofProblem, ProofVerdict, Unproven, combined
 
-# Whose versions may change what a policy with a program answers.
+# Packages whose versions may change the result of a policy with a program.
 ORTOOLS = "ortools"
 SOLVERS = ("highspy", "numpy", ORTOOLS)
-# Policies with a program have its solver in their version: "4 highs 1.15.1".
+# Policies with a program include its solver in their version: "4 highs 1.15.1".
 _SOLVED_BY = " highs "
 NOBODY = OwnNames({}, {})
 PLAN_ALONE = "its decision was not recomputed, only its plan checked"
@@ -54,23 +54,23 @@ NO_KEY = "no key of the reader's was answered for its day, so no row was compare
 
 
 class RoundCheck(StrEnum):
-    """What is looked at in a round. Names are part of the command's JSON."""
+    """The checks of a round. Names are part of the command's JSON."""
 
-    BYTES = "bytes"  # the bundle is what the record commits to
-    RECORD = "record"  # the record is of the round, and names the record before
-    DAMAGE = "damage"  # the portal itself says that its bytes are damaged
+    BYTES = "bytes"  # the bundle matches the record's hash
+    RECORD = "record"  # the record is of the round, and contains the hash of the one before
+    DAMAGE = "damage"  # the portal reports that its bytes are damaged
     DECISION = "decision"
-    PLAN = "plan"  # where another version decided: the plan is one
+    PLAN = "plan"  # the plan is valid, if another version decided
     CERTIFICATE = "certificate"
     FOLLOWS = "follows"  # the snapshot follows from the round before
-    CARRIED = "carried"  # what was not carried out has a reason that the records show
-    NAMES = "names"  # the reader's rows stand under its pseudonyms
+    CARRIED = "carried"  # parts that were not applied have a reason that the records show
+    NAMES = "names"  # the reader's rows have its pseudonyms
 
 
 class OwnClaim(NamedTuple):
-    """A tenant of the reader's in a round, by GPU type; GPUs after it, rho before it.
+    """A tenant of the reader in a round, by GPU type; GPUs after it, rho before it.
 
-    `own` and `borrowed` were decided; `held` of them were carried out.
+    `own` and `borrowed` were decided; `held` is the number after the decision was applied.
     """
 
     tenant: str
@@ -82,7 +82,7 @@ class OwnClaim(NamedTuple):
 
 
 class RoundFigures(NamedTuple):
-    """What was recomputed of a round, in numbers. Prices: micro-credits per GPU-hour, by type."""
+    """The figures of a recomputed round. Prices are in micro-credits per GPU-hour, by type."""
 
     claims: tuple[OwnClaim, ...]
     prices: tuple[tuple[str, int], ...]
@@ -95,10 +95,10 @@ class RoundFigures(NamedTuple):
 
 @dataclass(slots=True)
 class RoundFinding:
-    """What came of a round: what was recomputed, what is wrong, what was not proven.
+    """The result of verifying a round: checks made, violations, and gaps.
 
-    `disclosed`: what its bundle says, to follow the next round from; None where it is not readable.
-    `absent`: tenants of the reader's that should be in it and are not.
+    `disclosed` is its decoded bundle, with which the next round is compared; None if it cannot be
+    read. `absent` has the reader's tenants that are due in it but missing.
     """
 
     round: int
@@ -113,7 +113,7 @@ class RoundFinding:
 
     @property
     def lacks_certificate(self) -> bool:
-        """Whether it could be read, and its certificate was not recomputed."""
+        """Whether the round could be read, but its certificate was not recomputed."""
         return self.figures is not None and RoundCheck.CERTIFICATE not in self.recomputed
 
     @property
@@ -123,19 +123,19 @@ class RoundFinding:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is wrong; something may be not proven."""
+        """Whether there is no violation; there may be gaps."""
         return not self.problems
 
     def verdict(self, accepted: Collection[str] = ()) -> ProofVerdict:
-        """Return the round's result; `accepted`: gaps that count for nothing."""
+        """Return the round's result; `accepted` gaps are ignored."""
         return combined(len(self.recomputed), len(self.problems), self.unproven, accepted)
 
     def leave(self, gap: Gap, text: str) -> None:
-        """Record that something was not proven."""
+        """Record a gap."""
         self.unproven.append(Unproven(gap, text))
 
     def note(self, check: RoundCheck, broken: Iterator[str] | tuple[str, ...]) -> None:
-        """Record that a check was made, with what is wrong by it; or that it cannot be made."""
+        """Record a check with its violations; or that it cannot be made."""
         self.recomputed.append(check)
         try:
             self.problems += [ProofProblem(check, text) for text in broken]
@@ -147,9 +147,10 @@ class RoundFinding:
 def verify_record(
     bundle: bytes | None, record: RoundRecord, record_before: RoundRecord | None
 ) -> RoundFinding:
-    """Return what came of a round's record and of its bundle's hash; nothing is decided again.
+    """Verify a round's record and its bundle's hash, without deciding again.
 
-    `bundle`: its bytes, None where they are not at hand; `record_before`: None where that is not.
+    `bundle` has the bundle's bytes. `bundle` and `record_before` are None if they are not
+    available.
     """
     finding = RoundFinding(record.round, record.at_us)
     finding.note(RoundCheck.RECORD, _record_breaks(record, record_before))
@@ -188,13 +189,15 @@ def verify_round(
     newest_certificate: int = 0,
     version_here: Callable[[str], str] = lambda _: "",
 ) -> RoundFinding:
-    """Return what came of a round.
+    """Verify a round.
 
-    `bundle`: its bytes, None where they are no longer kept; `record_before` and `before` of the
-    round before, None where they are not at hand (of the first round: there is none); `own_before`:
-    the reader's pseudonyms of its day; `read_after`: reads the round after, None if it is not at
-    hand. `newest_certificate`: the newest version among certificates of rounds before.
-    `version_here`: of an installed package, "" where it is not known.
+    - `bundle`: its bytes; None if they are no longer kept.
+    - `record_before`, `before`: the round before; None if not available, or for the first
+      round.
+    - `own`, `own_before`: the reader's pseudonyms on the days of both rounds.
+    - `read_after`: returns the round after; None if it is not available.
+    - `newest_certificate`: the newest version among the certificates of earlier rounds.
+    - `version_here`: returns the version of an installed package, "" if unknown.
     """
     finding = verify_record(bundle, record, record_before)
     disclosed = finding.disclosed
@@ -231,7 +234,7 @@ def _own(
     own: OwnNames,
     own_before: OwnNames,
 ) -> None:
-    """Look for the reader's rows, and say which are not there."""
+    """Check the reader's rows, and record missing ones."""
     finding.note(RoundCheck.NAMES, name_breaks(disclosed, own))
     finding.absent = absent_tenants(disclosed, own, before, own_before)
     if finding.absent:
@@ -245,7 +248,7 @@ def _own(
 
 
 def figures(disclosed: Disclosed, own: OwnNames) -> RoundFigures:
-    """Return a round in numbers, as far as it is the reader's."""
+    """Return the figures of a round, with those of the reader's tenants."""
     numbers, decision = own_numbers(disclosed, own), disclosed.decision
     less = held_gpus(disclosed)
     return RoundFigures(
@@ -291,7 +294,7 @@ def _record_breaks(record: RoundRecord, before: RoundRecord | None) -> Iterator[
 
 
 def _described(record: RoundRecord, disclosed: Disclosed) -> Iterator[str]:
-    """Whether record and bundle are of one round."""
+    """Check that record and bundle are of one round."""
     pairs = (
         ("round", record.round, disclosed.round),
         ("at_us", record.at_us, disclosed.at_us),
@@ -306,14 +309,14 @@ def _described(record: RoundRecord, disclosed: Disclosed) -> Iterator[str]:
 
 
 def _following(before: Disclosed, disclosed: Disclosed) -> Iterator[str]:
-    # Computed where what it refuses is a finding.
+    # A generator, so that an error becomes a violation in `note`.
     yield from breaks(before, disclosed)
 
 
 def _decide(
     finding: RoundFinding, disclosed: Disclosed, version_here: Callable[[str], str]
 ) -> dict[str, str]:
-    """Decide again; by another version, look at the plan. Return what has another version."""
+    """Decide again, or check only the plan for another version. Return the differing versions."""
     snapshot, stored = disclosed.snapshot, disclosed.decision
     others = _other_versions(disclosed, version_here)
     again: Decision | None = None
@@ -338,9 +341,9 @@ def _decide(
 
 
 def _other_versions(disclosed: Disclosed, version_here: Callable[[str], str]) -> dict[str, str]:
-    """What may decide otherwise here than there: name -> "1.15 there, 1.16 here"."""
+    """Return the versions that may decide differently: name -> "1.15 there, 1.16 here"."""
     snapshot, others = disclosed.snapshot, dict[str, str]()
-    # A bundle of a policy that is not known here is refused before.
+    # A bundle of an unknown policy was refused before.
     there, _, solver_there = snapshot.policy_version.partition(_SOLVED_BY)
     here, _, solver_here = registry.policy(snapshot.policy).version.partition(_SOLVED_BY)
     if here != there:
@@ -349,7 +352,7 @@ def _other_versions(disclosed: Disclosed, version_here: Callable[[str], str]) ->
         others["highspy"] = f"{solver_there} there, {solver_here} here"
     solve = disclosed.decision.solve
     if solve is not None:
-        # OR-Tools checks programs; it decides where it is the backend that was chosen.
+        # OR-Tools only decides if it is the chosen backend; otherwise it checks programs.
         for name in SOLVERS if solve.backend == ORTOOLS else SOLVERS[:-1]:
             there, here = disclosed.versions.get(name, ""), version_here(name)
             if there and there != here:

@@ -1,17 +1,19 @@
-"""A tenant's charges and incomes computed again, from what the REST API answers.
+"""A tenant's charges and incomes recomputed from REST answers.
 
-| what | from | rule |
+| amount | computed from | rule |
 |---|---|---|
-| charge | borrowed GPUs, price, time, remainder of the lease's terms before | `term_charge` |
-| borne by the operator | what the whole time costs, less the charge | the same |
+| charge | borrowed GPUs, price, time, remainder of the lease's earlier terms | `term_charge` |
+| borne by the operator | the cost of the whole time, less the charge | the same |
 | own weight | intervals of idle quota: own / total, times length | `part_of` |
 | income | charge, all weights | largest remainder |
-| paid by the operator | what is borne, all incomes of the term | largest remainder |
+| paid by the operator | the amount borne, all incomes of the term | largest remainder |
 | price | base, theta, use, surcharge; and the round of the term | `posted_price_micro` |
 | settlement | charges and incomes of an hour | they sum to its entries |
 
-All is in whole numbers and fractions, and compared to the last digit. What cannot be computed from
-what was answered is counted by its reason, never left out. Source: docs/recompute/statement.md.
+Arithmetic is exact, in integers and fractions, and compared to the last digit. Amounts that cannot
+be recomputed from the answers are counted by reason, never ignored.
+
+Source: docs/recompute/statement.md.
 """
 
 from __future__ import annotations
@@ -41,12 +43,12 @@ EARLIER = (
     " a statement that begins earlier may have it"
 )
 MISSING = "the remainder that a term took over: a term between rows of its lease is missing"
-Terms = Mapping[int, Mapping[str, UsageRow]]  # of a lease, by number and meter
+Terms = Mapping[int, Mapping[str, UsageRow]]  # terms of a lease, by number and meter
 NO_ROWS = "no row of usage, income or entries was answered for this time"
 
 
 def verify_statement(statement: TenantStatement) -> StatementReport:
-    """Return what came of recomputing each charge, income, price and settlement."""
+    """Recompute each charge, income, price and settlement, and return the report."""
     report = StatementReport()
     if not (statement.usage or statement.income or statement.entries):
         report.unproven.append(Unproven(Gap.ROWS, NO_ROWS))
@@ -72,7 +74,7 @@ def verify_statement(statement: TenantStatement) -> StatementReport:
 
 
 def _due_of(gpus: int, price: int, held_us: int, carried: int | None) -> tuple[Amount, int]:
-    """The charge of a term, and the remainder that it leaves to the next."""
+    """Return the charge of a term, and the remainder for the next."""
     if carried is None:
         return Amount(charge_micro(gpus, price, held_us)), 0
     amount, rest = term_charge(gpus, price, held_us, carried)
@@ -106,10 +108,10 @@ def _again(gpus: int, price: int, held_us: int, carried: int | None) -> Amount |
 
 
 def _remainders(rows: Iterable[UsageRow], report: StatementReport) -> None:
-    """Each term of a lease takes over what the one before left; the first one nothing."""
+    """Check that each term of a lease carries the remainder of the one before, the first one 0."""
     for terms in _leases(rows, report):
         _follow(terms, report)
-        before: tuple[int, int] | None = (0, 0)  # term, remainder that it left; None: not known
+        before: tuple[int, int] | None = (0, 0)  # term, remainder that it left; None if unknown
         first = min(terms)
         for term in sorted(terms):
             if before is not None and before[0] != term - 1:
@@ -119,7 +121,7 @@ def _remainders(rows: Iterable[UsageRow], report: StatementReport) -> None:
                 report.left(MISSING, Gap.ROWS)
             borrowed = terms[term].get(BORROWED)
             if borrowed is None:
-                # Own GPUs alone: what was left over stays.
+                # A term with own GPUs only keeps the remainder.
                 before = (term, before[1]) if before else None
                 continue
             where = usage_name(borrowed)
@@ -132,7 +134,7 @@ def _remainders(rows: Iterable[UsageRow], report: StatementReport) -> None:
 
 
 def _leases(rows: Iterable[UsageRow], report: StatementReport) -> Iterable[Terms]:
-    """The rows of each lease by term and meter."""
+    """Return the rows of each lease by term and meter."""
     leases: dict[tuple[str, int], dict[int, dict[str, UsageRow]]] = defaultdict(dict)
     for row in rows:
         meters = leases[row.job, row.lease].setdefault(row.term, {})
@@ -143,7 +145,9 @@ def _leases(rows: Iterable[UsageRow], report: StatementReport) -> Iterable[Terms
 
 
 def _follow(terms: Terms, report: StatementReport) -> None:
-    """A term begins as the one before it ends; its own and borrowed GPUs have the same times."""
+    """Check that terms are consecutive, and that own and borrowed GPUs of a term have the same
+    times.
+    """
     for term, meters in terms.items():
         first = next(iter(meters.values()))
         for row in meters.values():
@@ -168,7 +172,7 @@ def _rest(row: UsageRow) -> int:
 
 
 def _weight(row: IncomeRow, where: str, steps: Sequence[IdleStep], report: StatementReport) -> None:
-    """The own weight out of all is what the intervals of idle quota make."""
+    """Check the own weight and the sum of weights with the intervals of idle quota."""
     if row.counts_from is None or row.counts_until is None:
         report.left("a weight: no event closes the term", Gap.ROWS)
         return
@@ -191,7 +195,7 @@ def _weight(row: IncomeRow, where: str, steps: Sequence[IdleStep], report: State
 def _part(
     row: IncomeRow, steps: Sequence[IdleStep], from_us: int, until_us: int
 ) -> Fraction | None:
-    """The part of the term by its intervals; None where they were not answered."""
+    """Return the part of the term from its intervals; None if they are missing."""
     if row.idle_then is not None:
         then = row.idle_then
         return Fraction(then.own, then.total) if then.total else Fraction(0)
@@ -206,7 +210,7 @@ def _part(
 
 
 def _ratio(row: IncomeRow, part: Fraction) -> Fraction:
-    """The part that the weights name: `part` itself where it is that to the places they have."""
+    """Return the ratio of the weights, or `part` itself if they agree to their 18 places."""
     if not row.weights:
         return Fraction(0)
     if row.weights == WEIGHT_LIMIT and abs(row.weight - part * WEIGHT_LIMIT) < 1:
@@ -222,7 +226,7 @@ def _share(row: IncomeRow, where: str, report: StatementReport) -> None:
         return
     exact, left = divmod(row.charge * row.weight, row.weights)
     if row.lenders is None:
-        # One of the units that were left may be its own: who else had a claim is hidden.
+        # A leftover unit may be the tenant's: the other lenders' remainders are hidden.
         report.left(HIDDEN)
         again = exact + (row.rounded_up and left > 0)
         report.compare("income", where, row.earned, Amount(again))
@@ -238,7 +242,7 @@ def _share(row: IncomeRow, where: str, report: StatementReport) -> None:
 
 
 def _paid_by_operator(row: IncomeRow, where: str, report: StatementReport) -> None:
-    """What the operator paid of a term, if rounds were late, and of the income (docs/adr/0232)."""
+    """Check the operator's payments for late rounds, of a term and its income (docs/adr/0232)."""
     if row.borne is None or row.earned_borne is None:
         return
     until_us = row.ends_at if row.charged_until is None else row.charged_until
@@ -250,7 +254,7 @@ def _paid_by_operator(row: IncomeRow, where: str, report: StatementReport) -> No
         return
     report.compare("late rounds", where, row.borne, Amount(row.charge - paid))
     exact, left = divmod(row.borne * row.earned, row.charge) if row.charge > 0 else (0, 0)
-    # Whose remainders were larger may be hidden, as of the income.
+    # The other lenders' remainders may be hidden, as for the income.
     again = min(max(row.earned_borne, exact), exact + (left > 0))
     if row.lenders is not None and row.charge > 0 and row.borne >= 0:
         parts = largest_remainder(row.charge, [one.weight for one in row.lenders])
@@ -262,7 +266,7 @@ def _paid_by_operator(row: IncomeRow, where: str, report: StatementReport) -> No
 
 
 def _parts_of_all(statement: TenantStatement, report: StatementReport) -> None:
-    """All rows say what the operator paid, or none does: those of a portal of before."""
+    """Check that all rows or none (older portals) state the operator's payment."""
     rows = [
         *((income_name(row), row.borne, row.earned_borne) for row in statement.income),
         *(
@@ -278,7 +282,7 @@ def _parts_of_all(statement: TenantStatement, report: StatementReport) -> None:
 
 
 def _is_tie(row: IncomeRow, weights: Sequence[int]) -> bool:
-    """Whether the exact weights, of which 18 places are noted, may split one unit otherwise."""
+    """Return whether the exact weights, recorded to 18 places, may split one unit differently."""
     if row.weights != WEIGHT_LIMIT:
         return False
     share = Fraction(row.charge * row.weight, row.weights)
@@ -286,7 +290,7 @@ def _is_tie(row: IncomeRow, weights: Sequence[int]) -> bool:
         return False
     rests = sorted(Fraction(row.charge * weight, WEIGHT_LIMIT) % 1 for weight in weights)
     mine = share % 1
-    # A remainder is off by less than what one place of a weight brings.
+    # The error of a remainder is less than the effect of one place of a weight.
     off = Fraction(2 * row.charge, WEIGHT_LIMIT)
     near = [rest for rest in rests if abs(rest - mine) <= off or 1 - abs(rest - mine) <= off]
     return len(near) > 1
@@ -307,7 +311,7 @@ def _price(row: PriceAnswer, report: StatementReport) -> None:
 
 
 def _posted(statement: TenantStatement, report: StatementReport) -> None:
-    """Each term has the price that was posted for its round; 0 where none was posted yet."""
+    """Check that each term has the price posted for its round; 0 if none was posted yet."""
     rows: Iterator[tuple[str, UsageRow | IncomeRow]] = iter(
         [
             *((usage_name(row), row) for row in statement.usage if row.meter == BORROWED),
@@ -320,7 +324,7 @@ def _posted(statement: TenantStatement, report: StatementReport) -> None:
             report.left("the price of a term: the round is not known any more", Gap.ROUNDS)
             continue
         index = bisect_right(prices, row.round, key=lambda price: price.valid_from_round)
-        # In a pool's first round, and the first of a GPU type in it, nothing was posted before.
+        # In a pool's first round, and the first with a GPU type, no price was posted before.
         again = prices[index - 1].price if index else Amount(0)
         why = "" if index else ", before a price was posted"
         report.compare("price of a term", f"{where}{why}", row.price, again)

@@ -1,4 +1,4 @@
-"""What came of recomputing a statement, and how findings name its rows."""
+"""The report on a recomputed statement, and the names of its rows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from evenshare_core.verification.verdict import Gap, ProofVerdict, Unproven, com
 
 
 class Finding(NamedTuple):
-    """Something that is not as its factors say; `what` names the rule."""
+    """A stated amount that differs from the recomputed one; `what` names the rule."""
 
     what: str
     where: str
@@ -23,10 +23,10 @@ class Finding(NamedTuple):
 
 @dataclass(slots=True)
 class StatementReport:
-    """What came of a statement: findings, and how much of what was and was not recomputed.
+    """The result of recomputing a statement: findings, and counts of what was recomputed or not.
 
-    `unproven`: what of it a tenant would have to be shown. What is not recomputed and no gap is
-    outside of the question: hours that are open, terms that began before, other transfers.
+    `unproven` has the gaps, which a tenant would need to be shown. Other amounts that are not
+    recomputed are out of scope: open hours, terms that began before, other transfers.
     """
 
     findings: list[Finding] = field(default_factory=list)
@@ -36,23 +36,23 @@ class StatementReport:
     remarks: Counter[str] = field(default_factory=Counter)
 
     def compare(self, what: str, where: str, stated: object, again: object) -> None:
-        """Count one recomputation, and note where it gives something else."""
+        """Count one recomputation, and record a finding if the result differs."""
         self.recomputed[what] += 1
         if stated != again:
             self.findings.append(Finding(what, where, _shown(stated), _shown(again)))
 
     def find(self, what: str, where: str, stated: str, again: str) -> None:
-        """Note rows that contradict each other; those that do not are no recomputation."""
+        """Record rows that contradict each other, without counting a recomputation."""
         self.findings.append(Finding(what, where, stated, again))
 
     def left(self, why: str, gap: Gap | None = None) -> None:
-        """Count what cannot be recomputed; `gap`: why it is not proven."""
+        """Count an amount that cannot be recomputed; `gap` if it is not proven for that reason."""
         self.not_recomputed[why] += 1
         if gap is not None:
             self.unproven.append(Unproven(gap, why))
 
     def verdict(self, accepted: Collection[str] = ()) -> ProofVerdict:
-        """Return the result; `accepted`: gaps that count for nothing."""
+        """Return the result; `accepted` gaps are ignored."""
         count = sum(self.recomputed.values())
         return combined(count, len(self.findings), self.unproven, accepted)
 
@@ -74,5 +74,6 @@ def text_of(instant_us: int) -> str:
 def _shown(value: object) -> str:
     try:
         return str(value)
-    except ValueError:  # Python writes 4,300 digits; made-up rows may have longer fractions
+    # Python limits integers to 4,300 digits; forged rows may have longer fractions
+    except ValueError:
         return "a number that is too long to be shown"

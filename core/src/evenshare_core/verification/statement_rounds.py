@@ -1,9 +1,9 @@
-"""A tenant's statement against the rounds that it names: prices, own and borrowed, idle quota.
+"""Comparison of a tenant's statement with its rounds: prices, own and borrowed GPUs, idle quota.
 
-Rounds are read from their bundles, where everybody has a pseudonym; the tenant finds its own rows
-by its key of the day. What a round says of idle quota are bounds: a lease may still be launching,
-which a round does not tell, and its own GPUs are idle quota until it starts; one that is granted
-may start at once.
+Rounds are read from their bundles, in which all tenants have pseudonyms; the tenant finds its own
+rows by its key of the day. A round only gives bounds of idle quota. It does not show whether a
+lease is still launching, and until it starts, its own GPUs are idle quota. A granted lease may
+start at once.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ def verify_with_rounds(
     keys: Mapping[str, bytes],
     instants: Collection[int] = (),
 ) -> StatementReport:
-    """Return what came of recomputing a statement, and of comparing it with rounds.
+    """Recompute a statement, compare it with rounds, and return the report.
 
-    `rounds`: by number, those that there are. `keys`: the tenant's keys, by day of pool time.
-    `instants`: of all rounds of the time, where more are known than those of `rounds`.
+    `rounds` has the available rounds by number, `keys` the tenant's keys by day of pool time.
+    `instants` has those of all rounds of the time, if more are known than those in `rounds`.
     """
     report = verify_statement(statement)
     known = {*instants, *(disclosed.at_us for disclosed in rounds.values())}
@@ -60,13 +60,13 @@ def verify_with_rounds(
 
 
 class _Bounds(NamedTuple):
-    """Idle GPUs by lender, at least and at most."""
+    """Idle GPUs by lender, minimum and maximum."""
 
     least: dict[int, int]
     most: dict[int, int]
 
     def of(self, lenders: Iterable[int]) -> tuple[int, int]:
-        """Those of some lenders together."""
+        """Return the bounds of some lenders together."""
         among = tuple(lenders)
         return (
             sum(self.least.get(lender, 0) for lender in among),
@@ -80,11 +80,10 @@ class _Comparison:
     rounds: Mapping[int, Disclosed]
     keys: Mapping[str, bytes]
     instants: frozenset[int]
-    every: tuple[int, ...]  # all rounds of the time, in order; empty if it is not known that it is
+    every: tuple[int, ...]  # all rounds of the time, in order; empty if they may be incomplete
     report: StatementReport
 
     def run(self) -> None:
-        """Compare everything."""
         self._prices()
         terms: dict[tuple[str, int, int], TermRows] = {}
         for row in self.statement.usage:
@@ -100,7 +99,7 @@ class _Comparison:
                     self._idle(disclosed, gpu_type, steps)
 
     def _counts(self, gpu_type: str, at_us: int) -> bool:
-        """Whether idle quota of an instant is in the weight of an income."""
+        """Return whether the idle quota of an instant is part of an income's weight."""
         return any(
             row.gpu_type == gpu_type
             and row.counts_from is not None
@@ -112,7 +111,7 @@ class _Comparison:
     # ---- prices ----
 
     def _prices(self) -> None:
-        """The price of a term, and each posted one, is that which its round was decided with."""
+        """Check that prices of terms, and posted prices, are those of the rounds' decisions."""
         for usage in self.statement.usage:
             if usage.meter == BORROWED:
                 self._price(usage_name(usage), usage.round, usage.gpu_type, usage.price)
@@ -140,7 +139,7 @@ class _Comparison:
         row = next(iter(rows.values()))
         disclosed = None if row.round is None else self.rounds.get(row.round)
         if disclosed is None:
-            if BORROWED not in rows:  # else its price was found already
+            if BORROWED not in rows:  # otherwise reported with its price
                 self.report.left(NO_BUNDLE, Gap.ROUNDS)
             return
         key = self.keys.get(disclosed.day)
@@ -154,30 +153,32 @@ class _Comparison:
     # ---- late rounds ----
 
     def _late(self, rows: TermRows, following: TermRows) -> None:
-        """A borrowed term is charged until it was due if no round came in time (docs/adr/0232)."""
+        """Check that a borrowed term is charged until it was due if no round came in time
+        (docs/adr/0232).
+        """
         row = rows.get(BORROWED)
         disclosed = None if row is None or row.round is None else self.rounds.get(row.round)
         if row is None or disclosed is None:
-            return  # it was found with its price
+            return  # reported with its price
         key = self.keys.get(disclosed.day)
         due_us = None if key is None else _due_us(disclosed, key, row)
         if due_us is None:
-            return  # so were the key and the grant
+            return  # the key and the grant are reported elsewhere
         where = f"{usage_name(row)}, in round {row.round}"
         if row.charged_until is not None:
             again = max(due_us, row.starts_at)
             self.report.compare("charged until", where, text_of(row.charged_until), text_of(again))
             return
         is_renewed = any(after.starts_at == row.ends_at for after in following.values())
-        # How other terms ended is the executor's word: a process may take long to stop.
+        # Only the executor knows how other terms ended: a process may take long to stop.
         if is_renewed and self._is_late(disclosed, due_us):
             self.report.left(PAST_EXPIRY, Gap.ROUNDS)
 
     def _late_income(self, row: IncomeRow) -> None:
-        """The same of a lender's row, which does not say whose job borrowed."""
+        """Check the same for a lender's row, which does not name the borrower's job."""
         disclosed = None if row.round is None else self.rounds.get(row.round)
         if row.borne is None or disclosed is None:
-            return  # its portal does not say it, or the round was reported with the price
+            return  # an older portal, or the round was reported with the price
         dues = _dues_us(disclosed, row)
         if not dues:
             return
@@ -191,13 +192,13 @@ class _Comparison:
             self.report.left(PAST_EXPIRY, Gap.ROUNDS)
 
     def _is_late(self, disclosed: Disclosed, due_us: int) -> bool:
-        """Whether the first round from a due instant on came too late for it."""
+        """Return whether the first round from a due instant on was too late for it."""
         index = bisect_left(self.every, due_us)
         late_us = LATE_ROUNDS * disclosed.snapshot.round_us
         return index < len(self.every) and self.every[index] > due_us + late_us
 
     def _is_renewed(self, row: IncomeRow) -> bool:
-        """Whether the term after it begins as it ends; how other terms end is not known."""
+        """Return whether the next term begins as it ends; other ends are not known."""
         return row.ends_at in self.every and any(
             (after.gpu_type, after.starts_at) == (row.gpu_type, row.ends_at)
             and (row.lease, row.term) in {(None, None), (after.lease, (after.term or 0) - 1)}
@@ -207,7 +208,7 @@ class _Comparison:
     # ---- idle quota ----
 
     def _idle(self, disclosed: Disclosed, gpu_type: str, steps: Sequence[IdleStep]) -> None:
-        """Idle quota from a round on is what its quotas and leases leave."""
+        """Check that idle quota from a round on is the quota minus the leases."""
         index = bisect_right(steps, disclosed.at_us, key=lambda step: step.at_us)
         key = self.keys.get(disclosed.day)
         name = "" if key is None else tenant_name(key)
@@ -234,7 +235,9 @@ class _Comparison:
 
 
 def _due_us(disclosed: Disclosed, key: bytes, row: UsageRow) -> int | None:
-    """When a term was due: its expiry, or the end of a minimum runtime. None if that is unknown."""
+    """Return the due instant of a term: its expiry, or the end of a minimum runtime; None if
+    unknown.
+    """
     try:
         job = disclosed.names.jobs.index(job_name(key, row.job.replace("-", ""))) + 1
     except ValueError:
@@ -247,7 +250,7 @@ def _due_us(disclosed: Disclosed, key: bytes, row: UsageRow) -> int | None:
 
 
 def _dues_us(disclosed: Disclosed, row: IncomeRow) -> set[int]:
-    """When a borrowed term may have been due, by the jobs of the round that it may be of."""
+    """Return possible due instants of a borrowed term, over the jobs of the round that match it."""
     protected_us = _protected_us(disclosed)
     if protected_us is None:
         return set()
@@ -266,7 +269,7 @@ def _dues_us(disclosed: Disclosed, row: IncomeRow) -> set[int]:
 
 
 def _protected_us(disclosed: Disclosed) -> int | None:
-    """The minimum runtime of leases; None if the policy is not known here."""
+    """Return the minimum runtime of leases; None if the policy is not known here."""
     snapshot = disclosed.snapshot
     try:
         return registry.options(snapshot.policy, snapshot.options).min_runtime_us
@@ -280,7 +283,7 @@ def _expires_us(disclosed: Disclosed, job: int) -> int:
 
 
 def _decided(disclosed: Disclosed, key: bytes, row: UsageRow) -> dict[str, int] | str:
-    """What the round granted or renewed for the job of a row."""
+    """Return the GPUs that the round granted or renewed for the job of a row."""
     name = job_name(key, row.job.replace("-", ""))
     try:
         job = disclosed.names.jobs.index(name) + 1
@@ -296,12 +299,12 @@ def _decided(disclosed: Disclosed, key: bytes, row: UsageRow) -> dict[str, int] 
 
 
 def _idle_in(disclosed: Disclosed, gpu_type: str, instants: frozenset[int]) -> _Bounds:
-    """Lendable idle quota of a type once a round is applied."""
+    """Return the bounds of lendable idle quota of a type after a round is applied."""
     snapshot = with_swaps(disclosed.snapshot, disclosed.decision.swaps)
     renewed = {item.lease: item.own for item in disclosed.decision.renewals}
     ended = {item.lease for item in disclosed.decision.ends}
     leases = [lease for lease in snapshot.leases if lease.gpu_type == gpu_type]
-    # Of one that has not started, the instant is that of the round that granted it.
+    # The start of a lease that has not started is the instant of the round that granted it.
     oldest_us = min(instants)
     launching = ended | {
         lease.id for lease in leases if lease.started_us in instants or lease.started_us < oldest_us
@@ -311,7 +314,7 @@ def _idle_in(disclosed: Disclosed, gpu_type: str, instants: frozenset[int]) -> _
     granted = [item for item in disclosed.decision.grants if item.gpu_type == gpu_type]
     bounds = _Bounds({}, {})
     for idle, held, starting in (
-        (bounds.least, leases, granted),  # those may start at once
+        (bounds.least, leases, granted),  # these may start at once
         (bounds.most, [lease for lease in leases if lease.id not in launching], []),
     ):
         used = _used(held, renewed)

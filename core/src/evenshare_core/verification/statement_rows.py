@@ -1,7 +1,7 @@
-"""What the REST API answers about a tenant's money in a pool, read from plain dictionaries.
+"""REST answers about a tenant's money in a pool, read from plain dictionaries.
 
-Fields are those of docs/api.md; ones that are not used here are ignored. Money is text with six
-places and becomes whole micro-credits, instants become microseconds of pool time.
+Fields are those of docs/api.md; unused ones are ignored. Money is text with six places and becomes
+whole micro-credits, instants become microseconds of pool time.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ LONGEST_DECIMAL = 40
 
 
 class StatementError(ValueError):
-    """Rows that cannot be read; `field` is where, as `income[3].price`."""
+    """Rows that cannot be read; `field` is the place, as `income[3].price`."""
 
     def __init__(self, field: str, reason: str) -> None:
         super().__init__(f"{field}: {reason}")
@@ -63,7 +63,7 @@ class PriceAnswer(msgspec.Struct, frozen=True):
 class TenantStatement:
     """A tenant's money in a pool over [since, until) of its time.
 
-    `steps`: idle quota by GPU type, in order. `prices`: by GPU type, in order of the rounds.
+    `steps` has idle quota by GPU type, in order. `prices` are by GPU type, in order of the rounds.
     """
 
     usage: tuple[UsageRow, ...]
@@ -74,12 +74,12 @@ class TenantStatement:
 
 
 def read_statement(answers: Mapping[str, Any]) -> TenantStatement:
-    """Return what answers say: `usage`, `income`, `idle`, `prices` and `entries`, lists of rows.
+    """Return the statement of the answers `usage`, `income`, `idle`, `prices` and `entries`.
 
-    Rows of `idle` and `prices` that pages repeat count once.
+    Each is a list of rows. Rows of `idle` and `prices` that pages repeat count once.
 
     Raises:
-        StatementError: a row cannot be read, or two say different things of one instant or round.
+        StatementError: a row cannot be read, or two rows of one instant or round contradict.
     """
     steps: dict[str, dict[int, IdleStep]] = {}
     for index, row in enumerate(_rows(answers, "idle", IdleRow)):

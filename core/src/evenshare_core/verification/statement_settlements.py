@@ -1,4 +1,4 @@
-"""What the ledger moved for an hour are the charges and incomes of a statement, and all of them."""
+"""Check that the ledger's transfers of an hour are exactly its charges and incomes."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def verify_settlements(statement: TenantStatement, report: StatementReport) -> N
 
 @dataclass(slots=True)
 class _Settled:
-    """Which transfers and hours were met: an hour is settled as it closes, by one transfer."""
+    """The transfers and hours found so far: an hour is settled by one transfer when it closes."""
 
     report: StatementReport
     charged: dict[int, str] = field(default_factory=dict)  # hour -> its transfer
@@ -75,12 +75,12 @@ def _missing(
     seen: Mapping[str, int],
     report: StatementReport,
 ) -> None:
-    """Rows that name a transfer which moved nothing of theirs, or is of another hour."""
+    """Record rows that name a transfer without them, or of another hour."""
     for usage in statement.usage:
         if not usage.amount:
             continue
         again = charged.get(usage.hour, "")
-        # An hour may be settled after its usage was answered and before its entries were.
+        # An hour may be settled after its usage was read and before its entries were.
         if usage.transfer and usage.transfer != again:
             text = f"transfer {again}" if again else "no such entry"
             report.find(

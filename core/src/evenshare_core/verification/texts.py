@@ -1,4 +1,4 @@
-"""Findings as lines for people: one line for a round, one for each thing that is wrong."""
+"""Findings as lines for people: one line for a round, one for each violation."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from evenshare_core.verification.verdict import (
     combined,
 )
 
-# Stands for the head among the numbers of rounds.
+# The head's number among those of rounds.
 HEAD = -1
 
 _DONE = {
@@ -34,7 +34,7 @@ _DONE = {
 
 
 def round_line(finding: RoundFinding) -> str:
-    """Return a round in one line: what was recomputed, with its numbers, and what came of it."""
+    """Return a round as one line: its checks, its figures, and the result."""
     done = ", ".join(text for check, text in _DONE.items() if check in finding.recomputed)
     parts = [done, *(_figure_texts(finding.figures) if finding.figures else ())]
     verdict = _verdict_text(finding)
@@ -78,7 +78,7 @@ def _claim_text(claim: OwnClaim) -> str:
 
 
 def head_lines(finding: HeadFinding) -> Iterator[str]:
-    """Return the head, then what is wrong with it and what is to be said of it."""
+    """Yield the head, then its violations and remarks."""
     if finding.root:
         yield f"head of {finding.log}: {finding.size} rounds, root {finding.root.hex()}"
     for problem in finding.problems:
@@ -88,11 +88,11 @@ def head_lines(finding: HeadFinding) -> Iterator[str]:
 
 @dataclass(slots=True)
 class Tally:
-    """Rounds counted for the last lines: each one's number and its verdict.
+    """Counts of rounds for the last lines: each round's number and verdict.
 
-    `accepted`: gaps that the reader accepts. `gaps`: what was not proven, by its name, and in which
-    rounds; -1 is the head. `not_decided` and `not_certified`: of how many the decision, the
-    certificate was not recomputed; `without_own`: in how many a tenant of the reader's is missing.
+    `accepted` has the gaps that the reader accepts. `gaps` has the unproven texts by gap and round;
+    -1 is the head. `not_decided` and `not_certified` count rounds without recomputed decision or
+    certificate; `without_own` counts rounds in which a tenant of the reader is missing.
     """
 
     accepted: Collection[str] = ()
@@ -111,7 +111,7 @@ class Tally:
         self.without_own += bool(finding.absent)
 
     def add_head(self, head: HeadFinding) -> None:
-        """Count the head that the rounds are under."""
+        """Count the head of the rounds."""
         self.wrong_heads += bool(head.problems)
         self._leave(HEAD, head.unproven)
 
@@ -123,7 +123,7 @@ class Tally:
         return combined(len(self.numbers(ProofVerdict.PROVEN)), wrong, unproven, self.accepted)
 
     def numbers(self, verdict: ProofVerdict) -> list[int]:
-        """Return the rounds of this result."""
+        """Return the rounds with this result."""
         return [number for number, came_out in self.rows if came_out is verdict]
 
     def _leave(self, number: int, unproven: Iterable[Unproven]) -> None:
@@ -132,7 +132,7 @@ class Tally:
 
 
 def gap_lines(tally: Tally) -> Iterator[str]:
-    """Return a sentence for each gap: in which rounds, what was not proven, and what to do."""
+    """Yield a sentence for each gap: its rounds, the unproven part, and the next step."""
     for gap, texts in tally.gaps.items():
         where = "the head" if set(texts) == {HEAD} else f"{plural(len(texts), 'round')}"
         numbers = [number for number in texts if number != HEAD]
@@ -142,14 +142,14 @@ def gap_lines(tally: Tally) -> Iterator[str]:
 
 
 def gap_line(gap: Gap, text: str, accepted: Collection[str]) -> str:
-    """Return the sentence of a gap: what was not proven and what to do."""
+    """Return the sentence of a gap: the unproven part and the next step."""
     if gap in accepted:
         return f"accepted, not proven: {gap.value}: {text}"
     return f"NOT PROVEN: {gap.value}: {text}. To do: {TO_DO[gap]}"
 
 
 def summary(tally: Tally) -> str:
-    """Return the last line: how many rounds are proven, of how many."""
+    """Return the last line: the number of proven rounds, out of all."""
     total = plural(len(tally.rows), "round")
     proven = len(tally.numbers(ProofVerdict.PROVEN))
     wrong, left = tally.numbers(ProofVerdict.WRONG), tally.numbers(ProofVerdict.NOT_PROVEN)

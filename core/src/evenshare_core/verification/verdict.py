@@ -1,7 +1,8 @@
-"""The three results of a verification: proven, wrong and not proven. Combined here alone.
+"""The three results of a verification: proven, wrong and not proven; only combined here.
 
-What was withheld, is not known here or was not recomputed is not proven: each such gap has a name,
-and a sentence that says what to do. A reader may accept gaps by name, which then count for nothing.
+Data that was withheld, is unknown here or was not recomputed is not proven. Each such gap has a
+name, and a sentence with the next step. A reader may accept gaps by name, which are then ignored.
+
 Source: docs/verify.md, docs/adr/0220-not-proven-is-a-result.md.
 """
 
@@ -22,15 +23,16 @@ class ProofVerdict(StrEnum):
 
 
 class Gap(StrEnum):
-    """Why something was not proven. Names are part of the command's JSON and of `--accept`."""
+    """The reason for a gap. Names are part of the command's JSON and of `--accept`."""
 
-    BUNDLE = "bundle"  # the bundle of a round was not answered
-    OWN_ROWS = "own-rows"  # own rows alone were answered in its place
+    BUNDLE = "bundle"  # the bundle of a round was not sent
+    OWN_ROWS = "own-rows"  # only own rows were sent in its place
     NAMES = "names"  # the reader's key or rows are missing
     VERSION = "version"  # another version decided, or a policy that is not known here
     CERTIFICATE = "certificate"  # the certificate was not recomputed
-    BEFORE = "before"  # the round before is not at hand
-    SUPERSEDED = "superseded"  # a part of a decision was not carried out, and nothing shows why
+    BEFORE = "before"  # the round before is not available
+    # a part of a decision was not applied, and the records do not show why
+    SUPERSEDED = "superseded"
     HEAD = "head"  # no proof joins the head and the pin
     ROWS = "rows"  # rows of a statement are missing
     LIMIT = "limit"  # a round or statement was not recomputed within the limit of CPU time
@@ -38,14 +40,14 @@ class Gap(StrEnum):
 
 
 class ProofProblem(NamedTuple):
-    """Something that is wrong with a head or a round, and what was looked at."""
+    """A violation by a head or a round, and the check that found it."""
 
     check: StrEnum
     text: str
 
 
 class Unproven(NamedTuple):
-    """Something that was not proven; `text` says what, without a full stop."""
+    """A part that was not proven; `text` describes it, without a full stop."""
 
     gap: Gap
     text: str
@@ -76,10 +78,10 @@ EXIT_CODES: Mapping[ProofVerdict, int] = MappingProxyType(
 def combined(
     proven: int, wrong: int, unproven: Iterable[Unproven], accepted: Collection[str] = ()
 ) -> ProofVerdict:
-    """Return the result of checks: how many proved something, how many found something wrong.
+    """Return the result of checks, from the numbers of proofs and violations, and the gaps.
 
-    `accepted`: names of gaps that the reader did not ask to be closed. A run that proved nothing,
-    and has no gap that was accepted, is not proven.
+    `accepted` has the names of gaps that the reader ignores. A run without any proof or accepted
+    gap is not proven.
     """
     if wrong:
         return ProofVerdict.WRONG
@@ -90,5 +92,5 @@ def combined(
 
 
 def open_gaps(unproven: Iterable[Unproven], accepted: Collection[str]) -> list[Unproven]:
-    """Return what was not proven, without the accepted gaps."""
+    """Return the unproven parts without the accepted gaps."""
     return [row for row in unproven if row.gap not in accepted]

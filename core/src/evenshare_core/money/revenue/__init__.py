@@ -1,8 +1,8 @@
 """Gain-as-you-contribute, pure: from lease events to charged terms and their lenders.
 
-`idle` sums parts of lendable idle quota and splits a charge by them; `terms` sweeps over lease
-events and closes terms with their charges and their lenders' weights; `records` has both;
-`factors` tells the intervals that a weight is the sum of.
+`idle` sums parts of lendable idle quota and splits a charge by them. `terms` sweeps over lease
+events and closes terms with their charges and their lenders' weights. `records` has the records of
+both. `factors` gives the intervals whose sum is a weight.
 """
 
 from evenshare_core.money.revenue.factors import (

@@ -1,13 +1,13 @@
-"""The factors of an income: own and total idle quota, interval by interval of each term.
+"""The factors of an income: own and total idle quota in each interval of a term.
 
-`Sweep` sums parts of idle quota and keeps no intervals. `FactorSweep` takes the same events and
-notes, of the terms that somebody asks for, from when to when their lenders' weights count, with the
-steps of idle quota meanwhile. Together they give the weight of a lender exactly, as anybody can
-compute it (`part_of`): the sum over the intervals of (own idle / total idle) x length.
+`Sweep` sums parts of idle quota and keeps no intervals. `FactorSweep` takes the same events. For
+the requested terms it records the span that counts for the lenders' weights, and the steps of idle
+quota in it. From these, any reader can compute a lender's weight exactly (`part_of`): the sum over
+the intervals of (own idle / total idle) x length.
 
-It need not begin with the pool's first event. What it needs is the idle quota at the instant at
-which the first of the terms began: the quotas that held then, and all events of the leases that had
-not ended by then (`docs/adr/0199`).
+It need not start with the pool's first event. It needs the idle quota at the start of the first
+requested term. The quotas of that instant and all events of the leases that had not ended by then
+give it (`docs/adr/0199`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _FROM = itemgetter(0)
 
 
 class IdleStep(NamedTuple):
-    """From an instant on: lendable idle GPUs of one lender, and of all lenders together."""
+    """Lendable idle GPUs of one lender, and of all lenders together, from an instant on."""
 
     at_us: int
     own: int
@@ -39,11 +39,11 @@ class IdleStep(NamedTuple):
 
 
 class CountedSpan(NamedTuple):
-    """From when to when a term counts for its lenders' weights: as it was held, or as reported.
+    """The span in which a term counts for its lenders' weights: as held, or as reported.
 
-    What is reported after later events counts from the last of those on. Where both ends were
-    reported so, nothing is between them, and idle quota of that instant decides: `rates`, by
-    lender; else it is None.
+    An instant reported after later events counts from the last of those on. If both ends were
+    reported so late, the span is empty and the idle quota of that instant decides: `rates`, by
+    lender. Otherwise `rates` is None.
     """
 
     gpu_type: str
@@ -52,16 +52,18 @@ class CountedSpan(NamedTuple):
     rates: dict[int, int] | None = None
 
     def of(self, lender: int) -> IdleStep | None:
-        """Idle GPUs of a lender, and of all, where an instant decides."""
+        """Return the idle GPUs of a lender and of all at the deciding instant; None if a span
+        decides.
+        """
         if self.rates is None:
             return None
         return IdleStep(self.from_us, self.rates.get(lender, 0), sum(self.rates.values()))
 
 
 class FactorSweep(Sweep):
-    """A sweep that notes the spans of the terms that it is asked for, and keeps all steps.
+    """A sweep that records the spans of the requested terms, and keeps all steps.
 
-    Terms that it is not asked for close without charges.
+    Other terms close without charges.
     """
 
     def __init__(self, wanted: Iterable[TermKey]) -> None:
@@ -71,7 +73,7 @@ class FactorSweep(Sweep):
         self.closed: dict[TermKey, ClosedTerm] = {}
 
     def feed(self, event: Event) -> list[ClosedTerm]:
-        """Take the next event. What other terms borrow changes no idle quota, so it is left out."""
+        """Take the next event; borrowed GPUs of other terms change no idle quota and count as 0."""
         if event.kind in OPENING and (event.lease, event.term) not in self.missing:
             event = replace(event, data={**event.data, "borrowed": 0})
         return super().feed(event)
@@ -79,7 +81,7 @@ class FactorSweep(Sweep):
     def steps(self, gpu_type: str, lender: int, from_us: int, until_us: int) -> list[IdleStep]:
         """Return the steps of idle quota in [from_us, until_us); the first one is at `from_us`.
 
-        Neighbours differ.
+        Consecutive steps differ.
         """
         sums = self._types.get(gpu_type)
         if sums is None or until_us <= from_us:
@@ -102,7 +104,7 @@ class FactorSweep(Sweep):
         return closed
 
     def _forget(self, gpu_type: str) -> IdleSums:
-        """Forget nothing: the steps are what is asked for."""
+        """Forget nothing, because the steps are the result."""
         return self._types[gpu_type]
 
 
@@ -133,9 +135,9 @@ def part_of(
 ) -> Fraction:
     """Return a lender's part of the time from `from_us` to `until_us`, in microseconds, exactly.
 
-    The sum over the intervals of (own idle / total idle) x length: its weight in the term, where
-    all lenders' weights sum to the length. Instants at which nobody had idle quota are the
-    operator's.
+    The part is the sum over the intervals of (own idle / total idle) x length. It is the lender's
+    weight in the term; all lenders' weights sum to the length. Time without any idle quota counts
+    for the operator.
 
     Raises:
         ValueError: the steps do not reach back to `from_us`.
@@ -153,7 +155,7 @@ def part_of(
 
 
 def integrals_of(steps: Sequence[IdleStep], from_us: int, until_us: int) -> tuple[int, int]:
-    """Return the integrals of own and of total idle quota, in GPU-microseconds: the rule before.
+    """Return the integrals of own and of total idle quota, in GPU-microseconds (the former rule).
 
     Raises:
         ValueError: the steps do not reach back to `from_us`.
@@ -168,7 +170,7 @@ def integrals_of(steps: Sequence[IdleStep], from_us: int, until_us: int) -> tupl
 def _intervals(
     steps: Sequence[IdleStep], from_us: int, until_us: int
 ) -> Iterable[tuple[int, int, IdleStep]]:
-    """(start, end, idle quota) of each interval between two steps, cut to the time."""
+    """Yield (start, end, idle quota) of each interval between two steps, cut to the span."""
     first = bisect_right(steps, from_us, key=_FROM) - 1
     if first < 0:
         raise ValueError("the steps do not reach back to the beginning")

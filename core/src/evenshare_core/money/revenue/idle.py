@@ -1,10 +1,10 @@
-"""Gain-as-you-contribute: who is paid for a borrowed term, by parts of idle quota at each instant.
+"""Gain-as-you-contribute: lenders are paid for a borrowed term by their parts of idle quota.
 
-Source: Astraea-online (TC 2022), eq. (2) and (11): in each slot, owner u earns the share
-(q_u - own use_u) / sum over owners of what a borrower pays. Between two changes of idle quota that
-share is constant, so that over a term, whose price and borrowed GPUs are fixed, an owner's part of
-the charge is the sum over the intervals of (own idle / total idle) x length, over the length of
-the term. The sum is exact; money is rounded once per term instead of once per slot.
+Source: Astraea-online (TC 2022), eq. (2) and (11). In each slot, owner u earns the share (q_u - own
+use_u) / sum over owners of the borrower's payment. Between two changes of idle quota that share is
+constant, and a term's price and borrowed GPUs are fixed. So an owner's part of the charge is the
+sum over the intervals of (own idle / total idle) x length, divided by the term's length. The sum is
+exact; money is rounded once per term instead of once per slot.
 
 | paper        | here                                             | unit             |
 |--------------|--------------------------------------------------|------------------|
@@ -15,18 +15,23 @@ the term. The sum is exact; money is rounded once per term instead of once per s
 | sum over t of (q_u - use_u) / a | `IdleSums.mark`: cumulative; a term's parts are the difference |
 |              | of two marks and sum to its length               | us / scale       |
 
-How: with C(t) the integral of 1 / total idle, a lender's sum grows by its idle GPUs x the growth
-of C. All numerators are whole, over one denominator, `scale`: the least common multiple of the
-totals that lasted. That is a long number in a large pool; what is stored between two batches are
-the steps of idle quota since the oldest open term, from which all sums are made again.
+Method: with C(t) the integral of 1 / total idle, a lender's sum grows by its idle GPUs x the growth
+of C. All numerators are integers over one denominator, `scale`: the least common multiple of the
+totals that lasted. `scale` is a long number in a large pool. So the state between two batches has
+the steps of idle quota since the oldest open term, from which all sums are rebuilt.
 
-Departures: a term instead of slots (above); `lend_limit` and RESERVE bound what counts as idle
-(what is not lent earns nothing); capacity without an owner earns for the operator, and so does
-every instant at which nobody had lendable idle quota. A tenant may be among its own lenders and
-pay itself, as in the paper.
+Departures:
 
-Terms that began before this rule were split by the integrals of idle quota themselves
-(`IdleSums.integrals`), by which time with more idle quota weighs more (docs/adr/0199).
+- A term replaces slots (above).
+- `lend_limit` and RESERVE limit the idle quota that counts; quota that is not lent earns
+  nothing.
+- Unallocated capacity earns for the operator, and so does time without any lendable idle
+  quota.
+
+A tenant may be among its own lenders and pay itself, as in the paper.
+
+Terms that began before this rule were split by the integrals of idle quota (`IdleSums.integrals`).
+There, time with more idle quota has more weight (docs/adr/0199).
 """
 
 from __future__ import annotations
@@ -39,18 +44,18 @@ from typing import Any, NamedTuple
 
 from evenshare_core.money.fixed_point import largest_remainder
 
-# Key of the operator among lenders; tenant ids begin at 1.
+# The operator's key among lenders; tenant ids start at 1.
 OPERATOR = 0
-# Lendable GPUs of a quota: (gpus, at most lendable or None for all). RESERVE lends (gpus, 0).
+# A quota and its lendable part: (gpus, maximum or None for all). RESERVE lends (gpus, 0).
 LendableQuota = tuple[int, int | None]
 
 
-# Weights whose sum in lowest terms is above this are noted as whole parts of this.
+# Weights whose sum in lowest terms exceeds this are recorded as whole parts of it.
 WEIGHT_LIMIT = 10**18
 
 
 class ChargeShare(NamedTuple):
-    """What one lender earns of a term: its weight, its money, and the GPU-time it lent."""
+    """A lender's share of a term: its weight, its money, and the GPU-time that it lent."""
 
     lender: int
     weight: int
@@ -67,9 +72,9 @@ def split_charge(
 ) -> tuple[ChargeShare, ...]:
     """Split a term's charge and its borrowed GPU-time over lenders by weight, exactly.
 
-    Both sum to what was given, each part within one unit of its exact share; lenders of weight
-    0 are left out. All weights 0: the operator takes it all. `noted`: the weights that shares
-    name, where those are not the exact ones.
+    The parts sum to the inputs, each within one unit of its exact share. Lenders of weight 0 are
+    left out. If all weights are 0, the operator gets everything. `noted` has the recorded weights
+    of the shares, if they differ from the exact ones.
 
     Raises:
         ValueError: an amount or a weight is negative.
@@ -86,7 +91,7 @@ def split_charge(
 
 
 def split_amount(amount_micro: int, weights: Mapping[int, int]) -> list[tuple[int, int]]:
-    """Return (lender, money) of a charge: `split_charge` for those who need no more than that.
+    """Return (lender, money) of a charge, as `split_charge` but faster.
 
     Raises:
         ValueError: an amount or a weight is negative.
@@ -99,7 +104,7 @@ def split_amount(amount_micro: int, weights: Mapping[int, int]) -> list[tuple[in
 
 
 def _lenders(weights: Mapping[int, int]) -> list[int]:
-    """Those with a weight, in the order in which remainders tie: by tenant id, operator last."""
+    """Return the lenders with a weight in the order of ties: by tenant id, operator last."""
     lenders = sorted([lender for lender, weight in weights.items() if weight])
     if lenders and lenders[0] == OPERATOR:
         lenders.append(lenders.pop(0))
@@ -114,7 +119,7 @@ class Mark(NamedTuple):
 
 
 class _Clock(NamedTuple):
-    """C from an instant on, while the total stays: in 1/scale; and how long nobody had any."""
+    """C from an instant on while `total` lasts, in 1/scale; and the time without any idle quota."""
 
     from_us: int
     scale: int
@@ -133,10 +138,10 @@ _FROM = itemgetter(0)
 class IdleSums:
     """Sums of lendable idle quota of one GPU type, advanced by timed changes.
 
-    Between changes every tenant's idle quota and their total are constant, so that a change
-    costs O(1), but O(tenants) where the total has a divisor that none had before, and a mark
-    O(tenants). Times may not run backwards: an earlier instant counts as the present one (see
-    `terms`, "Late events"). With `has_history` every step is kept, for `mark_at` and `to_state`.
+    Between changes every tenant's idle quota and their total are constant. So a change costs O(1),
+    or O(tenants) if the total has a new divisor, and a mark costs O(tenants). Time never runs
+    backwards: an earlier instant counts as the present one (see `terms`, "Late events"). With
+    `has_history` every step is kept, for `mark_at` and `to_state`.
     """
 
     def __init__(self, *, has_history: bool = False) -> None:
@@ -144,11 +149,11 @@ class IdleSums:
         self.capacity = 0
         self.quotas: dict[int, LendableQuota] = {}
         self.own: dict[int, int] = {}
-        self.steps = 0  # that are kept
+        self.steps = 0  # kept in the history
         self._total = 0  # lendable idle GPUs of all lenders
         self._scale = 1
         self._clock = 0  # C x scale
-        self._alone_us = 0  # how long nobody had any: the operator's
+        self._alone_us = 0  # time without any idle quota: the operator's
         self._lines: dict[int, _Line] = {}
         self._has_history = has_history
         self._past: dict[int, list[_Past]] = {}
@@ -177,7 +182,7 @@ class IdleSums:
     def mark(self, at_us: int) -> Mark:
         """Return each lender's sum of own idle / total idle up to `at_us`, in microseconds.
 
-        All sums together grow by the time that passes.
+        All sums together grow by the elapsed time.
         """
         self._advance(at_us)
         clock = self._clock
@@ -189,7 +194,7 @@ class IdleSums:
         return self._marked(sums, self._alone_us)
 
     def mark_at(self, at_us: int) -> Mark:
-        """Return what `mark` gave, or would have given, at an instant that the history covers."""
+        """Return the result of `mark` at an earlier instant that the history covers."""
         if at_us >= self.now_us:
             return self.mark(at_us)
         scale = self._scale
@@ -226,7 +231,7 @@ class IdleSums:
         return {lender: rate for lender, (_, rate, _) in self._lines.items() if rate}
 
     def rates_since(self, lender: int) -> list[tuple[int, int]]:
-        """Return (instant, idle GPUs) of a lender in order, as far as the history reaches back."""
+        """Return (instant, idle GPUs) of a lender in order, from the start of the history."""
         return [(from_us, rate) for from_us, _, _, rate in self._past.get(lender, [])]
 
     def totals_since(self) -> list[tuple[int, int]]:
@@ -281,9 +286,9 @@ class IdleSums:
             past.append((self.now_us, self._scale, offset, rate))
 
     def to_state(self, since_us: int, *, has_integrals: bool = False) -> dict[str, Any]:
-        """Return what is needed for marks from `since_us` on, as JSON values.
+        """Return the state for marks from `since_us` on, as JSON values.
 
-        `steps`: [instant, {lender: idle GPUs}] after `since_us`, at which they were `rates`.
+        `rates` has the idle GPUs at `since_us`, `steps` the later [instant, {lender: idle GPUs}].
         """
         since_us = min(since_us, self.now_us)
         rates: dict[str, int] = {}
@@ -310,13 +315,13 @@ class IdleSums:
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> IdleSums:
-        """Restore what `to_state` gave, with sums that begin at its `since_us`."""
+        """Restore a state of `to_state`; the sums start at its `since_us`."""
         sums = cls(has_history=True)
         sums.now_us = state["since_us"]
         sums.capacity = state["capacity"]
         sums.quotas = {int(key): (gpus, lend) for key, (gpus, lend) in state["quotas"].items()}
         sums.own = {int(key): gpus for key, gpus in state["own"].items()}
-        # At once, so that no step refines the sums of those before it.
+        # Set at once, so that no step refines the earlier sums.
         sums._scale = lcm(*_totals(state["rates"], (rates for _, rates in state["steps"])))
         for at_us, rates in [[sums.now_us, state["rates"]], *state["steps"]]:
             sums._advance(at_us)
@@ -331,7 +336,7 @@ class IdleSums:
 
     @classmethod
     def from_integrals(cls, state: Mapping[str, Any]) -> IdleSums:
-        """Restore a state of before `mark` summed parts: integrals alone."""
+        """Restore a state that is older than `mark` and has only integrals."""
         now_us = state["now_us"]
         integrals = {
             key: total + rate * (now_us - since_us)
@@ -343,7 +348,7 @@ class IdleSums:
 
 
 def _totals(rates: Mapping[str, int], steps: Iterable[Mapping[str, int]]) -> set[int]:
-    """All lenders' idle GPUs together, from each step to the next; zero left out."""
+    """Return all totals of idle GPUs, from each step to the next, without 0."""
     now = dict(rates)
     total = sum(now.values())
     totals = {total}
@@ -369,10 +374,10 @@ def weights_between(before: Mark, after: Mark) -> dict[int, int]:
 
 
 def plain_weights(weights: Mapping[int, int]) -> dict[int, int]:
-    """Return weights of the same ratio as they are noted: in lowest terms, where these are short.
+    """Return the weights for the record, of the same ratio: in lowest terms, if these are short.
 
-    Else as whole parts of `WEIGHT_LIMIT`, by largest remainder: 18 places, by which a share is
-    what it is by the exact ones, to the micro-credit.
+    Otherwise as whole parts of `WEIGHT_LIMIT`, by largest remainder. These 18 places give the same
+    shares as the exact weights, to the micro-credit.
     """
     weight_sum = sum(weights.values())
     divisor = gcd(weight_sum, *weights.values())

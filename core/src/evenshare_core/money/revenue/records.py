@@ -1,4 +1,4 @@
-"""What a sweep takes and gives: lease events, open terms, and terms that are over."""
+"""Input and output of a sweep: lease events, open terms and closed terms."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any
 from evenshare_core.money.fixed_point import charge_micro, term_charge, to_micro
 from evenshare_core.money.revenue.idle import ChargeShare
 
-# Round intervals after a term's due instant within which a round is on time.
+# A round is on time within this number of round intervals after a term's due instant.
 LATE_ROUNDS = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One lease event as the sweep reads it; `at_us` is pool time, 0 stands for no lease."""
+    """A lease event as the sweep reads it; `at_us` is pool time, `lease` is 0 for no lease."""
 
     number: int
     kind: str
@@ -32,13 +32,15 @@ class Event:
 class ClosedTerm:
     """A term that is over. `starts_us` is None if the executor never started it.
 
-    `shares`: who earns what of `amount_micro` (only where GPUs were borrowed), by each lender's
-    part of the term, eq. (2), with weights as in `plain_weights`. `event`: the number of the event
-    that closed it. `carried` and `rest`: the remainder that it took over and the one that it left
-    (`term_charge`). `carried` is None under the rule before, where weights are GPU-microseconds.
+    - `shares`: the lenders' shares of the charge by their parts of the term, eq. (2), with
+      weights as in `plain_weights`. Empty if no GPUs were borrowed.
+    - `event`: the number of the event that closed the term.
+    - `carried`, `rest`: the remainders that it took over and left (`term_charge`). `carried` is
+      None under the former rule, in which weights are GPU-microseconds.
+    - `amount_micro`: paid by the borrower, for the time until `charged_until_us`.
 
-    The borrower pays `amount_micro`, for the time until `charged_until_us`. That is before
-    `ends_us` if rounds were late; then the operator bears `borne_micro`, and `shares` sum to both.
+    If rounds were late, `charged_until_us` is before `ends_us`. Then the operator pays
+    `borne_micro`, and `shares` sum to both amounts.
     """
 
     lease: int
@@ -61,7 +63,7 @@ class ClosedTerm:
 
     @property
     def held_us(self) -> int:
-        """How long the GPUs were held, at least 0."""
+        """The time for which the GPUs were held, at least 0."""
         return 0 if self.starts_us is None else self.ends_us - self.starts_us
 
     @property
@@ -83,19 +85,19 @@ class OpenTerm:
     price_micro: int
     starts_us: int | None = None
     mark_us: int = 0
-    carried: int | None = 0  # None: it began under the rule before
-    due_us: int | None = None  # None: its event is of before late rounds were the operator's loss
-    late_us: int = 0  # how long after `due_us` a round is on time
+    carried: int | None = 0  # None if it began under the former rule
+    due_us: int | None = None  # None if its event is older than the rule of late rounds
+    late_us: int = 0  # grace period after `due_us` in which a round is on time
     protected_us: int = 0  # its minimum runtime
-    round_us: int | None = None  # the first round from `due_us` on
-    asked_us: int | None = None  # when it was asked to stop
+    round_us: int | None = None  # the instant of the first round from `due_us` on
+    asked_us: int | None = None  # the instant of the request to stop
 
     @property
     def by_integrals(self) -> bool:
         return self.carried is None
 
     def charged_until_us(self, ends_us: int) -> int:
-        """Until when the borrower is charged: not past the due instant if rounds were late."""
+        """Return the end of the charged time: the due instant if rounds were late, else the end."""
         if self.due_us is None or self.round_us is None or self.due_us >= ends_us:
             return ends_us
         seen_us = self.round_us if self.asked_us is None else min(self.round_us, self.asked_us)
@@ -104,18 +106,18 @@ class OpenTerm:
         return max(self.due_us, self.starts_us or 0)
 
     def charged(self, held_us: int) -> tuple[int, int]:
-        """Return what so long a time costs, and the remainder that it leaves to the next term."""
+        """Return the charge for `held_us`, and the remainder for the next term."""
         if self.carried is None:
             return charge_micro(self.borrowed, self.price_micro, held_us), 0
         return term_charge(self.borrowed, self.price_micro, held_us, self.carried)
 
     def row(self) -> list[Any]:
-        """Return its fields as JSON values, in their order."""
+        """Return the fields as JSON values, in their order."""
         return [getattr(self, name) for name in OpenTerm.__slots__]
 
 
 def opened_term(event: Event) -> OpenTerm:
-    """Return the term that an event grants or renews; it has not begun."""
+    """Return the term that an event grants or renews; it has not started."""
     data = event.data
     due_us = data.get("expires_us")
     return OpenTerm(
@@ -136,7 +138,7 @@ def price_to_micro(price: Any) -> int:
     """Return a price of an event's data (decimal text, or whole credits) as micro-credits.
 
     Raises:
-        TypeError: it is anything else, a float above all.
+        TypeError: it has another type, for example float.
     """
     if isinstance(price, bool) or not isinstance(price, str | int):
         raise TypeError(f"a price must be decimal text, not {type(price).__name__}")

@@ -1,28 +1,28 @@
 """From lease events to closed terms with their lenders' weights: a pure sweep over time.
 
-A term begins when its lease started (the first one) or was renewed, and closes when it is
-renewed again or ended. A lease that never started has no usage.
+A term begins when its lease started (the first term) or was renewed. It closes when the lease is
+renewed again or ends. A lease that never started has no usage.
 
-Late events: events carry the order of the pool's writer, and an executor may report a start
-or an end after the round that came later in pool time. Observed events wait in `pending`
-until a round's instant (the watermark) reaches them, and are then taken in the order of pool
-time; so ends reported together, in any order, meet exact integrals. One that is reported
-after later ones were taken is charged for its exact times all the same; only for the lenders'
-weights it counts from the last of those on, because earlier terms were split with what was
-known then.
-The result depends on the events alone, never on how they were cut into batches.
+Late events: events have the order of the pool's writer. An executor may report a start or an end
+after a round that is later in pool time. Observed events wait in `pending` until a round's instant
+(the watermark) reaches them, and are then taken in the order of pool time. So ends reported
+together, in any order, get exact integrals. An event reported after later ones were taken is
+charged for its exact times. For the lenders' weights it counts from the last of those on, because
+earlier terms were split with the knowledge of then.
 
-A lease's terms carry the remainder of their charges from one to the next, so that rounding never
-costs or saves a lease half a micro-credit in all, however short its terms are.
+The result depends only on the events, never on the batches in which they arrive.
+
+A lease's terms carry the remainder of their charges to the next term. So rounding never costs or
+saves a lease more than half a micro-credit in total, however short its terms are.
 
 Late rounds: a term is due at its expiry, or when its minimum runtime is over. If no round came
-within `late_us` after that, the borrower is charged until the due instant only. Lenders are paid
-for all of the time; the operator bears the difference (docs/adr/0232). Events of before this rule
-have no `expires_us`, and their terms are charged until they end.
+within `late_us` after that, the borrower is charged only until the due instant. Lenders are paid
+for all of the time, and the operator pays the difference (docs/adr/0232). Events older than this
+rule have no `expires_us`, and their terms are charged until they end.
 
-Terms that began under the rule before (docs/adr/0199) are split by the integrals of idle quota,
-and charged by themselves: `Sweep(by_integrals=True)` until `change_rule`, and whatever a state of
-that time holds open.
+Terms that began under the former rule (docs/adr/0199) are split by the integrals of idle quota, and
+charged without remainders. They are the terms of `Sweep(by_integrals=True)` until `change_rule`,
+and the open terms of a state of that time.
 """
 
 from __future__ import annotations
@@ -41,24 +41,23 @@ from evenshare_core.money.revenue.idle import (
 )
 from evenshare_core.money.revenue.records import ClosedTerm, Event, OpenTerm, opened_term
 
-# A round writes these at its own instant: nothing before it is still to be expected.
+# A round writes these at its own instant: no earlier event is expected after them.
 ROUND_KINDS = frozenset({"granted", "renewed", "priced"})
 
 
-# (GPU type, instant, whether it is of integrals) -> (open terms that need it, the mark). None: it
-# is made again from the history of idle quota when it is needed.
+# (GPU type, instant, whether it is of integrals) -> (number of open terms that need it, the mark).
+# A mark of `None` is rebuilt from the history of idle quota when needed.
 _Marks = dict[tuple[str, int, bool], tuple[int, Mark | None]]
-# So many steps of idle quota are kept at least before those are forgotten that no term needs.
+# The minimum number of kept steps of idle quota, before steps that no term needs are forgotten.
 KEPT_STEPS = 1000
 
 
 class Sweep:
-    """Feed it every event of a pool once, in number order; it answers with closed terms.
+    """A sweep that takes every event of a pool once, in number order, and returns closed terms.
 
-    `anomalies` collects (event number, what) that contradict the contract: they are skipped,
-    and a check reports them.
-
-    `by_integrals`: terms begin under the rule before, until `change_rule`.
+    `anomalies` collects (event number, text) of events that violate the contract. They are skipped,
+    and a check reports them. With `by_integrals`, terms begin under the former rule until
+    `change_rule`.
     """
 
     def __init__(self, *, by_integrals: bool = False) -> None:
@@ -71,14 +70,14 @@ class Sweep:
         self._marks: _Marks = {}
         self._pending: list[tuple[int, int, Event]] = []
         self._last_us: dict[int, int] = {}
-        # (due instant, lease, term) of open terms that no round has come for; may name closed ones.
+        # (due instant, lease, term) of open terms that wait for a round; may name closed ones.
         self._due: list[tuple[int, int, int]] = []
 
     def feed(self, event: Event) -> list[ClosedTerm]:
-        """Take the next event; return the terms that are closed by what is known now."""
+        """Take the next event; return the terms that are closed by now."""
         at_us = max(event.at_us, self._last_us.get(event.lease, 0))
         if event.lease:
-            # A lease's own events keep their order, whatever clocks said.
+            # A lease's own events keep their order, whatever their clocks show.
             self._last_us[event.lease] = at_us
         heapq.heappush(self._pending, (at_us, event.number, event))
         if event.kind in ROUND_KINDS:
@@ -86,7 +85,7 @@ class Sweep:
         return self.rest(self.watermark_us)
 
     def rest(self, until_us: int) -> list[ClosedTerm]:
-        """Take all pending events up to `until_us`: no earlier ones are expected any more."""
+        """Take all pending events up to `until_us`; no earlier event is expected any more."""
         if until_us > self.watermark_us:
             self.watermark_us = until_us
             self._note_round()
@@ -99,7 +98,7 @@ class Sweep:
         return closed
 
     def _note_round(self) -> None:
-        """Note the round, or the look of a quiet pool, in the terms that waited for one."""
+        """Record the round, or the poll of a quiet pool, in the terms that waited for a round."""
         while self._due and self._due[0][0] <= self.watermark_us:
             due_us, lease, number = heapq.heappop(self._due)
             term = self._open.get(lease)
@@ -107,7 +106,7 @@ class Sweep:
                 term.round_us = self.watermark_us
 
     def _await_round(self, lease: int, term: OpenTerm) -> None:
-        """Have the first round from the term's due instant on noted; it may be the present one."""
+        """Wait for the first round from the term's due instant on; it may be the present one."""
         term.round_us = None
         if term.due_us is None:
             return
@@ -117,17 +116,17 @@ class Sweep:
             heapq.heappush(self._due, (term.due_us, lease, term.term))
 
     def change_rule(self) -> None:
-        """Let terms that begin from now on be split and charged by the present rule."""
+        """Split and charge terms that begin from now on by the present rule."""
         self.by_integrals = False
 
     @property
     def pending_us(self) -> int | None:
-        """Instant of the earliest pending event; None without one."""
+        """The instant of the earliest pending event; None if there is no pending event."""
         return self._pending[0][0] if self._pending else None
 
     @property
     def running(self) -> dict[tuple[int, int], OpenTerm]:
-        """Terms that are not closed: (lease, term) -> its figures."""
+        """Open terms by (lease, term)."""
         return {(lease, term.term): term for lease, term in self._open.items()}
 
     @property
@@ -209,7 +208,7 @@ class Sweep:
         held_us = 0 if term.starts_us is None else at_us - term.starts_us
         until_us = term.charged_until_us(at_us)
         amount, rest = term.charged(held_us - (at_us - until_us) if held_us else 0)
-        # Lenders lent for all of the time: what the borrower is spared, the operator bears.
+        # Lenders lent for all of the time: the operator pays the part that the borrower does not.
         full = amount if until_us == at_us else term.charged(held_us)[0]
         shares: tuple[ChargeShare, ...] = ()
         if term.starts_us is not None:
@@ -249,7 +248,7 @@ class Sweep:
             del self._marks[key]
         else:
             self._marks[key] = (users - 1, before)
-        # Start and end were both reported late: the idle GPUs of this instant decide.
+        # Start and end were both reported late, so the idle GPUs of this instant decide.
         is_instant = sums.now_us == term.mark_us
         return sums.rates() if is_instant else weights_between(before, after)
 
@@ -287,9 +286,9 @@ class Sweep:
         return sums.to_state(since_us, has_integrals=any(former for _, _, former in of_type))
 
     def to_state(self) -> dict[str, Any]:
-        """Return everything that the next batch needs, as JSON values.
+        """Return the complete state for the next batch, as JSON values.
 
-        `marks`: [GPU type, instant, open terms, integrals or null].
+        `marks` has [GPU type, instant, open terms, integrals or null].
         """
         return {
             "version": 2,
@@ -306,9 +305,9 @@ class Sweep:
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> Sweep:
-        """Restore what `to_state` gave; an empty state is a new sweep.
+        """Restore a state of `to_state`; an empty state gives a new sweep.
 
-        In a state of version 1 all terms that have begun are of the rule before.
+        In a state of version 1, all terms that have started are under the former rule.
         """
         sweep = cls()
         if not state:
@@ -326,7 +325,7 @@ class Sweep:
             if integrals is not None:
                 mark = Mark(1, {int(key): total for key, total in integrals.items()})
             sweep._marks[name, at_us, mark is not None] = (users, mark)
-        # Stored in order, and a sorted list is a heap.
+        # A stored list is sorted, and a sorted list is a heap.
         sweep._pending = [(row[0], row[1], Event(*row[1:])) for row in state["pending"]]
         sweep._last_us = {int(lease): at_us for lease, at_us in state["last_us"].items()}
         sweep._due = [
