@@ -67,7 +67,7 @@ class Speeds:
         return tuple((name, round(value * ONE_MILLI / slowest)) for name, value in by_type.items())
 
     def spread(self, model: str, scale: int) -> tuple[tuple[str, int], ...]:
-        """Return the speed over several nodes by type, in thousandths of that on one, up to 1000."""
+        """Return speeds over several nodes by type, in thousandths of one node's, at most 1000."""
         on_one = self.rows[model][scale]
         over_nodes = self.over_nodes.get(model, {}).get(scale, {}) if scale > 1 else {}
         return tuple(
