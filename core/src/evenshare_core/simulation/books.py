@@ -77,7 +77,7 @@ class Books:
     charged: dict[int, int] = field(default_factory=dict)
     incomes: dict[str, dict[int, int]] = field(default_factory=dict)
     _idle: dict[str, IdleSums] = field(default_factory=dict)
-    # Standing swaps of trades, by type.
+    # Swaps of current trades, by type.
     _swaps: dict[str, tuple[Swap, ...]] = field(default_factory=dict)
     # Open terms by lease: start, idle quota at the start if a charge will follow, and the remainder
     # carried from earlier terms.

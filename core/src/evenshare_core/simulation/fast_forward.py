@@ -140,8 +140,6 @@ class _KeptRounds:
         self.profiles = state.cluster.profiles
         self.free, self.gpus = state.occupancy.free, state.occupancy.gpus
 
-    # A round.
-
     def decide(self) -> _Decided:
         """Decide the round at the state's instant; of the state, only the sums change."""
         state, occupancy = self._state, self._state.occupancy
