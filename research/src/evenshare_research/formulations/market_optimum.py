@@ -7,8 +7,8 @@ A choice is (workers, slots, centralised). Of all numbers of workers with equal 
 smallest suffices: fewer workers fit wherever more do, with the same f. A distributed job may have
 all its workers on the server of its PSs, where it is only slower than a centralised one.
 
-`evenshare_research.formulations.market_ortools` states it by intervals for CP-SAT. A test states it
-slot by slot as an integer linear program.
+`evenshare_research.formulations.market_ortools` formulates it with intervals for CP-SAT. A test
+formulates it slot by slot as an integer linear program.
 """
 
 from __future__ import annotations

@@ -1,14 +1,13 @@
 """Starts of jobs in the slots of a window, for the most expected utility.
 
-Source: J. W. Park et al., "3Sigma", EuroSys 2018, 4.3. There is a variable per job and option to
-start, and at most one option of a job. In each slot, the expected use of all options stays within
-the free GPUs.
+Source: J. W. Park et al., "3Sigma", EuroSys 2018, 4.3. Each job has a variable per possible start,
+and takes at most one. In each slot, the expected use of all starts stays within the free GPUs.
 
     max  sum_jo  E[U_jo] x_jo      s.t.  sum_o x_jo <= 1,   sum_jo P(runs in t) k_j x_jo <= C_t
 
 Utilities and uses are whole numbers. Two greedy plans come first, and the better one is kept. If
-each job has its best option, this is the optimum, and no program is solved. HiGHS has a limit of
-nodes, and none of time.
+each job has its best option, this is the optimum, and no program is solved. HiGHS is limited in
+nodes, but not in time.
 """
 
 from __future__ import annotations
@@ -32,8 +31,8 @@ class StartJob:
     """A job that may start; `uses` and `utilities` have a number per slot.
 
     `uses`: its expected GPUs in the first slot from its start, the second and so on, in the units
-    of `free`. `utilities`: the expected utility of a start in each slot, in whole numbers; 0 is no
-    option. `gpu_types`: the types on which it may start.
+    of `free`. `utilities`: the expected utility of a start in each slot, in whole numbers; with 0
+    it cannot start there. `gpu_types`: the types on which it may start.
     """
 
     id: int

@@ -247,7 +247,7 @@ def speed_claim(rows: Rows) -> Claim:
 def chronus_claim(rows: Rows) -> Claim:
     """Return the claim of VI-C: up to 5.2 points below Chronus.
 
-    It is reproduced with three quarters of this in a workload, and never above Chronus.
+    It is reproduced if one workload reaches three quarters of this and none is above Chronus.
     """
     less = {
         workload: rows[workload, "chronus"][MISS] - rows[workload, OURS][MISS] for workload in MIXES
