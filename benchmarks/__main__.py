@@ -1,7 +1,7 @@
-"""`python -m benchmarks [--write] [NAME ...]`: run the benchmarks, each in its own process.
+"""`python -m benchmarks [--write] [NAME ...]`: run the benchmarks, each in a separate process.
 
-Every one prints its figures and a ratio against the plain method or a named peer, measured in
-the same run. `--write` puts what was printed into docs/performance.md.
+Each prints its figures, and a ratio to the plain method or a named peer in the same run. `--write`
+puts the output into docs/performance.md.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ BEGIN, END = "<!-- figures: written by `make bench` -->", "<!-- end of figures -
 
 
 def run(name: str) -> str:
-    """Run one benchmark, show its output as it comes, and return it."""
+    """Run a benchmark, print its output as it comes, and return it."""
     lines = []
     with subprocess.Popen(
         [sys.executable, "-m", f"benchmarks.{name}"],

@@ -1,8 +1,9 @@
-"""A day of rounds with 1,000 jobs moves to files, and one bundle is read from there.
+"""Benchmark of the archive: a day of rounds with 1,000 jobs moves to files, and is read there.
 
-`python -m benchmarks.archive`. 125 nodes x 8 GPUs, 10 tenants; one round is decided and sealed, and
-its rows are copied to 1,000 rounds of a day of 2020. Written, read back, compared and dropped as
-the worker does. Then parts of a round are read, from the database before and from the file after.
+Run `python -m benchmarks.archive`. The pool has 125 nodes x 8 GPUs and 10 tenants. The rows of a
+decided and sealed round are copied to 1,000 rounds of a day of 2020. They are written, read back,
+compared and dropped as by the worker. Parts of a round are read from the database before and from
+the file after.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def main() -> None:
 
 
 def filled() -> Any:
-    """A sealed round, a thousand times."""
+    """Return a pool with a sealed round, copied a thousand times."""
     from django.db import connections
 
     from scheduling.models import RoundSealing
@@ -64,7 +65,6 @@ def filled() -> Any:
 
 
 def compare(lab: Any) -> None:
-    """Read, move, read again."""
     from django.db.models import Sum
 
     from scheduling.engine.archive import archive_rounds
@@ -100,7 +100,7 @@ def compare(lab: Any) -> None:
 
 
 def clocked(read: Callable[[], Any]) -> tuple[float, float]:
-    """Median and longest of some turns, in milliseconds; the first reads the file's directory."""
+    """Return the median and the longest time in ms; the first turn reads the file's directory."""
     times = []
     for _ in range(TURNS):
         began = time.perf_counter()

@@ -1,10 +1,11 @@
-"""Bundles of rounds with 10,000 jobs over HTTP's stack: served as stored, and made anew.
+"""Benchmark of bundles of rounds with 10,000 jobs over the HTTP stack: stored, and rebuilt.
 
-`python -m benchmarks.bundles`. The pool of `benchmarks.round_postgres`: 1,000 nodes x 8 GPUs, 100
-tenants, 10,000 jobs behind 1,000 leases. As a member of a tenant gets it, in-process over one
-connection: compressed, unpacked, already there (304), and its own rows alone. Beside it, in the
-same run, what it takes to make the bundle anew from the round's stored bytes, as a portal that
-keeps none would for each reader. What sealing a round takes, and what of it the round waits for.
+Run `python -m benchmarks.bundles`. The pool is that of `benchmarks.round_postgres`: 1,000 nodes x 8
+GPUs, 100 tenants, 10,000 jobs behind 1,000 leases. A member of a tenant gets the bundle in-process
+over one connection. Variants are: compressed, unpacked, not modified (304), and only own rows. The
+same run measures a rebuild of the bundle from the round's stored bytes, which a portal without
+stored bundles would do for each reader. It also measures the sealing of a round, and the part for
+which the round waits.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ def main() -> None:
 
 
 def compare(lab: Any) -> None:
-    """Two rounds are sealed; the second has all jobs waiting behind leases."""
+    """Seal two rounds; in the second all jobs wait behind leases."""
     import portal.site.celery  # noqa: F401 - the application that sends messages
     from scheduling.engine.seal import seal_rounds
     from scheduling.models import RoundBundle
@@ -61,7 +62,7 @@ def compare(lab: Any) -> None:
 
 
 def make_anew(lab: Any) -> bytes:
-    """What a reader would wait for if no bundle were kept."""
+    """Rebuild the bundle, as for each reader if bundles were not stored."""
     from datetime import date
 
     from evenshare_core.disclosure.bundle import ids_of, make_bundle
@@ -86,7 +87,7 @@ def make_anew(lab: Any) -> bytes:
 
 
 def member(lab: Any) -> Any:
-    """A client with the token of a member of one tenant."""
+    """Return a client with the token of a tenant's member."""
     from django.test import Client
 
     secret = token_of(next(iter(lab.tenants.values())))
@@ -103,7 +104,7 @@ def show(label: str, call: Callable[[], Any]) -> float:
 
 
 def clocked(call: Callable[[], Any]) -> float:
-    """Milliseconds of the wall that a call takes."""
+    """Return the wall time of a call in milliseconds."""
     began = time.perf_counter()
     call()
     return (time.perf_counter() - began) * 1000

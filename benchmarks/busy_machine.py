@@ -1,11 +1,11 @@
-"""The demo on a busy machine: it gets late, and does not break.
+"""Benchmark of the demo on a busy machine: it may become slow, but must not fail.
 
-`python -m benchmarks.busy_machine [BUSY] [MINUTES]`. It starts endless loops, each in a session of
-its own, and then `manage.py up` in an empty data folder. It prints when the portal was ready, how
-often a process was restarted in the minutes after, how long the front page took, and by pool the
-median time between two looks at it, as a multiple of the interval that the pool asks for. A look
-that finds nothing to decide stores no round and counts. The goals: no restart, and no pool's
-multiple above three times another's.
+Run `python -m benchmarks.busy_machine [BUSY] [MINUTES]`. It starts endless loops, each in a
+separate session, and then `manage.py up` in an empty data folder. It prints the time until the
+portal was ready, the restarts of processes in the minutes after, and the times of the front page.
+For each pool it prints the median time between two checks, as a multiple of the pool's interval. A
+check that finds nothing to decide stores no round, and counts. The goals are no restart, and no
+pool's multiple above three times another's.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ RESTART = re.compile(r" starts anew: | ended \(")
 
 
 class PoolTimes:
-    """When each pool's fence showed another instant, by this process's clock."""
+    """The instants at which each pool's fence changed, by this process's clock."""
 
     def __init__(self) -> None:
         self.round_s: dict[str, int] = {}
@@ -49,7 +49,7 @@ class PoolTimes:
         self._at: dict[str, list[float]] = {}
 
     def look(self, rows: dict[str, tuple[int, object, str]]) -> None:
-        """Note which pools were looked at since the last look."""
+        """Record the pools that were checked since the last call."""
         now = time.monotonic()
         for name, (round_s, checked, error) in rows.items():
             self.round_s[name] = round_s
@@ -62,9 +62,9 @@ class PoolTimes:
             self._last[name] = checked
 
     def waits(self) -> dict[str, list[float]]:
-        """Return by pool the seconds between two looks.
+        """Return the seconds between two checks, by pool.
 
-        A pool that was not looked at twice has waited for as long as the watch at least.
+        A pool without two checks has waited at least as long as the watch.
         """
         watched_s = time.monotonic() - self._began
         return {
@@ -74,7 +74,7 @@ class PoolTimes:
 
 
 def watch(tree: RunningTree, minutes: float) -> tuple[PoolTimes, list[float], int]:
-    """Return the pools' times, how long front pages took, and how many had no answer."""
+    """Return the pools' times, the times of front pages, and how many had no answer."""
     times, pages, failed = PoolTimes(), list[float](), 0
     end, next_page = time.monotonic() + minutes * 60, 0.0
     while (now := time.monotonic()) < end:
@@ -90,12 +90,12 @@ def watch(tree: RunningTree, minutes: float) -> tuple[PoolTimes, list[float], in
 
 
 def main(processes: int = BUSY, minutes: float = MINUTES) -> int:
-    """Print the figures; 1 if a goal was missed."""
+    """Print the figures; return 1 if a goal was missed."""
     with tempfile.TemporaryDirectory() as folder, busy(processes):
         began = time.monotonic()
         tree = RunningTree(Path(folder) / "data", free_port())
         try:
-            # The supervisor gives up by itself if a process hangs.
+            # The supervisor exits by itself if a process hangs.
             while "ready in" not in tree.text() and not tree.ended():
                 time.sleep(EVERY_S)
             ready_s = time.monotonic() - began

@@ -1,9 +1,9 @@
-"""The certificate of a round: 100 tenants x 5 GPU types, 1,000 nodes, 10,000 jobs.
+"""Benchmark of a round's certificate: 100 tenants x 5 GPU types, 1,000 nodes, 10,000 jobs.
 
-Once with ideals (a cooperative policy's shape: envy in all pairs, alone, Pareto slack by its
-program), once a busy round of ltgf (leases, and the order of its picks). CPU time of one process,
-median of several runs; beside it the decision of the same round, which a certificate must not
-dwarf.
+The first case is a round with ideals, as of a cooperative policy: envy of all pairs, and Pareto
+slack by its program. The second is a busy round of ltgf: leases, and the order of its picks.
+Figures are CPU time of one process, median of several runs. The decision of the same round is timed
+too; a certificate must not cost much more.
 
     python -m benchmarks.certify
 """
@@ -32,7 +32,7 @@ GOAL_MS = 200
 
 
 def shared_round() -> tuple[Snapshot, Decision]:
-    """A round with random speeds, and shares that nobody envies: the equal split."""
+    """Return a round with random speeds and an equal split, which is envy-free."""
     rng = np.random.default_rng(1)
     names = [f"t{kind}" for kind in range(TYPES)]
     speeds = np.cumprod(1 + rng.random((TENANTS, TYPES)), axis=1)
@@ -73,7 +73,7 @@ def shared_round() -> tuple[Snapshot, Decision]:
 
 
 def report(name: str, spent_ms: float, certificate: Certificate, beside: str = "") -> None:
-    """Print one line; a certificate that failed is no figure."""
+    """Print a line; exit if the certificate failed."""
     if certificate.failure:
         raise SystemExit(f"{name}: {certificate.failure}")
     size = len(msgspec.json.encode(plain(certificate)))
@@ -81,7 +81,7 @@ def report(name: str, spent_ms: float, certificate: Certificate, beside: str = "
 
 
 def main() -> int:
-    """Print both; 1 if the goal is missed."""
+    """Print both; return 1 if the goal is missed."""
     print(f"{TENANTS} tenants, {TYPES} GPU types, {NODES} nodes, {JOBS} jobs; CPU time, median")
     snapshot, decision = shared_round()
     shared_ms, certificate = cpu_ms(lambda: certify_round(snapshot, decision))

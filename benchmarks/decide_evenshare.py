@@ -1,8 +1,8 @@
-"""`evenshare`, the default policy: 10,000 pending jobs, 1,000 nodes x 8, 100 tenants.
+"""Benchmark of `evenshare`, the default policy: 10,000 pending jobs, 1,000 nodes x 8, 100 tenants.
 
-Beside LTGF on the same pools, which preempts nobody, and beside itself with a plain search of
-victims (`benchmarks.literal_evenshare`), which must make the same decision. CPU time of one
-process, median of several runs.
+It is compared with LTGF, which does not preempt, on the same pools. It is also compared with a
+plain search of victims (`benchmarks.literal_evenshare`), which must make the same decision. CPU
+time of one process, median of several runs.
 
     python -m benchmarks.decide_evenshare
 """
@@ -26,7 +26,7 @@ PLAIN_RUNS = 3
 
 
 def measure(name: str, snapshot: Snapshot) -> float:
-    """Print the times of one pool; return that of `evenshare` in ms."""
+    """Print the times of a pool; return that of `evenshare` in ms."""
     ready = advanced(replace(snapshot, policy="evenshare", options={}))
     fast_ms, decision = cpu_ms(lambda: POLICY.decide(ready))
     with literal_search():
@@ -44,7 +44,6 @@ def measure(name: str, snapshot: Snapshot) -> float:
 
 
 def main() -> int:
-    """Print all figures, and whether the goal is met."""
     print(f"{PENDING} pending, {NODES} nodes x 8 GPUs, {TENANTS} tenants; CPU time, median")
     took = [
         measure("empty pool", sized(PENDING, fill=0.0, expired=0.0)),

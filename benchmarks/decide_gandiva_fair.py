@@ -1,8 +1,8 @@
-"""Decisions of gandiva_fair at 10,000 jobs on 1,000 nodes x 8, 100 tenants.
+"""Benchmark of decisions of gandiva_fair: 10,000 jobs on 1,000 nodes x 8, 100 tenants.
 
-CPU time of one process: the first round, in which all jobs find a home; quanta after it, in which
-all leases end; and a round between two quanta. The goal is 50 ms. How fast the machine is just now:
-a loop of ten million additions is timed beside it (0.3 s on an idle core of 2024).
+It times the first round, in which all jobs are placed; quanta after it, in which all leases end;
+and a round between two quanta. Figures are CPU time of one process; the goal is 50 ms. A loop of
+ten million additions shows the machine's current speed (0.3 s on an idle core of 2024).
 
     python -m benchmarks.decide_gandiva_fair
 """
@@ -38,13 +38,13 @@ class Quanta:
         self._leases: dict[int, Lease] = {}
 
     def decide(self) -> tuple[float, Decision]:
-        """Answer the present round; return how many ms it took as well."""
+        """Decide the current round; return the time in ms and the decision."""
         start = time.process_time()
         decision = POLICY.decide(self.snapshot)
         return (time.process_time() - start) * 1000, decision
 
     def go_on(self, decision: Decision, after_us: int) -> None:
-        """Let a decision come about, and some time pass."""
+        """Apply a decision, and advance the time."""
         now, leases = self.snapshot, self._leases
         for end in decision.ends:
             del leases[end.job]
@@ -66,7 +66,6 @@ class Quanta:
 
 
 def main() -> None:
-    """Print the times."""
     start = time.process_time()
     total = 0
     for count in range(10_000_000):

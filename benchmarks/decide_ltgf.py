@@ -1,8 +1,8 @@
-"""LTGF against the literal Algorithm 1: 10,000 pending jobs, 1,000 nodes x 8, 100 tenants.
+"""Benchmark of LTGF and the literal Algorithm 1: 10,000 pending jobs, 1,000 nodes x 8, 100 tenants.
 
-Both answer the same snapshots and must make the same picks in the same order. `decide` includes
-what the literal form does not do: limits, reservations and a reason for every waiting job.
-CPU time of one process, median of several runs.
+Both decide the same snapshots and must make the same picks in the same order. `decide` also does
+work that the literal form does not: limits, reservations and a reason for every waiting job. CPU
+time of one process, median of several runs.
 
     python -m benchmarks.decide_ltgf
 """
@@ -27,13 +27,13 @@ from evenshare_core.policies.base import decide_round
 from evenshare_core.policies.ltgf.policy import POLICY
 
 PENDING, NODES, TENANTS = 10_000, 1_000, 100
-GOAL = 25  # times faster than the literal Algorithm 1, with the rule that pools use
+GOAL = 25  # times faster than the literal Algorithm 1, with the rule of pools
 RUNS = 9
 T = TypeVar("T")
 
 
 def cpu_ms(call: Callable[[], T], runs: int = RUNS) -> tuple[float, T]:
-    """Return the median CPU time in ms and the last answer."""
+    """Return the median CPU time in ms, and the last result."""
     times = []
     for _ in range(runs):
         start = time.process_time()
@@ -43,7 +43,7 @@ def cpu_ms(call: Callable[[], T], runs: int = RUNS) -> tuple[float, T]:
 
 
 def picks(snapshot: Snapshot) -> list[Pick]:
-    """What was picked, in order, in the literal form's terms (before jobs exchange places)."""
+    """Return the picks in order, in the literal form's terms (before jobs exchange places)."""
     _, picked, _ = POLICY.picks(snapshot)
     held = {lease.job: lease.placement for lease in snapshot.leases}
     rows = [(row.order, (row.job, row.placement, False)) for row in picked.grants]
@@ -52,12 +52,11 @@ def picks(snapshot: Snapshot) -> list[Pick]:
 
 
 def sized(pending: int, *, fill: float, expired: float) -> Snapshot:
-    """A pool of the benchmark's size."""
     return pool(seed=1, nodes=NODES, tenants=TENANTS, pending=pending, fill=fill, expired=expired)
 
 
 def compare(name: str, snapshot: Snapshot, *, work_conserving: bool) -> float:
-    """Print both times for one pool and rule; return the ratio."""
+    """Print both times for a pool and a rule; return the ratio."""
     options = {"work_conserving": work_conserving, "reserve_after_leases": 0}
     ready = advanced(replace(snapshot, options=options))
     fast_ms, _ = cpu_ms(lambda: POLICY.decide(ready))
@@ -77,7 +76,7 @@ def compare(name: str, snapshot: Snapshot, *, work_conserving: bool) -> float:
 
 
 def whole_round(name: str, snapshot: Snapshot) -> None:
-    """Print what `decide_round` takes and its parts that are not the policy's."""
+    """Print the time of `decide_round`, and of its parts outside the policy."""
     round_ms, decision = cpu_ms(lambda: decide_round(snapshot))
     ready = advanced(snapshot)
     later_us = snapshot.at_us + snapshot.round_us
@@ -96,7 +95,7 @@ def whole_round(name: str, snapshot: Snapshot) -> None:
 
 
 def renewals(snapshot: Snapshot, count: int) -> Snapshot:
-    """The pool with exactly `count` leases that end now, and nobody who waits."""
+    """Return the pool with exactly `count` leases that end now."""
     due = {lease.id for lease in snapshot.leases[:count]}
     leases = tuple(
         replace(lease, expires_us=snapshot.at_us if lease.id in due else snapshot.at_us + 1)
@@ -106,7 +105,7 @@ def renewals(snapshot: Snapshot, count: int) -> Snapshot:
 
 
 def main() -> int:
-    """Print all figures; 1 if the goal is missed."""
+    """Print all figures; return 1 if the goal is missed."""
     empty = sized(PENDING, fill=0.0, expired=0.0)
     busy = sized(PENDING, fill=0.97, expired=0.02)
     print(f"{PENDING} pending, {NODES} nodes x 8 GPUs, {TENANTS} tenants; CPU time, median")
@@ -117,7 +116,7 @@ def main() -> int:
     compare("empty pool", empty, work_conserving=False)
     compare("busy pool", busy, work_conserving=False)
     for name, snapshot in (("empty pool", empty), ("busy pool", busy)):
-        # Sums at the last round, as the engine has them: the history is not part of a round.
+        # Sums as of the last round, as in the engine: a round does not process the whole history.
         whole_round(name, replace(advanced(snapshot), options={}))
     full = renewals(sized(0, fill=0.97, expired=0.0), 1000)
     whole_round("1,000 leases end", replace(advanced(full), options={}))

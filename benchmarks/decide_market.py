@@ -1,9 +1,9 @@
-"""A batch of the market: 1,000 new jobs in a pool of 1,000 nodes x 8 of three GPU types.
+"""Benchmark of a batch of the market: 1,000 new jobs, 1,000 nodes x 8 of three GPU types.
 
-2,000 jobs came before, and what they were given holds its GPUs, due in this round or not. The new
-ones bid, have linear and convex utilities, or say nothing; all have estimates, up to 100 hours,
-half of them accept more than one type. CPU time of one process, median of several runs, and the
-ratio to `fifo`, which answers the same pool by turns.
+2,000 earlier jobs hold the pool's GPUs, with leases expired in this round or not. The new jobs have
+bids, linear or convex utilities, or none. All have estimates, up to 100 hours; half of them accept
+more than one type. Figures are CPU time of one process, median of several runs, and the ratio to
+`fifo`, which decides the same pool in turns.
 
     python -m benchmarks.decide_market
 """
@@ -32,7 +32,7 @@ POLICY, YARDSTICK = "market", "fifo"
 
 
 def utility(rng: random.Random, job: int) -> Utility | None:
-    """A bid, one that falls, or none."""
+    """Return a random bid, linear or convex utility, or None."""
     kind = rng.choice((None, *UtilityKind))
     match kind:
         case None:
@@ -45,7 +45,7 @@ def utility(rng: random.Random, job: int) -> Utility | None:
 
 
 def jobs(rng: random.Random) -> tuple[SimJob, ...]:
-    """Those that came before, and those of the batch, a lease length later."""
+    """Return earlier jobs, and those of the batch, submitted half a lease length later."""
     rows = []
     for number in range(1, BEFORE + NEW + 1):
         job = draw_job(rng, number, 0 if number <= BEFORE else LEASE_US // 2)
@@ -54,7 +54,7 @@ def jobs(rng: random.Random) -> tuple[SimJob, ...]:
 
 
 def batch() -> Snapshot:
-    """The round in which the new jobs are planned."""
+    """Return the snapshot of the round that plans the new jobs."""
     rng = random.Random(SEED)  # noqa: S311 - a seeded workload, not a secret
     rules = Rules(POLICY, {"theta": "fixed"}, round_us=ROUND_US, lease_us=LEASE_US)
     state = SimulationState(cluster(rng), jobs(rng), rules)
@@ -65,7 +65,7 @@ def batch() -> Snapshot:
 
 
 def cpu_ms(asked: Snapshot) -> float:
-    """CPU time of one decision, in ms."""
+    """Return the CPU time of a decision, in ms."""
     start = time.process_time()
     policy(asked.policy).decide(asked)
     return (time.process_time() - start) * 1000

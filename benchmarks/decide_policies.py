@@ -1,10 +1,10 @@
-"""What one decision of each policy costs: 10,000 jobs, 1,000 nodes x 8 of three GPU types.
+"""Benchmark of one decision of each policy: 10,000 jobs, 1,000 nodes x 8 of three GPU types.
 
-100 tenants with quotas, jobs with estimates, half of them with speeds by type and half accepting
-more than one type. First round: an empty pool. Later round: a full pool in which all leases that
-the policy gave end or are renewed at once, for the second time. CPU time of one process, median of
-several runs, and the ratio to `fifo`, which answers the same pools by turns with the policy: the
-machine moves the times, hardly the ratios.
+There are 100 tenants with quotas, and jobs with estimates. Half of the jobs have speeds by type,
+and half accept more than one type. First round: an empty pool. Later round: a full pool in which
+all leases of the policy end or are renewed at once, for the second time. Figures are CPU time of
+one process, median of several runs, and the ratio to `fifo`, which decides the same pools in turns.
+Times depend on the machine, ratios hardly.
 
     python -m benchmarks.decide_policies [POLICY ...]
 """
@@ -36,7 +36,7 @@ ENDLESS_US = 10_000 * HOUR_US
 
 
 def cluster(rng: random.Random) -> Cluster:
-    """Three types in equal parts; quotas of all GPUs, and a job type of each tenant."""
+    """Return three types in equal parts, quotas of all GPUs, and a job type per tenant."""
     sizes = {name: NODES // len(TYPES) for name in TYPES}
     sizes[TYPES[0]] += NODES % len(TYPES)
     quotas = [
@@ -56,7 +56,7 @@ def cluster(rng: random.Random) -> Cluster:
 
 
 def draw_job(rng: random.Random, number: int, submitted_us: int = 0) -> SimJob:
-    """A job that does not end."""
+    """Return a job that never ends."""
     tenant = rng.randint(1, TENANTS)
     (gpus,) = rng.choices(GANGS, SHARES)
     accepted = () if rng.random() < 0.5 else (rng.choice(TYPES),)
@@ -74,7 +74,7 @@ def draw_job(rng: random.Random, number: int, submitted_us: int = 0) -> SimJob:
 
 
 def cpu_ms(names: Sequence[str], snapshot: Snapshot) -> list[float]:
-    """The median CPU time of a decision of each policy in the same pool, by turns, in ms."""
+    """Return each policy's median CPU time of a decision in the same pool, in turns, in ms."""
     ready = advanced(snapshot)
     took: list[list[float]] = [[] for _ in names]
     for _ in range(RUNS):
@@ -91,9 +91,9 @@ def cpu_ms(names: Sequence[str], snapshot: Snapshot) -> list[float]:
 
 
 def measure(name: str) -> list[list[float]]:
-    """Return how many ms a decision of a policy and of `fifo` takes, in a first and a later round.
+    """Return the ms of a decision of a policy and of `fifo`, in a first and a later round.
 
-    Both in the pool as the policy made it.
+    Both decide in the pool created by the policy's own decisions.
     """
     rng = random.Random(SEED)  # noqa: S311 - a seeded workload, not a secret
     rules = Rules(name, {}, round_us=ROUND_US, lease_us=LEASE_US)

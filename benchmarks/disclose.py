@@ -1,9 +1,9 @@
-"""The bundle of a round: 10,000 jobs waiting, 1,000 nodes, 100 tenants; and a round of 60 jobs.
+"""Benchmark of a round's bundle: 10,000 jobs waiting, 1,000 nodes, 100 tenants; and 60 jobs.
 
-Made (ids renamed, what was not read left out, fields named, canonical JSON) and read back to the
-values that are decided again. Beside it the plain way: a new value for each row with other ids, the
-recursive `evenshare_core.domain.values.named`, and JSON of that; it must give the same rows. CPU
-time of one process, median of several runs.
+The bundle is made (ids renamed, unread fields left out, fields named, canonical JSON), and read
+back to values that are decided again. The plain way makes a new value with other ids for each row,
+then uses the recursive `evenshare_core.domain.values.named` and JSON. It must give the same rows.
+CPU time of one process, median of several runs.
 
     python -m benchmarks.disclose
 """
@@ -38,7 +38,7 @@ TABLES = {"tenants", "jobs", "leases", "profiles"}
 
 
 def plain_way(value: Any, numbers: Mapping[str, Mapping[int, int]], table: str = "") -> Any:
-    """Plain data with names in which ids are numbers, row by row, by the names of fields."""
+    """Return plain data with field names, in which ids are numbers, row by row."""
     if isinstance(value, dict):
         return {
             key: numbers[KINDS[key]][row]
@@ -66,7 +66,7 @@ def plain_bundle(snapshot: Snapshot, decision: Decision) -> tuple[bytes, bytes]:
 
 
 def measure(title: str, snapshot: Snapshot, goal_ms: float) -> bool:
-    """Print one round's figures; False if the goal is missed."""
+    """Print a round's figures; return False if the goal is missed."""
     decision = decide_round(snapshot)
     naming = Naming(*({id_: f"{id_:016x}" for id_ in rows} for rows in ids_of(snapshot)))
 
@@ -95,7 +95,7 @@ def measure(title: str, snapshot: Snapshot, goal_ms: float) -> bool:
 
 
 def main() -> int:
-    """Print both; 1 if a goal is missed."""
+    """Print both; return 1 if a goal is missed."""
     print("CPU time, median; ltgf")
     busy = replace(advanced(sized(JOBS, fill=0.97, expired=0.02)), options={})
     small = pool(seed=1, nodes=8, tenants=5, pending=SMALL, fill=0.9, expired=0.2)

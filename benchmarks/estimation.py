@@ -1,10 +1,11 @@
-"""UniSched's estimator: how far off its speeds and iterations are, and what an estimate costs.
+"""Benchmark of UniSched's estimator: errors of its speeds and iterations, and the cost of an
+estimate.
 
 Speeds: Gavel's throughputs, predicted from a profile of at most two GPUs, and each from all others.
-Iterations: runs drawn from seeds, when half of their iterations are over; 20 seeds of each family,
-none of them those by which the ensemble's weights were chosen. Then a training run of
-examples/train.py on this machine: its loss, averaged over 20 steps, until each of four targets.
-What is compared with: the user's cap as the estimate, which is what a scheduler has without.
+Iterations: runs drawn from seeds, after half of their iterations; 20 seeds of each family. The
+weights of the ensemble were chosen with other seeds. The last part is a training run of
+examples/train.py on this machine: its loss, averaged over 20 steps, until each of four targets. The
+comparison is the user's cap as the estimate, which a scheduler uses without an estimator.
 
     python -m benchmarks.estimation
 """
@@ -17,8 +18,8 @@ import statistics
 import time
 from pathlib import Path
 
-# One thread, as examples/train.py sets it too late for this process: where others want the cores,
-# threads of small products wait for each other longer than they compute.
+# Use one thread; examples/train.py sets it too late for this process. On a busy machine, threads of
+# small products wait for each other longer than they compute.
 for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[variable] = "1"
 
@@ -46,7 +47,7 @@ GOAL_SPEED, GOAL_DURATION = 0.05, 0.10
 
 
 def speeds() -> None:
-    """Print the error of speeds by law, shape and what is known."""
+    """Print the error of speeds by law, shape and known measurements."""
     for law in Law:
         for name, errors in (("profile", profiled_errors(law)), ("others", held_out_errors(law))):
             every = list(errors)
@@ -64,7 +65,7 @@ def speeds() -> None:
 
 
 def iterations() -> list[float]:
-    """Print the error of iterations by family; return it for all but the drop."""
+    """Print the error of iterations by family; return it for all except the drop."""
     together: list[float] = []
     spent_s, count = 0.0, 0
     for family in (*INSIDE, *OUTSIDE, UNFORESEEN):
@@ -87,7 +88,7 @@ def iterations() -> list[float]:
 
 
 def training_run() -> None:
-    """Train the example, and estimate half way when its loss meets what it later met."""
+    """Train the example; print estimates at half of the steps to each target."""
     spec = importlib.util.spec_from_file_location("example_train", EXAMPLE)
     assert spec is not None  # noqa: S101 - the file is a part of the checkout
     assert spec.loader is not None  # noqa: S101 - the same
@@ -112,7 +113,7 @@ def training_run() -> None:
 
 
 def main() -> None:
-    """Print all figures; goals are told, and what misses them is in docs/estimation.md."""
+    """Print all figures and the goals; docs/estimation.md explains misses."""
     speeds()
     together = iterations()
     print(

@@ -1,4 +1,4 @@
-"""What the estimator is measured on: Gavel's throughputs, and learning curves drawn from seeds.
+"""Data to measure the estimator: Gavel's throughputs, and learning curves drawn from seeds.
 
 Measured throughputs count the iterations of all workers, so an iteration takes GPUs / throughput.
 """
@@ -20,7 +20,7 @@ from evenshare_core.units import SECOND_US
 
 GAVEL = Path(__file__).resolve().parents[1] / "tests" / "data" / "gavel_scales.csv"
 GPU_TYPES = ("k80", "p100", "v100")
-# Of the ensemble, and such as it does not have.
+# Curves of the ensemble, and others.
 INSIDE = ("pow3", "pow4", "exp3", "weibull", "mmf", "log_power")
 OUTSIDE = ("two_exponentials", "gompertz", "vapor_drift")
 UNFORESEEN = "rate_drop"
@@ -31,7 +31,7 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class SpeedError:
-    """One prediction beside what was measured; its error over the measured time, signed."""
+    """A prediction's signed relative error to the measured time."""
 
     job: str
     gpu_type: str
@@ -58,7 +58,7 @@ def gavel_jobs() -> dict[tuple[str, str], list[MeasuredIteration]]:
 
 
 def profiled_errors(law: Law) -> Iterator[SpeedError]:
-    """Predict 4 and 8 GPUs from what a profile has: one GPU, two on one node, two on two nodes."""
+    """Predict 4 and 8 GPUs from a profile: one GPU, two on one node, two on two nodes."""
     for key, rows in gavel_jobs().items():
         profile = [row for row in rows if row.gpus <= 2]
         have = {(row.gpus, row.several_nodes) for row in profile}
@@ -94,7 +94,7 @@ def _error(
 
 @dataclass(frozen=True, slots=True)
 class DrawnRun:
-    """A job that stops at a metric: all its evaluations, and after which it stopped."""
+    """A job that stops at a metric: all its evaluations, and the iterations until its stop."""
 
     family: str
     points: tuple[MetricPoint, ...]
@@ -102,20 +102,20 @@ class DrawnRun:
     stopped: int
 
     def at_half(self) -> StopEstimate:
-        """Return the estimate when half of its iterations have run."""
+        """Return the estimate after half of its iterations."""
         seen = [point for point in self.points if 2 * point.iteration <= self.stopped]
         return estimate_stop(seen, self.criterion)
 
     def error(self) -> float:
-        """Return that estimate's error over the iterations that it ran, signed."""
+        """Return the signed relative error of that estimate."""
         return self.at_half().iterations.amount / self.stopped - 1
 
 
 def drawn_runs(family: str, seeds: range) -> Iterator[DrawnRun]:
-    """Runs whose target is 98, 99 or 99.5 % of the best metric of 200 evaluations, their cap.
+    """Yield runs whose target is 98, 99 or 99.5 % of the best metric of 200 evaluations, their cap.
 
-    Half of them of a metric of which less is better. Noise of 0.002 or 0.005, at a metric that
-    ends between 0.7 and 0.95. Those that stop within 24 evaluations, or not, are left out.
+    For half of them a lower metric is better. Noise is 0.002 or 0.005, at a metric that ends
+    between 0.7 and 0.95. Runs that stop within 24 evaluations, or never, are left out.
     """
     for seed in seeds:
         draw = np.random.default_rng(seed)
@@ -157,6 +157,6 @@ def _curve(family: str, draw: np.random.Generator) -> Floats:
             curve = best * np.exp(-np.exp(-(x - 5 - 15 * one) / (20 + 30 * other)))
         case "vapor_drift":
             curve = best * np.exp(-(3 + 9 * one) / x) * (x / EVALUATIONS) ** 0.02
-        case _:  # the learning rate drops: nothing before says when or by how much
+        case _:  # the learning rate drops, unpredictable from earlier points
             curve = best - 0.5 * x**-0.6 - 0.05 * (x < 110)
     return curve

@@ -1,9 +1,9 @@
-"""A forecast of prices under `market`: the demo's pool, looked ahead from the middle of its trace.
+"""Benchmark of a price forecast under `market`: the demo's pool, from the middle of its trace.
 
-19 runs of 24 hours each, as long as start estimates look ahead, on the policy's own session and
-with a snapshot and `decide_round` in every round; both must give the same books. With
-the demo's clock, which has a round each ten minutes of pool time, and with the clock of a live
-pool, which has one each ten seconds; that takes minutes, so it does three runs.
+It makes 19 runs of 24 hours each, the span of start estimates. They use the policy's session, and a
+snapshot with `decide_round` in every round; both must give the same books. The demo's clock has a
+round every ten minutes of pool time. The clock of a live pool has one every ten seconds; that takes
+minutes, so it makes only three runs.
 
     python -m benchmarks.forecast_market
 """
@@ -33,7 +33,7 @@ CLOCKS = ((600, RUNS), (10, 3))  # seconds between rounds, and runs
 
 
 def jobs() -> tuple[SimJob, ...]:
-    """The demo's trace; a job that says what it is worth says how long it takes too."""
+    """Return the demo's trace; a job has an estimate if it has a utility."""
     tenants = {team.tenant: number for number, team in enumerate(TEAMS, start=1)}
     rows = []
     for job, tenant, submit_s, duration_s, gpus, text in market_rows():
@@ -49,7 +49,7 @@ def jobs() -> tuple[SimJob, ...]:
 
 
 def middle(round_s: int) -> tuple[Start, History]:
-    """Where the pool is after so many hours of its trace, in the middle of a hurry."""
+    """Return the pool's state and history at `FROM_US` of its trace, while demand is high."""
     nodes = tuple(Node(number, GPU_TYPE, GPUS) for number in range(1, NODES + 1))
     quotas = tuple(
         Entitlement(number, GPU_TYPE, team.quota) for number, team in enumerate(TEAMS, start=1)
@@ -67,7 +67,7 @@ def middle(round_s: int) -> tuple[Start, History]:
 
 
 def _history(state: SimulationState) -> History:
-    """What ended so far, and what came."""
+    """Return ended jobs and arrivals so far."""
     by_id = state.sim_jobs
     ended = tuple(
         EndedJob(by_id[row.job].tenant, row.useful_us, by_id[row.job].estimate_us)
@@ -84,7 +84,9 @@ def _history(state: SimulationState) -> History:
 
 
 def ahead(start: Start, history: History, runs: int, *, fast: bool) -> tuple[float, list[str], int]:
-    """CPU seconds of so many runs, the books of each, and rounds in all."""
+    """Return the CPU seconds of `runs` runs, the hash of each run's books, and the number of
+    rounds.
+    """
     futures, hashes, rounds = Futures(start, history, Random(1)), [], 0  # noqa: S311 - draws
     cpu_s = 0.0
     until_us = start.snapshot.at_us + AHEAD_US

@@ -1,9 +1,9 @@
-"""The sweep over lease events: CPU time per event, with all that metering does of it but the rows.
+"""Benchmark of the sweep over lease events: CPU time per event, of all metering except its rows.
 
-A pool where jobs of all tenants come, are renewed at every expiry and go, half of their GPUs
-borrowed: 480 GPUs of 14 tenants, and 8,000 of 100. Every term that closes is split over its
-lenders, and the state goes through JSON at every 500 events, as between two batches of the meter.
-Beside it the rule before, by integrals of idle quota, in the same run; medians of several turns.
+Jobs of all tenants arrive, are renewed at every expiry and end; half of their GPUs are borrowed.
+The pools have 480 GPUs of 14 tenants, and 8,000 of 100. Every closed term is split over its
+lenders. The state goes through JSON at every 500 events, as between two batches of the meter. The
+same run measures the former rule, by integrals of idle quota; figures are medians of several turns.
 
     python -m benchmarks.income
 """
@@ -28,7 +28,7 @@ TURNS = 3
 
 
 def history(gpus: int, tenants: int, leases: int) -> list[Event]:
-    """Return events in the order of pool time: about `gpus` GPUs in use after the first hour."""
+    """Return events in order of pool time: about `gpus` GPUs in use after the first hour."""
     draw = random.Random(7)  # noqa: S311 - a seeded story, not a secret
     events: list[Event] = []
 
@@ -59,7 +59,7 @@ def history(gpus: int, tenants: int, leases: int) -> list[Event]:
 
 
 def swept(events: list[Event], make: Callable[[], Sweep]) -> tuple[float, int, int]:
-    """Return CPU seconds, terms that were split, and the most bytes of a state."""
+    """Return CPU seconds, the number of split terms, and the largest state in bytes."""
     sweep, split, most = make(), 0, 0
     by_integrals = sweep.by_integrals
     began = time.process_time()

@@ -1,6 +1,6 @@
-"""Rule 4 of `evenshare` as it is written: each time, each node is looked at, its leases ranked.
+"""Rule 4 of `evenshare` in its literal form: it ranks the leases of every node each time.
 
-The yardstick of `benchmarks.decide_evenshare`, and what tests compare the search of victims with.
+The baseline of `benchmarks.decide_evenshare`. Tests compare the search of victims with it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Ranked = tuple[float, Lease]
 def literal_victims(
     node: int, free: Mapping[int, int], index: LeaseIndex, rule: VictimRule
 ) -> Choice | None:
-    """Return the fewest leases of a node that must end for the gang; None where none may."""
+    """Return the fewest leases of a node that must end for the gang; None if impossible."""
     needed = rule.gpus - free.get(node, 0)
     if needed <= 0:
         return None
@@ -40,7 +40,7 @@ def literal_victims(
 
 
 def _fewest(needed: int, rows: Sequence[Ranked], spare: dict[int, int | None]) -> list[Ranked]:
-    """Larger ones first, until one alone frees what is left: the smallest such."""
+    """Take larger leases first, until one lease frees the rest: the smallest such lease."""
     chosen: list[Ranked] = []
     rest = list(rows)
     while needed > 0:
@@ -71,20 +71,20 @@ def literal_fewest_victims(
     rule: VictimRule,
     known: Choice | None = None,
 ) -> Choice | None:
-    """Return the best choice on any of these nodes, or the known one; None where there is none."""
+    """Return the best choice on any of these nodes, or the known one; None without any."""
     of_nodes = [literal_victims(node, free, index, rule) for node in nodes]
     choices = [one for one in (known, *of_nodes) if one is not None]
     return min(choices, key=lambda one: one[0], default=None)
 
 
 class LiteralSearch:
-    """The best choice on all nodes of those that had one, by looking at all of them each time.
+    """The best choice among nodes that had one, found by a check of all of them each time.
 
-    A node whose choice came to be worse is taken for what it is from then on.
+    If a node's choice becomes worse, it is ranked by its new value.
     """
 
     def __init__(self, free: Mapping[int, int], index: LeaseIndex, rule: VictimRule) -> None:
-        """Look at every node once."""
+        """Check every node once."""
         self._free, self._index, self._rule = free, index, rule
         choices = [literal_victims(node, free, index, rule) for node in index.by_node]
         self._known: dict[int, VictimKey] = {
@@ -92,7 +92,7 @@ class LiteralSearch:
         }
 
     def best(self) -> Choice | None:
-        """The best choice now; None where there is none."""
+        """Return the best choice now; None if there is no choice."""
         now = {
             node: literal_victims(node, self._free, self._index, self._rule) for node in self._known
         }
@@ -110,7 +110,7 @@ class LiteralSearch:
 
 @contextmanager
 def literal_search() -> Iterator[None]:
-    """Let `evenshare` look for victims so."""
+    """Make `evenshare` use this search inside the block."""
     with (
         patch.object(room, "VictimSearch", LiteralSearch),
         patch.object(room, "fewest_victims", literal_fewest_victims),

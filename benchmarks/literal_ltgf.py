@@ -1,7 +1,7 @@
 """Algorithms 1 and 2 of LTGF (TPDS 2021) as printed: scans, no heaps and no buckets.
 
-The yardstick of `benchmarks.decide_ltgf` and the oracle of `TestFastEqualsLiteral`. It knows
-plain pools only: no borrowing limits, prices, reservations or reward hooks.
+The baseline of `benchmarks.decide_ltgf` and the oracle of `TestFastEqualsLiteral`. It supports only
+plain pools: no borrowing limits, prices, reservations or reward hooks.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from evenshare_core.fairness.gpu_time import ServiceView, job_received
 
 Claim = tuple[int, str]
 Rank = tuple[float, float]
-Pick = tuple[int, Placement, bool]  # job, where, whether it was renewed
+Pick = tuple[int, Placement, bool]  # (job, placement, whether it was renewed)
 
 
 class LiteralLtgf:
-    """One round. `snapshot.service` must be at the round's instant."""
+    """A round. `snapshot.service` must be at the round's instant."""
 
     def __init__(self, snapshot: Snapshot, *, work_conserving: bool) -> None:
         self.work_conserving = work_conserving
@@ -28,13 +28,14 @@ class LiteralLtgf:
         self.view = ServiceView(snapshot.service)
         self.types = {node.id: node.gpu_type for node in snapshot.nodes}
         self.sizes = {node.id: node.gpus for node in snapshot.nodes}
-        self.free = dict(self.sizes)  # M: free, or of a lease that ended and was not selected
+        # M: free GPUs, or GPUs of an ended lease that was not selected
+        self.free = dict(self.sizes)
         self.ended: dict[int, Lease] = {}  # by job
         self.jobs: dict[Claim, list[Job]] = {}
         self.alloc = {key: row.alloc_gpu_us for key, row in self.view.claims.items()}
         self.quotas = {(row.tenant, row.gpu_type): row.gpus for row in snapshot.entitlements}
-        self.used: dict[Claim, int] = {}  # GPUs in leases that go on and in picks
-        self.leased: dict[int, str] = {}  # GPU type by job whose lease ended
+        self.used: dict[Claim, int] = {}  # GPUs in running leases and in picks
+        self.leased: dict[int, str] = {}  # GPU type by job with an ended lease
         self.job_rank: dict[int, Rank] = {}
         self._read(snapshot)
 
@@ -60,11 +61,11 @@ class LiteralLtgf:
             alloc, fair = job_received(row, snapshot.at_us), self.view.job_deserved(job.id)
             self.job_rank[job.id] = _rank(alloc, fair, row.weight)  # line 3
             for gpu_type in job.gpu_types or tuple(capacity):
-                if job.gpus <= capacity.get(gpu_type, 0):  # else it takes no tenant out
+                if job.gpus <= capacity.get(gpu_type, 0):  # a larger job must not remove its tenant
                     self.jobs.setdefault((job.tenant, gpu_type), []).append(job)
 
     def picks(self) -> list[Pick]:
-        """Algorithm 1; a job of several GPU types is in the queue of each."""
+        """Run Algorithm 1; a job of several GPU types is in the queue of each."""
         picks: list[Pick] = []
         later: list[tuple[Claim, Job]] = []
         out: set[Claim] = set()
@@ -106,7 +107,7 @@ class LiteralLtgf:
         return (job.id, placement, bool(renewed))
 
     def _comes_later(self, gpu_type: str, job: Job) -> bool:
-        """Not in the paper: it stays where it runs, and borrows nowhere while it need not."""
+        """Prefer the type on which it runs, and own quota to borrowing (not in the paper)."""
         others = [
             name for name in job.gpu_types or tuple(set(self.types.values())) if name != gpu_type
         ]
@@ -143,7 +144,7 @@ class LiteralLtgf:
         return _rank(self.alloc.get(key, 0), claim.fair_gpu_us, claim.quota)
 
     def _select_job(self, tenant: Claim) -> Job:
-        """Algorithm 2."""
+        """Run Algorithm 2."""
         return min(
             self.jobs[tenant],
             key=lambda job: (*self.job_rank[job.id], job.submitted_us, job.id),
@@ -153,7 +154,7 @@ class LiteralLtgf:
         return all(self.free[node] >= gpus for node, gpus in placement)
 
     def _place(self, gpu_type: str, gpus: int) -> Placement | None:
-        """Consolidated, on GPUs that nobody holds first, then on those of ended leases."""
+        """Consolidate on free GPUs first, then also on those of ended leases."""
         held = gpus_by_node(lease.placement for lease in self.ended.values())
         nodes = [node for node, name in self.types.items() if name == gpu_type]
         truly_free = {node: max(0, self.free[node] - held.get(node, 0)) for node in nodes}
@@ -163,7 +164,7 @@ class LiteralLtgf:
 
 
 def _rank(alloc: int, fair: int, weight: int) -> Rank:
-    """rho; while FairTime is 0: first before any GPU-time, then last by GPU-time / weight."""
+    """Return rho; while FairTime is 0: first without GPU-time, then last by GPU-time / weight."""
     if fair:
         return alloc / fair, 0.0
     if not alloc:

@@ -1,11 +1,11 @@
-"""Astraea-online's algorithms 2 to 5 as printed, in plain loops: what the fast form must equal.
+"""Astraea-online's algorithms 2 to 5 as printed, in plain loops: the reference of the fast form.
 
-With the printed errors mended: a window ends at start + d - 1 (line 3 of 4 and 5); PSs are limited
-by q_p and a_p (4, line 8; 5, line 7), and a server that has too few of them for (3i) is left out;
-a centralised schedule costs the sum over its window (5, line 12).
+Errors in print are corrected. A window ends at start + d - 1 (line 3 of 4 and 5). PSs are limited
+by q_p and a_p (4, line 8; 5, line 7), and servers with too few of them for (3i) are left out. A
+centralised schedule costs the sum over its window (5, line 12).
 
-A pool without PSs has no line of its own in the paper: centralised is one server, distributed two
-at least, filled from the fewest free workers upward.
+The paper does not describe a pool without PSs. Here, centralised is one server. Distributed is at
+least two, filled from the fewest free workers upward.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Counts = dict[int, int]
 
 @dataclass(frozen=True, slots=True)
 class LiteralSchedule:
-    """One job's schedule: y and z by server; `cost_micro` by the prices before it."""
+    """A job's schedule: y and z by server; `cost_micro` by the prices before it."""
 
     job: int
     start: int
@@ -36,7 +36,7 @@ class LiteralSchedule:
 
 
 class LiteralRound:
-    """One round: allocations h by server and slot, prices (8), own use by user."""
+    """A round: allocations h by server and slot, prices (8), own use by user."""
 
     def __init__(self, pool: MarketPool, after: int, slots: int) -> None:
         self.pool, self.after, self.until = pool, after, after + slots
@@ -59,7 +59,7 @@ class LiteralRound:
     def run(
         self, jobs: Sequence[MarketJob], reference: float | None
     ) -> tuple[list[LiteralSchedule], list[LiteralSchedule]]:
-        """Algorithm 2, one round: own quotas, then what is unused."""
+        """Run a round of algorithm 2: own quotas, then unused resources."""
         own = self.max_irev(jobs, reference, is_own=True)
         total_w, total_p = self.pool.workers, self.pool.ps
         for t in self.window:
@@ -72,7 +72,7 @@ class LiteralRound:
     def max_irev(
         self, jobs: Sequence[MarketJob], reference: float | None, *, is_own: bool
     ) -> list[LiteralSchedule]:
-        """Algorithm 3."""
+        """Run algorithm 3."""
         schedules = []
         for job in sorted(jobs, key=lambda one: (one.arrival, one.id)):
             best = self.best(job, reference)
@@ -82,7 +82,7 @@ class LiteralRound:
         return schedules
 
     def best(self, job: MarketJob, reference: float | None) -> LiteralSchedule | None:
-        """Lines 3 to 13 of algorithm 3: the schedule of largest f - cost, if that is above 0."""
+        """Run lines 3 to 13 of algorithm 3: the largest f - cost, if it is above 0."""
         best, most = None, 0
         for start in self.window:
             if start - 1 < job.arrival:
@@ -100,7 +100,7 @@ class LiteralRound:
         return best
 
     def commit(self, job: MarketJob, schedule: LiteralSchedule, *, is_own: bool) -> None:
-        """Update h, and so the prices."""
+        """Update h, and thus the prices."""
         for t in range(schedule.start, schedule.end + 1):
             for s, count in schedule.workers.items():
                 self.h_w[s][t] += count
@@ -113,14 +113,14 @@ class LiteralRound:
                 self.own_p[job.tenant][t] += sum(schedule.ps.values())
 
     def duration(self, job: MarketJob, workers: int, *, zeta: int) -> int:
-        """Equation (1) and line 3: d = ceil(E D M / (n D_w))."""
+        """Return d = ceil(E D M / (n D_w)) by equation (1) and line 3."""
         per_batch = job.batch_time + job.update_time
         if zeta == 0:
             per_batch += 2 * job.transfer_time
         return max(1, ceil(job.epochs * job.chunks * job.batches * per_batch / workers))
 
     def shares(self, job: MarketJob, start: int, end: int) -> tuple[int, int]:
-        """The least over the window of max(q - own use, a), for workers and for PSs."""
+        """Return the minimum over the window of max(q - own use, a), for workers and for PSs."""
         quota = next(row for row in self.pool.owners if row.tenant == job.tenant)
         own_w, own_p = self.own_w[job.tenant], self.own_p[job.tenant]
         slots = range(start, end + 1)
@@ -130,7 +130,7 @@ class LiteralRound:
         )
 
     def free(self, start: int, end: int) -> tuple[list[int], list[int]]:
-        """The least over the window of C - h, by server, for workers and for PSs."""
+        """Return the minimum over the window of C - h, by server, for workers and for PSs."""
         slots = range(start, end + 1)
         rows = self.pool.servers
         return (
@@ -141,7 +141,7 @@ class LiteralRound:
     def min_cost_d(
         self, job: MarketJob, start: int, workers: int, reference: float | None
     ) -> LiteralSchedule | None:
-        """Algorithm 4."""
+        """Run algorithm 4."""
         end = start + self.duration(job, workers, zeta=0) - 1
         if end > self.until:
             return None
@@ -178,7 +178,7 @@ class LiteralRound:
     def min_cost_c(
         self, job: MarketJob, start: int, workers: int, reference: float | None
     ) -> LiteralSchedule | None:
-        """Algorithm 5."""
+        """Run algorithm 5."""
         end = start + self.duration(job, workers, zeta=1) - 1
         if end > self.until:
             return None
@@ -196,7 +196,7 @@ class LiteralRound:
     def schedule(
         self, job: MarketJob, window: tuple[int, int], y: Counts, z: Counts, since: float | None
     ) -> LiteralSchedule:
-        """With its cost over the window (8), and f."""
+        """Return the schedule with its cost over the window (8), and f."""
         start, end = window
         cost = 0
         for t in range(start, end + 1):

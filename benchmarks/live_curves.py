@@ -1,9 +1,9 @@
-"""How far off the iterations are that a live job is expected to make, until its metric is met.
+"""Errors of the estimated iterations of a live job, until its metric is met.
 
     .venv/bin/python benchmarks/live_curves.py
 
-Virtual jobs, as the executor's curves are drawn; and `examples/train.py`, by its accuracy. Prints
-what docs/estimation.md says of them.
+It measures virtual jobs, with the executor's curves, and `examples/train.py`, by its accuracy. It
+prints the figures of docs/estimation.md.
 """
 
 from __future__ import annotations
@@ -34,7 +34,6 @@ TARGETS = (0.92, 0.93, 0.94, 0.945, 0.95, 0.955, 0.958)
 
 
 def main() -> None:
-    """Print both tables."""
     for part in (0.25, 0.5, 0.75):
         print(f"virtual, {part:g} of the way:", virtual(part))
     points = training()
@@ -43,7 +42,9 @@ def main() -> None:
 
 
 def virtual(part: float) -> str:
-    """Mean and median of the absolute error, and how often the band and the cap it was."""
+    """Return mean and median of the absolute error, and counts of true values in the band and of
+    caps.
+    """
     off, inside, caps = [], 0, 0
     for job in range(1, JOBS + 1):
         rng = random.Random(f"m{job}")  # noqa: S311 - a workload, not a secret
@@ -59,7 +60,7 @@ def virtual(part: float) -> str:
 
 
 def training() -> list[MetricPoint]:
-    """The accuracy of the example, as it reports it."""
+    """Return the accuracy of the example, as it reports it."""
     state = train.fresh(1)
     teacher = np.random.default_rng(7).normal(size=(train.FEATURES, train.CLASSES))
     held_out = np.random.default_rng(8).normal(size=(train.HELD_OUT, train.FEATURES))
@@ -72,7 +73,7 @@ def training() -> list[MetricPoint]:
 
 
 def real(points: list[MetricPoint], target: float, part: float) -> str:
-    """How far off the example's stop is expected after a part of its way."""
+    """Return the error of the example's estimated stop after a part of its run."""
     stops_at = next(point.iteration for point in points if point.metric >= target)
     seen = [point for point in points if point.iteration <= part * stops_at]
     stop = estimate_stop(seen, StopCriterion(target, CAP))

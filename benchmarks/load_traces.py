@@ -1,8 +1,8 @@
-"""Reading 82,247 jobs, as many as Philly's log has, of each format, as `simulate` reads them.
+"""Benchmark of reading 82,247 jobs, as in Philly's log, of each format, as `simulate` reads them.
 
-Each file is made from the seed, and read in a process of its own: CPU time, and the peak of its
-memory, with what the process had before. The dump of sacct has two steps a job. Beside it the plain
-way of the CSV: `csv.DictReader` and numbers, without checks.
+Each file is made from the seed, and read in a separate process. Figures are CPU time, and the peak
+of its memory next to its memory before. The sacct file has two steps a job. The plain way for the
+CSV is `csv.DictReader` and numbers, without checks.
 
     python -m benchmarks.load_traces
 """
@@ -34,7 +34,7 @@ SACCT_HEADER = "JobID|Account|User|State|Submit|Start|End|ElapsedRaw|NNodes|ReqT
 
 
 class Drawn(NamedTuple):
-    """A job that every format tells in its own way."""
+    """A job to write in every format."""
 
     number: int
     tenant: str
@@ -44,12 +44,12 @@ class Drawn(NamedTuple):
     failed: bool
 
     def instant(self, after_s: int = 0) -> str:
-        """Its submission, or an instant after it."""
+        """Return its submission, or an instant after it."""
         return f"{self.at + timedelta(seconds=after_s):%Y-%m-%d %H:%M:%S}"
 
 
 def drawn() -> Iterator[Drawn]:
-    """Jobs of 15 tenants over three months."""
+    """Yield jobs of 15 tenants over three months."""
     rng = random.Random(SEED)  # noqa: S311 - no secret
     for number in range(JOBS):
         at = BEGIN + timedelta(seconds=number * 100 + rng.randrange(100))
@@ -59,13 +59,13 @@ def drawn() -> Iterator[Drawn]:
 
 
 def philly(job: Drawn) -> str:
-    """A line of the CSV."""
+    """Return a line of the CSV."""
     at_s = int((job.at - BEGIN).total_seconds())
     return f"{job.number},{job.tenant},{at_s},{job.instant()},{job.length_s},{job.gpus}"
 
 
 def helios(job: Drawn) -> str:
-    """A line as pandas writes it."""
+    """Return a line as pandas writes it."""
     state = "FAILED" if job.failed else "COMPLETED"
     start, end = job.instant(10), job.instant(10 + job.length_s)
     rest = f"{state},{job.instant()},{start},{end},{job.length_s}.0,10.0"
@@ -73,7 +73,7 @@ def helios(job: Drawn) -> str:
 
 
 def sacct(job: Drawn) -> str:
-    """A job and its two steps."""
+    """Return a job and its two steps."""
     state = "FAILED" if job.failed else "COMPLETED"
     times = f"{job.instant()}|{job.instant(10)}|{job.instant(10 + job.length_s)}|{job.length_s}"
     times = times.replace(" ", "T")
@@ -86,7 +86,7 @@ def sacct(job: Drawn) -> str:
 
 
 def swf(job: Drawn) -> str:
-    """A line of 18 numbers."""
+    """Return a line of 18 numbers."""
     at_s = int((job.at - BEGIN).total_seconds())
     status, group = int(not job.failed), int(job.tenant[2:])
     return (
@@ -96,7 +96,7 @@ def swf(job: Drawn) -> str:
 
 
 def philly_json(job: Drawn) -> str:
-    """A job of the list, on lines of its own, with what separates it from the one before."""
+    """Return a job of the list, on separate lines, with the separator before it."""
     detail = [{"ip": "m1", "gpus": [f"gpu{n}" for n in range(job.gpus)]}]
     attempt = {"start_time": job.instant(10), "end_time": job.instant(10 + job.length_s)}
     value = {
@@ -119,7 +119,6 @@ FORMATS = {
 
 
 def make(path: Path, form: str) -> None:
-    """Write a file of the format."""
     header, line, end = FORMATS[form]
     with path.open("w", encoding="utf-8") as file:
         file.write(f"{header}\n" if header else "")
@@ -128,12 +127,12 @@ def make(path: Path, form: str) -> None:
 
 
 def peak_mb() -> float:
-    """The most memory that this process has had."""
+    """Return the peak memory of this process."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def load(path: Path, form: str) -> None:
-    """Read a file, and print jobs, CPU seconds, and the peak of memory before and after."""
+    """Read a file; print jobs, CPU seconds, and the peak of memory before and after."""
     before_mb, began = peak_mb(), time.process_time()
     if form == PLAIN:
         with path.open(encoding="utf-8", newline="") as text:
@@ -149,7 +148,7 @@ def load(path: Path, form: str) -> None:
 
 
 def measured(path: Path, form: str) -> tuple[int, float, float, float]:
-    """What `load` prints, in a fresh process."""
+    """Return the output of `load` in a new process."""
     command = [sys.executable, "-m", "benchmarks.load_traces", form, str(path)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     count, cpu_s, before_mb, after_mb = done.stdout.split()
@@ -157,7 +156,7 @@ def measured(path: Path, form: str) -> tuple[int, float, float, float]:
 
 
 def main() -> int:
-    """Measure each format; fail where a goal is missed."""
+    """Measure each format; return 1 if a goal is missed."""
     print(f"{JOBS:,} jobs; CPU time, and peak of memory of a process that reads the file")
     missed = False
     with TemporaryDirectory() as folder:

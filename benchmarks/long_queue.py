@@ -1,8 +1,9 @@
-"""What pages cost while very many jobs are queued: a list of jobs, a waiting job, the queue.
+"""Benchmark of pages with a very long queue: a list of jobs, a waiting job, the queue.
 
-`python -m benchmarks.long_queue [jobs]`, 100,000 by default. One pool, two tenants; in-process
-over one connection. The plain method reads and orders the whole queue for each page, as of rounds
-that leave a short one; its order stays in memory from the second page on, until the next round.
+Run `python -m benchmarks.long_queue [jobs]`, by default with 100,000 jobs. There are one pool and
+two tenants; requests are in-process over one connection. The plain method reads and orders the
+whole queue for each page, as for short queues. Its order stays in memory from the second page until
+the next round.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ def _compare(stage: Any) -> None:
 
 @contextmanager
 def _whole_queues() -> Iterator[None]:
-    """No queue is long."""
+    """Treat every queue as short."""
     from scheduling.selectors.jobs import queue_order
 
     kept = queue_order.FIRST_JOBS

@@ -34,11 +34,11 @@ def pool(
     limits: bool = False,
     several: float = 0.0,
 ) -> Snapshot:
-    """A pool `fill` full of leases, a share `expired` of which ends now, and `pending` jobs.
+    """Return a pool `fill` full of leases, a share `expired` of which ends now, and `pending` jobs.
 
-    The GPU-time sums come from changes over the last hours, so tenants differ in rho. `limits`
-    adds sharing modes, borrow and lend limits, credit, maximum prices and deadlines. A share
-    `several` of the jobs accepts more than the one GPU type, or all.
+    The GPU-time sums come from changes over the last hours, so tenants differ in rho. `limits` adds
+    sharing modes, borrow and lend limits, credit, maximum prices and deadlines. A share `several`
+    of the jobs accepts more than one GPU type, or all.
     """
     maker = _Maker(seed, limits=limits, gpu_types=gpu_types, several=several)
     maker.quotas(tenants, gpu_types, nodes)
@@ -47,7 +47,7 @@ def pool(
         maker.fill(node, fill, expired)
     for _ in range(pending):
         maker.wait(maker.rng.choice(gpu_types))
-    maker.changes.sort(key=lambda change: change.at_us)  # stable: a job's own stay in order
+    maker.changes.sort(key=lambda change: change.at_us)  # stable: a job's changes stay in order
     return Snapshot(
         schema=1,
         pool=1,
@@ -71,13 +71,13 @@ def pool(
 
 
 def advanced(snapshot: Snapshot) -> Snapshot:
-    """The same pool with the sums at the round's instant, as a policy sees it."""
+    """Return the pool with the sums at the round's instant, as policies see it."""
     service = advance(snapshot.service, snapshot.changes, snapshot.at_us)
     return msgspec.structs.replace(snapshot, service=service, changes=())
 
 
 class _Maker:
-    """Rows of a pool as they are made; ids count up, so rows are sorted by id."""
+    """Rows of a pool under construction; ids count up, so rows are sorted by id."""
 
     def __init__(
         self, seed: int, *, limits: bool, gpu_types: tuple[str, ...], several: float
@@ -141,7 +141,7 @@ class _Maker:
         )
 
     def fill(self, node: Node, fill: float, expired: float) -> None:
-        """Running jobs on one node, with the quota they use at random."""
+        """Add running jobs to a node, with random use of quota."""
         free = node.gpus
         while free and self.rng.random() < fill:
             gpus = min(free, self.rng.choice((1, 1, 2, 4, 8)))
@@ -167,7 +167,7 @@ class _Maker:
             )
 
     def wait(self, gpu_type: str) -> None:
-        """A pending job; some ran before."""
+        """Add a pending job; some ran before."""
         job = self._submit(self.rng.choices(GANGS, SHARES)[0], gpu_type)
         if self.rng.random() < 0.3:
             from_us = self.rng.randrange(job.submitted_us, AT_US)

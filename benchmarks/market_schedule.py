@@ -1,8 +1,9 @@
-"""Astraea-online's A_maxIrev: one job in the fast form and in the printed one, and a batch of jobs.
+"""Benchmark of Astraea-online's A_maxIrev: a job in the fast and the printed form, and a batch.
 
-100 servers of 4 workers and 2 parameter servers, half of them taken by other schedules. One job on
-64, 128 and 256 slots, in the fast form and in the literal one (`benchmarks/literal_market.py`), in
-the same run; their answers must be equal. Then a batch of 1,000 jobs on 128 slots. CPU time.
+The pool has 100 servers of 4 workers and 2 parameter servers; half of them are taken by other
+schedules. A job is scheduled on 64, 128 and 256 slots, in the fast form and in the literal one
+(`benchmarks/literal_market.py`). The answers must be equal. Then follows a batch of 1,000 jobs on
+128 slots. Figures are CPU time.
 
     python -m benchmarks.market_schedule
 """
@@ -36,13 +37,13 @@ TURNS = 20
 
 
 def pool() -> MarketPool:
-    """100 servers of ten tenants."""
+    """Return 100 servers of ten tenants."""
     owners = [Owner(tenant + 1, 40, 20) for tenant in range(TENANTS)]
     return MarketPool([MarketServer(4, 2)] * SERVERS, owners, 1, 4, 64_000, 64_000)
 
 
 def jobs(count: int, seed: int) -> list[MarketJob]:
-    """Jobs of 4 to 16 chunks that take 5 to 60 slots on as many workers as that."""
+    """Return jobs of 4 to 16 chunks that take 5 to 60 slots on as many workers."""
     draw = random.Random(seed)  # noqa: S311 - a seeded pool, not a secret
     return [
         MarketJob(
@@ -55,7 +56,7 @@ def jobs(count: int, seed: int) -> list[MarketJob]:
 
 
 def one_job(slots: int) -> tuple[float, float]:
-    """CPU seconds of one job in both forms, on a pool that others half fill."""
+    """Return the CPU seconds of a job in both forms, on a half-filled pool."""
     book, literal = MarketBook(pool(), 0, slots), LiteralRound(pool(), 0, slots)
     short = [
         MarketJob(number, 1, 0, 1, 8, slots // 4, 1.0, 0.0, 0.5, LinearUtility(-0.1, 1e4))
@@ -99,7 +100,7 @@ def _cpu_s(act: Callable[[], object]) -> float:
 
 
 def main() -> None:
-    """Print all figures; a ratio below the goal fails."""
+    """Print all figures; exit with an error if a ratio is below the goal."""
     ratios = {}
     for slots in SLOTS:
         fast_s, literal_s = one_job(slots)

@@ -1,9 +1,8 @@
-"""Shares of mixed GPU types: the methods that rounds use against the same programs in cvxpy.
+"""Benchmark of shares of mixed GPU types: the methods of rounds, and the same programs in cvxpy.
 
-Both sides solve the same instance in the same run; cvxpy has its rows as matrices, not one by
-one, and ECOS. CPU time of this process: building and solving, checking included. In (10) ECOS is
-asked up to 100 tenants; `python -m benchmarks.oef --patient` asks it at 300 too, which takes
-minutes.
+Both sides solve the same instance in the same run; cvxpy gets matrices instead of single rows, and
+uses ECOS. CPU time of this process, for building, solving and checking. In (10) ECOS runs with up
+to 100 tenants; `python -m benchmarks.oef --patient` also runs it with 300, which takes minutes.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ import numpy as np
 from evenshare_core.formulations.shares import ShareProblem, ShareRule, ShareSolution, solve_shares
 
 TYPES = 10
-# Rule, how speedups are made, tenants, runs of ours, whether ECOS is asked, goal.
+# (rule, kind of speedups, tenants, runs of ours, whether ECOS runs, goal).
 CASES = (
     (ShareRule.NONCOOPERATIVE, "ordered", 1000, 15, True, "50x"),
     (ShareRule.NONCOOPERATIVE, "ordered", 3000, 15, True, ""),
@@ -36,7 +35,7 @@ CASES = (
 
 
 def instance(kind: str, tenants: int) -> ShareProblem:
-    """Draw speedups over ten types, and GPUs as many as tenants."""
+    """Draw speedups over ten types; the number of GPUs equals the number of tenants."""
     chance = np.random.default_rng(1)
     if kind == "ordered":
         # The ratio of neighbouring types rises from tenant to tenant.
@@ -51,7 +50,7 @@ def instance(kind: str, tenants: int) -> ShareProblem:
 
 
 def ecos(problem: ShareProblem, rule: ShareRule) -> float:
-    """Solve with cvxpy and ECOS; the total."""
+    """Solve with cvxpy and ECOS; return the total."""
     speedups, tenants = problem.speedups, len(problem.speedups)
     shares = cvxpy.Variable(speedups.shape, nonneg=True)
     own = cvxpy.sum(cvxpy.multiply(speedups, shares), axis=1)
@@ -71,7 +70,7 @@ def ecos(problem: ShareProblem, rule: ShareRule) -> float:
 
 
 def cpu_s(call: Callable[[], object], runs: int) -> float:
-    """Median CPU time of some runs."""
+    """Return the median CPU time of some runs."""
     taken = []
     for _ in range(runs):
         began = time.process_time()
@@ -81,7 +80,6 @@ def cpu_s(call: Callable[[], object], runs: int) -> float:
 
 
 def main() -> None:
-    """Run every case, and compare totals."""
     print(f"{TYPES} GPU types, CPU time; totals of both agree to 1e-5")
     solve_shares(instance("general", 5), ShareRule.COOPERATIVE)  # The first call loads HiGHS.
     for rule, kind, tenants, runs, asked, goal in CASES:

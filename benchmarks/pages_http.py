@@ -1,9 +1,10 @@
-"""What twelve pages weigh and how long they take, as a person's browser gets them, on loopback.
+"""Benchmark of size and time of twelve pages, as a browser gets them, on loopback.
 
-`python -m benchmarks.pages_http URL` asks a demo that runs (`make run`), signed in as its operator
-and as its manager. For each page: its HTML raw and as it was sent, all that a first load fetches
-(HTML, style sheet, scripts, fonts of the head), and the time of the HTML, median of `TIMES`.
-The plain method beside it, in the same run: the same page without compression, asked for anew.
+Run `python -m benchmarks.pages_http URL` on a running demo (`make run`). It signs in as its
+operator and as its manager. For each page it measures the HTML, raw and as sent. It also measures
+all downloads of a first load: HTML, style sheet, scripts, fonts of the head. The time of the HTML
+is the median of `TIMES`. The plain method is a new request for the same page without compression,
+in the same run.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ FONT = re.compile(r'url\(["\']?([^"\')]+\.woff2)')
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """One answer, and what it took."""
+    """A response and its time."""
 
     status: int
     headers: dict[str, str]
@@ -35,28 +36,27 @@ class Reply:
 
     @property
     def text(self) -> str:
-        """The body as it was before it was compressed."""
+        """Return the uncompressed body."""
         packed = self.headers.get("content-encoding") == "gzip"
         return (gzip.decompress(self.sent) if packed else self.sent).decode(errors="replace")
 
 
 class Visitor:
-    """A browser's connection: cookies, kept alive."""
+    """A browser's connection with cookies, kept alive."""
 
     def __init__(self, host: str, port: int) -> None:
         self._connection = HTTPConnection(host, port, timeout=60)
         self._cookies: dict[str, str] = {}
 
     def get(self, path: str, **headers: str) -> Reply:
-        """Fetch a page."""
         return self._ask("GET", path, None, {"Accept-Encoding": "gzip", **headers})
 
     def pause(self) -> None:
-        """Close the connection, which the server would not keep for long; it opens by itself."""
+        """Close the connection before the server does; it opens again by itself."""
         self._connection.close()
 
     def sign_in(self, username: str) -> None:
-        """Sign in by the form."""
+        """Sign in with the form."""
         token = re.search(r'csrfmiddlewaretoken" value="(\w+)"', self.get("/login/").text)
         if token is None:
             raise SystemExit("the log-in page has no form")
@@ -79,7 +79,7 @@ class Visitor:
 
 
 def main() -> None:
-    """Measure the pages of the demo at the address given."""
+    """Measure the pages of the demo at the given address."""
     if len(sys.argv) != 2:
         raise SystemExit("usage: python -m benchmarks.pages_http http://127.0.0.1:8000")
     at = urllib.parse.urlsplit(sys.argv[1])
@@ -100,7 +100,7 @@ def main() -> None:
 
 
 def _pages(manager: Visitor, home: str) -> list[tuple[str, str]]:
-    """The addresses of the pages, as a person comes to them: by links."""
+    """Return the addresses of the pages, found by links."""
     front = manager.get("/")
     slug = re.search(r'href="/t/([\w-]+)/', front.text)
     if slug is None:
@@ -136,7 +136,7 @@ def _pages(manager: Visitor, home: str) -> list[tuple[str, str]]:
 
 
 def _line(visitor: Visitor, name: str, path: str) -> float:
-    """Print what one page costs; return the kilobytes of its first load."""
+    """Print a page's figures; return the kilobytes of its first load."""
     visitor.pause()
     page = visitor.get(path)
     if page.status != 200:
@@ -155,7 +155,7 @@ def _line(visitor: Visitor, name: str, path: str) -> float:
 
 
 def _assets(visitor: Visitor, page: Reply) -> list[Reply]:
-    """What the head names, and every font that the style sheet names."""
+    """Return the files linked in the head, and all fonts of the style sheet."""
     paths = dict.fromkeys(ASSET.findall(page.text))
     replies = {path: visitor.get(path) for path in paths}
     for path, reply in list(replies.items()):

@@ -1,10 +1,10 @@
-"""Many open pages on loopback: each asks for its pool's line every two seconds.
+"""Benchmark of many open pages on loopback: each polls its pool's line every two seconds.
 
-`python -m benchmarks.polls_http [PAGES]`. A durable Postgres, the web processes that `make run`
-starts on this machine, and 200 pages of 200 people, each with its session, a kept-alive connection
-and the ETag of what it shows. Rounds happen meanwhile. The plain method in the same run: the same
-polls by the view that decides, which asks the database for the session and for the pool
-(the same address with a query, which is no poll to `portal.site.polls`).
+Run `python -m benchmarks.polls_http [PAGES]`. It uses a durable Postgres, the web processes of
+`make run`, and 200 pages of 200 people. Each page has a session, a kept-alive connection and the
+ETag of its content. Rounds happen meanwhile. The plain method in the same run is the same polls by
+the view that decides, with queries for the session and for the pool. It uses the same address with
+a query string, which `portal.site.polls` does not treat as a poll.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-# Of this run: sessions are signed here and read by the web processes.
+# For this run: sessions are signed here and read by the web processes.
 os.environ["SECRET_KEY"] = secrets.token_hex(32)
 
 from benchmarks.temporary_database import temporary_database
@@ -35,14 +35,14 @@ PLAIN = "?plain"
 
 @dataclass
 class PollTimes:
-    """What the polls of one way took."""
+    """The times of polls of one method."""
 
     spans: list[float] = field(default_factory=list)
     unchanged: int = 0
     errors: int = 0
 
     def line(self, name: str, took_s: float) -> str:
-        """One line of the table."""
+        """Return a line of the table."""
         spans = sorted(self.spans) or [0.0]
         parts = [spans[min(len(spans) - 1, int(len(spans) * q))] * 1000 for q in (0.5, 0.95, 0.99)]
         return (
@@ -53,19 +53,19 @@ class PollTimes:
 
     @property
     def p95_ms(self) -> float:
-        """The time within which 95 of 100 polls were answered."""
+        """Return the time within which 95 of 100 polls were answered."""
         return sorted(self.spans)[int(len(self.spans) * 0.95)] * 1000
 
 
 class OpenPage:
-    """A page in a browser: asks, waits for the answer, asks again two seconds later."""
+    """A page in a browser: it polls, waits for the answer, and polls again two seconds later."""
 
     def __init__(self, port: int, path: str, session: str) -> None:
         self._port, self._path, self._session = port, path, session
         self._etag = ""
 
     async def stay(self, begin: float, from_: float, until: float, figures: PollTimes) -> None:
-        """Poll until the end; what was asked before `from_` only warms up."""
+        """Poll until the end; polls before `from_` only warm up."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
         due = begin
         while (now := time.perf_counter()) < until:
@@ -97,7 +97,8 @@ class OpenPage:
         head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
         lines = (line.lower().partition(":") for line in head.split("\r\n")[1:])
         headers = {name: value.strip() for name, _, value in lines}
-        if headers.get("transfer-encoding") == "chunked":  # refused: too many of one address
+        # refused: too many requests of one address
+        if headers.get("transfer-encoding") == "chunked":
             await reader.readuntil(b"0\r\n\r\n")
         else:
             await reader.readexactly(int(headers.get("content-length", "0")))
@@ -127,7 +128,7 @@ def main() -> None:
 
 
 async def _run(port: int, path: str, sessions: list[str], pool: object) -> PollTimes:
-    """Open the pages one after the other within two seconds, and let them poll."""
+    """Open the pages one after the other within two seconds, and poll."""
     figures, begin = PollTimes(), time.perf_counter()
     from_, until = begin + WARM_S, begin + WARM_S + SPAN_S
     pages = [
@@ -143,14 +144,14 @@ async def _run(port: int, path: str, sessions: list[str], pool: object) -> PollT
 
 
 async def _rounds(pool: object) -> None:
-    """Let rounds happen, so that lines change."""
+    """Run rounds, so that lines change."""
     while True:
         await asyncio.sleep(ROUND_S)
         await asyncio.to_thread(pool.round, after_s=10)  # type: ignore[attr-defined]  # a Cluster
 
 
 def _stage(pages: int) -> tuple[object, list[str]]:
-    """Make a pool, a tenant, and a person with a session for each page."""
+    """Create a pool, a tenant, and a person with a session for each page."""
     from django.conf import settings
     from django.test import Client
 
@@ -172,7 +173,7 @@ def _stage(pages: int) -> tuple[object, list[str]]:
 
 @contextmanager
 def _web(listener: socket.socket) -> Iterator[int]:
-    """The web processes as the supervisor starts them."""
+    """Start the web processes as the supervisor does."""
     count, connections = web_size(os.environ)
     command = [sys.executable, "-m", "portal.site.web", str(listener.fileno())]
     environment = {**os.environ, "DATABASE_POOL_SIZE": str(connections)}

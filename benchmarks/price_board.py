@@ -1,9 +1,9 @@
-"""The price board with a year of rounds behind it: the page, and the query of its charts.
+"""Benchmark of the price board with a year of rounds: the page, and the query of its charts.
 
-`python -m benchmarks.price_board`. A pool of three GPU types with a round a minute for a year:
-525,600 posted prices of each type. The page as a member of a tenant gets it, in-process over one
-connection, for each stretch that may be chosen; goal: 150 ms. Beside it the plain query, which
-reads every price of the stretch to choose 150, in the same run, and what Postgres says of ours.
+Run `python -m benchmarks.price_board`. A pool of three GPU types had a round a minute for a year:
+525,600 posted prices of each type. A member of a tenant gets the page in-process over one
+connection, for each selectable period; goal: 150 ms. The plain query reads every price of the
+period to choose 150, in the same run. Postgres' plan of our query is printed too.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def main() -> None:
 
 
 def filled() -> Any:
-    """A stage whose pool has posted prices for a year; Postgres knows its statistics."""
+    """Return a stage whose pool has posted prices for a year, with analyzed tables."""
     from scheduling.models import GpuType, PoolClock
     from tests.functional.pool_stage import settled_stage
 
@@ -73,7 +73,7 @@ def filled() -> Any:
 
 
 def median_ms(asked: Callable[[], object]) -> tuple[float, float]:
-    """Medians of some turns after one that warms up: by the wall, and of this process' CPU."""
+    """Return medians of wall and CPU time over some turns, after a warm-up."""
     asked()
     walls, cpus = [], []
     for _ in range(TURNS):
@@ -85,7 +85,7 @@ def median_ms(asked: Callable[[], object]) -> tuple[float, float]:
 
 
 def pages(stage: Any) -> None:
-    """Time the page for each stretch."""
+    """Time the page for each period."""
     from django.test import Client
 
     from tenants.models import User
@@ -109,7 +109,7 @@ def pages(stage: Any) -> None:
 
 
 def queries(stage: Any) -> None:
-    """Time the query of a year's chart beside the plain one, and tell the plan."""
+    """Time the query of a year's chart and the plain one, and print the plan."""
     from django.db import connection
 
     from billing.selectors import price_history
@@ -138,7 +138,7 @@ def queries(stage: Any) -> None:
 
 
 def plan(asked: Callable[[], object]) -> list[str]:
-    """What EXPLAIN ANALYZE says of the first query: rows read by index, and the time."""
+    """Return the lines of EXPLAIN ANALYZE of the first query on indexes and time."""
     from django.db import connection
     from django.test.utils import CaptureQueriesContext
 

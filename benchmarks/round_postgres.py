@@ -1,9 +1,10 @@
-"""The whole round through Postgres: snapshot, decide, apply and dispatch, each timed apart.
+"""Benchmark of a whole round through Postgres: snapshot, decide, apply and dispatch.
 
-`python -m benchmarks.round_postgres`. 1,000 nodes x 8 GPUs, 100 tenants. First 10,000 jobs wait
-behind 1,000 leases of 8 GPUs each (a round that grants 1,000; one in which nothing is due; one in
-which all 1,000 leases expire). Then 1,000 leases without competition: all renewed. The plain
-method for comparison renews row by row, as a view or a task would with the ORM.
+Run `python -m benchmarks.round_postgres`. The pool has 1,000 nodes x 8 GPUs and 100 tenants. First,
+10,000 jobs wait behind 1,000 leases of 8 GPUs each. There is a round that grants 1,000, a round in
+which no lease is due, and a round in which all 1,000 leases expire. Then 1,000 leases without
+competition are all renewed. The plain method renews row by row, as a view or a task would with the
+ORM.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ def main() -> None:
 
 
 def crowded() -> None:
-    """10,000 jobs wait behind 1,000 leases."""
+    """Time rounds in which 10,000 jobs wait behind 1,000 leases."""
     lab = filled(PENDING + RENEWALS)
     print(f"{NODES:,} nodes x {GPUS}, {TENANTS} tenants, {PENDING:,} jobs waiting; milliseconds")
     print(f"{'round':<34}{'snapshot':>9}{'decide':>9}{'apply':>9}{'dispatch':>9}{'whole':>9}")
@@ -37,7 +38,7 @@ def crowded() -> None:
 
 
 def calm() -> None:
-    """1,000 leases, nobody waits: all renewed, in bulk and row by row."""
+    """Time renewals of 1,000 leases without waiting jobs, in bulk and row by row."""
     lab = filled(RENEWALS)
     _timed_round(lab, 0)
     print(f"{RENEWALS:,} leases, nobody waits; milliseconds")
@@ -55,7 +56,7 @@ def calm() -> None:
 
 
 def filled(jobs: int) -> Any:
-    """Make the pool with so many jobs."""
+    """Return the pool with `jobs` jobs."""
     from evenshare_core.units import SECOND_US
     from scheduling.models import Job, VirtualWork
     from tests.factories import BEGIN, cluster
@@ -82,7 +83,7 @@ def filled(jobs: int) -> Any:
 
 
 def _timed_round(lab: Any, after_s: int) -> dict[str, float]:
-    """Run the steps of one round under the fence and time each, in milliseconds."""
+    """Run the steps of a round under the fence; return the time of each in milliseconds."""
     from scheduling.engine import rounds
 
     times: dict[str, float] = {}
@@ -124,7 +125,7 @@ def _show(label: str, times: dict[str, float]) -> None:
 
 
 def _plain_renewals(lab: Any) -> float:
-    """Renew the same leases one by one, then take it back."""
+    """Renew the same leases one by one, then roll back."""
     from django.db import transaction
 
     from scheduling.models import Lease, LeaseEvent, LeaseTerm

@@ -1,4 +1,4 @@
-"""A process that runs a pool's rounds once a second, as the worker does; its caller ends it.
+"""A process that runs a pool's rounds once a second, as the worker does, until it is killed.
 
 Usage: python -m benchmarks.rounds_process ROOT POOL; ROOT is the folder of jobs.
 """
@@ -14,7 +14,7 @@ ROUND_S = 1.0
 
 
 def main(root: str, pool_id: int) -> None:
-    """Run rounds until somebody ends this process."""
+    """Run rounds until the process is killed."""
     django.setup()
     from django.conf import settings
 

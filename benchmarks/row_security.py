@@ -1,8 +1,9 @@
-"""What the second wall costs: list pages of one tenant with row level security, and without it.
+"""Benchmark of row level security: a tenant's list pages with it, and without it.
 
-`python -m benchmarks.row_security`. 20 tenants, 4,000 jobs that ran for hours on 800 GPUs with
-their usage and its settlements; a tenant's lists by REST and as pages, asked in turns with the
-policies on and off, each in-process over one connection. The plain method is the one without.
+Run `python -m benchmarks.row_security`. There are 20 tenants, and 4,000 jobs that ran for hours on
+800 GPUs, with their usage and its settlements. A tenant's lists are requested by REST and as pages,
+in turns with the policies on and off. Requests are in-process over one connection. The plain method
+is without the policies.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ def main() -> None:
 
 
 def filled() -> Any:
-    """A stage with a history; Postgres knows its statistics."""
+    """Return a stage with a history and analyzed tables."""
     from django.db import connection
 
     from billing.metering.meter import meter_pool
@@ -41,7 +42,7 @@ def filled() -> Any:
 
     lab = cluster({f"t{i:02d}": 40 for i in range(TENANTS)}, nodes=100, gpus=8)
     for i in range(JOBS):
-        # Every third tenant wants far more than the others, so there is lending.
+        # Every third tenant demands far more than the others, so that quota is lent.
         tenant = i % 7 if i % 3 else i % TENANTS
         lab.submit(f"t{tenant:02d}", 1 + i % 4, 600 + i * 37 % 7000)
     for _ in range(ROUNDS):
@@ -59,7 +60,7 @@ def filled() -> Any:
 
 
 def compare(stage: Any) -> None:
-    """Ask for each list in turns, and print the medians."""
+    """Request each list in turns, and print the medians."""
     from django.test import Client
 
     clients = {
@@ -92,7 +93,7 @@ def _times(client: Any, address: str) -> Iterator[float]:
 
 
 def _switch(*, is_on: bool) -> None:
-    """Have the tables' policies hold, or not."""
+    """Enable or disable the tables' policies."""
     verb = "ENABLE" if is_on else "DISABLE"
     with plugin.SERVICES.postgres.connect(plugin.SHARED) as superuser:
         rows = superuser.execute("SELECT polrelid::regclass::text FROM pg_policy").fetchall()

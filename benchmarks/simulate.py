@@ -1,10 +1,10 @@
-"""The simulator: CPU seconds of whole runs, and against asking the policy at every round.
+"""Benchmark of the simulator: CPU seconds of whole runs, and the ratio to a decision every round.
 
-Without arguments, on the two days of Philly that the demo brings: LTGF and `evenshare`, the
-default, on 140 nodes, and on 60, where jobs compete all the time. The first hours run a second
-time, with a snapshot and `decide_round` in every round; both must give the same sha256. FIFO and
-SJF run on the slice of Philly and its partitions that the tests hold. With a trace and, for FIFO,
-its partitions, on those:
+Without arguments, it runs LTGF and `evenshare`, the default, on the two days of Philly in the demo.
+They run on 140 nodes, and on 60, where jobs always compete. The first hours run a second time, with
+a snapshot and `decide_round` in every round; both must give the same sha256. FIFO and SJF run on
+the tests' slice of Philly and its partitions. With a trace and, for FIFO, its partitions, it runs
+on those:
 
     python -m benchmarks.simulate [TRACE [PARTITIONS]] [--nodes N] [--days D]
 """
@@ -44,7 +44,6 @@ def read(path: Path) -> Workload:
 
 
 def report(name: str, jobs: int, cpu_s: float, result: SimulationResult, extra: str = "") -> None:
-    """Print one line."""
     rate = jobs / cpu_s if cpu_s else 0
     print(
         f"{name:<34} {jobs:>6} jobs {result.rounds:>9,} rounds {cpu_s:8.2f} s"
@@ -53,7 +52,7 @@ def report(name: str, jobs: int, cpu_s: float, result: SimulationResult, extra: 
 
 
 def partitions(workload: Workload, path: Path) -> None:
-    """FIFO and SJF with every tenant alone on its nodes, without leases that end."""
+    """Run FIFO and SJF with a partition per tenant, with endless leases."""
     with path.open() as file:
         scenario = Scenario.make(workload, (), {}, read_partitions(file), 8)
     for policy in ("fifo", "sjf"):
@@ -64,7 +63,7 @@ def partitions(workload: Workload, path: Path) -> None:
 
 
 def pool(workload: Workload, nodes: int, policy: str, *, days: int = 0) -> Scenario:
-    """A policy in one pool; the scenario that it ran."""
+    """Run a policy in one pool; return its scenario."""
     scenario = Scenario.make(workload, make_nodes({"gpu": nodes}, 8), {}, {}, 8)
     cpu_s, result = timed(scenario, policy, until_us=days * 24 * HOUR_US or None)
     report(f"{policy}, {nodes} nodes", len(result.books.jobs), cpu_s, result)
@@ -74,7 +73,7 @@ def pool(workload: Workload, nodes: int, policy: str, *, days: int = 0) -> Scena
 def timed(
     scenario: Scenario, policy: str, *, until_us: int | None, fast_forward: bool = True
 ) -> tuple[float, SimulationResult]:
-    """CPU seconds of a run with 10 s rounds and 900 s leases, and what came of it."""
+    """Return the CPU seconds and the result of a run with 10 s rounds and 900 s leases."""
     rules = Rules(policy, round_us=10 * SECOND_US, lease_us=900 * SECOND_US)
     began = time.process_time()
     with rare_collections():  # as the command does
@@ -89,7 +88,7 @@ def timed(
 
 
 def compare(scenario: Scenario, policy: str) -> None:
-    """The first hours, fast-forwarded and by a snapshot and a decision in every round."""
+    """Compare the first hours, fast-forwarded and with a decision in every round."""
     until_us = COMPARED_HOURS * HOUR_US
     cpu_s, result = timed(scenario, policy, until_us=until_us)
     plain_s, plain = timed(scenario, policy, until_us=until_us, fast_forward=False)

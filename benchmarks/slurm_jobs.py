@@ -1,8 +1,9 @@
-"""What Evenshare adds to Slurm: until a process runs, per dispatch, per look at 1,000 jobs.
+"""Benchmark of Evenshare's overhead on Slurm: job start, dispatch, and a poll of 1,000 jobs.
 
-`python -m benchmarks.slurm_jobs`. A real cluster of five nodes with fake GPUs on this machine, and
-plain sbatch of the same work in the same run. The 1,000 jobs are Slurm's own and wait there; that
-their shims run is written into their folders, for no machine of this size holds so many.
+Run `python -m benchmarks.slurm_jobs`. It uses a real cluster of five nodes with fake GPUs on this
+machine, and plain sbatch of the same work in the same run. The 1,000 jobs are Slurm jobs that wait
+there. Their folders contain the files of running shims, because a machine of this size cannot run
+that many.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def main() -> None:
 
 @contextmanager
 def slurm(folder: Path) -> Iterator[tuple[Any, dict[str, Any]]]:
-    """A cluster, and what a pool says of its slurmrestd: nothing where none can be started."""
+    """Start a cluster; yield it with options of its slurmrestd, empty if it cannot be started."""
     from portal.demo.slurm.cluster import SlurmCluster
     from portal.demo.slurm.packages import find
     from tests.slurm_restd import own_restd
@@ -61,7 +62,7 @@ def slurm(folder: Path) -> Iterator[tuple[Any, dict[str, Any]]]:
 
 
 def starts(world: Any) -> None:
-    """From the wish for a process to its first line: by sbatch, by the executor."""
+    """Time from the request of a process to its first line: by sbatch, by the executor."""
     plain, ours = [], []
     for turn in range(STARTS):
         mark = world.root.parent / f"mark-{turn}"
@@ -74,7 +75,7 @@ def starts(world: Any) -> None:
 
 
 def moves(world: Any) -> None:
-    """A program that yields and goes on in its next lease: what is lost of the time between."""
+    """Time a program that yields and continues in its next lease: the time lost in between."""
     took = []
     for _ in range(5):
         token = world.shell("trap 'exit 99' USR1; echo ready; while :; do sleep 0.01; done")
@@ -91,7 +92,7 @@ def moves(world: Any) -> None:
 
 
 def dispatches(world: Any, restd: dict[str, Any]) -> None:
-    """Jobs handed over a second, none of which starts: by turns, for the machine's own moods."""
+    """Measure dispatched jobs per second, none of which starts; in turns, as the machine varies."""
     plain, ours, by_restd = [], [], []
     for _ in range(DISPATCH_TURNS):
         began = time.perf_counter()
@@ -109,7 +110,7 @@ def dispatches(world: Any, restd: dict[str, Any]) -> None:
 
 
 def dispatched(world: Any, options: dict[str, Any] | None = None) -> float:
-    """Leases that are handed over a second, in a pool with these options besides."""
+    """Return leases dispatched per second, in a pool with these further options."""
     from scheduling.models import Pool
 
     pool, own = Pool.objects.filter(pk=world.lab.pool.pk), world.lab.pool.executor_options
@@ -123,7 +124,7 @@ def dispatched(world: Any, options: dict[str, Any] | None = None) -> float:
 
 
 def looks(world: Any) -> None:
-    """A whole look at jobs that run."""
+    """Time a whole poll of running jobs."""
     from evenshare_core.domain.instants import from_us
     from scheduling.engine.executors.shim.files import write_json
     from scheduling.engine.fence import take_fence
@@ -162,7 +163,7 @@ def sbatch(world: Any, script: str, *options: str) -> str:
 
 
 def launch(world: Any, *tokens: str) -> None:
-    """As the dispatcher does: one call."""
+    """Launch in one call, as the dispatcher does."""
     from scheduling.engine.executors import Launch, token_job
 
     now_us = world.now_us()

@@ -1,9 +1,9 @@
-"""Submissions over HTTP while a pool's engine answers, and while it is down.
+"""Benchmark of submissions over HTTP while a pool's engine answers, and while it is down.
 
-`python -m benchmarks.submit_engine_down`. A real Slurm cluster whose controller is killed and
-started by turns, a process that runs the pool's rounds each second as the worker does, and the
-clients of `submit_http` share the machine. A submission asks no engine: what is held against each
-other is the same server with rounds that succeed and rounds that wait for their calls to fail.
+Run `python -m benchmarks.submit_engine_down`. A real Slurm cluster, a process that runs the pool's
+rounds each second, and the clients of `submit_http` share the machine. The cluster's controller is
+killed and started in turns. A submission does not call the engine. The comparison is the same
+server with successful rounds, and with rounds that wait for failing calls.
 """
 
 from __future__ import annotations
@@ -32,7 +32,6 @@ GOAL = 20
 
 
 def main() -> None:
-    """Start Postgres, a cluster, a web server and rounds, and time."""
     from portal.demo.slurm.cluster import SlurmCluster
     from portal.demo.slurm.packages import how_to_install, missing_packages
 
@@ -62,8 +61,8 @@ def main() -> None:
 
 
 def compare(server: submit_http.PortalProcess, world: SlurmRounds) -> None:
-    """Print the p99 of both, by turns."""
-    # From then on the pool is full, and what is submitted waits.
+    """Print the p99 of both, measured in turns."""
+    # From then on the pool is full, and submitted jobs wait.
     submit_http.submit_all(server, 200, "warm")
     answering, down = [], []
     for turn in range(TURNS):
@@ -81,7 +80,7 @@ def compare(server: submit_http.PortalProcess, world: SlurmRounds) -> None:
 
 
 def await_failures(pool_id: int) -> None:
-    """Wait until rounds have found out."""
+    """Wait until rounds notice that the engine is down."""
     from scheduling.models import ExecutorHealth
 
     end = time.monotonic() + 60
@@ -93,7 +92,7 @@ def await_failures(pool_id: int) -> None:
 
 @contextmanager
 def rounds(root: Path, pool_id: int) -> Iterator[None]:
-    """A process of its own that runs the pool's rounds meanwhile."""
+    """Run the pool's rounds in a separate process meanwhile."""
     command = [sys.executable, "-m", "benchmarks.rounds_process", str(root), str(pool_id)]
     process = subprocess.Popen(command, env={**os.environ, "LOG_LEVEL": "CRITICAL"})
     try:

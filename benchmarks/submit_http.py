@@ -1,9 +1,9 @@
-"""Submissions over HTTP on loopback, against the server that `make run` starts.
+"""Benchmark of submissions over HTTP on loopback, to the server of `make run`.
 
-`python -m benchmarks.submit_http`. A durable Postgres, `python -m portal.site.web` with its pool of
-connections, and 8 clients with kept-alive connections and a key per job share the machine.
-First 2,000 jobs one by one, then 10,000 in bulks of 1,000 by one client. The plain method for
-comparison is the same jobs one by one by that one client.
+Run `python -m benchmarks.submit_http`. A durable Postgres, `python -m portal.site.web` with its
+pool of connections, and 8 clients share the machine. Clients have kept-alive connections and a key
+per job. First come 2,000 single jobs, then 10,000 in bulks of 1,000 by one client. The plain method
+is single submissions by this client.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ START_S = 30.0
 
 @dataclass
 class PortalProcess:
-    """Where it listens, and the token and pool to use."""
+    """The portal's port and process, and the token and pool to use."""
 
     port: int
     secret: str
@@ -40,7 +40,7 @@ class PortalProcess:
     command: tuple[str, ...] = ("python", "train.py", "--epochs", "10")
 
     def cpu_s(self) -> float:
-        """Processor time of the web process so far, whatever else the machine does."""
+        """Return the CPU time of the web process so far."""
         fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
@@ -54,7 +54,7 @@ class PortalProcess:
         }
 
     def post(self, client: HTTPConnection, path: str, body: Any, key: str) -> float:
-        """Post and read the answer; return the seconds that it took."""
+        """Post and read the answer; return the seconds it took."""
         began = time.perf_counter()
         headers = {
             "Authorization": f"Bearer {self.secret}",
@@ -84,7 +84,6 @@ def main() -> None:
 
 
 def run(server: PortalProcess) -> None:
-    """Print the figures."""
     submit_all(server, 200, "warm")
     before_s = server.cpu_s()
     took, spans = submit_all(server, SINGLES, "one")
@@ -121,7 +120,7 @@ def run(server: PortalProcess) -> None:
 
 
 def submit_all(server: PortalProcess, count: int, key: str) -> tuple[float, list[float]]:
-    """Submit from all clients at once; return the seconds in all, and of each."""
+    """Submit from all clients at once; return the total seconds, and the seconds of each."""
 
     def client(number: int) -> list[float]:
         connection = HTTPConnection("127.0.0.1", server.port)
@@ -137,7 +136,7 @@ def submit_all(server: PortalProcess, count: int, key: str) -> tuple[float, list
 
 
 def _stage() -> tuple[str, str]:
-    """Make a pool, a tenant, a person with a token."""
+    """Create a pool, a tenant, a person with a token."""
     from tests.factories import cluster
 
     lab = cluster({"aa": 4, "bb": 4})
@@ -145,7 +144,7 @@ def _stage() -> tuple[str, str]:
 
 
 def start_web(listener: socket.socket) -> subprocess.Popen[bytes]:
-    """The web server as the supervisor starts it."""
+    """Start the web server as the supervisor does."""
     from portal.embedded.web_size import CONNECTIONS
 
     return subprocess.Popen(

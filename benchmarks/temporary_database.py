@@ -1,4 +1,4 @@
-"""A Postgres for the time of a benchmark, migrated as a portal's."""
+"""A temporary Postgres for a benchmark, with the portal's migrations."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-os.environ.setdefault("LOG_LEVEL", "WARNING")  # a line for each round would be timed as well
+os.environ.setdefault("LOG_LEVEL", "WARNING")  # a log line per round would be timed as well
 
 from portal.embedded.folders import Folders
 from portal.embedded.postgres import Postgres, create_database
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 @contextmanager
 def temporary_database(*, durable: bool = False) -> Iterator[None]:
-    """Start it, and set Django up on it; modules of the portal are imported inside.
+    """Start it, and set Django up on it; import modules of the portal inside.
 
-    `durable`: it writes to the disk before it answers, as a site's does.
+    `durable`: it writes to the disk before it answers, as in production.
     """
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "portal.site.settings")
     import django
@@ -44,7 +44,7 @@ def temporary_database(*, durable: bool = False) -> Iterator[None]:
 
 
 def token_of(tenant: Tenant) -> str:
-    """Make a person of a tenant; return the secret of that person's token."""
+    """Create a member of a tenant; return the secret of a token."""
     from django.utils import timezone
 
     from tenants.models import Membership, User

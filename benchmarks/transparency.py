@@ -1,8 +1,8 @@
-"""What a log costs with a million entries: an append, proofs and signed heads, in Postgres.
+"""Benchmark of a log with a million entries in Postgres: an append, proofs and signed heads.
 
-`python -m benchmarks.transparency [ENTRIES]`. One log is filled by batches; then records are
-appended one by one, each in a transaction of its own, and proofs are asked for all over the log.
-The plain method hashes all leaves again for each root, from leaf hashes in memory.
+Run `python -m benchmarks.transparency [ENTRIES]`. A log is filled by batches. Then records are
+appended singly, each in a transaction, and proofs are requested all over the log. The plain method
+hashes all leaves again for each root, from leaf hashes in memory.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def main() -> None:
 
 
 def records(first: int, count: int, previous: str) -> list[bytes]:
-    """Records of rounds, each naming the one before."""
+    """Return records of rounds, each with the hash of the one before."""
     made = []
     for place in range(first, first + count):
         own = tuple(f"{place * OWN + tenant:064x}" for tenant in range(OWN))
@@ -42,7 +42,6 @@ def records(first: int, count: int, previous: str) -> list[bytes]:
 
 
 def measure(entries: int) -> None:
-    """Fill, ask, print."""
     from tenants import transparency
 
     leaves: list[bytes] = []
@@ -75,7 +74,7 @@ def appended_ms(
     previous: str,
     leaves: list[bytes],
 ) -> float:
-    """Append one by one; the median, with what is read and written."""
+    """Append records singly; return the median in ms, and print reads and writes."""
     took, written = [], []
     for place in range(entries, entries + ASKED):
         (data,) = records(place, 1, previous)
@@ -94,7 +93,7 @@ def appended_ms(
 
 
 def proofs(leaves: list[bytes], entries: int) -> None:
-    """Proofs and heads, each checked as whoever gets it does."""
+    """Time proofs and heads, each verified as by its reader."""
     from evenshare_core.chain.checkpoints import verify_note
     from tenants import transparency
 
@@ -137,7 +136,7 @@ def proofs(leaves: list[bytes], entries: int) -> None:
 
 
 def plain_root(leaves: list[bytes]) -> bytes:
-    """The root from all leaves, level by level; an odd last one goes up as it is."""
+    """Return the root from all leaves, level by level; an odd last node moves up unchanged."""
     level = leaves
     while len(level) > 1:
         pairs = [
@@ -149,7 +148,7 @@ def plain_root(leaves: list[bytes]) -> bytes:
 
 
 def timed(call: Callable[[], object]) -> float:
-    """Seconds of a call."""
+    """Return the seconds of a call."""
     began = time.perf_counter()
     call()
     return time.perf_counter() - began

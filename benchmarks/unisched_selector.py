@@ -1,8 +1,9 @@
-"""What does a cycle of UniSched's Selector cost on 960 GPUs, and how far from the best is it?
+"""Benchmark of a cycle of UniSched's Selector on 960 GPUs: its time, and its distance from the
+best.
 
-48 SLO leases ahead, up to four deadlines a job, 15 % of sizes that are no power of two. Compared in
-the same run with the literal program (a variable per job, option and slot) in HiGHS, given a minute
-and the options that no other makes useless. CPU time of one process; HiGHS on one thread, too.
+It plans 48 SLO leases ahead, with up to four deadlines a job and 15 % of sizes that are no power of
+two. The same run solves the literal program (a variable per job, option and slot) in HiGHS for a
+minute, without dominated options. CPU time of one process; HiGHS also uses one thread.
 
     python -m benchmarks.unisched_selector
 """
@@ -34,7 +35,7 @@ LITERAL_JOBS, LITERAL_S = 1000, 60.0
 
 
 def problem(count: int, seed: int) -> SelectorProblem:
-    """So many jobs on 120 free nodes: strict, soft, best-effort, profilers 45 : 25 : 25 : 5."""
+    """Return jobs on 120 free nodes: strict, soft, best-effort, profilers 45 : 25 : 25 : 5."""
     draw = Random(seed)  # noqa: S311 - drawn once, the same for ever
     return SelectorProblem(tuple(_jobs(draw, count)), ((0, 0, 0, NODES),))
 
@@ -63,7 +64,7 @@ def _jobs(draw: Random, count: int) -> Iterator[SelectorJob]:
 
 
 def one(count: int) -> tuple[float, float]:
-    """Print one size; returns the median time, in seconds, and the largest gap."""
+    """Print a size; return the median time, in seconds, and the largest gap."""
     times, gaps = [], []
     for seed in range(TURNS):
         asked = problem(count, seed)
@@ -83,7 +84,7 @@ def one(count: int) -> tuple[float, float]:
 
 
 def literal() -> None:
-    """Print what the literal program reaches within its time."""
+    """Print the literal program's result within its time."""
     asked = problem(LITERAL_JOBS, 0)
     plan = select(asked)
     jobs = tuple(replace(job, options=useful_options(job.options)) for job in asked.jobs)
@@ -98,7 +99,7 @@ def literal() -> None:
 
 
 def main() -> None:
-    """Print all figures; a goal that is missed fails."""
+    """Print all figures; exit with an error if a goal is missed."""
     print(f"{8 * NODES} GPUs, {LEASES} SLO leases ahead; CPU time, median of {TURNS} draws")
     missed = []
     for count in (50, 200, 500, 1000, 2000):

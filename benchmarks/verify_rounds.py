@@ -1,9 +1,10 @@
-"""What it takes a tenant to verify 100 rounds of the demo's size from files.
+"""Benchmark of a tenant's verification of 100 rounds of the demo's size, from files.
 
-The demo's Philly pool, 60 nodes, in the middle of its two days, a round every five minutes of pool
-time, under the default policy and under LTGF; and three GPU types with a policy that solves a
-program. Beside it, in the same run, what `manage.py replay_round` does to the same rounds: decide
-and certify them again from stored bytes. CPU time of one process. Goal: 100 rounds in 20 s.
+The rounds are those of the demo's Philly pool, 60 nodes, in the middle of its two days. There is a
+round every five minutes of pool time, under the default policy and under LTGF. A third case has
+three GPU types with a policy that solves a program. The same run does the work of `manage.py
+replay_round` on the same rounds: it decides and certifies them again from stored bytes. CPU time of
+one process. Goal: 100 rounds in 20 s.
 
     python -m benchmarks.verify_rounds
 """
@@ -55,7 +56,7 @@ class StoredBytes(NamedTuple):
 
 
 def rounds_of(cluster: Cluster, jobs: tuple[SimJob, ...], policy: str) -> list[StoredBytes]:
-    """The rounds after a day of them."""
+    """Return the rounds after a day of them."""
     state = SimulationState(cluster, jobs, Rules(policy, round_us=ROUND_US, lease_us=LEASE_US))
     stored = []
     first = 24 * HOUR_US // ROUND_US
@@ -72,7 +73,7 @@ def rounds_of(cluster: Cluster, jobs: tuple[SimJob, ...], policy: str) -> list[S
 
 
 def sealed(stored: Iterable[StoredBytes]) -> dict[str, bytes]:
-    """The files that a download leaves."""
+    """Return the files of a download."""
     files: dict[str, bytes] = {}
     records: list[bytes] = []
     before = None
@@ -114,7 +115,7 @@ def _name(kind: str, id_: int) -> str:
 
 
 def verify(files: Mapping[str, bytes]) -> float:
-    """CPU seconds of all that is done offline with these files."""
+    """Return the CPU seconds of the offline verification of these files."""
     began = time.process_time()
     history = RoundHistory(files.get)
     broken = [
@@ -130,7 +131,7 @@ def verify(files: Mapping[str, bytes]) -> float:
 
 
 def replay(stored: Iterable[StoredBytes]) -> float:
-    """CPU seconds of what the server's own command does to as many rounds."""
+    """Return the CPU seconds of a replay of the same rounds, as by the server's command."""
     began = time.process_time()
     for row in stored:
         snapshot, decision = decode(row.snapshot, Snapshot), decode(row.decision, Decision)
@@ -141,7 +142,7 @@ def replay(stored: Iterable[StoredBytes]) -> float:
 
 
 def pools() -> Iterator[tuple[str, Cluster, tuple[SimJob, ...], str]]:
-    """What is verified: a name, and a pool with its jobs and policy."""
+    """Yield (name, cluster, jobs, policy) of the pools to verify."""
     workload = read(TWO_DAYS)
     cluster = Scenario.make(workload, make_nodes({"gpu": 60}, 8), {}, {}, 8).cluster
     for policy in ("evenshare", "ltgf"):

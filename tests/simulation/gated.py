@@ -1,7 +1,7 @@
-"""Workers that move from one transaction to the next only when a seeded scheduler says so.
+"""Workers that pass from one transaction to the next only when a seeded scheduler allows it.
 
-Each worker is a thread that blocks at every fault point outside a transaction. Exactly one runs
-at a time, so a seed gives the same history every time: real code, real Postgres, no luck.
+Each worker is a thread that blocks at every fault point outside a transaction. Exactly one runs at
+a time, so a seed always gives the same history, with real code and a real Postgres.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from tests.tools import PATIENCE_S
 
 
 class CrashError(Exception):
-    """The scheduler let a worker fail where it stood."""
+    """The scheduler made a worker crash."""
 
 
 class Worker:
-    """One thread that runs `work` and stops at each point between transactions."""
+    """A thread that runs `work` and stops at each point between transactions."""
 
     def __init__(self, work: Callable[[], str]) -> None:
         self.outcome = ""
@@ -40,25 +40,24 @@ class Worker:
         self._thread.start()
 
     def advance(self, *, crash: bool = False) -> None:
-        """Let it run to its next point or its end; `crash`: let it fail where it stands."""
+        """Run to the next point or the end; with `crash`, fail at the current point."""
         self.crash_next = crash
         self._go.release()
         assert self._stopped.acquire(timeout=PATIENCE_S), "a worker hangs inside a transaction"
 
     @property
     def is_over(self) -> bool:
-        """Whether it has come to its end."""
         return bool(self.outcome)
 
     def pause(self) -> None:
-        """Called in the worker's own thread, at a point."""
+        """Stop at a point; called in the worker's own thread."""
         self._stopped.release()
         self._go.acquire()
         if self.crash_next:
             raise CrashError
 
     def is_current(self) -> bool:
-        """Whether the calling thread is this worker's."""
+        """Return whether the calling thread is this worker's."""
         return threading.current_thread() is self._thread
 
     def _run(self, work: Callable[[], str]) -> None:
@@ -75,9 +74,9 @@ class Worker:
 
 
 def gate(workers: Sequence[Worker], may_write: Callable[[], bool]) -> Callable[[str], None]:
-    """A hook that stops the worker which reaches a point between transactions.
+    """Return a hook that stops a worker at points between transactions.
 
-    Inside one it asks whether the worker may write at all, of the rows themselves.
+    Inside a transaction, it checks in the database whether the worker may write.
     """
 
     def hook(name: str) -> None:
@@ -92,7 +91,7 @@ def gate(workers: Sequence[Worker], may_write: Callable[[], bool]) -> Callable[[
 
 
 class FaultyExecutor:
-    """The virtual executor, that refuses, answers too late, forgets or repeats itself."""
+    """A virtual executor that refuses, answers late, forgets or repeats answers."""
 
     traits = VirtualExecutor.traits
 
@@ -102,14 +101,14 @@ class FaultyExecutor:
         self._stopping: dict[str, Stop] = {}
 
     def launch(self, launches: Sequence[Launch]) -> list[Report]:
-        """Start work, or not, or start it and lose the answer."""
+        """Start work, refuse, or start it and lose the answer."""
         self._maybe_refuse()
         reports = self._virtual.launch(launches)
         self._maybe_refuse()
         return _garbled(self._random, self.rate, reports)
 
     def stop(self, stops: Sequence[Stop]) -> list[Report]:
-        """Stop work now, or promise to: its checkpoint takes a while, as with real processes."""
+        """Stop work now, or after a while, as processes that save a checkpoint."""
         self._maybe_refuse()
         slow = [stop for stop in stops if self._random.random() < 2 * self.rate]
         self._stopping |= {stop.token: stop for stop in slow}
@@ -118,13 +117,13 @@ class FaultyExecutor:
     def extend(self, pool_id: int, leases: Sequence[Extension]) -> None: ...
 
     def list(self, pool_id: int, at_us: int) -> list[Report]:
-        """Report what there is, sometimes only a part of it, sometimes twice."""
+        """Report all jobs, sometimes only a part of them, sometimes twice."""
         self._maybe_refuse()
         reports = {report.token: report for report in self._virtual.list(pool_id, at_us)}
         for token, stop in list(self._stopping.items()):
             report = reports.get(token)
             if report is None or report.state is not ReportState.RUNNING:
-                del self._stopping[token]  # it came to its own end while it was being stopped
+                del self._stopping[token]  # it ended while it was being stopped
             elif self._random.random() < 0.5 or not self.rate:
                 del self._stopping[token]
                 asked = Stop(token, stop.job_id, at_us, stop.grace_us)
@@ -140,7 +139,7 @@ class FaultyExecutor:
 
 
 def _garbled(random: Random, rate: float, reports: list[Report]) -> list[Report]:
-    """Leave some out, say some twice, in any order."""
+    """Drop some, repeat some, in any order."""
     if random.random() < rate:
         reports = [report for report in reports if random.random() < 0.5]
     if random.random() < rate:

@@ -1,6 +1,6 @@
-"""The figures of a run once more: five minutes by five minutes, or job by job.
+"""A second implementation of a run's figures, in steps of five minutes or job by job.
 
-Slow and plain: a maximum flow of scipy's, every set of GPU types, a level found by bisection.
+It is slow and plain: scipy's maximum flow, every set of GPU types, a level found by bisection.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def sets_of(names: Sequence[str]) -> list[tuple[str, ...]]:
 
 
 def flow(asked: Sequence[tuple[Iterable[str], int]], there: Mapping[str, int]) -> int:
-    """The most GPUs that (accepted types, GPUs) can use of those that are there."""
+    """Return the most GPUs of `there` that requests (accepted types, GPUs) can use."""
     types = sorted(there)
     size = 2 + len(asked) + len(types)
     edges = np.zeros((size, size), dtype=np.int32)
@@ -38,7 +38,7 @@ def flow(asked: Sequence[tuple[Iterable[str], int]], there: Mapping[str, int]) -
 
 
 class Steps:
-    """The same figures, five minutes by five minutes."""
+    """The figures in steps of five minutes."""
 
     def __init__(self, cluster: Cluster, rows: Sequence[SimJob], books: Books) -> None:
         self.cluster, self.rows, self.books = cluster, rows, books
@@ -75,7 +75,7 @@ class Steps:
             exact = [row.gpus * min(1, there / total) if total else 0 for row in rows]
             whole = [int(gpus + 1e-9) for gpus in exact]
             left = min(total, there) - sum(whole)
-            # The largest remainders first, of equals the first.
+            # The largest remainders first; ties go to the first.
             order = sorted(range(len(rows)), key=lambda i: (round(whole[i] - exact[i], 9), i))
             for place in order[:left]:
                 whole[place] += 1
@@ -96,7 +96,7 @@ class Steps:
         return [row for row in self.demanding if row.submitted_us <= at_us < self.over[row.id]]
 
     def tenant_sums(self, hours: int) -> dict[tuple[int, int], dict[tuple[str, ...], list[int]]]:
-        """(tenant, period): per set of types, GPU-us deserved and received."""
+        """Return, by (tenant, period) and set of types, GPU-us deserved and received."""
         sums: dict[tuple[int, int], dict[tuple[str, ...], list[int]]] = {}
         for at_us in range(self.begin_us, self.end_us, STEP_US):
             for tenant in (1, 2, 3):
@@ -116,7 +116,7 @@ class Steps:
         return sums
 
     def shortfalls(self, hours: int) -> list[tuple[int, int, int, int]]:
-        """(tenant, period, deserved, short), where something was deserved."""
+        """Return (tenant, period, deserved, short) of periods with deserved GPU-time."""
         whole = tuple(self.types)
         return [
             (*key, row[whole][0], max(0, *(pair[0] - pair[1] for pair in row.values())))
@@ -125,7 +125,7 @@ class Steps:
         ]
 
     def pool(self) -> tuple[float | None, float | None]:
-        """(utilisation, waste) between the first and the last submission."""
+        """Return (utilisation, waste) between the first and the last submission."""
         useful = wasted = whole = 0
         for at_us in range(self.begin_us, max(row.submitted_us for row in self.rows), STEP_US):
             up, held = self.up(at_us), self.held(at_us, useful=False)
@@ -148,7 +148,7 @@ def deficit(rows: Sequence[tuple[int, int, int, int]]) -> float | None:
 
 
 def filled(rows: Sequence[SimJob], quotas: Mapping[str, int]) -> dict[int, float]:
-    """Each job's min(gang, level x weight); where a set of types is full, its jobs stay there."""
+    """Return each job's min(gang, level x weight); a full set of types fixes its jobs' level."""
     rates: dict[int, float] = {}
 
     def load(one: tuple[str, ...], level: float) -> float:
@@ -174,7 +174,7 @@ def filled(rows: Sequence[SimJob], quotas: Mapping[str, int]) -> dict[int, float
 
 
 def fluid_ends(rows: Sequence[SimJob], quotas: Mapping[str, int]) -> dict[int, float]:
-    """One tenant; each job has its own row, and the level is bisected."""
+    """Return the ends of one tenant's jobs, by bisection of the level."""
     left = {row.id: float(row.gpus * row.duration_us) for row in rows}
     ends = {row.id: inf for row in rows}
     instants = [float(row.submitted_us) for row in rows]
@@ -198,5 +198,5 @@ def fluid_ends(rows: Sequence[SimJob], quotas: Mapping[str, int]) -> dict[int, f
                 left[row.id] = 0.0
                 ends[row.id] = (now_us + span_us) / SECOND_US
         now_us += span_us
-        # Sums of parts come close to an instant; jobs are looked at by it.
+        # Snap to an instant that sums miss by rounding; jobs are compared with instants.
         now_us = next((at for at in instants if abs(at - now_us) < 1), now_us)

@@ -21,7 +21,7 @@ ONE = ("--nodes", "1", "--gpus-per-node", "4")
 
 
 class Runs:
-    """A folder with the files of a run; `run` gives the first result, `leases` its leases."""
+    """A folder with the files of a run; `run` returns the first result, `leases` its leases."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -46,6 +46,6 @@ class Runs:
             return list(csv.DictReader(file))
 
     def times(self, policy: str = DEFAULT) -> dict[str, tuple[float, float]]:
-        """By job: when it started first, and when it ended."""
+        """Return (first start, end) by job."""
         rows = self.rows("jobs", policy)
         return {row["job_id"]: (float(row["start_s"]), float(row["end_s"])) for row in rows}

@@ -1,7 +1,7 @@
-"""A seeded history in which start estimates are made as a live pool makes them, and then checked.
+"""A seeded history in which start estimates are made as in a live pool, and checked later.
 
-Nothing of the future is known to an estimate: it gets a snapshot of the state, what ended jobs
-took, what was submitted, and what became of past estimates so far.
+An estimate uses no knowledge of the future. It gets a snapshot of the state, the durations of ended
+jobs, submissions, and the outcomes of past estimates.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SPAN_US = 24 * HOUR_US
 
 @dataclass
 class Replay:
-    """A pool whose future is played on while estimates are made now and then."""
+    """A pool that is simulated onward while estimates are made at times."""
 
     cluster: Cluster
     jobs: Sequence[SimJob]
@@ -40,11 +40,11 @@ class Replay:
     seed: int = 1
     horizon_us: int = 12 * HOUR_US
     learns: bool = True
-    made: list[tuple[int, int, EstimatedStart]] = field(default_factory=list)  # at, job, what
+    made: list[tuple[int, int, EstimatedStart]] = field(default_factory=list)  # (at, job, estimate)
     none: list[NoEstimate] = field(default_factory=list)
 
     def play(self, *, every_us: int, until_us: int) -> None:
-        """Make estimates at equal steps, keeping a job's first, and those at twice its wait."""
+        """Make estimates at equal steps; keep a job's first, and those at twice its wait."""
         self.state = SimulationState(self.cluster, tuple(self.jobs), self.rules)
         kept: dict[int, int] = {}
         at_us = 0
@@ -64,7 +64,7 @@ class Replay:
         self._go_on(until_us)
 
     def covered(self, level: str) -> Counter[str]:
-        """Of the estimates whose p50 or p90 has passed: how many started by then, and before it."""
+        """Count estimates whose p50 or p90 has passed, and their starts by and before it."""
         counts: Counter[str] = Counter()
         starts = self._starts()
         for at_us, job, estimate in self.made:
@@ -79,12 +79,12 @@ class Replay:
 
     def _go_on(self, at_us: int) -> None:
         result = SimulationResult(self.state.books, 0, self.state.at_us)
-        self.state.joined[:] = sorted(self.state.queue)  # a new session has seen nobody
+        self.state.joined[:] = sorted(self.state.queue)  # a new session has seen no job
         run(self.state, result, until_us=at_us - 1)
         self.state.advance(at_us)
 
     def _starts(self) -> dict[int, list[int]]:
-        """All starts so far, by job."""
+        """Return all starts so far, by job."""
         starts: dict[int, list[int]] = {}
         for row in self.state.books.leases:
             starts.setdefault(row.job, []).append(row.start_us)
@@ -93,7 +93,7 @@ class Replay:
         return starts
 
     def _correction(self) -> Correction:
-        """By all past estimates and what is known of them now; jobs are not cancelled here."""
+        """Return the correction by the known outcomes of past estimates; no job is cancelled."""
         if not self.learns:
             return Correction()
         now_us, starts, past = self.state.at_us, self._starts(), []
@@ -138,5 +138,5 @@ class Replay:
 
 
 def first_start(starts: Mapping[int, list[int]], job: int, after_us: int) -> int | None:
-    """The first start of a job at or after an instant, if it has one by now."""
+    """Return the first start of a job at or after an instant, or None."""
     return min((at_us for at_us in starts.get(job, ()) if at_us >= after_us), default=None)

@@ -1,4 +1,4 @@
-"""A policy that decides in batches leaves no job behind that came between two of them."""
+"""A policy that decides in batches misses no job that arrives between two of them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BATCHED = "market"
 
 @pytest.mark.parametrize("round_s", [0, 1, 10, 60])
 def test_a_job_that_comes_between_two_starts_at_the_next(round_s: int) -> None:
-    """The first job is over before the second one comes, and nothing else ever happens."""
+    """The first job ends before the second one arrives; there are no other events."""
     jobs = (
         SimJob(1, 1, 1, 0, 5 * SECOND_US),
         SimJob(2, 1, 1, 10 * SECOND_US, 5 * SECOND_US),

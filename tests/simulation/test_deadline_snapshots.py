@@ -1,4 +1,4 @@
-"""What a simulated pool tells its policy of deadlines and of how sure estimates are."""
+"""Deadlines and uncertainty of estimates in a simulated pool's snapshot."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class TestASnapshot:
         assert [row.id for row in state.snapshot().deadlines] == [1, 2]
 
     def test_without_deadlines_is_as_it_was(self) -> None:
-        """Noise, cold starts and costs of several nodes are not said to be there either."""
+        """It then has no noise, cold starts or costs of several nodes either."""
         cluster = replace(CLUSTER, spread_milli=800)
         jobs = noisy_estimates([sim(1), sim(2)], 1, 0.2)
         snapshot = state_of(*jobs, cluster=cluster, cold_us=SECOND_US).snapshot()
@@ -101,7 +101,7 @@ class TestASnapshot:
 
 class TestEstimates:
     def test_say_how_wrong_noise_makes_them(self) -> None:
-        """Evenly up to 20 % is a standard error of 20 % over the root of 3: 11.5 %."""
+        """Uniform noise up to 20 % has a standard error of 20 % over the root of 3: 11.5 %."""
         jobs = noisy_estimates([strict(1), sim(2)], 1, 0.2)
         snapshot = state_of(*jobs).snapshot()
         assert snapshot.estimates == tuple(
@@ -119,9 +119,9 @@ class TestEstimates:
         jobs = (
             strict(1),
             sim(2, cold_us=0, checkpoint_us=5, spread=(("a100", 700), ("", 800))),
-            sim(3, gpus=6),  # over several nodes wherever it runs
+            sim(3, gpus=6),  # spans nodes on any placement
             sim(4, estimate_us=None),
-            sim(5, gpus=4),  # all of a node
+            sim(5, gpus=4),  # a whole node
         )
         snapshot = state_of(*jobs, cluster=cluster, cold_us=30, checkpoint_us=10).snapshot()
         assert [(row.id, row.overhead_us, row.spread_milli) for row in snapshot.estimates] == [

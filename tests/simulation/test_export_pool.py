@@ -1,7 +1,7 @@
 """`export_pool` and then `simulate` on its files give the leases of the live rounds.
 
-Hours as in `test_live_equals_simulated`, which has the ones on three types: but everything that the
-simulator knows went through files, nothing is handed over in Python.
+The hours are those of `test_live_equals_simulated`, which also covers three types. Here the
+simulator gets all its input from files.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.usefixtures("committed_db")
 
 
 def live_hour(lab: Cluster) -> None:
-    """Run the engine over the hour; now and then somebody takes a job back between rounds."""
+    """Run the engine over the hour; some jobs are cancelled between rounds."""
     for tick in range(HOUR_S // ROUND_S + 1):
         lab.at = BEGIN + timedelta(seconds=tick * ROUND_S)
         lab.round()
@@ -68,7 +68,7 @@ class TestASeededHour:
             surcharge_step=Decimal("7.5"),
         )  # fmt: skip
         submit_all(lab, seed, limited=True)
-        for job in Job.objects.order_by("id")[::3]:  # the others have no estimate
+        for job in Job.objects.order_by("id")[::3]:  # other jobs have no estimate
             Job.objects.filter(pk=job.pk).update(estimate_s=60 + job.pk % 50)
         live_hour(lab)
         words, remarks = exported(lab, tmp_path)
@@ -81,7 +81,7 @@ class TestASeededHour:
 
 class TestARealExecutor:
     def test_has_jobs_of_what_their_leases_did(self, tmp_path: Path) -> None:
-        """Nobody knows more: what is not over is estimated, and told of."""
+        """The work of unfinished jobs is unknown, so it is estimated, with a remark."""
         lab = cluster({"a": 1}, nodes=1, gpus=1, round_s=ROUND_S, lease_s=LEASE_S)
         over, waits = lab.submit("a", 1, 45), lab.submit("a", 1, 500, estimate_s=300)
         lab.rounds(4, every_s=ROUND_S)

@@ -1,4 +1,4 @@
-"""Rounds on kept sums, limits and queues decide what `decide_round` decides from a snapshot."""
+"""Rounds on kept sums, limits and queues equal those of `decide_round` on a snapshot."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ pytestmark = pytest.mark.usefixtures("quick_plans")
 MINUTE_US = 60 * SECOND_US
 ROUNDS = 240
 KEPT = sorted(name for name, policy in POLICIES.items() if policy.session({}) is not None)
-PARTITIONS = {"yarn_cs", "batch_sche"}  # they borrow for oversized gangs only
-# Each is tried with some seed; {} is the default.
+PARTITIONS = {"yarn_cs", "batch_sche"}  # they borrow only for oversized gangs
+# Each is used with some seed; {} is the default.
 OPTIONS: dict[str, list[dict[str, Any]]] = {
     "ltgf": [
         {},
@@ -83,7 +83,7 @@ UTILITIES = (
 
 
 def jobs_of(rng: random.Random, seed: int, types: list[str], *, limited: bool) -> list[SimJob]:
-    """Jobs that overload a small pool for hours; some gangs span nodes and some never fit."""
+    """Return jobs that overload a small pool for hours; some gangs span nodes, some never fit."""
     work = synthetic(seed=seed, jobs=160, tenants=4, hours=1, failed=0.1, cancelled=0.1)
     jobs = []
     for job in work.jobs:
@@ -107,13 +107,13 @@ def jobs_of(rng: random.Random, seed: int, types: list[str], *, limited: bool) -
 
 
 def worth(job_id: int) -> Utility | None:
-    """What a job is worth; only policies that compare it with prices look at that."""
+    """Return a job's utility; only policies that compare it with prices use it."""
     text = UTILITIES[job_id % len(UTILITIES)]
     return None if text is None else read_utility(job_id, text)
 
 
 def limit(rng: random.Random, row: Entitlement) -> Entitlement:
-    """The quota with some limit on lending or borrowing."""
+    """Return the quota with a random limit on lending or borrowing."""
     return with_fields(
         row,
         mode=rng.choice(tuple(Mode)),
@@ -123,7 +123,7 @@ def limit(rng: random.Random, row: Entitlement) -> Entitlement:
 
 
 def drawn(policy: str, seed: int) -> tuple[Cluster, tuple[SimJob, ...], Rules]:
-    """A pool with or without churn, limits and options, by the seed."""
+    """Return a pool with or without churn, limits and options, by the seed."""
     rng = random.Random(f"{policy} {seed}")  # noqa: S311 - a seeded workload, not a secret
     has_churn, is_limited = bool(seed % 2), seed % 3 == 2
     types = ["k80", "v100"][: 1 + rng.randrange(2)]
@@ -139,7 +139,7 @@ def drawn(policy: str, seed: int) -> tuple[Cluster, tuple[SimJob, ...], Rules]:
     if is_limited:
         quotas = tuple(limit(rng, row) for row in quotas)
     changes = []
-    for _ in range(30 if has_churn else 0):  # lost, halved or back, sometimes while leases hold
+    for _ in range(30 if has_churn else 0):  # lost, halved or back, sometimes with running leases
         node = rng.choice(nodes)
         gpus = rng.choice((0, node.gpus // 2, node.gpus, node.gpus))
         changes.append(NodeChange(rng.randrange(2 * 3600) * SECOND_US, node.id, gpus))
@@ -157,7 +157,7 @@ def drawn(policy: str, seed: int) -> tuple[Cluster, tuple[SimJob, ...], Rules]:
 
 
 def told(state: SimulationState) -> tuple[object, ...]:
-    """All that the next round depends on, but for the sums."""
+    """Return all inputs of the next round except the sums."""
     return (
         state.number, state.leases, state.prices, state.memory, state.queue, state.changes,
         state.occupancy.gpus, state.occupancy.held, state.entitle(),
@@ -165,7 +165,7 @@ def told(state: SimulationState) -> tuple[object, ...]:
 
 
 def both(policy: str, seed: int, seen: Counter[str]) -> None:
-    """Let two states go on side by side; they must be equal after each round."""
+    """Run two states in parallel; they must be equal after each round."""
     cluster, jobs, rules = drawn(policy, seed)
     asked, kept = SimulationState(cluster, jobs, rules), SimulationState(cluster, jobs, rules)
     ask, keep = Rounds(asked, fast_forward=False), Rounds(kept)
@@ -181,7 +181,7 @@ def both(policy: str, seed: int, seen: Counter[str]) -> None:
         seen["waits"] += bool(kept.queue)
         seen["remembered"] += bool(kept.memory)
         seen["held back"] += "reserved" in kept.memory
-        if step % 45 == 44:  # often enough to see the sums, seldom enough that they lag
+        if step % 45 == 44:  # often enough to compare the sums, rarely enough that they lag
             keep.close()
             assert kept.service == asked.service
     seen.update(row.reason for row in kept.books.leases)
@@ -217,7 +217,7 @@ class TestEachRound:
             assert seen["remembered"] > seen["held back"] > 0, seen
 
     def test_ends_leases_in_one_order_where_a_limit_withdraws_a_renewal(self) -> None:
-        """In this pool a lease ends so in a round in which one with a higher number ends too."""
+        """In this pool, such a lease ends in the same round as one with a higher number."""
         both("evenshare", 44, Counter())
 
 
@@ -227,7 +227,7 @@ WORK = synthetic(seed=11, jobs=150, tenants=4, hours=6, failed=0.1, cancelled=0.
 def pool(nodes: int) -> Cluster:
     rows = make_nodes({"v100": nodes}, 8)
     quotas = quotas_by_demand(WORK.jobs, rows)
-    # Unequal to what tenants ask, so that they borrow.
+    # Different from demand, so that tenants borrow.
     return Cluster(
         rows, tuple(with_fields(row, gpus=row.gpus // (1 + row.tenant % 2)) for row in quotas)
     )
@@ -267,7 +267,8 @@ class TestAWholeRun:
         )
         assert found.books.sha256() == asked.books.sha256()
         assert (found.rounds, found.end_us) == (asked.rounds, asked.end_us)
-        is_asked = "work_conserving" in options  # who is out of a round changes with time
+        # the tenants that are out of a round change with time
+        is_asked = "work_conserving" in options
         assert (len(found.decide_s) < found.rounds // 2) is not is_asked
 
     def test_is_timed_without_being_another(self) -> None:

@@ -1,4 +1,4 @@
-"""Gangs over several nodes under evenshare: rounds that are skipped, and queues that are kept."""
+"""Gangs over several nodes under evenshare, with skipped rounds and kept queues."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from evenshare_core.simulation.state import Rules, SimulationState
 from evenshare_core.simulation.workloads import Cluster, SimJob, make_nodes
 from evenshare_core.units import HOUR_US, SECOND_US
 
-# Rule 6 alone ends leases of others before they expire.
+# Only rule 6 may end other jobs' leases before they expire.
 ALONE = {"pays": False, "guarantee": False}
 
 
 def drawn(seed: int, options: dict[str, Any], lease_s: int) -> SimulationState:
-    """Five nodes for five hours, with long jobs on one node and gangs on two to four."""
+    """Return five nodes for five hours, with long jobs on one node and gangs on two to four."""
     rng = random.Random(f"large gangs {seed}")  # noqa: S311 - a test's seed
     jobs = []
     for number in range(1, 41):
@@ -45,7 +45,7 @@ def drawn(seed: int, options: dict[str, Any], lease_s: int) -> SimulationState:
 def played(
     seed: int, options: dict[str, Any], lease_s: int, *, kept: bool = True
 ) -> tuple[SimulationState, SimulationResult]:
-    """Five hours of it; not `kept`: each round is asked anew."""
+    """Run five hours of it; without `kept`, each round uses a snapshot."""
     state = drawn(seed, options, lease_s)
     result = SimulationResult(state.books, 0, 0)
     if kept:
@@ -95,7 +95,7 @@ class TestLargeGangs:
 
     @pytest.mark.parametrize("estimates", ["none", "given"])
     def test_get_the_gpus_of_leases_that_had_not_expired(self, estimates: str) -> None:
-        """So that the runs above have seen the rule."""
+        """This proves that the runs above exercise the rule."""
         options = {**ALONE, "estimates": estimates}
         ended = [row.reason for row in played(0, options, 3600)[0].books.leases]
         assert ended.count(EndReason.PREEMPTED.value) > 5
@@ -105,13 +105,14 @@ class TestLargeGangs:
 
 
 class TestAGangThatHasRoom:
-    """Rule 3 does not place it in a round that tried a smaller one before it, without room."""
+    """Rule 3 does not place it in a round after a smaller gang that did not fit."""
 
     def started_s(self) -> int | None:
-        """When it was placed.
+        """Return its start.
 
-        On each of three nodes 3 GPUs are free: 4 have room nowhere, 9 have on all. Tenant 2 had the
-        pool, so that tenant 1's job is tried first until time has changed whose key is lower.
+        Each of three nodes has 3 free GPUs: a gang of 4 fits nowhere, a gang of 9 fits on all.
+        Tenant 2 held the pool before, so tenant 1's job is tried first, until time reverses the
+        order of keys.
         """
         rows = [(2, 24, 0), (1, 5, 1), (1, 5, 1), (3, 5, 1), (1, 4, 620), (2, 9, 620)]
         jobs = tuple(

@@ -1,8 +1,9 @@
 """A seeded hour through the real engine gives the leases, terms and charges of the simulator.
 
-The engine runs on Postgres with the virtual executor and a clock that the test moves; the
-simulator gets the same nodes, quotas, jobs and rules, and shares only the pure core with it. Once
-on GPUs of one type, once on three types with jobs that run on some of them at speeds of their own.
+The engine runs on Postgres with the virtual executor and a clock moved by the test. The simulator
+gets the same nodes, quotas, jobs and rules, and shares only the pure core with it. There is a case
+with one GPU type, and a case with three types and jobs that run on some of them at different
+speeds.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ ROUND_S, HOUR_S = 30, 3600
 
 
 def arrivals(rng: Random, minutes: int) -> list[int]:
-    """The seconds after the beginning at which jobs come."""
+    """Return the seconds after the start at which jobs arrive."""
     return sorted(rng.randrange(60 * minutes) for _ in range(JOBS[minutes]))
 
 
@@ -83,7 +84,7 @@ def submit_all(lab: Cluster, seed: int, *, limited: bool, minutes: int = 60) -> 
 
 
 def submit_profiled(lab: Cluster, seed: int, minutes: int) -> list[SimJob]:
-    """Submit jobs with and without profiles; half of those with one do not run on the K80."""
+    """Submit jobs with and without profiles; half of those with a profile do not run on the K80."""
     rng = Random(seed)  # noqa: S311 - a history, not a secret
     profiles = {
         slug: (
@@ -95,7 +96,7 @@ def submit_profiled(lab: Cluster, seed: int, minutes: int) -> list[SimJob]:
     rows = []
     for after_s in arrivals(rng, minutes):
         tenant, gpus = rng.choice("abcd"), rng.choice((1, 1, 1, 2, 2, 4, 8))
-        # Odd durations, so that what is rounded shows.
+        # Odd durations reveal rounding.
         duration_s = max(5, int(rng.lognormvariate(4.9, 1.2)))
         profile = rng.choice((None, *profiles[tenant]))
         types = sorted(profile.speedups) if profile else []
@@ -117,7 +118,7 @@ def submit_profiled(lab: Cluster, seed: int, minutes: int) -> list[SimJob]:
 
 
 def submit_bound(lab: Cluster, seed: int, minutes: int) -> list[SimJob]:
-    """Submit jobs most of which run out of CPUs or memory before GPUs; some say neither."""
+    """Submit jobs limited by CPUs or memory before GPUs; some state neither."""
     rng = Random(seed)  # noqa: S311 - a history, not a secret
     rows = []
     for after_s in arrivals(rng, minutes):
@@ -140,7 +141,7 @@ def submit_bound(lab: Cluster, seed: int, minutes: int) -> list[SimJob]:
 
 
 def live_hour(lab: Cluster, cancels: dict[int, list[int]], minutes: int = 60) -> int:
-    """Run the engine over an hour, or less; return how many rounds it committed."""
+    """Run the engine over an hour, or less; return the number of committed rounds."""
     rounds = 0
     for tick in range(60 * minutes // ROUND_S + 1):
         lab.at = BEGIN + timedelta(seconds=tick * ROUND_S)
@@ -153,7 +154,7 @@ def live_hour(lab: Cluster, cancels: dict[int, list[int]], minutes: int = 60) ->
 
 
 def simulated_cluster(lab: Cluster, jobs: Sequence[SimJob] = ()) -> SimCluster:
-    """What the database says of the pool's nodes, quotas and profiles."""
+    """Return the pool's nodes, quotas and profiles from the database."""
     nodes = NodeRow.objects.filter(pool=lab.pool).select_related("gpu_type").order_by("id")
     quotas = Quota.objects.filter(pool=lab.pool).select_related("gpu_type")
     return SimCluster(
@@ -212,7 +213,7 @@ def simulated_leases(outcome: SimulationResult) -> list[tuple[Any, ...]]:
 
 
 def live_terms() -> list[tuple[Any, ...]]:
-    """Terms that are over: their times and charges from the lines that billing wrote."""
+    """Return closed terms with their times and charges, from billing's lines."""
     lines: dict[tuple[int, int], list[Any]] = {}
     for line in UsageLine.objects.select_related("lease"):
         row = lines.setdefault(
@@ -252,10 +253,10 @@ class TestASeededHour:
         lab = cluster(
             QUOTAS, nodes=NODES, gpus=GPUS, round_s=ROUND_S, lease_s=LEASE_S, policy=policy
         )
-        # With and without limits: what the simulator keeps between rounds is held to the engine.
+        # With and without limits, to compare the state kept between rounds with the engine.
         jobs = submit_all(lab, seed, limited=policy == "ltgf", minutes=minutes)
         cancels: dict[int, list[int]] = {}
-        for index in range(5, len(jobs), 9):  # half a minute to five minutes after they came
+        for index in range(5, len(jobs), 9):  # half a minute to five minutes after their submission
             tick = (
                 (jobs[index].submitted_us - to_us(BEGIN)) // SECOND_US // ROUND_S + index % 15 + 1
             )
@@ -281,7 +282,9 @@ class TestASeededHourOfCpusAndMemory:
     def test_gives_the_same_leases_terms_and_charges(
         self, tmp_path: Path, minutes: int, seed: int, *, spread: bool
     ) -> None:
-        """Two nodes say both, one its CPUs alone, one nothing; from the exported files as well."""
+        """Two nodes state both, one only its CPUs, one neither; the exported files are compared
+        too.
+        """
         lab = cluster(
             QUOTAS, nodes=4, gpus=GPUS, round_s=ROUND_S, lease_s=LEASE_S, policy="drf",
             options={"spread": spread},
@@ -305,7 +308,7 @@ class TestASeededHourOfCpusAndMemory:
 
     @staticmethod
     def _reasons() -> set[str]:
-        """Why jobs waited in any of the rounds."""
+        """Return the reasons for which jobs waited in any round."""
         return {
             skip.reason.value for row in Round.objects.all() for skip in round_decision(row).skips
         }
@@ -319,7 +322,7 @@ class TestASeededHourWithPreemption:
     def test_gives_the_same_leases_terms_and_charges(
         self, minutes: int, min_runtime_s: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Leases that end before their expiry, moves, and some protected past their expiry."""
+        """Leases end before their expiry and move; some are protected beyond their expiry."""
         monkeypatch.setitem(registry.POLICIES, POLICY.name, POLICY)
         lab = cluster(
             QUOTAS, nodes=NODES, gpus=GPUS, round_s=ROUND_S, lease_s=600, policy=POLICY.name,
@@ -373,7 +376,7 @@ class TestASeededHourOnThreeTypes:
 
     @staticmethod
     def _sums_are_those_of_leases(lab: Cluster) -> None:
-        """GPU-time received counts on the type that was held, not on the one that was claimed."""
+        """GPU-time received counts on the held type, not on the claimed one."""
         claims = {(row.tenant, row.gpu_type): row for row in sums_of(lab.pool).claims}
         held = dict.fromkeys(claims, 0)
         for lease in Lease.objects.all():

@@ -1,6 +1,6 @@
 """The market through the real engine: the simulator's leases, terms and charges, and its replay.
 
-A seeded hour of jobs with utilities of every kind, bids by default and estimates in part.
+The seeded hour has jobs with utilities of every kind, default bids, and some estimates.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ UTILITIES = (
 
 
 def submit_valued(lab: Cluster, seed: int, count: int = 60) -> list[SimJob]:
-    """Jobs over the hour; `QUOTAS` are of fewer GPUs than they ask for."""
+    """Submit jobs over the hour that request more GPUs than `QUOTAS`."""
     rng = Random(seed)  # noqa: S311 - a history, not a secret
     rows = []
     for after_s in sorted(rng.randrange(HOUR_S) for _ in range(count)):
@@ -83,7 +83,7 @@ class TestASeededHour:
     def test_gives_the_same_leases_terms_and_charges(
         self, seed: int, options: dict[str, Any], reason: str
     ) -> None:
-        """A horizon of one lease refuses what a longer one plans for later."""
+        """A horizon of one lease refuses jobs that a longer one plans for later."""
         lab = cluster(
             QUOTAS, nodes=NODES, gpus=GPUS, round_s=ROUND_S, lease_s=LEASE_S, policy="market",
             options=options,
@@ -101,7 +101,7 @@ class TestASeededHour:
 
     @staticmethod
     def _replayed_reasons(lab: Cluster) -> set[str]:
-        """Every round again from its bytes; what it published stands in the rows of plans."""
+        """Replay every round from its bytes, and compare its plans with their rows."""
         newest: dict[int, tuple[int, str]] = {}
         reasons = set()
         for row in Round.objects.order_by("number"):

@@ -1,4 +1,4 @@
-"""Prices to which the queue adds are the simulator's in the live engine, and replay to the byte."""
+"""Surcharges in the live engine equal the simulator's, and replay to the byte."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Trades in a live pool: who earns for idle quota, and what is kept of each trade.
+"""Trades in a live pool: income from idle quota, and the records of each trade.
 
-A seeded hour of gandiva_fair through the real engine, on PostgreSQL and a clock that the test
-moves, beside the simulator: leases, charges and incomes of both are the same.
+A seeded hour of gandiva_fair runs through the real engine, on PostgreSQL and a clock moved by the
+test. Leases, charges and incomes equal the simulator's.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ from tests.simulation.test_live_equals_simulated import (
 pytestmark = pytest.mark.usefixtures("committed_db")
 
 QUOTAS = {"a": 2, "b": 2, "c": 0}
-SPEEDS = {"a": 1200, "b": 5000, "c": 3000}  # a V100 over a K80, in thousandths
+SPEEDS = {"a": 1200, "b": 5000, "c": 3000}  # V100 over K80, in thousandths
 JOBS = 60
 
 
 def trading_pool() -> Cluster:
-    """Four V100s and four K80s, half of each tenant a's and b's; c borrows."""
+    """Return four V100s and four K80s, half of each owned by a and b; c borrows."""
     lab = cluster(QUOTAS, nodes=1, gpus=4, round_s=ROUND_S, lease_s=60, policy="gandiva_fair")
     lab.add_type("k80", nodes=1, gpus=4, quotas={"a": 2, "b": 2})
     return lab
 
 
 def submit_jobs(lab: Cluster, seed: int) -> list[SimJob]:
-    """Submit jobs over the hour, in order of arrival, each tenant's of one kind."""
+    """Submit jobs over the hour, in order of arrival, one kind per tenant."""
     rng = Random(seed)  # noqa: S311 - a history, not a secret
     profiles = {
         slug: lab.profile(slug, "one", k80=1000, v100=speed) for slug, speed in SPEEDS.items()
@@ -82,7 +82,7 @@ def decisions(pool: Pool) -> list[Decision]:
 
 
 def live_incomes() -> dict[tuple[str, int], int]:
-    """Income in micro-credits by GPU type and tenant; 0: the operator's."""
+    """Return income in micro-credits by GPU type and tenant; 0: the operator's."""
     sums: dict[tuple[str, int], int] = {}
     rows = UsageShare.objects.select_related("line__gpu_type", "account")
     for row in rows:
@@ -125,7 +125,7 @@ class TestASeededHourOfTrades:
 
     @staticmethod
     def _kept(lab: Cluster, decided: list[Decision]) -> None:
-        """Trades and undone ones are events, in their order, and the books are in order."""
+        """Check that trades and undone trades are events in order, and that the books balance."""
         assert kept_trades(lab.pool) == made(decided)
         assert {trade.rate_micro > 0 for trade in made(decided)} == {True, False}
         assert [result for result in run_checks() if not result.ok] == []

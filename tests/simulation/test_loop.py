@@ -1,5 +1,7 @@
-"""The whole loop under a seeded scheduler: several workers, crashes, long pauses, lost and
-doubled wake-ups, an executor that fails. Protocol and outcome are asserted.
+"""The whole loop under a seeded scheduler, with assertions on protocol and outcome.
+
+Histories have several workers, crashes, long pauses, lost and repeated wake-ups, and a failing
+executor.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ STEPS, MAX_WORKERS, FAULT_RATE = 120, 3, 0.15
 
 
 class Loop:
-    """The world of one seed."""
+    """The pool, workers and clock of a seed."""
 
     def __init__(self, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
         self.random = Random(seed)  # noqa: S311 - a history, not a secret
@@ -40,11 +42,11 @@ class Loop:
         self.tokens: dict[int, int | None] = {}
         monkeypatch.setattr(engine, "take_fence", self.take)
         monkeypatch.setattr(engine, "executor_for", lambda _: self.executor)
-        # Its cool-down is wall time, which does not pass here.
+        # Its cool-down is wall time, which is frozen here.
         monkeypatch.setattr(breaker, "COOL_DOWN_S", 0)
 
     def run(self) -> None:
-        """Take random steps, then let everything come to rest."""
+        """Take random steps, then finish all work."""
         moves = (
             *(self.submit,) * 2,
             *(self.wake,) * 5,
@@ -63,31 +65,31 @@ class Loop:
         self.expire_fence()
 
     def take(self, pool_id: int, *, holder: str, hold_s: float) -> int | None:
-        """Take the fence, and remember with which token this worker goes on."""
+        """Take the fence, and record this worker's token."""
         token = take_fence(pool_id, holder=holder, hold_s=hold_s)
         self.tokens[threading.get_ident()] = token
         return token
 
     def may_write(self) -> bool:
-        """Whether the pool is still the calling worker's."""
+        """Return whether the calling worker still holds the pool."""
         token = self.tokens[threading.get_ident()]
         return PoolFence.objects.values_list("token", flat=True).get() == token
 
     def submit(self) -> None:
-        """A job of a random size."""
+        """Submit a job of a random size."""
         duration_s = self.random.choice((5, 15, 45))
         job = self.lab.submit(self.random.choice("ab"), self.random.randint(1, 6), duration_s)
         self.durations[job.pk] = duration_s * 1_000_000
 
     def cancel(self) -> None:
-        """Cancellation of a random job, finished ones too."""
+        """Cancel a random job, even a finished one."""
         if self.durations:
             job = self.random.choice(sorted(self.durations))
             active = Job.objects.filter(pk=job, state__in=Job.ACTIVE_STATES)
             active.update(cancel_asked_at=self.lab.at)
 
     def wake(self) -> None:
-        """One more wake-up: perhaps a double, perhaps of an instant that is long decided."""
+        """Add a wake-up, maybe a repeated one or for a decided instant."""
         if len(self.workers) < MAX_WORKERS:
             late = self.lab.at - timedelta(seconds=self.random.choice((0, 0, 0, 10)))
             now = PoolNow(late, late, 1, paused=False)
@@ -97,7 +99,7 @@ class Loop:
             )
 
     def advance(self) -> None:
-        """One worker goes on to its next point, or crashes where it stands."""
+        """Run a worker to its next point, or make it crash."""
         if not self.workers:
             return
         worker = self.random.choice(self.workers)
@@ -107,26 +109,25 @@ class Loop:
             self.outcomes.append(worker.outcome)
 
     def pass_time(self) -> None:
-        """The next grid instant comes."""
+        """Advance to the next grid instant."""
         self.lab.at += timedelta(seconds=10)
 
     def expire_fence(self) -> None:
-        """The holder has slept for longer than its time."""
+        """Expire the holder's fence."""
         with connection.cursor() as cursor:
             cursor.execute("UPDATE scheduling_poolfence SET until = clock_timestamp()")
 
     def meter(self) -> None:
-        """The meter runs at any moment."""
         meter_pool(self.lab.pool.pk)
         settle_pool(self.lab.pool.pk)
 
 
 def assert_protocol(loop: Loop) -> None:
-    """What no history may show, however it ends."""
+    """Check the invariants of every history, whatever its outcome."""
     allowed = {"committed", "not_due", "quiet", "fenced", "crashed"}
     assert set(loop.outcomes) <= allowed, set(loop.outcomes) - allowed
     rounds = list(Round.objects.order_by("id").values_list("token", "at", "number"))
-    # No commit by a superseded token: tokens, instants and numbers only grow.
+    # No superseded token commits: tokens, instants and numbers only grow.
     assert rounds == sorted(rounds)
     assert len({token for token, _, _ in rounds}) == len(rounds)
     assert [number for _, _, number in rounds] == list(range(1, len(rounds) + 1))
@@ -137,7 +138,7 @@ def assert_protocol(loop: Loop) -> None:
 
 
 def assert_outcome(loop: Loop) -> None:
-    """Left alone, everything ends: each job did exactly its work, and the books add up."""
+    """Check that everything ends without faults: each job did its work, and the books balance."""
     lab = loop.lab
     for _ in range(400):
         if not lab.pool.jobs.filter(state__in=Job.ACTIVE_STATES).exists():

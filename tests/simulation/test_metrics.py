@@ -1,6 +1,6 @@
-"""What is deserved, short, late and wasted: by hand, and against a second implementation.
+"""Deserved, short, late and wasted GPU-time: by hand, and by a second implementation.
 
-Every instant of the runs that are compared is a multiple of five minutes, its step.
+All instants of the compared runs are multiples of its step, five minutes.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ def job(id_: int, gpus: int, duration_s: int, *, at_s: int = 0, **fields: Any) -
 
 
 def pool(gpus: Mapping[str, int], *quotas: tuple[int, str, int], **rest: Any) -> Cluster:
-    """One node per type."""
+    """Return a pool with one node per type."""
     nodes = tuple(Node(index, name, size) for index, (name, size) in enumerate(gpus.items(), 1))
     return Cluster(nodes, tuple(Entitlement(*row) for row in quotas), **rest)
 
 
 def books_of(jobs: Iterable[SimJob], *leases: tuple[int, str, int, int]) -> Books:
-    """Leases (job, type, start, end) in seconds; each job is over with its last lease."""
+    """Return books of leases (job, type, start, end) in seconds; a job ends with its last lease."""
     books = Books()
     ends: dict[int, int] = {}
     starts: dict[int, int] = {}
@@ -87,13 +87,13 @@ class TestTheFairReference:
             ([job(1, 1, 100), job(2, 1, 50, at_s=10)], {1: 100, 2: 60}),
             ([job(1, 2, 100), job(2, 2, 10, at_s=500)], {1: 100, 2: 510}),
             ([job(1, 2, 100, weight=3), job(2, 2, 100)], {1: 400 / 3, 2: 200}),
-            # The first gets 1.5 of 2 GPUs: its weight's 4/3 and what the other cannot use.
+            # The first gets 1.5 of 2 GPUs: its weight's 4/3 and the GPUs that the other cannot use.
             ([job(1, 2, 150, weight=2), job(2, 1, 10, weight=6)], {1: 10 + 290 / 2, 2: 10}),
-            # It goes after 50 s, in which both had one GPU.
+            # It leaves after 50 s, in which both had one GPU.
             ([job(1, 2, 100), job(2, 2, 100, cancel_us=50 * SECOND_US)], {1: 125, 2: inf}),
-            # An end before it is taken back stands.
+            # An end before the cancellation counts.
             ([job(1, 2, 100, cancel_us=101 * SECOND_US)], {1: 100}),
-            ([job(1, 3, 100), job(2, 2, 100)], {1: inf, 2: 100}),  # 3 GPUs there are not
+            ([job(1, 3, 100), job(2, 2, 100)], {1: inf, 2: 100}),  # the quota has fewer than 3 GPUs
         ],
     )
     def test_fills_the_quota_with_unfinished_jobs(
@@ -102,7 +102,7 @@ class TestTheFairReference:
         assert fair_reference(pool({K: 2}, (1, K, 2)), jobs) == pytest.approx(ends)
 
     def test_gives_to_the_large_what_the_small_leave(self) -> None:
-        """LTGF's second golden case: eq. (14) alone would leave 3 of 8 GPUs to nobody."""
+        """LTGF's second golden case: with only eq. (14), 3 of 8 GPUs would be unused."""
         rows = [job(1, 8, 700), job(2, 1, 700)]
         found = fair_reference(pool({K: 8}, (1, K, 8)), rows)
         assert found == pytest.approx({1: 700 + 700 / 8, 2: 700})
@@ -111,13 +111,13 @@ class TestTheFairReference:
         assert fair_reference(pool({K: 2}), [job(1, 1, 1)]) == {1: inf}
 
     def test_knows_which_quota_a_job_can_use(self) -> None:
-        """2 K80 and 2 V100: the one that accepts both gets what the other cannot use."""
+        """2 K80 and 2 V100: the job that accepts both gets the GPUs that the other cannot use."""
         cluster = pool({K: 2, V: 2}, (1, K, 2), (1, V, 2))
         rows = [job(1, 2, 100, gpu_types=(V,)), job(2, 2, 100, gpu_types=(V,)), job(3, 2, 100)]
         assert fair_reference(cluster, rows) == pytest.approx({1: 200, 2: 200, 3: 100})
 
     def test_holds_those_of_a_full_type_and_lets_the_others_rise(self) -> None:
-        """Two that need V100s have one each; the third all that is left of both types."""
+        """Two jobs that need V100s have one each; the third has the rest of both types."""
         cluster = pool({K: 4, V: 4}, (1, K, 2), (1, V, 2))
         rows = [*(job(index, 2, 100, gpu_types=(V,)) for index in (1, 2)), job(3, 4, 100)]
         assert fair_reference(cluster, rows) == pytest.approx({1: 200, 2: 200, 3: 200})
@@ -128,7 +128,7 @@ class TestTheFairReference:
         assert fair_reference(cluster, [job(1, 2, 110)]) == pytest.approx({1: 150 + 20 / 2})
 
     def test_is_the_same_after_any_policy(self) -> None:
-        """A job that was taken back while it waited competed up to then, ran or not."""
+        """A cancelled job competed until its cancellation, whether it ran or not."""
         cluster = pool({K: 2}, (1, K, 2))
         rows = (job(1, 2, 100), job(2, 2, 100, cancel_us=150 * SECOND_US))
         late = [
@@ -140,7 +140,7 @@ class TestTheFairReference:
 
 class TestTheDeficit:
     def test_of_an_hour_is_no_credit_of_the_next(self) -> None:
-        """Nothing in the first hour and twice its quota in the second."""
+        """It gets no GPU-time in the first hour and twice its quota in the second."""
         cluster = pool({K: 4}, (1, K, 2))
         rows = [job(1, 4, HOUR_S)]
         books = books_of(rows, (1, K, HOUR_S, 2 * HOUR_S))
@@ -169,7 +169,7 @@ class TestTheDeficit:
         assert hours_of(cluster, rows, books) == [(0, 1.5, 2, 0.5)]
 
     def test_counts_jobs_that_never_start(self) -> None:
-        """Of jobs that fit; one that is larger than its type demands nothing of it."""
+        """Only jobs that fit count; a job larger than its type has no demand."""
         cluster = pool({K: 4}, (1, K, 4))
         rows = [job(1, 1, HOUR_S), job(2, 2, HOUR_S), job(3, 5, HOUR_S)]
         assert hours_of(cluster, rows, books_of(rows, (1, K, 0, HOUR_S))) == [(0, 1, 3, 2)]
@@ -185,7 +185,7 @@ class TestTheDeficit:
         assert hours_of(cluster, rows, books)[0] == (0, 0, 2.5, 2.5)
 
     def test_is_of_each_partition_apart(self) -> None:
-        """A node of the second tenant is lost: the first deserves what it did."""
+        """A lost node of the second tenant does not change the first's deserved time."""
         nodes = (Node(1, K, 2), Node(2, K, 2))
         quotas = (Entitlement(1, K, 2), Entitlement(2, K, 2))
         cluster = Cluster(nodes, quotas, changes=(NodeChange(0, 2, 0),))
@@ -202,7 +202,7 @@ class TestSeveralTypes:
         assert hours_of(self.CLUSTER, rows, books) == [(0, 4, 4, 0)]
 
     def test_make_no_surplus_of_one_another_ones(self) -> None:
-        """Its jobs on V100 have eight of these GPUs; those that need K80s have none of theirs."""
+        """Its V100 jobs hold eight GPUs; its K80 jobs hold none."""
         rows = [job(1, 8, HOUR_S, gpu_types=(V,)), job(2, 4, HOUR_S, gpu_types=(K,))]
         books = books_of(rows, (1, V, 0, HOUR_S), (2, K, HOUR_S, 2 * HOUR_S))
         assert hours_of(self.CLUSTER, rows, books) == [(0, 8, 8, 4), (1, 4, 4, 0)]
@@ -212,7 +212,7 @@ class TestSeveralTypes:
         assert hours_of(self.CLUSTER, rows, books_of(rows, (1, V, 0, HOUR_S))) == [(0, 8, 8, 0)]
 
     def test_owe_a_type_to_jobs_that_accept_no_other(self) -> None:
-        """All it deserves in sum, but on K80s alone: its own V100s are owed to the second job."""
+        """It gets the deserved sum, but only on K80s; its V100s are owed to the second job."""
         rows = [job(1, 8, HOUR_S), job(2, 4, HOUR_S, gpu_types=(V,))]
         books = books_of(rows, (1, K, 0, HOUR_S), (2, V, HOUR_S, 2 * HOUR_S))
         assert hours_of(self.CLUSTER, rows, books)[0] == (0, 8, 8, 4)
@@ -223,9 +223,10 @@ class TestSeveralTypes:
     def test_are_shared_by_the_jobs_that_compete_for_them(
         self, accepted: tuple[tuple[str, ...], ...], rhos: list[float]
     ) -> None:
-        """Apart, they deserve 4 and 4 GPUs; one that accepts both shares all 8, by weight 1 : 2.
+        """With separate types they deserve 4 and 4 GPUs; if one accepts both, they share 8 by 1 :
+        2.
 
-        The second is over after half an hour, in which it held 8.
+        The second ends after half an hour with 8 GPUs.
         """
         rows = [
             job(1, 8, HOUR_S // 2, gpu_types=accepted[0]),
@@ -262,7 +263,7 @@ class TestTheFloor:
         cluster, rows = pool({K: 1}, (1, K, 1)), (job(1, 1, 30, at_s=1), job(2, 1, 30, at_s=1))
         found = infinite(Scenario(Workload(rows, {1: "a"}), cluster), Rules("fifo", round_us=10**7))
         assert found.figures.mean("queue_s") == 9
-        # One of the two is deserved; nothing is received before the next round.
+        # Only one of the two is deserved; neither starts before the next round.
         assert found.figures.deficit == 0
 
 
@@ -295,7 +296,7 @@ def _names(mask: int) -> list[str]:
 
 
 def drawn(seed: int) -> tuple[Cluster, list[SimJob], Books]:
-    """A run of a small mixed pool whose instants are all multiples of five minutes."""
+    """Return a run of a small mixed pool at multiples of five minutes."""
     rng = random.Random(seed)  # noqa: S311 - a seeded pool, not a secret
     types = ["k80", "p100", "v100"][: rng.randint(1, 3)]
     sizes = {name: [rng.choice((2, 4)) for _ in range(rng.randint(1, 2))] for name in types}
@@ -350,7 +351,7 @@ def test_a_second_implementation_agrees(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(24))
 def test_a_second_reference_agrees(seed: int) -> None:
-    """One tenant on one to three types; some jobs are taken back."""
+    """The runs have a tenant on one to three types; some jobs are cancelled."""
     rng = random.Random(seed)  # noqa: S311 - seeded jobs, not a secret
     quotas = {name: rng.randint(1, 8) for name in [K, "p100", V][: 1 + seed % 3]}
     accepted = [(), *sets_of(sorted(quotas))]

@@ -1,4 +1,4 @@
-"""What a job's own overheads and several nodes cost it: worked examples, and that work adds up."""
+"""Costs of a job's overheads and of several nodes: worked examples, and conservation of work."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from evenshare_core.simulation.workloads import Cluster, SimJob
 from evenshare_core.units import SECOND_US
 from tests.patience import some
 
-# Two nodes of 4 GPUs, each with one GPU taken for long: 3 + 3 are free.
+# Two nodes of 4 GPUs, each with one GPU in a long lease: 3 + 3 are free.
 NODES = (Node(1, "v100", 4), Node(2, "v100", 4))
 LONG = tuple(SimJob(id_, 1, 3, 0, 1000 * SECOND_US) for id_ in (1, 2))
 GANG = SimJob(3, 1, 2, SECOND_US, 100 * SECOND_US)
@@ -75,7 +75,7 @@ class TestOverSeveralNodes:
         assert ends(simulate(cluster, (over_two,), rules)) == {3: 101}
 
     def test_a_node_that_shrank_does_not_make_a_gang_too_large_for_one(self) -> None:
-        """What its duration is told for does not change with what is lost."""
+        """The reference of its duration does not change with lost GPUs."""
         cluster = pool(500)
         job = replace(GANG, gpus=4)
         assert cluster.placed_speed_milli(job, "v100", ((1, 2), (2, 2))) == 500

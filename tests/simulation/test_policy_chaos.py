@@ -1,10 +1,11 @@
-"""Every policy through the live engine, under a seeded history in which much goes wrong.
+"""Every policy through the live engine, under a seeded history with many faults.
 
-A small pool of two GPU types: two tenants lend to each other and a third has no quota; gangs over
-nodes, jobs that accept one type, jobs with and without a job type, an estimate or CPUs. Nodes come
-and go, processes are lost, jobs are cancelled, the executor refuses, repeats and forgets answers,
-and rounds crash at their fault points. Whatever the policy, the books balance, no slot is held
-twice, rounds replay to the same bytes, what was promised is kept, and every lease ends.
+The pool is small, with two GPU types. Two tenants lend to each other, and a third has no quota.
+There are gangs over nodes, jobs that accept one type, and jobs with and without a job type, an
+estimate or CPUs. Nodes are lost and return, processes are lost, and jobs are cancelled. The
+executor refuses, repeats and forgets answers, and rounds crash at their fault points. For every
+policy, the books balance, no slot is held twice, and rounds replay to the same bytes. Promises are
+kept, and every lease ends.
 """
 
 from __future__ import annotations
@@ -54,12 +55,12 @@ pytestmark = pytest.mark.usefixtures("committed_db")
 
 ROUNDS, ROUND_S, LEASE_S = 14, 10, 20
 CRASH_RATE, FAULT_RATE = 0.004, 0.08
-REST_ROUNDS = 60  # after which every job that was let be has ended, longest jobs included
+REST_ROUNDS = 60  # enough rounds to end every job, even the longest
 PROFILES: tuple[dict[str, int], ...] = ({"k80": 1000, "v100": 3000}, {"k80": 1000, "v100": 1300})
 
 
 class Chaos:
-    """The world of one seed; a round is decided at each step."""
+    """The pool and clock of a seed; each step decides a round."""
 
     def __init__(self, seed: int, policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
         self.random = Random(seed)  # noqa: S311 - a history, not a secret
@@ -78,7 +79,7 @@ class Chaos:
         monkeypatch.setattr(engine, "executor_for", lambda _: self.executor)
 
     def step(self) -> None:
-        """Something happens, and then a round is due."""
+        """Make a random change, then run a round."""
         for _ in range(self.random.choice((0, 1, 1, 2, 3))):
             self.submit()
         for move, rate in ((self.cancel, 0.15), (self.lose_node, 0.12), (self.mend_node, 0.3)):
@@ -89,7 +90,7 @@ class Chaos:
             self.meter()
 
     def submit(self) -> None:
-        """A job: one GPU, a part of a node, or a gang over two nodes; some are pinned to a type."""
+        """Submit a job of one GPU, a part of a node, or over two nodes; some need one type."""
         tenant, gpus = self.random.choice("aabbc"), self.random.choice((1, 1, 2, 3, 4, 6))
         fields: dict[str, Any] = {}
         if gpus <= 4 and self.random.random() < 0.3:
@@ -105,13 +106,13 @@ class Chaos:
         self.lab.submit(tenant, gpus, duration_s, **fields)
 
     def cancel(self) -> None:
-        """Somebody cancels a job that waits or runs."""
+        """Cancel a waiting or running job."""
         active = Job.objects.filter(state__in=Job.ACTIVE_STATES).order_by("id")
         if active:
             cancel_job(job=self.random.choice(list(active)), now=self.lab.now())
 
     def lose_node(self) -> None:
-        """A node goes, and the executor knows nothing any more of what ran there."""
+        """Lose a node; the executor forgets its processes."""
         node = self.random.choice(list(Node.objects.order_by("id")))
         Node.objects.filter(pk=node.pk).update(state=Node.State.LOST)
         held = LeaseSlot.objects.filter(node=node, holding=True)
@@ -119,12 +120,12 @@ class Chaos:
         VirtualWork.objects.filter(job__in=jobs).update(token="", launched_us=None)
 
     def mend_node(self) -> None:
-        """All nodes are up again."""
+        """Return all nodes."""
         Node.objects.update(state=Node.State.UP)
 
     def round(self) -> None:
-        """The next round, which may crash at any of its points."""
-        with connection.cursor() as cursor:  # a crashed holder's time is over
+        """Run the next round, which may crash at any fault point."""
+        with connection.cursor() as cursor:  # the fence of a crashed holder expires
             cursor.execute("UPDATE scheduling_poolfence SET until = clock_timestamp()")
         try:
             with arm_faults(self._crash):
@@ -142,13 +143,13 @@ class Chaos:
             raise CrashError
 
     def meter(self) -> None:
-        """Billing reads what there is, and settles hours that are over."""
+        """Meter events, and settle past hours."""
         while meter_pool(self.lab.pool.pk).events:
             pass
         settle_pool(self.lab.pool.pk)
 
     def rest(self) -> None:
-        """Nothing goes wrong any more: what waits is cancelled after a while, what runs ends."""
+        """Run without faults until all jobs end; cancel waiting jobs after a while."""
         self.executor.rate = 0
         self.mend_node()
         for number in range(REST_ROUNDS):
@@ -164,7 +165,7 @@ class Chaos:
 
 
 def assert_ended(chaos: Chaos) -> None:
-    """Every lease has ended with its reason, and nothing is left to do."""
+    """Check that every lease has ended with a reason, and no work is left."""
     assert "committed" in chaos.outcomes
     assert not Job.objects.filter(state__in=Job.ACTIVE_STATES).exists()
     assert not Job.objects.exclude(quarantine="").exists()
@@ -181,7 +182,7 @@ def assert_ended(chaos: Chaos) -> None:
 
 
 def assert_rounds(rounds: list[Round]) -> None:
-    """Rounds come out again as they were, follow, and keep what their policies promise."""
+    """Check that rounds replay, follow each other, and keep their policies' promises."""
     follower = Follower()
     for row in rounds:
         replay = replay_stored_round(row, follower)
@@ -194,7 +195,7 @@ def assert_rounds(rounds: list[Round]) -> None:
 
 
 def assert_books() -> None:
-    """What `check_ledger` looks at."""
+    """Run the checks of `check_ledger`."""
     results = run_checks()
     assert [(row.name, row.violations[:2]) for row in results if not row.ok] == []
     assert next(row for row in results if row.name == "lines_match_terms").checked
@@ -213,7 +214,7 @@ def play(seed: int, policy: str, monkeypatch: pytest.MonkeyPatch, rounds: int = 
 class TestEveryPolicy:
     @pytest.mark.parametrize("policy", sorted(SITE_POLICIES))
     def test_survives_a_seeded_history(self, policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        """The others have rounds of their own below, and histories in `make soak`."""
+        """Other policies have rounds below, and histories in `make soak`."""
         play(1, policy, monkeypatch)
 
     @pytest.mark.soak
@@ -229,13 +230,13 @@ class TestASwitchBetweenAllPolicies:
     def test_loses_no_lease_and_reads_no_memory_of_another(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Two rounds of each, so that memory is there to be kept, and to be left alone."""
+        """Each policy decides two rounds, so that memory can be kept and must be dropped."""
         chaos = Chaos(3, min(POLICIES), monkeypatch)
         otto = Actor(User.objects.create(username="otto", site_role="operator"))
         for policy in sorted(POLICIES):
             held = self._live()
             self._switch(otto, policy)
-            assert self._live() == held  # by itself it ends and moves nothing
+            assert self._live() == held  # the switch ends and moves nothing
             for _ in range(2):
                 before = self._live()
                 chaos.step()
@@ -275,7 +276,7 @@ class TestASwitchBetweenAllPolicies:
 
     @staticmethod
     def _memory_is_of_its_policy(rounds: list[Round]) -> None:
-        """What a round reads is what the round before it left, if that was of its own policy."""
+        """Check that a round reads the memory of the round before only under the same policy."""
         kept = dropped = 0
         for earlier, later in pairwise(rounds):
             left, read = round_values(earlier)[1].memory, round_values(later)[0].memory

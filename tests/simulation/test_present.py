@@ -1,4 +1,4 @@
-"""A state that starts from a snapshot goes on as if nothing had happened to it."""
+"""A state that starts from a snapshot continues as the original run."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NODES = make_nodes({"v100": 3}, 8)
 CLUSTER = Cluster(NODES, quotas_by_demand(WORK.jobs, NODES))
 STEP_US = 30 * SECOND_US
 FOR_EVER_US = 400 * HOUR_US
-# Those whose rounds the simulator passes over: of others each round is asked in any case.
+# Policies with skipped rounds; the others decide every round anyway.
 FORWARDED = sorted(name for name, policy in POLICIES.items() if policy.session({}) is not None)
 
 
@@ -47,7 +47,7 @@ def played(
 
 
 def start_of(state: SimulationState, at_us: int) -> Start:
-    """What the state would tell the round at `at_us`, and what is truly left of its jobs."""
+    """Return the snapshot of the round at `at_us`, with the true work of its jobs."""
     state.advance(at_us)
     told = state.snapshot()
     work = {}
@@ -70,7 +70,7 @@ def start_of(state: SimulationState, at_us: int) -> Start:
 
 
 def asked(start: Start) -> SimulationResult:
-    """The same hours by a snapshot and a decision in every round."""
+    """Run the same hours with a snapshot and a decision in every round."""
     state = PresentState(start)
     result = SimulationResult(state.books, 0, 0)
     run(state, result, until_us=FOR_EVER_US - 1, fast_forward=False)
@@ -78,7 +78,7 @@ def asked(start: Start) -> SimulationResult:
 
 
 def leases(result: SimulationResult, after_us: int) -> list[tuple[Any, ...]]:
-    """Those that were there at an instant or came later, without the numbers that they have."""
+    """Return leases that end after an instant, without their numbers."""
     return sorted(
         (row.job, row.number, row.start_us, row.end_us, row.placement, row.reason)
         for row in result.books.leases
@@ -86,13 +86,13 @@ def leases(result: SimulationResult, after_us: int) -> list[tuple[Any, ...]]:
     )
 
 
-# After all arrivals, so that nothing comes which the snapshot could not know.
+# After all arrivals: the snapshot cannot know later ones.
 MIDDLE_US = -(-max(job.submitted_us for job in WORK.jobs) // STEP_US) * STEP_US
 
 
 @cache
 def middle(policy: str) -> Start:
-    """That of a run of the policy; it is made once, for nothing changes it."""
+    """Return the middle of a run of the policy; cached, as tests do not change it."""
     state, _ = played(CLUSTER, rules(policy), MIDDLE_US - 1)
     return start_of(state, MIDDLE_US)
 
@@ -123,9 +123,10 @@ class TestFromTheMiddleOfARun:
         assert leases(result, MIDDLE_US) == leases(whole, MIDDLE_US)
 
     def test_terms_that_begin_later_cost_the_same(self) -> None:
-        """On this seed. On others a later term of an older lease may cost one micro-credit more.
+        """Holds on this seed; elsewhere a later term of an older lease may differ by a
+        micro-credit.
 
-        Or less: a snapshot does not hold what was rounded off earlier terms of a lease.
+        A snapshot does not have the remainders of earlier terms.
         """
         _, whole = played(CLUSTER, rules("ltgf"))
         result = go_on(PresentState(middle("ltgf")), until_us=FOR_EVER_US)
@@ -194,7 +195,7 @@ class TestOfNoHours:
 class TestALeaseThatWasGrantedAndHasNotStarted:
     @pytest.mark.parametrize("policy", sorted(SITE_POLICIES))
     def test_starts_at_once(self, policy: str) -> None:
-        """A live snapshot has no hold of it: neither in the sums nor among the changes."""
+        """A live snapshot has no hold of it, neither in the sums nor in the changes."""
         start = middle(policy)
         late = {lease.job for lease in start.snapshot.leases[::2]}
         waiting: Snapshot = msgspec.structs.replace(
@@ -219,7 +220,7 @@ class TestALeaseThatWasGrantedAndHasNotStarted:
 
 
 def unheld(service: Service, jobs: set[int]) -> Service:
-    """Sums in which these jobs hold nothing."""
+    """Return sums in which these jobs hold no GPUs."""
     held = Counter[tuple[int, str]]()
     for row in service.jobs:
         if row.job in jobs:
@@ -265,7 +266,7 @@ class TestTheOutlook:
         assert row["running"] > 0
 
     def test_an_open_job_counts_up_to_the_end(self, start: Start) -> None:
-        """One more hour makes averages longer, never shorter: nobody drops out."""
+        """An additional hour only increases averages, as no job is left out."""
         rows = [
             look_ahead(start, start.rules, until_us=MIDDLE_US + hours * HOUR_US).row
             for hours in (1, 2, 4)
@@ -304,7 +305,7 @@ class TestTheOutlook:
         assert told.course[-1]["finished"] == told.row["finished"]
 
     def test_a_job_that_got_nothing_is_a_loss(self, start: Start) -> None:
-        """In a tenth of an hour under a strict queue, those who wait get nothing they deserve."""
+        """Within a tenth of an hour in a strict queue, waiting jobs get no deserved GPU-time."""
         until_us = MIDDLE_US + HOUR_US // 10
         fifo = look_ahead(start, rules("fifo"), until_us=until_us).row
         assert fifo["waiting"] > 0

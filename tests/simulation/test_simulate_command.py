@@ -1,4 +1,4 @@
-"""What `manage.py simulate` takes, repeats exactly, and refuses in clear words."""
+"""Input, repeatability and error messages of `manage.py simulate`."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class TestARun:
 
     @staticmethod
     def in_another_process(*args: str) -> dict[str, Any]:
-        """With a seed of hashes of its own."""
+        """Run with another hash seed."""
         done = subprocess.run(
             [sys.executable, "manage.py", "simulate", *args],
             cwd=ROOT, env={**os.environ, "PYTHONHASHSEED": "1"}, capture_output=True, text=True,
@@ -74,7 +74,8 @@ class TestARun:
         assert [row["jobs"] for row in prompt] == [16, 16]
         assert prompt[0]["deadline_miss_rate"] == 0
         late = [result(*args, name, "--round-s", "7200") for name in ("SLO", "MIX2")]
-        assert late[0]["deadline_miss_rate"] * 16 % 1 == 0  # all or nothing
+        # jobs with one deadline lose all or nothing
+        assert late[0]["deadline_miss_rate"] * 16 % 1 == 0
         assert prompt[1]["deadline_miss_rate"] < late[1]["deadline_miss_rate"]
         assert 0 < late[1]["deadline_miss_rate"] < late[0]["deadline_miss_rate"] < 1
 
@@ -82,7 +83,7 @@ class TestARun:
         drawn = ("--synthetic", "jobs=300,tenants=3,hours=9,cancelled=0.5", "--nodes", "9")
         command(*drawn, "--jobs-out", str(tmp_path))
         kept = (tmp_path / f"jobs_{DEFAULT}.csv").read_text().count("\n") - 1
-        assert 150 < kept < 290  # some end before they are taken back
+        assert 150 < kept < 290  # some jobs end before their cancellation
 
     def test_loses_nodes_when_their_history_says_so(self) -> None:
         args = ("--synthetic", "jobs=60,tenants=3,hours=40", "--nodes", "6", "--policy", "fifo")
@@ -107,7 +108,7 @@ class TestARun:
             command(*args)
         told = result(*args, "--churn-from", "1970-01-01")
         still = result(*args[:-2])
-        assert told["gpu_utilisation"] > still["gpu_utilisation"]  # of fewer GPUs
+        assert told["gpu_utilisation"] > still["gpu_utilisation"]  # fewer GPUs are up
 
     def test_takes_jobs_back_on_endless_gpus_too(self, tmp_path: Path) -> None:
         path = tmp_path / "jobs.csv"
@@ -115,7 +116,7 @@ class TestARun:
         path.write_text("\n".join(["tenant,gpus,submit_s,duration_s,cancel_s", *jobs]))
         args = ("--trace", str(path), "--nodes", "1", "--round-s", "10", "--floor", "--json")
         floor, run = json.loads(command(*args))["results"]
-        assert floor["avg_jct_s"] == run["avg_jct_s"] == 80  # of those that were not
+        assert floor["avg_jct_s"] == run["avg_jct_s"] == 80  # over jobs that were not cancelled
         assert floor["jobs"] == run["jobs"] == 4
 
     def test_is_nowhere_faster_than_endless_gpus(self, tmp_path: Path) -> None:

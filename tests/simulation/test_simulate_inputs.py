@@ -1,4 +1,4 @@
-"""A pool told to `simulate` by files, from the command line to the leases."""
+"""Pools of `simulate` from files, tested from the command line to the leases."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class TestQuotas:
         assert len({row["sha256"] for row in told}) == 1
 
     def test_number_tenants_so_that_ties_go_to_the_first(self, runs: Runs) -> None:
-        """Two quotas of one GPU on one GPU: scaled down, the first of the file keeps it."""
+        """Two quotas of one GPU are scaled down to one GPU: the file's first quota keeps it."""
         args = (
             *runs.trace("a1,a,1,0,100", "b1,b,1,0,100"), "--nodes", "1", "--gpus-per-node", "1",
             *("--policy", "yarn_cs", "--option", "yarn_cs.oversized=false", "--quotas"),
@@ -96,7 +96,7 @@ class TestQuotas:
 
 class TestTheStart:
     def test_is_where_the_grid_and_quotas_begin_and_moves_no_job(self, runs: Runs) -> None:
-        """Rounds are at whole multiples of their length, the first one at or after the start."""
+        """Rounds are at multiples of their length, the first at or after the start."""
         args = (*runs.trace("a1,a,1,1007,100"), *ONE, "--round-s", "30")
         plain = runs.run(*args)
         later = runs.run(*args, "--start", "1005")
@@ -133,7 +133,7 @@ class TestNodes:
     def test_have_prices_by_type(self, runs: Runs) -> None:
         jobs = runs.trace("a1,a,4,0,3600,0.5", header=f"{JOBS},max_price")
         args = (*jobs, *ONE, "--quotas", runs.file("q.csv", QUOTAS, "a,gpu,1", "b,gpu,3"))
-        assert runs.run(*args)["jobs"] == 1  # a pool that is empty has the price 0
+        assert runs.run(*args)["jobs"] == 1  # an empty pool has the price 0
         prices = runs.file("p.csv", "gpu_type,base,theta", "gpu,0.000001,1.5")
         cheap = runs.run(*args, "--prices", prices)
         dear = runs.run(*args, "--prices", runs.file("p.csv", "gpu_type,base,theta", "gpu,9,64"))
@@ -175,7 +175,7 @@ class TestOverheadsOfJobs:
 
 TWO_NODES = ("--nodes", "2", "--gpus-per-node", "4", "--policy", "fifo")
 SPREAD = ("--option", "fifo.spread=true")
-# Two nodes of four, three GPUs of each are taken: a gang of two finds a GPU on each.
+# Two nodes of four GPUs with three in use each: a gang of two gets a GPU on each.
 TAKEN = ("x1,a,3,0,1000,", "x2,a,3,0,1000,", "gang,a,2,0,100,bert")
 
 
@@ -190,7 +190,7 @@ class TestAGangOverSeveralNodes:
         assert self.ends(runs, *TWO_NODES, *SPREAD, "--spread-penalty", "0.2") == 125
 
     def test_costs_what_t1_and_t2_of_its_profile_say(self, runs: Runs) -> None:
-        """UniSched (2), two GPUs: 0.4 + 0.1 on one node, 0.4 + 0.6 over two: half the speed."""
+        """UniSched (2), two GPUs: 0.4 + 0.1 on one node, 0.4 + 0.6 over two, so half the speed."""
         profiles = runs.file("p.csv", "model,iteration_s,t1_s,t2_s", "bert,0.4,0.1,0.6")
         args = (*TWO_NODES, *SPREAD, "--spread-penalty", "0.2", "--profiles", profiles)
         assert self.ends(runs, *args) == 200
@@ -246,7 +246,8 @@ class TestEstimates:
         ("known", "order"),
         [
             ("true", ["first", "short", "middle", "long"]),
-            ("given", ["first", "middle", "long", "short"]),  # short has none: it comes last
+            # `short` has no estimate and comes last
+            ("given", ["first", "middle", "long", "short"]),
             ("none", ["first", "long", "middle", "short"]),  # by arrival
         ],
     )

@@ -1,4 +1,4 @@
-"""What `simulate` refuses of a pool's files and options, with place, field and what to do."""
+"""Errors of `simulate` on a pool's files and options, with place, field and remedy."""
 
 from __future__ import annotations
 

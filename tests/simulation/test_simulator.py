@@ -1,4 +1,4 @@
-"""The simulator's own promises: exact instants, skipping, determinism, conservation."""
+"""The simulator's promises: exact instants, skipping, determinism, conservation."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ WORK = synthetic(seed=7, jobs=120, tenants=4, hours=3, failed=0.1, cancelled=0.1
 NODES = make_nodes({"v100": 4}, 8)
 CLUSTER = Cluster(NODES, quotas_by_demand(WORK.jobs, NODES))
 GRID = Rules(round_us=10 * SECOND_US, lease_us=5 * MINUTE_US)
-# Half as large, and nodes come and go.
+# Half as large, with lost and returning nodes.
 SOME = synthetic(seed=7, jobs=50, tenants=4, hours=2, failed=0.1, cancelled=0.2)
 FEW = make_nodes({"v100": 3}, 8)
 CHURN = ["time,active,total", *(f"{i},{9 - 3 * (i % 60 // 20)},9" for i in range(300))]
@@ -103,7 +103,7 @@ class TestInstants:
             NodeChange(50 * SECOND_US, 1, 0),
             NodeChange(80 * SECOND_US, 1, 2),
         )
-        rules = replace(GRID, policy="ltgf", lease_us=20 * SECOND_US)  # which protects no lease
+        rules = replace(GRID, policy="ltgf", lease_us=20 * SECOND_US)  # it protects no lease
         result = simulate(small(changes=changes), one_job(), rules)
         assert [row.reason for row in result.books.leases] == ["node_lost", "finished"]
         assert result.books.leases[0].overhead_us == 10 * SECOND_US
@@ -115,7 +115,7 @@ class TestInstants:
         assert (ends(result), result.stranded) == ({1: 100}, (2,))
 
     def test_and_it_is_told_soon_however_long_leases_are(self) -> None:
-        """Once the expiry of a lease that is over kept the grid going: for ages, without end."""
+        """Regression: the expiry of an ended lease kept the grid going without end."""
         jobs = (one_job()[0], SimJob(2, 1, 99, 0, SECOND_US))
         long = replace(GRID, lease_us=9_999 * GRID.round_us)
         result = simulate(small(), jobs, long)
@@ -126,7 +126,7 @@ class TestInstants:
 class TestSkipping:
     @pytest.mark.parametrize("policy", sorted(SITE_POLICIES))
     def test_gives_what_ticking_every_round_gives(self, policy: str) -> None:
-        """Other policies show it in test_simulator_types.py, on nodes of several types."""
+        """test_simulator_types.py covers other policies, on nodes of several types."""
         rules = replace(COSTLY, policy=policy)
         some = simulate(CHURNED, SOME.jobs, rules)
         every = simulate(CHURNED, SOME.jobs, rules, skip=False)

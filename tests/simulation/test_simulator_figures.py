@@ -1,4 +1,4 @@
-"""Figures of a run by hand, and the command that tells them."""
+"""Figures of a run by hand, and in the command's output."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ class TestFigures:
 
     def test_of_waste_and_use_between_first_and_last_submission(self) -> None:
         found = figures(job(1, 1, 100), job(2, 2, 10, at_s=50), job(3, 1, 1, at_s=100))
-        assert found.utilisation == pytest.approx(0.5)  # one of two GPUs all the time
-        assert found.waste == pytest.approx(0.25)  # the other one, while a gang waited
+        assert found.utilisation == pytest.approx(0.5)  # always one of two GPUs
+        assert found.waste == pytest.approx(0.25)  # the other GPU, while a gang waited
 
     def test_count_work_without_cold_starts(self) -> None:
         jobs = (job(1, 2, 100), job(2, 2, 100))
@@ -69,7 +69,7 @@ class TestFigures:
         assert figures(soft).deadline_miss_rate == pytest.approx(0.2)
 
     def test_of_deadlines_tell_classes_apart(self) -> None:
-        """One after the other on two GPUs: ends at 100, 150, 160, 200 s."""
+        """The jobs run one after the other on two GPUs and end at 100, 150, 160, 200 s."""
         values = ((140 * SECOND_US, 10), (150 * SECOND_US, 5))
         jobs = (
             job(1, 2, 100, deadline_us=100 * SECOND_US),
@@ -90,7 +90,7 @@ class TestFigures:
         assert set(figures(job(1, 2, 100)).deadlines.published().values()) == {None}
 
     def test_of_suspensions_count_leases_taken_back_of_jobs_with_deadlines(self) -> None:
-        """The two take turns of 40 s: the first is suspended twice, the second twice, too."""
+        """The two take turns of 40 s: each is suspended twice."""
         jobs = (job(1, 2, 100, deadline_us=300 * SECOND_US), job(2, 2, 100))
         outcome = simulate(CLUSTER, jobs, Rules("ltgf", lease_us=40 * SECOND_US))
         taken = [row.job for row in outcome.books.leases if row.reason == "not_renewed"]
@@ -155,7 +155,7 @@ class TestTheCommand:
             rows = list(csv.DictReader(file))
         assert tuple(rows[0]) == COLUMNS
         assert len(rows) == 715
-        assert sum(row["queue_s"] != "0" for row in rows) == 7  # as the other simulator says
+        assert sum(row["queue_s"] != "0" for row in rows) == 7  # as in the reference simulator
 
     def test_writes_the_hours_of_tenants_that_its_deficit_sums(self, tmp_path: Path) -> None:
         line = json.loads(
@@ -176,7 +176,7 @@ class TestTheCommand:
         assert page.count("<figure") == 7
         assert not re.search(r"(src|href)=|https?:|\bnan\b|\binf\b|None", page)
         assert "income that follows contributions" in page
-        assert "tenant-1" in page  # among the lenders
+        assert "tenant-1" in page  # in the table of lenders
 
     def test_draws_no_utilisation_of_endless_gpus(self, tmp_path: Path) -> None:
         command(*SMALL, "--policy", "fifo", "--floor", "--report", str(tmp_path / "r.html"))

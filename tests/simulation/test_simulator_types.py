@@ -1,4 +1,4 @@
-"""GPU types of different speed: every policy on them, and what a run's sums must then show."""
+"""GPU types of different speed: every policy on them, and the resulting sums."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ MINUTE_US = 60 * SECOND_US
 
 
 def mixed(*, everywhere: bool = False) -> Scenario:
-    """Jobs of measured models on three types; some fail, some are taken back.
+    """Return jobs of measured models on three types; some fail, some are cancelled.
 
-    `everywhere`: of models that run on every type, so that no job names any.
+    `everywhere`: only models that run on every type, so that no job names types.
     """
     with (DATA / "gavel_slice.csv").open() as file:
         speeds = read_speeds(file)
@@ -50,7 +50,7 @@ GRID = Rules(round_us=20 * SECOND_US, lease_us=5 * MINUTE_US, cold_us=7 * SECOND
 @pytest.mark.parametrize("policy", sorted(POLICIES))
 class TestEveryPolicyOnMeasuredSpeeds:
     def test_may_skip_rounds_that_change_nothing(self, policy: str) -> None:
-        """While nodes come and go; `simulate` looks whether both runs conserve."""
+        """Nodes are lost and return; `simulate` checks conservation of both runs."""
         lost = [
             NodeChange(hour * HOUR_US + 1, node.id, gpus)
             for hour, gpus in ((1, 0), (2, 4))
@@ -90,7 +90,7 @@ class TestFastForward:
 
 
 class TestWork:
-    """Useful time x speed, each lease rounded down and the last one up to a microsecond."""
+    """Useful time x speed: each lease is rounded down, the last one up to a microsecond."""
 
     THIRDS = Profile(1, 1, (("k80", 1000), ("v100", 3000)))
 
@@ -134,7 +134,7 @@ def replace_speed(profile: Profile) -> Profile:
 
 
 class TestRevenueFairness:
-    """Two lenders with equal idle quota; who is idle while more is borrowed earns more."""
+    """Two lenders with equal idle quota; the one that idles while more is borrowed earns more."""
 
     QUOTAS = (Entitlement(1, "v100", 4), Entitlement(2, "v100", 4))
     CLUSTER = Cluster((Node(1, "v100", 8),), QUOTAS)
@@ -150,7 +150,7 @@ class TestRevenueFairness:
         assert revenue_fairness([row]) == 1
 
     def test_falls_with_what_is_paid_past_contributions(self) -> None:
-        rows = [(1, 30, 60), (2, 10, 20), (3, 60, 20)]  # tenant, contributed, earned
+        rows = [(1, 30, 60), (2, 10, 20), (3, 60, 20)]  # (tenant, contributed, earned)
         lenders = [Lender("v100", tenant, gave, got, None) for tenant, gave, got in rows]
         assert revenue_fairness(lenders) == pytest.approx(0.3 + 0.1 + 0.2)
 
@@ -164,8 +164,8 @@ class TestRevenueFairness:
 
     def test_weighs_idle_quota_only_while_something_is_borrowed(self) -> None:
         jobs = (
-            SimJob(1, 1, 4, 0, HOUR_US),  # own
-            SimJob(2, 1, 4, SECOND_US, HOUR_US // 2),  # all of the other's, half an hour long
+            SimJob(1, 1, 4, 0, HOUR_US),  # own quota
+            SimJob(2, 1, 4, SECOND_US, HOUR_US // 2),  # all of the other's quota, for half an hour
         )
         books = simulate(self.CLUSTER, jobs, Rules("fifo", lease_us=10 * HOUR_US)).books
         assert [row.contributed_gpu_us for row in lenders_of(books)] == [4 * HOUR_US // 2]

@@ -1,4 +1,4 @@
-"""One tenant alone: a heap gives what asking the policy at every event gives."""
+"""The fast run of a single tenant equals a run that calls the policy at every event."""
 
 from __future__ import annotations
 

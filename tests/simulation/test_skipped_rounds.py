@@ -1,4 +1,4 @@
-"""Rounds that are skipped while jobs wait would have given nothing, and remembered the same."""
+"""Rounds skipped while jobs wait would have granted nothing, and left the same memory."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from tests.unit.core.snapshots import lease
 
 Done = tuple[SimulationState, SimulationResult, dict[tuple[str, str], int]]
 HOUR_US = 3600 * SECOND_US
-# Of the options of each policy in test_fast_forward, and of its pools with and without churn,
+# They cover the options of each policy in test_fast_forward, and pools with and without churn,
 # limits and several GPU types.
 SEEDS = range(8)
 
 
 def of_one_type(cluster: Cluster, jobs: tuple[SimJob, ...]) -> tuple[Cluster, tuple[SimJob, ...]]:
-    """The same nodes as one GPU type, which every job accepts."""
+    """Return the same nodes as one GPU type, which every job accepts."""
     nodes = tuple(with_fields(node, gpu_type="v100") for node in cluster.nodes)
     jobs = tuple(replace(job, gpu_types=()) for job in jobs)
     quotas = quotas_by_demand(jobs, nodes)
@@ -44,7 +44,7 @@ def of_one_type(cluster: Cluster, jobs: tuple[SimJob, ...]) -> tuple[Cluster, tu
 def remembered(
     state: SimulationState, result: SimulationResult, until_us: int
 ) -> dict[tuple[str, str], int]:
-    """Run it; return all that it ever remembered, of `ltgf` for whom on which nodes, since when."""
+    """Run it; return when each entry of the memory first appeared."""
     seen: dict[tuple[str, str], int] = {}
 
     def look(_: int) -> None:
@@ -61,16 +61,16 @@ def _rows(part: object) -> Iterable[object]:
 
 
 def done(policy: str, seed: int) -> Done:
-    """A pool after an hour of rounds every 2 s; leases end often and jobs wait."""
+    """Run an hour with a round every 2 s; leases end often and jobs wait."""
     cluster, jobs, rules = drawn(policy, seed)
-    if seed % 3:  # where time alone moves no claims
+    if seed % 3:  # so that time does not move claims
         cluster, jobs = of_one_type(cluster, jobs)
     state = SimulationState(cluster, jobs, replace(rules, round_us=2 * SECOND_US))
     result = SimulationResult(state.books, 0, 0)
     return state, result, remembered(state, result, HOUR_US)
 
 
-# Few things happen on these, so that what time alone changes is what is seen.
+# Few events occur here, so that effects of time are visible.
 CALM: list[tuple[str, dict[str, Any], int, int]] = [  # policy, options, nodes, minutes of a lease
     ("evenshare", {}, 3, 60),
     ("evenshare", {"window_s": 600, "min_runtime_s": 1200}, 3, 90),
@@ -83,7 +83,7 @@ CALM: list[tuple[str, dict[str, Any], int, int]] = [  # policy, options, nodes, 
 
 
 def calm(policy: str, options: dict[str, Any], nodes: int, minutes: int) -> Done:
-    """A small pool with long leases, a round every 5 s, for ten hours."""
+    """Run ten hours of a small pool with long leases and a round every 5 s."""
     lease_us = minutes * 60 * SECOND_US
     rules = Rules(policy, options, round_us=5 * SECOND_US, lease_us=lease_us)
     state = SimulationState(pool(nodes), WORK.jobs, rules)
@@ -97,7 +97,7 @@ def _counter() -> Callable[[], float]:
 
 
 def outcome(done: Done) -> tuple[object, ...]:
-    """All that a run comes to."""
+    """Return all results of a run."""
     state, result, seen = done
     return (
         state.books.sha256(), result.rounds, state.memory, state.prices, state.service,
@@ -106,10 +106,10 @@ def outcome(done: Done) -> tuple[object, ...]:
 
 
 class TestSkippingRounds:
-    """It changes nothing."""
+    """It changes no result."""
 
     def skipped(self, patch: pytest.MonkeyPatch, go: Callable[[], Done]) -> int:
-        """How many were skipped, of a run that is as if none had been."""
+        """Return the number of skipped rounds, after comparison with a run that skips none."""
         found = go()
         with patch.context() as without:
             without.setattr(Rounds, "pass_over", lambda *_: 0)
@@ -132,7 +132,7 @@ class TestSkippingRounds:
 
 
 class TestANodeKeptForAnOwner:
-    """Under the market; which node it is depends on the leases that are due."""
+    """Under the market; the choice of the node depends on expired leases."""
 
     def test_is_chosen_again_in_the_round_after_renewals(self) -> None:
         """Job 1 is renewed at 120 s; job 3 waits for the node on which job 2 borrows."""
@@ -158,7 +158,7 @@ class TestANodeKeptForAnOwner:
 
 
 class TestRenewalsWithoutTrying:
-    """Rounds that surely renew all that is due, and try nobody (`evenshare.calm`)."""
+    """Rounds that only renew expired leases, and try no other job (`evenshare.calm`)."""
 
     @pytest.mark.parametrize(
         ("options", "nodes"),
@@ -224,7 +224,7 @@ class TestRenewalsWithoutTrying:
         ("least", "beyond", "is_sure"),
         [
             ((8, 16), {}, True),
-            ((8, 12), {}, False),  # 12 GPUs on both nodes, 4 of them of a lease that is due
+            ((8, 12), {}, False),  # 12 GPUs on both nodes, 4 of them in an expired lease
             ((6, 16), {}, False),
             ((8, 16), {(1, "v100"): 5}, True),
             ((8, 16), {(1, "v100"): 4}, False),

@@ -1,6 +1,6 @@
-"""Of start estimates in seeded histories, how many starts p50 and p90 covered.
+"""Coverage of starts by p50 and p90 of start estimates, in seeded histories.
 
-The promise: 85 % by p90, and half by p50, give or take a twentieth.
+The promise: p90 covers 85 %, and p50 covers half, within a twentieth.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from tests.simulation.start_replay import Replay
 
 PROMISED, NEAR = 0.85, 0.06
 LEASE_US = 15 * MINUTE_US
-# Of one history, in which a single newcomer spoils a whole forecast: see `TestANewcomer`.
+# The share in one history where a single new job spoils a forecast: see `TestANewcomer`.
 COUNTEREXAMPLE = 0.8
-MADE = 60  # estimates at least, else the share says little
+MADE = 60  # fewer estimates would not give a reliable share
 
 
 @cache
 def philly() -> tuple[Cluster, tuple[SimJob, ...]]:
-    """The demo's slice of the Philly trace, its nodes and quotas; nobody estimates anything."""
+    """Return the demo's slice of Philly with its nodes and quotas, without estimates."""
     with (DATA / "philly_2017-10-20.csv.gz").open("rb") as file:
         workload = read_workload(list(trace_lines(file)[1]))
     nodes = make_nodes({"gpu": 60}, 8)
@@ -54,7 +54,7 @@ def philly() -> tuple[Cluster, tuple[SimJob, ...]]:
 
 
 def drawn(seed: int, *, estimates: float | None = None) -> tuple[Cluster, tuple[SimJob, ...]]:
-    """Three days of log-normal durations on 32 GPUs; `estimates`: how wrong they are, if any."""
+    """Return three days of log-normal durations on 32 GPUs; `estimates`: their error, if any."""
     work = synthetic(seed=seed, jobs=900, tenants=4, hours=72)
     nodes = make_nodes({"v100": 4}, 8)
     if estimates is None:
@@ -65,7 +65,7 @@ def drawn(seed: int, *, estimates: float | None = None) -> tuple[Cluster, tuple[
 
 
 def played(policy: str, seed: int, estimates: float | None) -> Replay:
-    """Three days of a synthetic history, with estimates every two hours."""
+    """Run three days of a synthetic history, with estimates every two hours."""
     cluster, jobs = drawn(seed, estimates=estimates)
     replay = Replay(cluster, jobs, Rules(policy, round_us=MINUTE_US, lease_us=LEASE_US))
     replay.play(every_us=2 * HOUR_US, until_us=72 * HOUR_US)
@@ -73,7 +73,7 @@ def played(policy: str, seed: int, estimates: float | None) -> Replay:
 
 
 def bursts(seed: int) -> tuple[Cluster, tuple[SimJob, ...]]:
-    """Two days in which all comes at once: 40 jobs within 20 minutes, every six hours."""
+    """Return two days with bursts: 40 jobs within 20 minutes, every six hours."""
     rng = Random(seed)  # noqa: S311 - draws of a test
     rows = []
     for number in range(8 * 40):
@@ -90,7 +90,7 @@ def bursts(seed: int) -> tuple[Cluster, tuple[SimJob, ...]]:
 
 
 def shares(name: str, *replays: Replay) -> dict[str, float]:
-    """The shares of starts by and before p50 and p90, printed for the document."""
+    """Return the shares of starts by and before p50 and p90; print them for the document."""
     found: dict[str, float] = {}
     for level in ("p50", "p90"):
         counts = sum((replay.covered(level) for replay in replays), Counter[str]())
@@ -102,7 +102,7 @@ def shares(name: str, *replays: Replay) -> dict[str, float]:
 
 
 def check(found: dict[str, float]) -> None:
-    """Where many start exactly at p50, at a round, half of all lies between the two shares."""
+    """Check the promise; with many starts exactly at p50, half is between the two shares."""
     assert found["by p90"] >= PROMISED
     assert found["by p50"] >= 0.5 - NEAR
     assert found["before p50"] <= 0.5 + NEAR
@@ -143,11 +143,11 @@ class TestTheStarts:
 
 
 class TestANewcomer:
-    """The counterexample: under SJF without back-fill one gang that nobody could know of.
+    """The counterexample: under SJF without backfill, one unpredictable gang.
 
-    It asks for half of the pool and is said to be short, so it is first as soon as it comes, and
-    all wait until so many GPUs are free together. The past day had no such gang, so no run draws
-    one: all estimates of that look ahead are too early at once.
+    It needs half of the pool and has a short estimate, so it is first as soon as it arrives. All
+    jobs wait until enough GPUs are free together. The past day had no such gang, so no run draws
+    one. All estimates of that forecast are too early at once.
     """
 
     AT_H = 50
@@ -174,7 +174,7 @@ class TestANewcomer:
         assert by_p90 >= PROMISED * count
 
     def foretold(self, cluster: Cluster, jobs: tuple[SimJob, ...]) -> tuple[int, int]:
-        """What became of the one look ahead before it came."""
+        """Return the outcome of the one forecast before its arrival."""
         replay = Replay(cluster, jobs, Rules("sjf", round_us=MINUTE_US, lease_us=LEASE_US))
         replay.play(every_us=self.AT_H * HOUR_US, until_us=72 * HOUR_US)
         counts = replay.covered("p90")

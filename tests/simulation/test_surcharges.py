@@ -1,4 +1,4 @@
-"""Prices to which the queue adds: kept rounds and skipped rounds post the same."""
+"""Surcharges: kept rounds and skipped rounds post the same prices."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def with_surcharges(cluster: Cluster) -> Cluster:
 
 
 def both(policy: str, seed: int, seen: Counter[str]) -> None:
-    """Two states side by side, as in test_fast_forward, with prices that follow the queue."""
+    """Run two states in parallel, as in test_fast_forward, with prices that follow the queue."""
     cluster, jobs, rules = drawn(policy, seed)
-    if seed % 2:  # rounds on demand come between those of the grid
+    if seed % 2:  # rounds on demand occur between those of the grid
         rules = replace(rules, round_us=2 * rules.round_us)
     cluster = with_surcharges(cluster)
     asked, kept = SimulationState(cluster, jobs, rules), SimulationState(cluster, jobs, rules)
@@ -68,7 +68,7 @@ Prices = list[tuple[int, tuple[int, ...]]]
 
 
 def course(cluster: Cluster, jobs: tuple[SimJob, ...], rules: Rules, until_us: int) -> Prices:
-    """When which prices were posted, where they moved."""
+    """Return posted prices with their instants, only where they changed."""
     state = SimulationState(cluster, jobs, rules)
     result, posted = SimulationResult(state.books, 0, 0), Prices()
 
@@ -96,7 +96,7 @@ class TestSkippedRounds:
         assert len({prices for _, prices in skipping}) > 20
 
     def test_are_none_while_a_price_falls(self) -> None:
-        """One job runs for an hour; another waits for half of it, then is taken back."""
+        """Job 1 runs for an hour; job 2 waits for half of it, then is cancelled."""
         nodes = make_nodes({"v100": 1}, 8)
         jobs = (
             SimJob(1, 1, 8, SECOND_US, HOUR_US),
@@ -107,13 +107,13 @@ class TestSkippedRounds:
         posted = course(cluster, jobs, rules, HOUR_US - 1)
         prices = [prices[0] for _, prices in posted[:-1]]
         assert prices[:4] == [0, 1_050_000, 1_100_000, 1_150_000]
-        assert max(prices) == 2_450_000  # after 30 minutes; 8 queued GPUs are worth 2.0 more
+        assert max(prices) == 2_450_000  # after 30 minutes; 8 queued GPUs add up to 2.0
         assert prices[-1] == CREDIT_MICRO
         instants = [at_us for at_us, _ in posted[:-1]]
         assert {b - a for a, b in pairwise(instants)} == {MINUTE_US}
 
     def test_end_a_run_that_waits_for_a_price_to_fall_no_sooner(self) -> None:
-        """Tenant 2 pays 1.2 at most; the queue of tenant 3 drove the price above that, and left."""
+        """Tenant 2 pays at most 1.2; tenant 3's queue raised the price above that, and left."""
         nodes = make_nodes({"v100": 1}, 8)
         jobs = (
             SimJob(1, 1, 8, 0, 30 * MINUTE_US),
@@ -124,4 +124,4 @@ class TestSkippedRounds:
         result = simulate(with_surcharges(Cluster(nodes, ())), jobs, rules)
         assert result.stranded == ()
         (row,) = [row for row in result.books.jobs if row.job == 2]
-        assert row.start_us == 34 * MINUTE_US  # an empty pool costs what the queue has left
+        assert row.start_us == 34 * MINUTE_US  # an empty pool still costs the surcharge

@@ -1,4 +1,4 @@
-"""Terms of lengths that a policy gives: the engine and the simulator do the same with them."""
+"""Terms of lengths set by a policy: the engine and the simulator agree."""
 
 from __future__ import annotations
 

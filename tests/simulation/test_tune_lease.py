@@ -1,4 +1,4 @@
-"""`tune_lease` on a live pool: what it runs, what it recommends, what it refuses."""
+"""`tune_lease` on a live pool: its runs, its recommendation, its errors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("committed_db")
 
 
 def tuned(lab: Cluster, *words: str) -> tuple[dict[str, Any], list[str]]:
-    """The object that the command prints, and the lines of its error stream."""
+    """Return the object printed by the command, and the lines of its error stream."""
     out, err = StringIO(), StringIO()
     call_command("tune_lease", "--pool", lab.pool.name, "--json", *words, stdout=out, stderr=err)
     result: dict[str, Any] = json.loads(out.getvalue())
@@ -36,7 +36,7 @@ def refusal(lab: Cluster, *words: str) -> str:
 
 
 def two_in_turns(**fields: Any) -> Cluster:
-    """Two jobs of 2,000 s on one GPU, and one that is over at once."""
+    """Return a pool with two jobs of 2,000 s on one GPU, and an ended one."""
     lab = cluster({"a": 1}, nodes=1, gpus=1, round_s=10, **{"policy": "ltgf", **fields})
     for duration_s in (2000, 2000, 10):
         lab.submit("a", 1, duration_s)
@@ -134,7 +134,7 @@ class TestTheDays:
     def test_leave_out_what_was_submitted_before_and_say_what_of_it_was_open(self) -> None:
         lab = two_in_turns()
         day_s = 86_400
-        lab.submit("a", 1, 50, after_s=-day_s + 600)  # minutes after the last day began
+        lab.submit("a", 1, 50, after_s=-day_s + 600)  # minutes after the start of the last day
         for after_s, ended_s in ((-3 * day_s, None), (-3 * day_s, -9), (-3 * day_s, -2 * day_s)):
             ended_at = None if ended_s is None else BEGIN + timedelta(seconds=ended_s)
             lab.submit("a", 1, 50, after_s=after_s, ended_at=ended_at, state="succeeded")
@@ -171,7 +171,8 @@ class TestTheBoundsOfThePool:
 
     def test_begin_with_a_round_of_pool_time(self) -> None:
         lab = two_in_turns(lease_s=900)
-        PoolClock.objects.update(scale=60)  # a round each 10 s of the wall is one of 600 s
+        # a round every 10 s of wall time is a round every 600 s of pool time
+        PoolClock.objects.update(scale=60)
         result, remarks = tuned(lab)
         assert result["lengths"][0]["lease_s"] == 600
         assert "the least is 600 s (a round of pool time)" in remarks[0]

@@ -1,4 +1,4 @@
-"""Results of the runs of `make reproduce`, made up: every part can be judged without a run."""
+"""Made-up results of the runs of `make reproduce`, with which every part can be judged."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from evenshare_research.reproduce.runs import KeptRun
 
 
 def made_up(part: Part) -> dict[KeptRun, Any]:
-    """A result for each run of a part, each a little worse than the one before."""
+    """Return a result for each run of a part, each a little worse than the one before."""
     return {
         run: MAKERS[run.function.rpartition(".")[2]](json.loads(run.arguments), step)
         for step, run in enumerate(dict.fromkeys(part.runs), 1)
@@ -19,7 +19,7 @@ def made_up(part: Part) -> dict[KeptRun, Any]:
 
 
 def philly_result(_: dict[str, Any], step: int) -> dict[str, Any]:
-    """As `philly.run` and `venus.run` make it."""
+    """Return a result in the form of `philly.run` and `venus.run`."""
     curve = [step / 100 * quantile for quantile in range(101)]
     shares = dict.fromkeys(
         ("sharing_loss_jobs", "tenant_unfair_intervals", "tenant_deficit",
@@ -34,7 +34,7 @@ def philly_result(_: dict[str, Any], step: int) -> dict[str, Any]:
 
 
 def turns_result(arguments: dict[str, Any], _: int) -> dict[str, Any]:
-    """As `turns.run` makes it: one GPU of each type for everybody, all the time."""
+    """Return a result in the form of `turns.run`: always one GPU of each type per tenant."""
     quanta = arguments["quanta"]
     keys = [f"{tenant} {name}" for tenant, *_ in arguments["kinds"] for name in arguments["sizes"]]
     row = [0] * quanta
@@ -76,7 +76,7 @@ def _proofs(_: dict[str, Any], __: int) -> dict[str, Any]:
 
 
 def _astraea(_: dict[str, Any], step: int) -> dict[str, Any]:
-    """Astraea has 1.7 times what it would have without sharing."""
+    """Return a result in which Astraea has 1.7 times the revenue without sharing."""
     return {
         "revenue": 17_000.0 - step, "scheduled": 40, "borrowed": 4, "makespan": 400,
         "without_gain": 0, "cpu_s_per_job": 0.01, "alpha": [0.5, 1.5], "private_revenue": 10_000.0,

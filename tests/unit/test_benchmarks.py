@@ -1,4 +1,4 @@
-"""Benchmarks are run by hand: that they could be is held here."""
+"""Benchmarks are run by hand; these tests check that they can be imported."""
 
 import subprocess
 import sys
@@ -8,7 +8,7 @@ import pytest
 from benchmarks.__main__ import BENCHMARKS, HERE
 
 MODULES = sorted(path.stem for path in HERE.glob("*.py") if path.stem != "__init__")
-# In a process of its own, because some of them set the environment for theirs.
+# In a separate process, because some of them set environment variables.
 PROGRAM = """
 import importlib, pathlib, sys
 module = importlib.import_module(f"benchmarks.{sys.argv[1]}")

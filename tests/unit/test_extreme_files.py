@@ -1,4 +1,4 @@
-"""Numbers and dates at their edges in files: a line that is refused, or one that can be kept."""
+"""Extreme numbers and dates in files: each line is refused, or can be stored."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.functional.extremes import INSTANTS, JSON_NUMBERS, NUMBERS
 from tests.unit.scheduling.test_submission import GOOD, LOCAL
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
-# What YAML and CSV have besides.
+# Further notations of YAML and CSV.
 WRITTEN = (".inf", "-.inf", ".nan", "0x7fffffffffffffffff", "1_000", "190:20:30", "~", "inf", "nan")
 VALUES = tuple(dict.fromkeys((*JSON_NUMBERS, *NUMBERS, *INSTANTS, *WRITTEN)))
 
@@ -37,7 +37,7 @@ class TestAYamlJob:
                     read = read_job_request(read_yaml(lines).values, LOCAL)
                 except (YamlError, InvalidInputError):
                     continue
-                # A price that was taken has a place in a round's 64 bits.
+                # An accepted price fits into 64 bits.
                 price = read.max_price or 0
                 assert abs(int(price * 10**6)) < 2**63, lines
 
@@ -59,7 +59,8 @@ class TestAQuotaFile:
                     read = read_lines(text, is_yaml=is_yaml)
                 except InvalidInputError:
                     continue
-                # What was read can be kept: cut at now, with bounds that columns hold.
+                # Accepted lines can be stored: cut at the current instant, within the columns'
+                # limits.
                 assert len(wanted_periods(read, NOW)) <= 1
                 assert all(0 <= line.terms.gpus < 2**31 for line in read)
 
@@ -86,7 +87,7 @@ class TestATrace:
                     if isinstance(line, BadLine):
                         assert line.reason, (text, field)
                     elif isinstance(line, TraceLine):
-                        # A replay begins with the first submission of the file, at any instant.
+                        # A replay starts with the first submission of the file, at any instant.
                         earliest = datetime(1970, 1, 1, tzinfo=UTC)
                         later = timedelta(microseconds=line.submit_us + line.duration_us)
                         assert earliest + later < datetime(9000, 1, 1, tzinfo=UTC), text

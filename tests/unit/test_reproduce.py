@@ -1,4 +1,4 @@
-"""`make reproduce`: runs are made once, what was cut off goes on, every part can be judged."""
+"""`make reproduce`: each run is made once, interrupted ones continue, every part can be judged."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ MADE = "tests.unit.test_reproduce:made"
 
 
 def markdown(done: Done, measured: str = "Made today.") -> str:
-    """All documents as one."""
+    """Return all documents as one."""
     return "\n".join(documents(done, measured).values())
 
 
 def made(folder: str, number: int) -> dict[str, int]:
-    """A run that counts how often it was made; 13 cannot be."""
+    """Run once more and count it; 13 fails."""
     if number == 13:
         raise RuntimeError("no")
     with (Path(folder) / f"{number}").open("a", encoding="utf-8") as file:
@@ -101,7 +101,7 @@ class TestRuns:
     def test_are_of_the_code_that_makes_them_alone(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Another judge or another sentence in the report costs no run; another helper does."""
+        """A changed judge or sentence in the report repeats no run; a changed helper does."""
         folder = tmp_path / "evenshare_research" / "reproduce"
         (folder / "data").mkdir(parents=True)
         imported = "from evenshare_research.reproduce.helper import one"
@@ -182,7 +182,7 @@ def written() -> dict[str, str]:
 
 
 class TestTheDocuments:
-    """They hold what was measured of parts that nobody runs in a test."""
+    """They have the measurements of parts that tests do not run."""
 
     def test_stand_as_they_are_while_nothing_was_run(self) -> None:
         assert documents([(part, None) for part in command.PARTS], "today.", written()) == written()
@@ -200,7 +200,7 @@ class TestTheDocuments:
 
 
 class TestWhatWasNotRun:
-    """Of such a part the document says so, with its time."""
+    """The document names such a part, with its time."""
 
     def test_is_said_with_its_time(self) -> None:
         (part,) = [part for part in command.PARTS if part.name == "verdict"]
@@ -261,7 +261,7 @@ class TestTheCommand:
     def test_lets_stand_what_was_measured_before(
         self, part: Part, folder: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """The other part was run once, on another day, with other claims."""
+        """The other part was run on another day, with other claims."""
         document = folder / "two.md"
         old = f"# Two\n\n## Two\n\n*Measured* then.\n\n*Run*: nothing\n\n{CLAIMS}"
         document.write_text(old, encoding="utf-8")

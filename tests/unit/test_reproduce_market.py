@@ -1,4 +1,4 @@
-"""What `make reproduce` concludes of Astraea-online: from made-up figures, and from tiny runs."""
+"""Conclusions of `make reproduce` on Astraea-online, from made-up figures and tiny runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `make reproduce` concludes of each paper: from made-up figures, and from tiny real runs."""
+"""Conclusions of `make reproduce` on each paper, from made-up figures and tiny real runs."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class TestLtgf:
     NAMES = [name for name, _, _ in ltgf.SEVEN]
 
     def rows(self, **figures: float) -> dict[str, dict[str, Any]]:
-        """Figures of 10 for everybody, and those that are given for `ltgf` and as published."""
+        """Return figures of 10 for every policy, except those given for `ltgf` and as published."""
         fields = ("sharing_loss_jobs", "tenant_unfair_intervals", "slowdown", "jct_s")
         rows: dict[str, dict[str, Any]] = {
             name: philly_result({}, 1) | dict.fromkeys(fields, 10.0) for name in self.NAMES
@@ -229,7 +229,7 @@ class TestGandivaFair:
         assert turn_figures.least_use(result, 0, 40) == 4
 
     def test_runs_table_3_with_its_trades(self) -> None:
-        """A's 25 become 40 and C's 45 become 50, in K80s, by four trades; turns of a window."""
+        """Over a window of turns, four trades change A from 25 to 40 K80s and C from 45 to 50."""
         speeds = {1: 1250, 2: 5000, 3: 6250}
         rows = {tenant: {"k80": 1000, "v100": speed} for tenant, speed in speeds.items()}
         run = turns.turns(
@@ -298,7 +298,7 @@ class TestOef:
             assert all(mixed.LEAST <= row[-1] <= mixed.MOST for row in rows)
 
     def test_estimates_keep_their_order(self) -> None:
-        """Nothing is above the largest total; without envy nobody is below the equal split."""
+        """No rule exceeds the largest total; an envy-free rule is never below the equal split."""
         for row in mixed.estimates(source="gavel", tenants=6, seeds=3):
             assert max(row.values()) == row["max_efficiency"]
             assert row["cooperative"] >= row["max_min"]
@@ -310,8 +310,9 @@ class TestOef:
             assert max(right) < 1e-6 < max(wrong)
 
     def test_trades_of_two_tenants_raise_the_total(self) -> None:
-        """8 GPUs of each type, halved: at 2.5 slow GPUs for a fast one, the second has 8 of those
-        for 3.2 fast ones, and then 7.2.
+        """Each tenant has half of 8 GPUs of each type.
+
+        At 2.5 slow GPUs for a fast one, the second has 8 slow ones for 3.2 fast ones, and then 7.2.
         """
         assert mixed.trading_total([[1, 1, 1], [1, 1, 1]]) == pytest.approx(24)
         assert mixed.trading_total([[1, 1, 1], [1, 1, 4]]) == pytest.approx(16 + 0.8 + 7.2 * 4)

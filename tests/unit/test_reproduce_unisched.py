@@ -1,4 +1,4 @@
-"""What `make reproduce` concludes of UniSched: from made-up figures, and from its workloads."""
+"""Conclusions of `make reproduce` on UniSched, from made-up figures and its workloads."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LOSES = "Weighted deadline miss rate below Optimus and Themis"
 
 
 def rows(**rates: float) -> dict[tuple[str, str], dict[str, Any]]:
-    """A miss rate by policy, everywhere; 10 % where none is given."""
+    """Return miss rates by policy, equal in all workloads; 10 % by default."""
     return {
         (workload, name): {
             "deadline_miss_rate": rates.get(name, 0.1),
@@ -45,7 +45,7 @@ def rows(**rates: float) -> dict[tuple[str, str], dict[str, Any]]:
 
 
 def waits(longest: float, static: float) -> dict[str, dict[str, float]]:
-    """The longest waits of profiling runs, in seconds, in each workload."""
+    """Return the longest waits of profiling runs in each workload, in seconds."""
     return {
         workload: {
             "profiling_wait_s": longest / 2,
@@ -63,7 +63,7 @@ class TestAhead:
             (0.201, 0.201, YES),
             (0.18, 0.3, YES),  # three quarters of the gain
             (0.15, 0.3, PARTLY),
-            (0.09, 0.3, NO),  # behind one in half of all
+            (0.09, 0.3, NO),  # behind a rival in half of all cases
             (0.09, 0.09, NO),
         ],
     )
@@ -86,7 +86,7 @@ class TestAhead:
         assert unisched.ahead_claim(OVER_OTHERS, given).verdict is NO
 
     def test_allows_what_the_paper_allows(self) -> None:
-        """0.95: it need not win."""
+        """With the paper's 0.95 it need not be ahead."""
         (mixed,) = [one for one in unisched.AHEAD if one.factor < 1]
         given = rows(genie=0.096)
         assert unisched.ahead_claim(mixed, given).verdict is YES

@@ -1,4 +1,4 @@
-"""What `make lock` says of locked versions."""
+"""Messages of `make lock` on locked versions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What runs of tests leave behind that were killed."""
+"""Leftovers of killed test runs."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""Which tests a command runs: samples of matrices, cases of policies, and what a run prints."""
+"""Selection of tests by command: samples of matrices, cases of policies, and a run's output."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ VALUES = {"address": range(12), "role": range(4), "state": range(3)}
 
 
 def case(name: str, **indices: int) -> Any:
-    """An item as pytest collects it, as far as it is read."""
+    """Return an item with the attributes of a collected one that are read."""
     parameters = {key: f"{key}-{index}" for key, index in indices.items()}
     marks = "-".join(parameters.values())
     call = SimpleNamespace(indices=indices, params=parameters)

@@ -1,7 +1,7 @@
-"""Rounds of a small pool with their bundles, their log and its signed heads, as a portal has them.
+"""Rounds of a small pool with their bundles, their log and its signed heads, as in a portal.
 
-Everything is made of the same parts as a portal's: the simulator's rounds, the disclosure, the log.
-What is answered over REST is answered here; tests change a round, a record or a key, and seal anew.
+They are made from a portal's parts: the simulator's rounds, the disclosure, the log. The REST
+answers are given here too. Tests change a round, a record or a key, and seal again.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ FAST, SLOW = "fast", "slow"
 
 
 class StagedRound(msgspec.Struct):
-    """A round as it was decided, with the ids of a database."""
+    """A decided round, with the ids of a database."""
 
     snapshot: Snapshot
     decision: Decision
@@ -69,7 +69,7 @@ class StagedRound(msgspec.Struct):
 
 
 def key_of(name: str) -> SigningKey:
-    """A signing key of the log, another one for each name."""
+    """Return a signing key of the log, different for each name."""
     return SigningKey(LOG, hashlib.sha256(name.encode()).digest())
 
 
@@ -84,9 +84,9 @@ def staged_rounds(
     begin_us: int = BEGIN_US,
     left_out: Callable[[Grant], str | None] = lambda _: None,
 ) -> list[StagedRound]:
-    """Rounds of three tenants that compete for eight GPUs of two types, one after the other.
+    """Return consecutive rounds of three tenants that compete for eight GPUs of two types.
 
-    `left_out`: why a grant is not carried out, None where it is.
+    `left_out` returns why a grant is not carried out, or None.
     """
     nodes = (Node(1, FAST, 4), Node(2, SLOW, 4))
     quotas = tuple(
@@ -141,7 +141,7 @@ def uid_of(job: int) -> uuid.UUID:
 
 @dataclass
 class StagedPool:
-    """A pool whose rounds are sealed into a log; `reader`: the tenant who asks."""
+    """A pool whose rounds are sealed into a log; `reader`: the requesting tenant."""
 
     rounds: list[StagedRound] = field(default_factory=staged_rounds)
     reader: str = ADA
@@ -156,9 +156,9 @@ class StagedPool:
     def seal(
         self, tamper: Callable[[int, bytes], bytes] = lambda _, data: data, *, unread: bool = False
     ) -> None:
-        """Seal all rounds anew. `tamper` gets each bundle before it is committed to.
+        """Seal all rounds again. `tamper` changes each bundle before its commitment.
 
-        `unread`: what it makes of it cannot be read here, so what it was is read instead.
+        `unread`: the changed bundle cannot be read here, so the original one is read instead.
         """
         self.records, self.bundles = [], {}
         before = None
@@ -224,7 +224,7 @@ class StagedPool:
         key = self.tenant_key(day_of(row.snapshot.at_us), tenant)
         return own_salt(key, POOL, row.snapshot.number)
 
-    # What is answered.
+    # REST answers.
 
     @property
     def size(self) -> int:
@@ -241,7 +241,7 @@ class StagedPool:
         return [nodes[place] for place in places]
 
     def answer(self, words: list[str], query: dict[str, str]) -> tuple[int, Any]:
-        """What a portal answers to `GET /chain/lab/...` and `GET /rounds/lab/N/bundle`."""
+        """Return a portal's answer to `GET /chain/lab/...` and `GET /rounds/lab/N/bundle`."""
         if words[0] == "rounds":
             return self._bundle_answer(int(words[2]))
         numbers = {name: int(text) for name, text in query.items() if name != "day"}
@@ -311,7 +311,7 @@ class StagedPool:
         }
 
     def jobs(self) -> list[dict[str, Any]]:
-        """The reader's jobs that were submitted until the last round, newest first."""
+        """Return the reader's jobs submitted until the last round, newest first."""
         id_ = next(id_ for id_, slug in TENANTS.items() if slug == self.reader)
         jobs = {job.id: job for row in self.rounds for job in row.snapshot.jobs}
         last = {job.id: row.snapshot.at_us for row in self.rounds for job in row.snapshot.jobs}
@@ -332,7 +332,7 @@ class StagedPool:
         ]
 
     def files(self, first: int = 1, last: int | None = None, pinned: int = 0) -> dict[str, bytes]:
-        """The files that a download of these rounds leaves; `pinned`: the size of the pin."""
+        """Return the files of a download of these rounds; `pinned`: the size of the pin."""
         last = last or read_record(self.records[-1]).round
         names = {
             "chain.json": self.chain(),

@@ -1,1 +1,1 @@
-"""What papers define or compare with, and a portal does not need to decide its rounds."""
+"""Definitions and baselines of papers that the portal's rounds do not need."""

@@ -1,4 +1,4 @@
-"""docs/money.md tells the truth: its examples run, its names exist, its checks are all."""
+"""Examples, names and the list of checks in docs/money.md match the code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Transfers and entries are written in one place; money modules know no float."""
+"""Transfers and entries are written in one module; money modules use no float."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def sources() -> list[Path]:
 
 
 def writers(tree: ast.AST) -> Iterator[str]:
-    """Calls that write a Transfer or an Entry: by model, by instance, or by SQL text."""
+    """Yield calls that write a Transfer or an Entry: by model, by instance, or by SQL text."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             if SQL.search(node.value):

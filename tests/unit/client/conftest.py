@@ -1,4 +1,4 @@
-"""The command against a small portal, in this process."""
+"""Fixtures that run the command in this process, against a small portal."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -19,7 +19,7 @@ ROUNDS = 8
 
 @dataclass
 class Ran:
-    """What a command answered."""
+    """The result of a command."""
 
     code: int
     out: str
@@ -48,7 +48,7 @@ def portal(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Portal]:
 
 @pytest.fixture
 def run(portal: Portal, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Runs the command in this process, against the test's own portal."""
+    """Run the command in this process, against the test's own portal."""
     assert portal.url
     from evenshare.cli import jobs
 

@@ -1,4 +1,4 @@
-"""The ranks of a gang as real processes: they share a job's folder and nothing else."""
+"""The ranks of a gang as real processes, which share only a job's folder."""
 
 import re
 import signal
@@ -12,7 +12,7 @@ from tests.tools import PATIENCE_S, eventually
 
 from .job import Job
 
-# Counts; `DIE` names the moment in which this rank kills itself.
+# A program that counts; `DIE` names the moment in which this rank kills itself.
 COUNT = """
 import os, signal, sys, time
 from evenshare import lease
@@ -58,7 +58,7 @@ FOREVER = "100000000"
 
 @dataclass
 class Gang:
-    """A job of several ranks; `start` begins one lease of it."""
+    """A job of several ranks; `start` starts a lease."""
 
     folder: Path
     size: int = 2
@@ -76,7 +76,7 @@ class Gang:
         program: str = COUNT,
         variables: Mapping[int, dict[str, str]] = MappingProxyType({}),
     ) -> list[subprocess.Popen[bytes]]:
-        """Run source text as every rank under a new lease; some have variables of their own."""
+        """Run source text as every rank under a new lease; `variables` are by rank."""
         self.job.grant()
         count = size or self.size
         return [
@@ -92,7 +92,7 @@ class Gang:
         program: str = COUNT,
         variables: dict[str, str] | None = None,
     ) -> subprocess.Popen[bytes]:
-        """Run one rank under the present lease."""
+        """Run a rank under the current lease."""
         world = {"RANK": str(rank), "WORLD_SIZE": str(size), "MARK": f"lease {self.job.lease}"}
         environment = {**self.job.environment(), **world, **(variables or {})}
         command = [self.job.python, "-c", program, *arguments]
@@ -104,7 +104,7 @@ class Gang:
         return process
 
     def begun_at(self) -> list[int]:
-        """Wait until all ranks of the present lease have begun, and return where they did."""
+        """Wait until all ranks of the current lease have started; return their first steps."""
         want = self.job.lease * self.size
         pattern = re.compile(r"rank \d+ from (\d+)\n")
         eventually(lambda: len(pattern.findall(self.job.text)) >= want)
@@ -121,7 +121,7 @@ class Gang:
 
 
 def preempt(processes: Sequence[subprocess.Popen[bytes]]) -> list[int]:
-    """The end of a lease: the signal for each rank, and the codes they answer with."""
+    """End a lease: signal each rank, and return their exit codes."""
     for process in processes:
         if process.poll() is None:
             process.send_signal(signal.SIGUSR1)

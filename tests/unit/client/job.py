@@ -17,7 +17,7 @@ SOURCE = ROOT / "client" / "src"
 
 @dataclass
 class Job:
-    """The folder of one job; `start` runs one lease of it."""
+    """The folder of a job; `start` runs a lease."""
 
     folder: Path
     lease: int = 0
@@ -49,7 +49,7 @@ class Job:
         return sorted((self.folder / "checkpoints").glob("*.ckpt"))
 
     def grant(self) -> int:
-        """The next lease; from here on older processes may not write."""
+        """Grant the next lease; from then on older processes may not write."""
         self.lease += 1
         beside = self.folder / "lease.new"
         beside.write_text(f"{self.lease}\n")
@@ -74,7 +74,7 @@ class Job:
 
     @property
     def stop(self) -> dict[str, str]:
-        """What an executor says to a job that stops by a metric."""
+        """Return the variables that an executor sets for a job with a stopping metric."""
         if self.criterion is None:
             return {}
         names = ("EVENSHARE_STOP_METRIC", "EVENSHARE_STOP_RULE", "EVENSHARE_STOP_VALUE")
@@ -97,7 +97,7 @@ class Job:
         eventually(lambda: text in self.text or None)
 
     def reaches(self, step: int) -> None:
-        """Wait until the present lease is so far; an earlier one may have been further."""
+        """Wait until the current lease reaches a step; an earlier lease may have passed it."""
 
         def is_there() -> bool:
             told = self.progress
@@ -111,6 +111,6 @@ class Job:
 
 
 def preempt(process: subprocess.Popen[bytes]) -> int:
-    """The end of a lease: the signal, and the code the program answers with."""
+    """End a lease: send the signal, and return the program's exit code."""
     process.send_signal(signal.SIGUSR1)
     return process.wait(PATIENCE_S)

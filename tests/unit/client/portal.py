@@ -1,4 +1,4 @@
-"""A portal of one page of code: the REST contract as the client relies on it, and its faults."""
+"""A small fake portal: the REST contract that the client relies on, and its faults."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Portal:
         return said
 
     def _told(self, body: Any) -> Answer:
-        """Keep what the client said that it verified, or refuse it."""
+        """Keep the client's verification report, or refuse it."""
         self.reports.append(body)
         return self.refusal or (201, body)
 
@@ -131,7 +131,7 @@ class Portal:
             and query.get("phase") in (None, j.get("phase", j["state"]))
         ]
         start, limit = int(query.get("cursor", "0")), int(query["limit"])
-        # As a portal behind a proxy might write it: only the query may be used.
+        # A portal behind a proxy may write such a URL: only the query may be used.
         after = f"http://elsewhere.invalid/api/v1/jobs?cursor={start + limit}&limit={limit}"
         after = str(start + limit) if self.cursors else after
         more = after if start + limit < len(found) else None
@@ -178,7 +178,7 @@ def problem(status: int, title: str, **more: Any) -> dict[str, Any]:
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Reads a request, lets the portal answer, and breaks the answer where the test wants it."""
+    """A handler that passes a request to the portal, and breaks the answer as the test requests."""
 
     portal: Portal
 
@@ -198,7 +198,7 @@ class Handler(BaseHTTPRequestHandler):
         status, answer = self._checked(method, parts.path, query, body, headers)
         fault = self.portal.script.pop(0) if self.portal.script else None
         if fault == "cut":
-            # The work is done, and the answer never arrives.
+            # The request is processed, and the answer never arrives.
             self.close_connection = True
             return
         if isinstance(fault, int):

@@ -29,7 +29,7 @@ class TestResume:
 
     @pytest.mark.parametrize("keep", [0, 1, 40, 100, -1])
     def test_passes_over_a_torn_file(self, keep: int, tmp_path: Path) -> None:
-        """Cut anywhere, in the header or in the body."""
+        """The file is cut anywhere, in the header or in the body."""
         here = folder(tmp_path)
         here.write(b"whole" * 100)
         torn = here.write(b"torn!" * 100)
@@ -127,7 +127,7 @@ class TestTheFence:
     def test_is_asked_again_before_the_name_appears(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """The lease is lost while the file is on its way to the disk."""
+        """The lease is lost while the file is being written."""
         here = folder(tmp_path, 3)
         write = checkpoints.write_file
 

@@ -1,4 +1,4 @@
-"""Login, configuration, usage, exit codes, and what a terminal gets."""
+"""Login, configuration, usage, exit codes, and terminal output."""
 
 import io
 import json
@@ -18,7 +18,7 @@ from .portal import TOKEN, Portal
 
 @pytest.fixture
 def anonymous(portal: Portal, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """No token in the environment; the file that login writes."""
+    """Clear the token from the environment; return the file that login writes."""
     assert portal.url
     monkeypatch.delenv("EVENSHARE_TOKEN")
     return tmp_path / "evenshare" / "config.json"
@@ -175,7 +175,7 @@ class TestTheTerminal:
         assert chr(code) not in inert(f"a{chr(code)}b")
 
     def test_outlives_the_end_of_its_pipe(self, portal: Portal) -> None:
-        """In a process of its own: the descriptor is closed for good."""
+        """It runs in a separate process, because it closes the descriptor for good."""
         import subprocess
 
         from .job import SOURCE

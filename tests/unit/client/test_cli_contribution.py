@@ -1,4 +1,4 @@
-"""`evenshare contribution`: what the server said, as tables or as JSON."""
+"""`evenshare contribution`: the server's answer, as tables or as JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`evenshare credit`: what may still be spent, and a request to give some of it away."""
+"""`evenshare credit`: spendable credit, and a request to give some of it away."""
 
 from __future__ import annotations
 

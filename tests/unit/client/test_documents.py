@@ -1,4 +1,4 @@
-"""What docs/jobs.md and docs/cli.md say is what the client does."""
+"""docs/jobs.md and docs/cli.md match the client."""
 
 import argparse
 import os
@@ -21,7 +21,7 @@ EXAMPLES = re.findall(r"(?s)```python\n(.*?)```", JOBS)
 
 
 def leaves(top: argparse.ArgumentParser, name: str = "evenshare") -> dict[str, set[str]]:
-    """Every command with its options."""
+    """Return every command with its options."""
     below = [a for a in top._actions if isinstance(a, argparse._SubParsersAction)]
     if not below:
         return {name: {o for a in top._actions for o in a.option_strings if o.startswith("--")}}

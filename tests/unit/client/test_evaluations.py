@@ -1,4 +1,4 @@
-"""What the in-job runtime says of the stopping metric: evaluations, bounded, whole."""
+"""Evaluations of the stopping metric in the in-job runtime: bounded and whole."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class TestTheLog:
         assert file.stat().st_size < 16 * 1024
         points = json.loads(file.read_text())["points"]
         assert MOST // 2 - 2 <= len(points) <= MOST
-        # The first that met it is among them, and the newest.
+        # They include the first that met it, and the newest.
         assert [10, 0.1] in points
         assert points[-1][0] == 20_000
         assert log.is_met

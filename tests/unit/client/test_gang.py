@@ -1,4 +1,4 @@
-"""Several ranks with real processes: what they resume from is of one step, whoever died when."""
+"""Several ranks with real processes: they resume from the same step after any death."""
 
 import os
 import signal
@@ -32,7 +32,7 @@ def make(tmp_path: Path) -> Iterator[MakeGang]:
 
 
 def steps_of(gang: Gang) -> set[int]:
-    """The steps that the files of the newest complete set are of."""
+    """Return the steps of the files in the newest complete set."""
     newest = complete_sets(gang.folder / "checkpoints")[0]
     bodies = [(gang.folder / "checkpoints" / name).read_bytes() for name in newest.files]
     return {int(body.rpartition(b'"step":')[2].split(b",")[0]) for body in bodies}
@@ -41,7 +41,7 @@ def steps_of(gang: Gang) -> set[int]:
 class TestAGangThatIsPreempted:
     def test_ends_and_resumes_at_one_step(self, make: MakeGang) -> None:
         gang = make(size=3)
-        # The ranks count at different speeds, so the signal finds them at different steps.
+        # The ranks count at different speeds, so the signal arrives at different steps.
         first = gang.start(FOREVER, variables={1: {"PAUSE": "0.006"}})
         gang.job.reaches(10)
         assert preempt(first) == [99, 99, 99], gang.job.text
@@ -98,7 +98,7 @@ class TestAGangThatIsPreempted:
         assert gang.begun_at() == [step, step]
 
     def test_at_its_last_step_comes_to_its_end(self, make: MakeGang) -> None:
-        """One rank has ended when the signal comes: the other has nobody to wait for."""
+        """A rank has ended when the signal comes: the other must not wait for it."""
         gang = make()
         ranks = gang.start("60", variables={1: {"PAUSE": "0.05"}})
         assert ranks[0].wait(PATIENCE_S) == 0
@@ -113,7 +113,7 @@ class TestAGangThatIsPreempted:
 
 
 def preempt_at(gang: Gang, step: int) -> list[int]:
-    """Run a lease until rank 0 is so much further, and end it."""
+    """Run a lease until rank 0 has made `step` more steps, and end it."""
     before = gang.job.progress.get("step", 0)
     ranks = gang.start(FOREVER)
     gang.job.reaches(before + step)
@@ -121,7 +121,7 @@ def preempt_at(gang: Gang, step: int) -> list[int]:
 
 
 class TestARankThatIsKilled:
-    """In each moment of the protocol; the others are cut, and the next lease begins as one."""
+    """A rank dies at each moment of the protocol; the next lease starts from one step."""
 
     @pytest.mark.parametrize("rank", [0, 1])
     @pytest.mark.parametrize(
@@ -162,11 +162,11 @@ class TestARankThatIsKilled:
         ranks = gang.start(FOREVER, variables={rank: {"DIE": moment}})
         assert ranks[rank].wait(PATIENCE_S) == -signal.SIGKILL
         preempt(ranks)
-        # What the other one wrote alone, if it had begun, is no set.
+        # A part written only by the other rank is no set.
         assert steps_of(gang) == {kept}
 
     def test_without_a_signal_leaves_the_set_that_was_written_last(self, make: MakeGang) -> None:
-        """Every second rank 0 names a store that both write."""
+        """Every second, rank 0 names a step that both store."""
         gang = make()
         often = {"EVERY": "0.1"}
         ranks = gang.start(FOREVER, variables={0: often})
@@ -183,7 +183,7 @@ class TestARankThatIsKilled:
 
 class TestAnOldRank:
     def test_that_wakes_up_later_completes_no_set(self, make: MakeGang) -> None:
-        """It was stopped before its part was written; its lease's set lacks that alone."""
+        """It was stopped before it wrote its part; its lease's set lacks only that part."""
         gang = make(grace_s=1.5)
         assert preempt_at(gang, 3) == [99, 99]
         ranks = gang.start(FOREVER)
@@ -254,7 +254,7 @@ class TestASet:
 
 class TestAProgramThatBeginsAnew:
     def test_finds_its_ranks_again_under_the_same_lease(self, make: MakeGang) -> None:
-        """One prepares, another trains: each rank runs both."""
+        """A program prepares, another trains: each rank runs both."""
         gang = make()
         first = gang.start("3")
         assert [process.wait(PATIENCE_S) for process in first] == [0, 0]

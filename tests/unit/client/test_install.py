@@ -1,4 +1,4 @@
-"""The client alone: in an empty environment, without an index, in the oldest Python too."""
+"""Installation of the client without the library, without an index, also in the oldest Python."""
 
 import ast
 import email
@@ -23,7 +23,7 @@ OLDEST = "3.9"
 
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The sources elsewhere: nothing of the checkout can lend a hand, or be written to."""
+    """Copy the sources, so that the checkout is neither used nor changed."""
     target = tmp_path_factory.mktemp("client") / "client"
     shutil.copytree(CLIENT, target, ignore=shutil.ignore_patterns("__pycache__"))
     return target
@@ -31,7 +31,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def wheels(copy: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheels of the client and of the library."""
+    """Return a folder with the wheels of the client and of the library."""
     folder = tmp_path_factory.mktemp("wheels")
     for project in (copy, ROOT / "core"):
         build = [sys.executable, "-m", "uv", "build", "--wheel", "--offline", "-q", "-o"]
@@ -42,7 +42,7 @@ def wheels(copy: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def pip(environment: Path, *words: str) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "pip", "-q", "--python", environment / "bin" / "python", *words],
-        # No index and no settings of this machine: whatever is fetched is an error.
+        # No index and no settings of this machine: every download is an error.
         env={"PATH": os.environ["PATH"], "PIP_NO_INDEX": "1", "PIP_CONFIG_FILE": os.devnull},
         capture_output=True,
         text=True,
@@ -101,7 +101,7 @@ class TestTheOldestPython:
 
 
 def assert_known(folder: Path) -> None:
-    """By syntax and library calls; ruff holds that annotations are never evaluated (FA102)."""
+    """Check syntax and library calls; ruff checks that annotations are never evaluated (FA102)."""
     vermin = [sys.executable, "-c", "from vermin import main; main()", "--no-config-file"]
     done = subprocess.run(
         [*vermin, f"--target={OLDEST}-", "--violations", str(folder)],
@@ -114,7 +114,7 @@ def assert_known(folder: Path) -> None:
 
 
 class TestTheExtraVerify:
-    """Verifying needs the library of the same version; all else goes on without it."""
+    """Verification needs the library of the same version; other commands work without it."""
 
     def test_is_in_the_metadata_with_the_version_of_the_client(self, wheels: Path) -> None:
         [path] = wheels.glob("evenshare-*.whl")
@@ -150,7 +150,7 @@ class TestTheExtraVerify:
         pip(tmp_path / "venv", "install", "--no-deps", str(core))
         code, text = verify()
         assert (code, "pip install 'evenshare[verify]'" in text) == (2, True), text
-        # What the library depends on, from this environment; the client and the library are not.
+        # Copy the library's dependencies from this environment, but not the client and the library.
         [packages] = (tmp_path / "venv").glob("lib/python*/site-packages")
         for name in ("msgspec", "numpy", "highspy", "cryptography", "cffi", "_cffi_backend"):
             for path in Path(sysconfig.get_path("purelib")).glob(f"{name}[.-]*"):
@@ -163,7 +163,7 @@ class TestTheExtraVerify:
 
 
 def test_the_client_imports_only_itself_and_the_standard_library() -> None:
-    """Those that import more are named, and imported by `with_core` alone."""
+    """Modules that import more are listed, and only `with_core` imports them."""
     names = (
         "verify_log", "verify_pins", "verify_rounds", "verify_statement", "verify_statement_rounds",
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""What the in-job runtime says of iterations: sums, written seldom, whole, and by whom they may."""
+"""Iterations in the in-job runtime: sums, written rarely, whole, and only by the allowed rank."""
 
 import json
 import os
@@ -115,7 +115,7 @@ class TestTheFile:
         seen: set[int] = set()
         while len(seen) < 3:
             seen.add(json.loads(file.read_bytes())["iterations"])
-        # Written at most once a second.
+        # The file is written at most once a second.
         assert time.monotonic() - begin_s >= 1
         process.kill()
         process.wait()
@@ -137,5 +137,5 @@ class TestTheFile:
         counted.write()
         said = json.loads((tmp_path / "iterations.json").read_text())
         assert said["iterations"] == 999
-        # An iteration takes a microsecond at least.
+        # An iteration takes at least a microsecond.
         assert 999 <= said["time_us"] <= max(999, (time.monotonic_ns() - begin_ns) // 1000)

@@ -1,4 +1,4 @@
-"""The client's copy of a job's fields, and what follows from it."""
+"""The client's copy of a job's fields, and its derived values."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def job(tmp_path: Path) -> Job:
 
 @pytest.fixture
 def ended() -> Iterator[list[subprocess.Popen[bytes]]]:
-    """Processes that a test leaves behind when it fails."""
+    """Kill processes that a failed test leaves behind."""
     started: list[subprocess.Popen[bytes]] = []
     yield started
     for process in started:
@@ -67,7 +67,7 @@ class TestAJobThatIsPreempted:
         steps = ["--steps", "600"]
         whole = subprocess.run(
             [sys.executable, str(TRAIN), *steps, "--out", str(tmp_path / "whole")],
-            # The same environment: variables choose which kernels a BLAS uses.
+            # The same environment, because variables select the kernels of a BLAS.
             env={"PATH": os.environ["PATH"], "PYTHONPATH": str(SOURCE)},
             check=True,
             capture_output=True,
@@ -85,7 +85,7 @@ class TestAJobThatIsPreempted:
     def test_writes_the_step_before_at_once_and_the_one_in_progress_when_it_ends(
         self, job: Job, ended: list[subprocess.Popen[bytes]]
     ) -> None:
-        """The second step waits for a file, so the order is seen, not guessed."""
+        """The second step waits for a file, which fixes the order."""
         go = job.folder / "go"
         process = job.start(
             f"""
@@ -139,7 +139,7 @@ hashlib.pbkdf2_hmac("sha256", b"", b"", 1_000_000_000)
         assert job.checkpoints == []
 
     def test_bears_signals_at_any_moment(self, job: Job) -> None:
-        """A hundred signals against a loop that does nothing but store."""
+        """A hundred signals interrupt a loop that only stores."""
         job.grace_s = 60.0
         process = job.start(COUNT, "100000000", "0")
         job.reaches(10)
@@ -220,7 +220,7 @@ class TestAStaleProcess:
 
 class TestADiskThatIsFull:
     def test_is_told_apart_from_a_checkpoint(self, job: Job) -> None:
-        """A file stands where the folder should be, after the start."""
+        """After the start, a file replaces the folder."""
         process = job.start(COUNT, "1000000", "0.005")
         job.reaches(3)
         folder = job.folder / "checkpoints"

@@ -1,4 +1,4 @@
-"""A statement's files may be a hostile portal's: the command ends, and says what it did not do."""
+"""Statements from a hostile portal: the command ends, and reports unchecked parts."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ POSTED = {
 
 
 def kept(folder: Path, **lists: list[dict[str, Any]]) -> Path:
-    """The files of a statement without rounds."""
+    """Write the files of a statement without rounds."""
     folder.mkdir()
     asked = {"pool": "philly", "tenant": "aa", "since": FROM, "until": TO}
     for name in LISTS:
@@ -45,7 +45,7 @@ def kept(folder: Path, **lists: list[dict[str, Any]]) -> Path:
 
 
 def endless(folder: Path, steps: int = 3000, incomes: int = 2000) -> Path:
-    """Idle quota whose totals have no common factor: each weight is a fraction of long numbers."""
+    """Write idle quota with coprime totals, so that each weight is a fraction of long numbers."""
     idle = [
         {"gpu_type": "v100", "at": f"2030-01-01T00:{n // 60:02}:{n % 60:02}Z", "own": 1,
          "total": 10**18 + 2 * n + 1}
@@ -94,6 +94,6 @@ class TestAStatement:
         assert "recomputed a number that is too long to be shown" in done.out
 
     def test_has_a_limit_like_that_of_rounds(self) -> None:
-        """`round verify`, `statement verify` and `evenshare-core verify` begin with the same."""
+        """`round verify`, `statement verify` and `evenshare-core verify` have the same default."""
         words = (["statement", "verify"], ["round", "verify", "--pool", "philly"])
         assert {parser().parse_args(each).limit for each in words} == {LIMIT_S}

@@ -1,4 +1,4 @@
-"""The rounds that a statement names, of before the log began, of after its head, and held back."""
+"""Rounds named by a statement: before the log's start, after its head, and withheld."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.unit.verified_rounds import ADA, POOL, StagedPool, staged_rounds
 
 
 class Asked:
-    """A client that asks a staged pool."""
+    """A client of a staged pool."""
 
     def __init__(self, pool: StagedPool) -> None:
         self.pool = pool

@@ -1,4 +1,4 @@
-"""The wrapper for programs that know only SIGTERM."""
+"""The wrapper for programs that handle only SIGTERM."""
 
 import signal
 import sys
@@ -58,7 +58,7 @@ class TestTheCheckpointSignal:
         assert job.text.count("told") == 1
 
     def test_does_not_reach_the_program_through_its_group(self, job: Job) -> None:
-        """The program has no handler: the signal itself would kill it."""
+        """The program has no handler: the signal would kill it."""
         process = job.run(sleeper("print('term', flush=True), sys.exit(0)"))
         job.says("up")
         import os
@@ -84,7 +84,7 @@ class TestTheCheckpointSignal:
         assert "not now" in job.text
 
     def test_leaves_nothing_of_the_program(self, job: Job) -> None:
-        """Not even what has gone to a session of its own."""
+        """This includes processes that moved to another session."""
         spawn = "import subprocess; p = subprocess.Popen(['sleep', '1000'], start_new_session=True)"
         process = job.run(python(f"{spawn}\nprint('pid', p.pid, 'end', flush=True)"))
         assert process.wait(PATIENCE_S) == 0

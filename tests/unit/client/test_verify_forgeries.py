@@ -1,7 +1,6 @@
-"""`evenshare round verify` against answers that withhold, or name what is not known here.
+"""`evenshare round verify` on answers that withhold data, or name things unknown here.
 
-Each is signed as it should be, and nothing in it contradicts anything: nothing is wrong, and
-nothing is proven.
+The answers are signed correctly and contain no contradiction, so they are neither wrong nor proven.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ def names_withheld(_: StagedPool) -> Mapping[str, Any]:
 
 
 def unknown_policy_version(pool: StagedPool) -> Mapping[str, Any]:
-    """Its decisions are not those that this version makes, and are said to be of another."""
+    """Return answers with other decisions, declared as those of another policy version."""
     pool.seal(worse_plan(lambda document: document["snapshot"].update(policy_version="99")))
     return {}
 
@@ -86,7 +85,10 @@ def changed(change: Callable[[dict[str, Any]], object]) -> Callable[[int, bytes]
 
 
 def worse_plan(change: Callable[[dict[str, Any]], object]) -> Callable[[int, bytes], bytes]:
-    """A decision that is allowed, and that this version does not make: other ranks of its picks."""
+    """Return a change to a valid decision that this version would not make.
+
+    Its picks have other ranks.
+    """
 
     def bend(document: dict[str, Any]) -> None:
         change(document)
@@ -97,13 +99,13 @@ def worse_plan(change: Callable[[dict[str, Any]], object]) -> Callable[[int, byt
 
 
 def forge_answers(portal: Portal, pool: StagedPool, answers: Mapping[str, Any]) -> None:
-    """Have the portal answer these in the place of the pool's own, by the last word."""
+    """Make the portal return these answers instead of the pool's, by the path's last word."""
     portal.rounds = lambda words, query: answers.get(words[-1]) or pool.answer(words, query)
     portal.jobs = pool.jobs()
 
 
 def test_the_command_knows_all_gaps() -> None:
-    """The parser has them by itself: the library may not be installed."""
+    """The parser has its own list, as the library may not be installed."""
     assert tuple(gap.value for gap in Gap) == GAPS
     assert set(TO_DO) == set(Gap)
 
@@ -157,7 +159,7 @@ class TestAForgery:
         forge: Callable[[StagedPool], Mapping[str, Any]],
         gap: str,
     ) -> None:
-        """Tenants of a pool of own rows, or with an archived history, know it and say so."""
+        """Tenants of a pool of own rows, or with an archived history, accept such gaps."""
         forge_answers(portal, pool, forge(pool))
         done = verify_all("--accept", gap)
         assert done.code == 0, done.out + done.err

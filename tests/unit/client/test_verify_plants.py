@@ -1,4 +1,4 @@
-"""`evenshare round verify` against a portal that bends its history."""
+"""`evenshare round verify` on a portal that falsifies its history."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from .portal import Portal
 
 
 class TestAPlant:
-    """Each way to bend a history is named, and ends with 3."""
+    """Each falsification is named, and exits with 3."""
 
     def assert_named(self, done: Ran, text: str) -> None:
         assert done.code == 3, done.out + done.err
@@ -36,7 +36,7 @@ class TestAPlant:
     def test_a_round_rewritten_with_matching_bytes(
         self, verify_all: Any, pool: StagedPool, tmp_path: Path
     ) -> None:
-        """A round decided again without one job, and all that follow sealed anew."""
+        """A round is decided again without a job, and all later rounds are sealed again."""
         assert verify_all().code == 0
         kept = pin_path(tmp_path).read_bytes()
         row = pool.rounds[-1].snapshot
@@ -89,7 +89,7 @@ class TestAPlant:
     def test_records_held_back(
         self, verify_all: Any, portal: Portal, pool: StagedPool, kept: slice, text: str
     ) -> None:
-        """Fewer rounds than were asked for are no success."""
+        """Fewer rounds than requested are no success."""
 
         def answer(words: list[str], query: dict[str, str]) -> tuple[int, Any]:
             status, body = pool.answer(words, query)
@@ -106,7 +106,7 @@ class TestAPlant:
     def test_a_newest_record_held_back(
         self, run: Run, portal: Portal, pool: StagedPool, words: tuple[str, ...]
     ) -> None:
-        """An older round is called the newest, below a head that covers more."""
+        """An older round is presented as the newest, under a head that covers more."""
 
         def answer(path: list[str], query: dict[str, str]) -> tuple[int, Any]:
             status, body = pool.answer(path, query)
@@ -141,7 +141,7 @@ class TestAPlant:
     def test_a_certificate_of_a_later_version_is_counted(
         self, verify_all: Any, pool: StagedPool
     ) -> None:
-        """Nothing is wrong that could be seen, and it is not proven."""
+        """No fault can be seen, and it is not proven."""
         row = pool.rounds[4]
         assert row.certificate is not None
         later = {**row.certificate, "version": 99}
@@ -163,7 +163,7 @@ class TestAPlant:
         self, run: Run, pool: StagedPool, portal: Portal, tmp_path: Path,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:  # fmt: skip
-        """Each alone sees a history that follows; together they see two."""
+        """Each tenant sees a consistent history; together they see two."""
         assert run("round", "pin", "--pool", POOL).code == 0
         adas = pin_path(tmp_path)
         other = StagedPool(staged_rounds(ROUNDS), reader=BOB)
@@ -246,7 +246,7 @@ class TestAPlant:
 
 
 def rewritten(pool: StagedPool, number: int) -> None:
-    """The same rounds with another record from `number` on, linked and signed as they should be."""
+    """Replace the records from `number` on, correctly linked and signed."""
     row = pool.rounds[number - 1]
     shares = row.decision.shares
     first = replace(shares[0], rho_before=0.5)

@@ -1,4 +1,4 @@
-"""What the client tells the portal of a verification: by default, no more than is documented."""
+"""The client's report of a verification to the portal: by default, only documented data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Beat sends by what has passed, whatever the wall clock shows."""
+"""Beat sends by elapsed time, whatever the wall clock shows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from portal.site.celery import app
 
 
 class Clocks:
-    """The wall's and the monotonic clock of the story, in seconds since it began."""
+    """The wall clock and the monotonic clock of a test, in seconds since its start."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.wall_s = self.passed_s = 0.0
@@ -54,7 +54,7 @@ def scheduler(folder: Path) -> Iterator[beat.SteadyScheduler]:
 
 
 def test_does_not_believe_what_it_sent_after_now(tmp_path: Path) -> None:
-    """The clock was set back, and beat started anew."""
+    """The clock was set back, and beat restarted."""
     with scheduler(tmp_path) as before:
         for entry in before.schedule.values():
             entry.last_run_at = beat.steady_now() + timedelta(minutes=10)

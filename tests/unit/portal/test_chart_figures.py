@@ -1,4 +1,4 @@
-"""Figures are plain dictionaries: the package `plotly` knows each attribute and its value."""
+"""Figures are plain dictionaries whose attributes and values the package `plotly` accepts."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def prices() -> PageChart:
 
 
 def bars() -> PageChart:
-    """Upright, as long as what they stand for."""
+    """Return vertical bars with lengths in proportion to their values."""
     line = Series("n", "n, GPUs", [T0], [1], LENT, kind="bar", span_s=3600, shown=False)
     return PageChart("k", "t", "x", (line,), (-1.0, 1.0), "GPUs", "f")
 

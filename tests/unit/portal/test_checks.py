@@ -1,4 +1,4 @@
-"""Production refuses to start on what is unsafe, a line per problem; the demo is not asked."""
+"""Production refuses unsafe settings with a line per problem; the demo is not checked."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ SAFE = {
     "METRICS_TOKEN": "Zk7mT0aYvC5nR2wLpH9sUe4d",
 }
 
-# What is changed in the safe environment -> the one line that refuses it.
+# Change of the safe environment -> the one line that refuses it.
 UNSAFE: dict[str, tuple[dict[str, str], str]] = {
     "a mode that there is not": (
         {"EVENSHARE_MODE": "prod"},
@@ -232,7 +232,7 @@ ALSO_SAFE: dict[str, dict[str, str]] = {
 
 
 def refusals(monkeypatch: pytest.MonkeyPatch, changed: dict[str, str]) -> list[str]:
-    """The lines for an environment: its settings are really read."""
+    """Return the lines for an environment, from its real settings."""
     for name in ("DEBUG", "CSRF_TRUSTED_ORIGINS", "DATABASE_POOL_SIZE"):
         monkeypatch.delenv(name, raising=False)
     for name, value in (SAFE | changed).items():
@@ -260,7 +260,7 @@ class TestAnEnvironment:
     def test_with_the_key_of_the_demo_of_this_folder_gets_its_line(
         self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     ) -> None:
-        """Keys of demos that were made before they said so of themselves."""
+        """Keys of demos from before they were marked as such."""
         (tmp_path / "secret_key").write_text(SAFE["SECRET_KEY"])
         (line,) = refusals(monkeypatch, {"EVENSHARE_DATA_DIR": str(tmp_path)})
         assert line == UNSAFE["the key of a demo"][1]
@@ -272,7 +272,7 @@ class TestAnEnvironment:
         changed = {name: change[name] for change, _ in UNSAFE.values() for name in change}
         changed |= {"EVENSHARE_MODE": "production", "METRICS_TOKEN": "", "SECRET_KEY": "canary-1"}
         changed |= {"DATABASE_URL": "postgres://postgres:canary-2@db/x", "DATABASE_POOL_SIZE": "1"}
-        # These two end the reading of settings.
+        # These two abort the reading of settings.
         changed |= {"ROUNDS_KEEP_DAYS": "90", "ROUNDS_STORAGE_OPTIONS": '{"secret": "canary-3"}'}
         lines = refusals(monkeypatch, changed)
         assert len(lines) > 5
@@ -289,7 +289,7 @@ class TestAnEnvironment:
 
 
 class TestEveryProcess:
-    """Web, workers, beat and commands: each would have imported half of the portal by then."""
+    """Web, workers, beat and commands: each is refused before it imports most of the portal."""
 
     @pytest.mark.parametrize(
         "words",

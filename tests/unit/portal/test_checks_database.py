@@ -1,4 +1,4 @@
-"""Production refuses a database that is unsafe by its roles or by what is in it."""
+"""Production refuses a database with unsafe roles or contents."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.plugin import Services
 from tests.tools import PATIENCE_S
 from tests.unit.portal.test_checks import ROOT, SAFE
 
-# As a server does that imports its application in its event loop.
+# Some servers import their application in the event loop.
 IN_A_LOOP = """
 import asyncio
 import importlib
@@ -35,7 +35,7 @@ async def serve():
 
 asyncio.run(serve())
 """
-# As the superuser: do, undo, and the one line between.
+# (statement of the superuser, its undo, the one expected line).
 ROLES: dict[str, tuple[str, str, str]] = {
     "superuser": (
         "ALTER ROLE evenshare_app SUPERUSER",
@@ -154,7 +154,7 @@ class TestADatabase:
         ids=["web", "check"],
     )
     def test_of_a_demo_is_not_served(self, committed_db: str, words: list[str]) -> None:
-        """Whatever started the process, and without knowing the owner."""
+        """This holds for every process, without knowledge of the owner."""
         assert committed_db
         pool = cluster({"a": 1}).pool
         environment = {**os.environ, **SAFE, "DATABASE_URL": os.environ["DATABASE_URL"]}
@@ -213,7 +213,7 @@ class TestAnOlderDatabase:
     def test_is_not_migrated_before_the_commit_that_it_has_to_go_through(
         self, committed_db: str, app: str
     ) -> None:
-        """As of a checkout whose newest migrations are not among those that it applied."""
+        """The checkout's newest migrations are not applied yet."""
         assert committed_db
         assert (list(age_problems()), can_migrate(databases=["owner"])) == ([], [])
         with connections["owner"].cursor() as cursor:

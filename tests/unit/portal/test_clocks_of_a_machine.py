@@ -1,4 +1,4 @@
-"""What the clocks of a machine did, on clocks that the test moves."""
+"""Detection of clock jumps and sleep, on clocks that the test moves."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from portal.embedded.clocks import ClockReading, jumped_s, read_clocks, slept_s
     ("wall_s", "steady_s", "with_sleep_s", "jumped", "slept"),
     [
         (2, 2, 2, 0, 0),
-        (300, 300, 300, 0, 0),  # no look for long: neither a jump nor a sleep
+        (300, 300, 300, 0, 0),  # a long time between two reads: neither a jump nor a sleep
         (3602, 2, 2, 3600, 0),
         (-598, 2, 2, -600, 0),
         (3602, 2, 3602, 0, 3600),
-        (3002, 2, 3602, -600, 3600),  # it slept, and was set back as it woke
-        (4, 2, 2, 0, 0),  # it is being corrected
+        (3002, 2, 3602, -600, 3600),  # it slept, and the clock was set back when it woke
+        (4, 2, 2, 0, 0),  # the clock is being corrected gradually
     ],
 )
 def test_are_distinguished(

@@ -1,4 +1,4 @@
-"""Two policies side by side: words that add up."""
+"""Comparison of two policies: the words add up."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class TestAFigure:
         assert printed(name, before, after) == row
 
     def test_differs_by_what_is_printed(self) -> None:
-        """1.106 and 1.114 are both written 1.11: no difference is claimed."""
+        """1.106 and 1.114 are both printed as 1.11, so no difference is claimed."""
         assert printed("avg_slowdown", 1.106, 1.114)[2] == "the same"
 
 

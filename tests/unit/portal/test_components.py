@@ -1,4 +1,4 @@
-"""The template tags: what they write out, that they escape, and that sums are sums."""
+"""The template tags: output, escaping, and correct sums."""
 
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal

@@ -1,4 +1,4 @@
-"""Words that follow a count: "2 tokens act", "1 token acts", wherever a pair of them is written."""
+"""Words that follow a count: "2 tokens act", "1 token acts", wherever such a pair is written."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ ROOT = Path(__file__).parents[3]
 PLACES = {"portal": "*.py", "scheduling": "*.py", "billing": "*.py", "templates": "*.html"}
 NOUN = re.compile(r'\|plural:"([^",]+)"|\bplural\([^"\n]*?, "([^"]+)"\)')
 TEXT = r"""["']([^"'{}]*)["']"""
-# All three give the word of one first.
+# All three have the singular first.
 PAIRS = (
     re.compile(r'\|plural(?:ize)?:"([^",]*),([^"]*)"'),
     re.compile(rf"\bplural\([^\"'\n]*?, {TEXT}, {TEXT}\)"),
     re.compile(rf"{TEXT} if (?![^\"'\n]*number)[^\"'\n]* == 1 else {TEXT}"),
 )
-# Word of one, word of many, where neither is the other with an s.
+# (singular, plural) where neither is the other with an s.
 IRREGULAR = {
     ("is", "are"),
     ("was", "were"),
@@ -43,16 +43,15 @@ def sources() -> Iterator[tuple[str, str]]:
 
 
 def nouns() -> frozenset[str]:
-    """What is counted somewhere: each word that stands last in a regular `plural`."""
+    """Return counted nouns: each word in last place of a regular `plural`."""
     found = (match for _, text in sources() for match in NOUN.finditer(text))
     return frozenset((match[1] or match[2]).split()[-1] for match in found) | {"error", "other"}
 
 
 def wrong_words(pair: Sequence[str], known: frozenset[str]) -> list[str]:
-    """Words of a pair that do not follow the count; none if the pair cannot be compared.
+    """Return words of a pair that do not follow the count; empty if it cannot be compared.
 
-    The first that differs is what is counted, or its verb where that stands alone; the others are
-    verbs.
+    The first different word is the noun, or its verb if it is the only word; the others are verbs.
     """
     ones, manys = (words.split() for words in pair)
     if len(ones) != len(manys):

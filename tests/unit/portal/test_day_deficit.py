@@ -21,7 +21,7 @@ def point(
 
 class TestTheDeficitOfADay:
     def test_is_what_came_in_no_hour_of_its_own(self) -> None:
-        """Deserved 10 in each of three hours; nothing in the first, twice as much in the second."""
+        """Each of three hours deserves 10; the first gets 0, the second 20, the third 6."""
         points = [point(3, 50, 0), point(2.1, 50, 10), point(1.1, 70, 20), point(0.1, 76, 30)]
         found = day_deficit(points, NOW)
         assert found is not None
@@ -40,7 +40,7 @@ class TestTheDeficitOfADay:
         assert (found.short_gpu_s, found.deserved_gpu_s) == (40, 100)
 
     def test_adds_gpu_types_up(self) -> None:
-        """A job that accepts both may be counted on the one and hold the other."""
+        """A job that accepts both types may claim one and hold the other."""
         points = [
             *(point(1.5, 0, 0), point(1.5, 0, 0, "v100")),
             *(point(0.5, 0, 40), point(0.5, 40, 0, "v100")),

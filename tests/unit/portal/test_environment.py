@@ -1,4 +1,4 @@
-"""Settings from the environment: typed, and named when they are wrong."""
+"""Settings from the environment: typed, with errors that name the variable."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Charts to explore: their figures say what the selectors said, in looks that tell apart."""
+"""Charts to explore: they show the selectors' figures, in distinguishable styles."""
 
 from __future__ import annotations
 
@@ -218,7 +218,7 @@ class TestAPool:
         assert [list(trace.y) for trace in drawn(uses).data] == [[1, 1], [2, 2], [4, 4]]
         assert uses.heads[1:3] == ["GPUs in use by Vision (VI)", "GPUs in use by Vision (VS)"]
         assert rhos.heads[1:] == ["rho of Vision (VI)", "rho of Vision (VS)"]
-        # The browser switches a series by its key, which tells no more than a pseudonym.
+        # The browser toggles a series by its key, which reveals no more than a pseudonym.
         keys = [[trace.meta["key"] for trace in drawn(chart).data] for chart in (uses, rhos)]
         assert keys == [["tenant-1", "tenant-2", "others"], ["tenant-1", "tenant-2"]]
 
@@ -244,7 +244,7 @@ class TestLooks:
         badges = [TenantBadge(f"t{index}", index, "") for index in range(BADGES)]
         areas = {(look.fill, look.pattern) for look in map(tenant_area, badges)}
         assert len(areas) == BADGES
-        # Besides colour there is a pattern or a dash: neighbours differ by it too.
+        # In addition to colour there is a pattern or a dash, which differs between neighbours.
         assert len({look.pattern for look in map(tenant_area, badges[:8])}) == 8
         assert len({look.dash for look in map(tenant_line, badges[:6])}) == 6
 
@@ -291,7 +291,7 @@ class TestMoney:
         assert chart.y[1] > 1
 
     def test_that_did_not_move_is_not_drawn(self) -> None:
-        """The net is steps: each holds for its hour alone, the last one too."""
+        """The net is drawn in steps, each an hour long, including the last."""
         hours = [AccountHour(at(60 * hour), Decimal(hour), Decimal(0)) for hour in (1, 2, 6)]
         net = traces(account_chart(hours, key="k", file="f"))["net"]
         assert net.line.shape == "hv"
@@ -320,7 +320,7 @@ class TestWhatIf:
             [Wait("n", 1.0, 2.0), Wait("s", 3.0, None)], ["a", "b"], key="k", file="f"
         )
         found = {trace.name: list(trace.x) for trace in drawn(chart).data}
-        # Who has no wait instead, has no bar: none is not zero.
+        # A missing wait has no bar: it is not zero.
         assert found == {"a": [1.0, 3.0], "b": [2.0, None]}
         assert drawn(chart).data[1].marker.pattern.path
         assert [key for key, _ in chart.rows] == ["n", "s"]
@@ -373,7 +373,7 @@ class TestAChart:
         assert "<" not in chart.payload
         trace = sent(chart)["figure"]["data"][0]
         assert trace["name"] == HOSTILE
-        # Plotly reads tags and fills in %{...} where it writes a text.
+        # Plotly interprets tags and fills in %{...} in texts.
         assert "<script" not in trace["hovertemplate"]
         assert "%{x}" not in trace["hovertemplate"]
 

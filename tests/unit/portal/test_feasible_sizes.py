@@ -1,4 +1,4 @@
-"""How large a job may be at most that is asked about in smaller sizes."""
+"""The largest size of a job for which smaller sizes are offered."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How numbers, money and times read."""
+"""Formats of numbers, money and times."""
 
 from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal

@@ -1,4 +1,4 @@
-"""The gate before Django, without Django: turns, departures, slow bodies, late answers."""
+"""The gate before Django, without Django: turns, disconnects, slow bodies, late answers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PAGES = LaneLimits(at_once=2, queue=3, wait_s=3600.0, each=4)
 
 
 class Visit:
-    """One request, its client's side of the wire, and what became of it."""
+    """A request, its client's side of the connection, and its outcome."""
 
     def __init__(self, gate: Gate, path: str = "/", client: str = "192.0.2.1") -> None:
         self.scope: dict[str, Any] = {
@@ -41,7 +41,7 @@ class Visit:
 
 
 class Django:
-    """In Django's place: serves who was let in once the test opens the door."""
+    """A replacement of Django, which serves admitted requests once the test opens the door."""
 
     def __init__(self) -> None:
         self.door = asyncio.Event()
@@ -59,7 +59,7 @@ class Django:
 
 
 async def settle() -> None:
-    """Let everything happen that can without the outside."""
+    """Run the event loop until all tasks wait for input."""
     for _ in range(50):
         await asyncio.sleep(0)
 
@@ -98,7 +98,7 @@ class TestTurns:
             assert gate.lane("pages").waiting == 3
             django.door.set()
             await asyncio.gather(*(visit.task for visit in (*mine, other)))
-            # Whoever was served may come again.
+            # A served client may come again.
             again = Visit(gate)
             again.sends()
             await again.task
@@ -137,14 +137,14 @@ class TestTurns:
         asyncio.run(story())
 
     def test_of_pages_and_log_ins_are_as_many_as_there_are_connections(self) -> None:
-        """Whatever the settings: none that got its turn waits for a connection."""
+        """For all settings, an admitted request never waits for a connection."""
         from django.test import override_settings
 
         for pool, hashes in ((13, 2), (6, 2), (20, 5)):
             with override_settings(DATABASE_POOL_SIZE=pool, PASSWORD_HASHES_AT_ONCE=hashes):
                 lanes = limits_by_lane()
             asking = ("pages", "logins", "ready", "metrics")
-            # And one is for the board, which answers open pages.
+            # Another connection is for the board, which answers open pages.
             assert sum(lanes[name].at_once for name in asking) + 1 == pool
             assert lanes["logins"].at_once == hashes
 

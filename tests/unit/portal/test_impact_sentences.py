@@ -1,4 +1,4 @@
-"""What a preview of the next round says in one sentence."""
+"""The sentence of a preview of the next round."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BADGES = {
 
 
 def sentence(*moves: tuple[int, str, int]) -> str:
-    """The sentence of a round in which tenants get so many GPUs of a type more."""
+    """Return the sentence of a round in which tenants get `gpus` more GPUs of a type."""
     rows = tuple(
         ImpactRow(tenant, gpu_type, Standing(got=20), Standing(got=20 + gpus))
         for tenant, gpu_type, gpus in moves
@@ -30,12 +30,12 @@ def sentence(*moves: tuple[int, str, int]) -> str:
 
 class TestAPoolOfSeveralTypes:
     def test_each_move_names_its_type(self) -> None:
-        """One tenant may gain of one type and lose of another."""
+        """A tenant may gain GPUs of one type and lose GPUs of another."""
         said = sentence((1, "k80", -11), (1, "v100", 2))
         assert said == "Aspen gets 11 GPUs of k80 fewer; Aspen gets 2 GPUs of v100 more."
 
     def test_lines_that_are_not_named_are_not_counted_as_tenants(self) -> None:
-        """Four lines of two tenants told of "1 other tenant", and ten of five of 7 of them."""
+        """Regression: four lines of two tenants gave "1 other tenant", ten of five gave 7."""
         said = sentence((1, "k80", -9), (2, "k80", 8), (1, "v100", 2), (2, "v100", -1))
         assert said.endswith("Aspen gets 2 GPUs of v100 more; 1 other line moves as well.")
 
@@ -51,7 +51,7 @@ class TestAPoolOfOneType:
 
 class TestLinesThatTheTableLeavesOut:
     def test_are_lines_and_no_tenants_where_there_are_several_types(self) -> None:
-        """A pool of five tenants and three types told of 8 other tenants."""
+        """Regression: a pool of five tenants and three types gave 8 other tenants."""
         assert left_out("k80", "v100") == (
             "8 lines of tenants and GPU types stay as without the change."
         )
@@ -61,7 +61,7 @@ class TestLinesThatTheTableLeavesOut:
 
 
 def left_out(*gpu_types: str) -> str:
-    """What a preview of quotas says of eight lines that do not change."""
+    """Return the text of a preview of quotas for eight unchanged lines."""
     rows = tuple(ImpactRow(1, name, Standing(), Standing()) for name in gpu_types)
     impact = Impact(QuotaPlan(1, AT, {}, {}), 1, AT, rows)
     return Preview(impact, "", (), "", 1, 8).unchanged_text

@@ -1,4 +1,4 @@
-"""A disk that is full: lines are lost, the terminal says so once, and all goes on."""
+"""A full disk: log lines are lost, the terminal reports it once, and the process continues."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from portal.embedded.watchdog import Watchdog
 
 
 class FullDisk(io.StringIO):
-    """A stream of a disk without space."""
+    """A stream on a disk without space."""
 
     def write(self, text: str) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -35,7 +35,7 @@ def _first_notice(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def configured() -> logging.Handler:
-    """The handler that web processes, workers and commands have."""
+    """Return the handler of web processes, workers and commands."""
     (name,) = settings.LOGGING["handlers"]
     configurator = logging.config.DictConfigurator(settings.LOGGING)
     configurator.config["formatters"] = {

@@ -1,4 +1,4 @@
-"""The builders of SVG: well-formed, escaped, and the code of marks held."""
+"""The builders of SVG: well-formed, escaped, and consistent in the meaning of marks."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -32,7 +32,7 @@ def at(minutes: float) -> datetime:
 
 
 def drawn(markup: svg.Markup) -> ET.Element:
-    """Parsed, so that broken or injected markup fails here."""
+    """Parse the markup, so that broken or injected markup fails."""
     root = ET.fromstring(markup)  # noqa: S314 - as above
     assert not [element for element in root.iter() if element.tag == "script"]
     assert not [element for element in root.iter() if "style" in element.attrib]
@@ -174,7 +174,7 @@ class TestTimeline:
         assert HOSTILE in texts
 
     def test_writes_no_word_over_another(self) -> None:
-        """Preemptions that lie close share no place; each still has its upright."""
+        """Labels of close preemptions do not overlap; each still has its vertical line."""
         cuts = tuple(timeline.Cut(at(20 + minute)) for minute in (1, 3, 5, 60, 61))
         root = drawn(timeline.timeline(job(cuts=cuts)))
         assert classes(root).count("cut-line") == len(cuts)

@@ -1,4 +1,4 @@
-"""A web process gives back what log-ins took, and what it keeps has a bound."""
+"""A web process releases the memory of log-ins, and limits the rest."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from tests.architecture.sources import ROOT
 
-# Passwords are hashed on threads that all live, as those of requests do, each after the other.
+# Passwords are hashed on threads that all stay alive, one after the other, as in requests.
 PROGRAM = """
 import hashlib, os, sys, threading
 from portal.site.memory import give_back_what_is_freed
@@ -72,7 +72,7 @@ def test_hashing_passwords_on_many_threads_leaves_nothing_behind() -> None:
 
 @glibc_only
 def test_the_library_by_itself_would_keep_most_of_it() -> None:
-    """What this is about: without it the test above would be worth nothing."""
+    """This shows that the test above has an effect to measure."""
     assert grown_mb("unset") > 4 * HASH_MB
 
 

@@ -1,4 +1,4 @@
-"""The watch on workers and beat: who is silent for too long, and when."""
+"""The watch on workers and beat: which process is silent for too long, and when."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ from portal.embedded.restarts import Restarts, note_restart, read_restarts
 from tests.tools import eventually
 
 IDLE = Heartbeat(0.0)
-# Between two looks in a long story.
+# The step of long tests, in seconds.
 COARSE_S = 30.0
 DOUBLINGS = [*range(1 + MOST_DOUBLINGS), MOST_DOUBLINGS]
 
 
 class Watched:
-    """The processes and the supervisor's watch on them, at the time of the story."""
+    """The processes and the supervisor's watch on them, on the test's clock."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -53,13 +53,13 @@ class Watched:
         self.why: list[str] = []
 
     def passes(self, seconds: float, *alive: str, step_s: float = PULSE_EVERY_S) -> list[str]:
-        """Who has to start anew meanwhile; those that are `alive` say that they are well."""
+        """Return the processes to restart meanwhile; those in `alive` report that they are idle."""
         return self.passes_with(seconds, dict.fromkeys(alive, IDLE), step_s=step_s)
 
     def passes_with(
         self, seconds: float, said: Mapping[str, Heartbeat], step_s: float = PULSE_EVERY_S
     ) -> list[str]:
-        """The same with what workers say of themselves in each beat."""
+        """Return the processes to restart meanwhile, with the given heartbeats of workers."""
         late = []
         end = self.now + seconds
         while self.now < end:
@@ -77,7 +77,7 @@ class Watched:
 
 
 def sign(file: Path, now: float) -> None:
-    """A sign of life at the story's time, not the machine's."""
+    """Write a sign of life at the test's time instead of the machine's."""
     file.touch()
     os.utime(file, (now, now))
 
@@ -103,7 +103,7 @@ class TestAPulseWatch:
         assert watched.passes(2 * AT_ONCE, *others) == [name]
 
     def test_blames_no_worker_for_a_silent_beat(self, watched: Watched) -> None:
-        """It sends nothing, so that no message waits for them."""
+        """Beat sends no message, so none waits for the workers."""
         watched.passes(10, *ALL)
         late = watched.passes(PATIENCE_S[BEAT] + AT_ONCE, "default", "rounds")
         assert late == [BEAT]
@@ -130,7 +130,7 @@ class TestAPulseWatch:
     def test_waits_longer_each_time_for_one_that_is_well_for_a_moment(
         self, watched: Watched
     ) -> None:
-        """It starts, says that it is idle, and takes nothing: a restart does not help."""
+        """It starts, reports that it is idle, and takes no message: a restart does not help."""
         waits, since = [], 0.0
         for _ in range(2 + MOST_DOUBLINGS):
             said = {BEAT: IDLE, "default": IDLE, "rounds": Heartbeat(0.0, waits_since=since)}
@@ -154,16 +154,16 @@ class TestAPulseWatch:
 
 
 class TestTheRules:
-    """What a worker says of itself, and what becomes of it. Its patience is 120 s."""
+    """A worker's report and the verdict on it. The worker's patience is 120 s."""
 
     @pytest.mark.parametrize(
         ("waits_since", "task", "since", "progress_at", "why"),
         [
-            (None, "", 0, 0, ""),  # idle, nothing waits
-            (985, "", 0, 0, ""),  # a message came a moment ago
+            (None, "", 0, 0, ""),  # idle, no message waits
+            (985, "", 0, 0, ""),  # a message arrived recently
             (879, "", 0, 0, "it is idle and has taken no message for 121 s"),
             (None, "scheduling.rounds", 990, 0, ""),
-            (None, "scheduling.rounds", 200, 995, ""),  # it computes
+            (None, "scheduling.rounds", 200, 995, ""),  # it makes progress
             (None, "scheduling.rounds", 200, 879, "its task scheduling.rounds has stood still"),
             (None, "scheduling.rounds", -21, 999, "its task scheduling.rounds has run for 1021 s"),
         ],
@@ -177,7 +177,7 @@ class TestTheRules:
         assert bool(found) == bool(why)
 
     def test_judge_no_worker_whose_words_are_old_or_missing(self) -> None:
-        """On a full disk it gives signs of life and cannot say more."""
+        """On a full disk it gives signs of life but no report."""
         for said in (None, Heartbeat(900.0, waits_since=0.0)):
             assert complaint(said, 1_000.0, progress_at=0.0, patience_s=120.0) == ""
 
@@ -191,7 +191,7 @@ class TestAWorker:
             (14, {}, 0, 5, 12),
             (16, {}, 0, None, None),  # the broker does not answer
             (18, {}, 0, 5, 18),
-            (20, {}, 1, 5, None),  # it took one, and ended it
+            (20, {}, 1, 5, None),  # it took a message, and finished it
             (22, {}, 1, 5, 22),
             (24, {"x": "a task"}, 1, 5, None),
         ]
@@ -250,7 +250,7 @@ class Story:
         self.task = RunningTask(folder, "rounds", begun=0.0, used_s=5.0)
 
     def killed_at(self, *, until_s: int, work_share: float) -> float | None:
-        """When the supervisor ends a worker whose task uses this share of a processor."""
+        """Return the time at which the supervisor kills a worker whose task has this CPU share."""
         said = {BEAT: IDLE, "default": IDLE, "rounds": Heartbeat(0.0, "scheduling.rounds", 0.0)}
         while (now := self.watched.now) < until_s:
             if self.task.look(now, 5.0 + work_share * now):
@@ -270,7 +270,7 @@ class TestALongTask:
         assert Story(tmp_path).killed_at(until_s=longer, work_share=0.02) is None
 
     def test_that_hangs_is_ended_like_a_worker_that_receives_nothing(self, tmp_path: Path) -> None:
-        # One that asks in a loop whether it may go on is no better.
+        # A task that only polls whether it may continue is no better.
         for share in (0.0, WORK_S / PATIENCE_S["rounds"] / 2):
             folder = tmp_path / str(share)
             folder.mkdir()

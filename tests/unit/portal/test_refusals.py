@@ -1,4 +1,4 @@
-"""What a newcomer reads when the machine lacks something: one line each."""
+"""Messages for a machine that lacks a requirement: one line each."""
 
 import runpy
 import shutil
@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 @pytest.fixture
 def installer() -> ModuleType:
-    """requirements/install.py, which is a script and in no package."""
+    """Import requirements/install.py, a script outside of packages."""
     module = ModuleType("install")
     vars(module).update(runpy.run_path(str(ROOT / "requirements" / "install.py")))
     return module

@@ -1,4 +1,4 @@
-"""As many rounds at once as the machine has cores for."""
+"""The number of concurrent rounds is that of the machine's cores."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Processes that count together: sums of all of them, that outlive each one."""
+"""Counters shared by processes: their sums outlive each process."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.architecture.sources import ROOT
 
-# Counts so often and waits to be killed, with its place in its hands.
+# A program that counts as often as requested, and holds its place until it is killed.
 PROGRAM = """
 import sys
 from portal.site.shared_counts import kept, share

@@ -1,4 +1,4 @@
-"""A site has the packages of `requirements/core.txt` alone, and needs no others."""
+"""A site needs only the packages of `requirements/core.txt`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from tests.site_imports import locked
 
 ROOT = Path(__file__).resolve().parents[3]
-# They state a policy's program anew, for tests and `make reproduce`.
+# Second implementations of policies' programs, for tests and `make reproduce`.
 ORACLES = {
     "evenshare_research.formulations.market_ortools": "pandas",
     "evenshare_core.formulations.oef_pyomo": "pyomo",
@@ -52,7 +52,7 @@ class TestASite:
 
 
 def size_of(name: str) -> int:
-    """Bytes of a package with its compiled modules; 0 where this system does not have it."""
+    """Return the bytes of a package with its compiled modules; 0 if it is not installed."""
     try:
         listed = metadata.files(name) or []
     except metadata.PackageNotFoundError:

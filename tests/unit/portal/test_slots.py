@@ -1,4 +1,4 @@
-"""What a machine has to lend, by a stand-in for NVIDIA's library."""
+"""A machine's GPUs, by a fake of NVIDIA's library."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sentence of a start estimate, whatever of it has passed by the time it is read."""
+"""The sentence of a start estimate, before and after its instants have passed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whom a statement over several pools of a book may name."""
+"""Names in a statement over several pools of a book."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ME, OTHER = 1, 2
 
 
 def pool(setting: str, other: str | None, *, all_names: bool = False) -> Visibility:
-    """A pool as I see it; `other` is what it calls the other tenant, if that has quota there."""
+    """Return a pool's visibility; `other` is its name for the other tenant, if that has quota."""
     names = {ME: "north", OTHER: other}
     known = {
         key: VisibleTenant(key, key, name, "", 0) for key, name in names.items() if name is not None

@@ -1,4 +1,4 @@
-"""How templates are read: laid out for people, without layout for pages."""
+"""Templates are laid out for people, and rendered without this layout."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ class TestAPage:
         source = (settings.BASE_DIR / "templates" / "errors" / "404.html").read_text(
             encoding="utf-8"
         )
-        assert "\n    " in source  # laid out
+        assert "\n    " in source  # the source has layout
         words = strip_tags(render_to_string("errors/404.html", {})).split()
         assert "nothing" in words
 
 
 class TestAName:
     def test_that_is_not_there_fails_in_tests(self) -> None:
-        """On a page it is empty, and nobody notices; tests/plugin.py sees to it."""
+        """On a page it would be empty and unnoticed; tests/plugin.py makes it an error."""
         template = engines["django"].from_string("{{ row.label }}{{ row.text|default:0 }}")
         assert template.render({"row": {"label": "", "text": None}}) == "0"
         with pytest.raises(AssertionError, match=r"row\.text"):

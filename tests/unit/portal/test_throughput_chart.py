@@ -1,4 +1,4 @@
-"""The policies that a chart of throughput compares."""
+"""The policies in a chart of throughput."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ BADGES = {1: TenantBadge("north", 3, "NO"), 2: TenantBadge("south", 9, "SO"), 3:
 
 
 def traded(swapped: tuple[int, int], *, hidden: bool = False) -> PoolHistory:
-    """Two tenants, of which one has so many GPUs more, and two small ones."""
+    """Return a history with two tenants, one with additional GPUs, and two small tenants."""
     seen = [VisibleTenant(n, n, BADGES[n].name, "", 0) for n in BADGES]
     rows = (
         (seen[0], 3, swapped),
@@ -56,7 +56,7 @@ class TestQuotaAfterTrades:
             ((2, -1), False, "Trades move 1 v100 of quota now"),
             ((2, 0), False, "No quota of v100 is moved by trades now"),
             ((0, 0), False, "Quota of v100, by tenant"),
-            # Of those out of sight nobody knows what they trade with each other.
+            # Trades among hidden tenants are unknown.
             ((0, 2), True, "Quota of v100, by tenant"),
         ],
     )

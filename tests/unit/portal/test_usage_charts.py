@@ -1,4 +1,4 @@
-"""Charts of what a job uses: each known stretch is drawn to its end."""
+"""Charts of a job's usage: each known stretch is drawn to its end."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class TestTheNamesOfLeases:
             )
             return int(drawn(chart).layout.margin.t)
 
-        # A line of 14 pixels, and its own distance from the drawing.
+        # A line of 14 pixels, and its distance from the drawing.
         assert top(1, 2) >= 24
         assert top(1) == 16
 

@@ -1,4 +1,4 @@
-"""What is served of others is what LICENSES.md says, byte for byte."""
+"""Served files of third parties equal those listed in LICENSES.md, byte for byte."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PLOTLY = VENDOR / "plotly-basic.min.js"
 
 
 def rules_of(script: str) -> list[tuple[str, str]]:
-    """The style rules that plotly.js would insert by itself: selectors and what they say."""
+    """Return the style rules that plotly.js would insert: selectors and declarations."""
     table = re.search(r'pM=\{("X,X div".*?)\};for\(', script)
     assert table is not None
     found = re.findall(r"""(?:"([^"]+)"|(\bY)):(?:"((?:[^"\\])*)"|'([^']*)')""", table.group(1))
@@ -25,7 +25,7 @@ def rules_of(script: str) -> list[tuple[str, str]]:
 
 
 def sheet_of(script: str) -> str:
-    """As `addStyleRule` would have them: each before those that came earlier."""
+    """Return the rules in the order of `addStyleRule`: each before the earlier ones."""
     return "".join(f"{selector}{{{said}}}\n" for selector, said in reversed(rules_of(script)))
 
 

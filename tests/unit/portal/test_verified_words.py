@@ -1,4 +1,4 @@
-"""How a verification came out, in the words of a page: the client's own three results."""
+"""Results of a verification in the words of a page: the client's three results."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from scheduling.selectors.rounds.verifications import SaidVerification
         (2, 3, "with 2 findings"),
         (0, 3, "nothing wrong, 3 not proven"),
         (0, 0, "all that was asked for proven"),
-        (0, None, "without findings"),  # an older client, which did not tell it
+        (0, None, "without findings"),  # an older client, which did not report the number
     ],
 )
 def test_a_page_says_no_more_than_the_client(

@@ -1,4 +1,4 @@
-"""As many web processes as the machine is for, and no more connections than PostgreSQL has."""
+"""The number of web processes for a machine, within PostgreSQL's connections."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from portal.embedded.errors import StartError
 from portal.embedded.postgres import SETTINGS
 from portal.embedded.web_size import CONNECTIONS, MOST, MOST_BY_ITSELF, cores, memory, web_size
 
-# What is not of web processes: two workers, a tick, migrations, a person at a console.
+# Connections outside of web processes: two workers, a tick, migrations, a console.
 OTHERS = 20
 
 

@@ -1,4 +1,4 @@
-"""Which ends of a lease count as losses of its job's process."""
+"""Ends of a lease that count as losses of its job's process."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STEADY = timedelta(microseconds=STEADY_US)
 
 
 class TestALoss:
-    """What else may have happened before it."""
+    """With different events before it."""
 
     @pytest.mark.parametrize(
         ("reason", "held", "before", "after"),

@@ -1,4 +1,4 @@
-"""Rows compared with the sums' state become timed changes, whatever was recorded when."""
+"""Differences between rows and the sums' state become timed changes, for any recording order."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ times = st.integers(0, 300)
 
 @st.composite
 def lives(draw: st.DrawFn) -> tuple[JobFacts, list[LeaseHold]]:
-    """A job's whole life: submission, some holds one after the other, perhaps an end."""
+    """Draw a job's whole life: submission, some holds one after the other, perhaps an end."""
     job = draw(st.integers(1, 5))
     points = sorted(draw(st.lists(times, min_size=1, max_size=7)))
     submitted, rest = points[0], points[1:]
@@ -128,7 +128,7 @@ def lives(draw: st.DrawFn) -> tuple[JobFacts, list[LeaseHold]]:
 def test_whatever_is_seen_when_the_sums_take_every_change(
     world: list[tuple[JobFacts, list[LeaseHold]]], rounds: list[int]
 ) -> None:
-    """Rows cut off at each round's instant, as a snapshot sees them, never confuse the sums."""
+    """Rows truncated at each round's instant, as in a snapshot, never confuse the sums."""
     service = Service(0)
     for at in sorted(set(rounds) | {301}):
         jobs, holds = [], []

@@ -1,4 +1,4 @@
-"""`manage.py decide` on stored snapshots: what it prints, and how it refuses."""
+"""`manage.py decide` on stored snapshots: its output and its errors."""
 
 from __future__ import annotations
 

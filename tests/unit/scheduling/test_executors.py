@@ -1,4 +1,4 @@
-"""Which executors there are, and where."""
+"""The available executors, by installation."""
 
 from __future__ import annotations
 

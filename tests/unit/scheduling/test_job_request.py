@@ -1,4 +1,4 @@
-"""What a request lets through, its column can hold: else Postgres would answer, with a 500."""
+"""Limits of a request's fields fit their columns; otherwise Postgres would fail with a 500."""
 
 from __future__ import annotations
 
@@ -24,5 +24,5 @@ def test_some_fields_are_stored_as_texts() -> None:
 def test_its_column_holds_the_longest_text(name: str) -> None:
     most = request_fields(JobRequest)[name].most
     column = TEXTS[name]
-    assert most is not None or name == "name"  # a pattern bounds a name, to 63
+    assert most is not None or name == "name"  # a pattern limits a name to 63 characters
     assert (most or 63) <= (column or 0)

@@ -1,4 +1,4 @@
-"""What a local job says of its metric is text of a stranger; virtual jobs tell their own truth."""
+"""A local job's metric is untrusted text; virtual jobs report their own values."""
 
 from __future__ import annotations
 

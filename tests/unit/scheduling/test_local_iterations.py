@@ -1,4 +1,4 @@
-"""What a job writes of its iterations is text of a stranger."""
+"""A job's report of its iterations is untrusted text."""
 
 from __future__ import annotations
 

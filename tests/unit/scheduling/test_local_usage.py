@@ -1,4 +1,4 @@
-"""What lies in a lease's folder as samples is text of a stranger."""
+"""Samples in a lease's folder are untrusted text."""
 
 from __future__ import annotations
 

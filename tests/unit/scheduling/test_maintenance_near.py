@@ -1,4 +1,4 @@
-"""From when on maintenance keeps new leases away, as pages say it."""
+"""The instant from which maintenance prevents new leases, as shown on pages."""
 
 from __future__ import annotations
 

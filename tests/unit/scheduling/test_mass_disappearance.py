@@ -1,4 +1,4 @@
-"""How many missing leases are too many to be believed."""
+"""The number of missing leases that is too large to be credible."""
 
 from __future__ import annotations
 

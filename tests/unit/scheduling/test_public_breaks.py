@@ -1,4 +1,4 @@
-"""What the log says of a round that does not follow: in pools of own rows, nothing of others."""
+"""The log's text on a round that does not follow; in pools of own rows, without others' data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A job that accepts several GPU types is text of all of them, whatever else is known."""
+"""The reason of a job that accepts several GPU types covers all of them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def turn(**numbers: object) -> str:
 
 
 class TestATurn:
-    """Each policy's numbers have a sentence, and none shows a number that is missing."""
+    """Each policy's numbers have a sentence, without missing numbers."""
 
     SUMS: ClassVar[dict[str, object]] = {
         "received_gpu_us": 9 * HOUR_US, "deserved_gpu_us": 4 * HOUR_US, "own_ratio": 2.25,

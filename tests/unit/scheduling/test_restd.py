@@ -1,5 +1,7 @@
-"""Jobs by slurmrestd: what is asked for, what is made of its answers. The real one:
-tests/integration/test_slurm_restd.py."""
+"""Jobs by slurmrestd: requests, and the interpretation of answers.
+
+A test with the real slurmrestd is in tests/integration/test_slurm_restd.py.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +62,7 @@ def job(job_id: int, lease: str = "es-1-1", state: str = "RUNNING", **fields: An
 
 
 class Script:
-    """Answers by request, in the words of slurmrestd; what it does not know is an error."""
+    """Answers by request in slurmrestd's format; unknown requests are errors."""
 
     def __init__(self, server: FakeRestd, answers: dict[str, Any]) -> None:
         self.server, self.answers = server, answers
@@ -127,10 +129,10 @@ class TestASubmission:
             assert (one["comment"], one["no_requeue"]) == ("es-1-1", True)
 
     def test_has_no_field_that_slurmrestd_is_not_told_of(self) -> None:
-        """Whoever adds one says here that `submission_body` tells it, or that options refuse it."""
+        """A new field must be listed here: `submission_body` sends it, or options refuse it."""
         assert {field.name for field in fields(Submission)} == {
             "token", "name", "argv", "script", "folder", "output", "groups", "minutes", "account",
-            # Options with `users` take no `restd`.
+            # Options with `users` exclude `restd`.
             "user",
         }  # fmt: skip
         assert {field.name for field in fields(NodeGroup)} == {

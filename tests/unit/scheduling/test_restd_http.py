@@ -1,4 +1,4 @@
-"""The client of slurmrestd against a server that answers in every wrong way."""
+"""The client of slurmrestd, with a server that answers in every wrong way."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ class TestAnAnswer:
             connection.sendall(begin)
             half = len(body) // 2
             for part in (body[:half], body[half:]):
-                time.sleep(0.05)  # what comes later is in no buffer yet
+                time.sleep(0.05)  # the later part is in no buffer yet
                 connection.sendall(part)
 
         server.behaviour = behave
@@ -152,7 +152,7 @@ class TestAnAnswer:
         with pytest.raises(ExecutorError, match=says_so) as caught:
             ask(asked)
         assert TOKEN not in str(caught.getrepr(style="long", showlocals=False))
-        # Nothing is asked for again, or elsewhere.
+        # The request is neither repeated nor sent elsewhere.
         assert len(server.requests) == 1
 
     def test_tells_slurms_numbers(self, client: tuple[RestdClient, FakeRestd]) -> None:
@@ -189,7 +189,7 @@ class TestAnAnswer:
             monkeypatch.setattr(os, "geteuid", lambda: own + 1)
             with pytest.raises(ExecutorError, match=f"runs as the user {own}, the portal as"):
                 ask(RestdClient(RestdOptions(url=server.url)))
-        # It was not asked for anything.
+        # It received no request.
         assert server.requests in ([], [""])
 
 
@@ -200,7 +200,7 @@ class TestAToken:
         asked, server = client
         ask(asked)
         fresh = token_for(OWN, 7200)
-        # As scontrol prints it.
+        # The format of scontrol.
         token_file.write_text(f"SLURM_JWT={fresh}\n")
         ask(asked)
         assert [fresh in request for request in server.requests] == [False, True]
@@ -219,7 +219,7 @@ class TestAToken:
             (token_for(OWN, exp=None), "is no token"),
             ("sécret", r"cannot be read \(UnicodeDecodeError\)"),
         ],
-        # A token has the time in it, and all processes must know a test by one name.
+        # A token contains the time, but a test's name must be equal in all processes.
         ids=["other", "old", "none", "word", "words", "header", "user", "no expiry", "bytes"],
     )
     def test_that_is_none_is_named_by_its_file_and_not_sent(

@@ -1,6 +1,6 @@
 """Folders of jobs that the portal shares with the Unix user of a tenant.
 
-Held as a portal that is not root has them: root would be refused nothing.
+They are tested as a portal that is not root, because root has all permissions.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ TOKEN = "es-7-1"
 
 @pytest.fixture
 def root() -> Iterator[Path]:
-    """The folder of jobs of a portal that is not root."""
+    """Return the folder of jobs of a portal that is not root."""
     require_users()
     with open_folder() as folder:
         root = folder / "jobs"
@@ -62,7 +62,7 @@ def root() -> Iterator[Path]:
 
 
 def prepare(root: Path, token: str = TOKEN, name: str = ANN) -> None:
-    """What the portal does before a lease is submitted."""
+    """Do the portal's work before a lease is submitted."""
     folder = lease_folder(root, token)
     make_private(root, root / "active")
     make_private(root, folder.parents[1], folder.parent, folder)
@@ -99,7 +99,7 @@ class TestASharedFolder:
             assert read_text(folder / "out.log") == "hello"
             assert read_text(job / "progress.json") == "{}"
             assert claim(folder, never=True) is None
-            # The ends of others are written over it, as of one that is lost.
+            # The portal can overwrite it with its own end, as for a lost lease.
             write_json(folder / "exit.json", {"lost": True})
             write_text(folder / "until", "5")
             (folder / "until").unlink()
@@ -124,7 +124,7 @@ class TestASharedFolder:
         as_user(BEN, pry)
 
     def test_keeps_the_portals_own_from_its_user(self, root: Path) -> None:
-        """Else a link in their place would have the portal write in another tenant's folder."""
+        """Otherwise a link in their place would redirect the portal's writes to another folder."""
         folder = lease_folder(root, TOKEN)
         job = folder.parents[1]
 
@@ -226,7 +226,7 @@ class TestASharedFolder:
             never = (read_json(folder / "shim.json") or {}).get("never", False)
             assert never is (closed == "shim.json")
             assert read_json(folder / "exit.json") is None
-            # Still the job's to write in, and to read its orders in.
+            # The job can still write in it, and read its orders there.
             assert folder.stat().st_mode & 0o3770 == 0o3770
             assert folder.parent.stat().st_mode & 0o7777 == LEASES_MODE
 
@@ -237,14 +237,14 @@ class TestASharedFolder:
     def test_whose_user_closes_its_files_has_ended_without_a_word(
         self, root: Path, settings: Any, how: str
     ) -> None:
-        """However often it closes them, nobody has to open them again to look at others."""
+        """Files that are closed repeatedly do not have to be opened again to check other jobs."""
         settings.LOCAL_ROOT = str(root)
         folder = lease_folder(root, TOKEN)
         portal(prepare, root)
         ready, done = os.pipe(), os.pipe()
 
         def close() -> None:
-            signal.signal(signal.SIGIO, signal.SIG_IGN)  # somebody opens what is leased
+            signal.signal(signal.SIGIO, signal.SIG_IGN)  # another process opens a leased file
             for path in (folder / "shim.json", folder / "exit.json"):
                 path.write_text('{"code": 0}')
                 if how == "mode":
@@ -281,7 +281,7 @@ class TestASharedFolder:
 
 class TestAJobWhoseTenantGetsAnotherUser:
     def former(self, root: Path, *names: str) -> Path:
-        """A job with a lease that ran as the first user, and files that it left."""
+        """Return a job with a lease that ran as the first user, and the files that it left."""
         job = lease_folder(root, TOKEN).parents[1]
         portal(prepare, root)
 
@@ -314,7 +314,7 @@ class TestAJobWhoseTenantGetsAnotherUser:
                 prepare(root, "es-7-2", BEN)
 
         portal(change)
-        # Rows of the former user's jobs are known still.
+        # Rows of the former user's jobs are still accepted.
         assert recorded_uid_as_portal(job) == pwd.getpwnam(ANN).pw_uid
         ben = pwd.getpwnam(BEN)
         for path in (job / "model.pt", job / "lease"):
@@ -323,7 +323,7 @@ class TestAJobWhoseTenantGetsAnotherUser:
         assert recorded_uid_as_portal(job) == ben.pw_uid
 
     def test_is_refused_where_the_portal_ran_it_meanwhile(self, root: Path) -> None:
-        """Its files are the portal's then, and the user could write none of them."""
+        """Its files then belong to the portal, and the user could not write them."""
         job = self.former(root)
 
         def without() -> None:
@@ -356,7 +356,7 @@ class TestAJobWhoseTenantGetsAnotherUser:
 
 
 def recorded_uid_as_portal(job: Path) -> int | None:
-    """What the portal's user reads; it alone trusts the file."""
+    """Return the value read by the portal's user, which is the only one to trust the file."""
     read, write = os.pipe()
     portal(lambda: os.write(write, str(recorded_uid(job)).encode()))
     os.close(write)

@@ -1,4 +1,4 @@
-"""The dead man's limit of a job's process, on clocks that the test moves."""
+"""The time limit of a job's process without orders, on clocks that the test moves."""
 
 from __future__ import annotations
 

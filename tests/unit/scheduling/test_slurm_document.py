@@ -1,4 +1,4 @@
-"""docs/slurm.md and docs/shadow-mode.md against the options and commands that they tell."""
+"""docs/slurm.md and docs/shadow-mode.md match the options and commands."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from scheduling.engine.executors.slurm.options import SlurmOptions
 ROOT = Path(__file__).parents[3]
 TEXT = (ROOT / "docs" / "slurm.md").read_text(encoding="utf-8")
 SHADOW = (ROOT / "docs" / "shadow-mode.md").read_text(encoding="utf-8")
-# Those that Django gives to every command.
+# Options that Django adds to every command.
 COMMON = {
     "--version", "--verbosity", "--settings", "--pythonpath", "--traceback", "--no-color",
     "--force-color", "--skip-checks", "--help",

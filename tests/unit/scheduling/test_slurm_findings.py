@@ -1,4 +1,4 @@
-"""Settings of clusters, and what is said of them."""
+"""Settings of clusters, and the findings on them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from scheduling.engine.executors.slurm.options import SlurmOptions
 POOL = PoolNeeds(lease_s=900, grace_s=60, outage_s=300, nodes={"n1": ("a100", 4)})
 OPTIONS = SlurmOptions(partition="gpu")
 
-# As 22.05 prints it, in part.
+# A part of the output of 22.05.
 GOOD = """\
 AccountingStorageEnforce = none
 GresTypes               = gpu
@@ -39,7 +39,7 @@ PrivateData             = none
 SelectType              = select/cons_tres
 SlurmdTimeout           = 300 sec
 """
-# A university's, of 23.11: accounting, fairshare, QOS that preempt.
+# A university's cluster with 23.11: accounting, fairshare, QOS that preempt.
 SHARED = """\
 AccountingStorageEnforce = associations,limits,qos,safe
 GresTypes               = gpu,nvme
@@ -164,7 +164,7 @@ class TestThePartition:
             assert worst(others_findings(rows, OWN, "es")) is Level.OK
 
 
-# The portal's user, and that of a tenant.
+# The portal's user, and a tenant's user.
 OWN = {"evenshare", "es-physics"}
 
 

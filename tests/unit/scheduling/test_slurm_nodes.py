@@ -1,4 +1,4 @@
-"""Slurm's words about nodes, in the shapes of several versions, and ours to it."""
+"""Slurm's states of nodes, in the formats of several versions, and the portal's updates."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ class TestANodeOfSlurm:
     @pytest.mark.parametrize(
         ("said", "state"),
         [
-            # 22.05, as sinfo's StateComplete has it
+            # 22.05, in the format of sinfo's StateComplete
             ("idle", UP), ("allocated", UP), ("mixed", UP), ("mixed+completing", UP),
             ("idle+drain", DRAINED), ("mixed+drain", DRAINED), ("idle+fail", DRAINED),
             ("down", DOWN), ("down+not_responding", DOWN), ("idle+not_responding", DOWN),
             ("down+drain", DOWN), ("down+drain+not_responding", DOWN), ("idle+maint", DRAINED),
             ("idle+maintenance+reserved", DRAINED),
-            # 20.11, with signs, and 23.11 and later, in capitals and with words of their own
+            # 20.11 with signs; 23.11 and later in capitals, with additional words
             ("idle*", DOWN), ("down*+drain", DOWN), ("DOWN+NOT_RESPONDING", DOWN),
             ("IDLE+DRAIN+DYNAMIC_NORM", DRAINED), ("IDLE+INVALID_REG", DOWN),
             ("IDLE+CLOUD+POWERED_DOWN", UP), ("IDLE+PLANNED", UP), ("idle+reboot_issued", DOWN),
@@ -67,7 +67,7 @@ class TestANodeOfSlurm:
         assert one(ours) == EngineNode("n1", "v100", 4, 64, 64000, drained_here=True)
         lost = one(row("n1", "down+drain+not_responding", f"{OURS}fan", since=SINCE))
         assert (lost.state, lost.reason, lost.drained_here) == (DOWN, "not responding", True)
-        # Somebody there gave a reason of his own: it is his drain now.
+        # An administrator gave another reason, so the drain is no longer the portal's.
         assert not one(row("n1", "idle+drain", "mine now")).drained_here
         # A reason may outlive its drain.
         assert not one(row("n1", "idle", f"{OURS}fan")).drained_here

@@ -1,4 +1,4 @@
-"""What Slurm's tools print, of several versions, read as values."""
+"""Output of Slurm's tools, of several versions, read as values."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class TestSettings:
 
 
 def line(**cells: str) -> str:
-    """A row of squeue, of a job that runs unless said otherwise."""
+    """Return a row of squeue, by default of a running job."""
     row = {
         "id": "7", "state": "RUNNING", "account": "bio", "user": "ann", "nodes": "1", "tasks": "1",
         "alloc": "cpu=1,node=1", "job": "N/A", "node": "gres:gpu:a100:4", "task": "N/A",
@@ -106,7 +106,7 @@ def line(**cells: str) -> str:
 
 
 class NarrowSqueue:
-    """squeue as it prints one job: fields of --Format are cut to their widths, others are not."""
+    """squeue's output for one job: fields of --Format are cut to their widths, others are not."""
 
     options = SlurmOptions(partition="gpu")
 
@@ -145,7 +145,7 @@ class TestALongListOfNodes:
 
 
 class ListedJobs(Slurm):
-    """squeue that prints this table."""
+    """A squeue that prints this table."""
 
     def __init__(self, table: str) -> None:
         super().__init__(SlurmOptions(partition="gpu"))

@@ -1,4 +1,4 @@
-"""When a lease ran: the engine's word, whatever its job makes of its files."""
+"""A lease's start and end come from the engine, whatever its job writes into its files."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def root() -> Iterator[Path]:
 
 
 def reported(root: Path, files: list[HostileFile], seen: Word | None) -> Report | None:
-    """What is reported of an honest lease some of whose files its job changed."""
+    """Return the report on an honest lease after its job changed some of its files."""
     folder = lease_folder(root, TOKEN)
     folder.mkdir(parents=True, exist_ok=True)
     now_us = time.time_ns() // 1000
@@ -100,22 +100,22 @@ class TestASpan:
     @pytest.mark.parametrize(
         ("claim", "ended", "seen", "span"),
         [
-            # Files are finer than seconds.
+            # Files have a finer resolution than seconds.
             ({"started_us": NOW - 7}, None, Word(NOW - SECOND_US), (-7, None)),
             (
                 {"started_us": NOW - MINUTE_US + 7}, {"ended_us": NOW - 9},
                 Word(NOW - MINUTE_US, NOW - 2), (-MINUTE_US + 7, -9),
             ),
-            # A start or an end that is off by more is the engine's.
+            # A start or an end that differs by more is replaced by the engine's.
             ({"started_us": NOW - 5}, None, Word(NOW - MINUTE_US), (-MINUTE_US, None)),
             ({}, {"ended_us": NOW - MINUTE_US}, Word(NOW - MINUTE_US, NOW - 2), (-MINUTE_US, -2)),
-            # An end is no end while the engine sees it run.
+            # An end does not count while the engine sees the job running.
             ({}, {"ended_us": NOW - 3}, Word(NOW - MINUTE_US), (-MINUTE_US, None)),
-            # What waits has no start, whatever it says.
+            # A waiting job has no start, whatever its files state.
             ({"started_us": NOW - 5}, None, Word(None), (None, None)),
-            # A clock of the engine's that is ahead.
+            # The engine's clock is ahead.
             ({}, {}, Word(NOW + 5, NOW + MINUTE_US), (0, 0)),
-            # Where the engine knows nothing, files say it within what can be.
+            # If the engine has no record, files count within possible instants.
             ({"started_us": NOW + 5}, {"ended_us": NOW + 9}, None, (0, 0)),
             ({"started_us": NOW - 5}, {"ended_us": NOW - 9}, None, (-5, -5)),
         ],
@@ -147,7 +147,7 @@ class TestASpan:
                 {"started_us": NOW - MINUTE_US}, {"ended_us": NOW - MINUTE_US},
                 Word(NOW - MINUTE_US, NOW), "it ended at 2027-01-15 07:59:00 UTC; the",
             ),
-            # That one was written for it: nobody saw its end.
+            # The portal wrote this end, because none was observed.
             (
                 {"started_us": NOW - MINUTE_US}, {"ended_us": NOW, "lost": True},
                 Word(NOW - MINUTE_US, NOW - MINUTE_US), "",

@@ -1,4 +1,4 @@
-"""What `sync_nodes` prints of a change."""
+"""The output of `sync_nodes` for a change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A job's use over its leases as one course: nothing is hidden, invented or out of its lease."""
+"""A job's usage over its leases as one curve, with no sample hidden, invented or misplaced."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ class TestALease:
     def test_of_a_gang_holds_its_memory_where_nodes_end_moments_apart(
         self, first: float, last: float
     ) -> None:
-        # Whichever is sampled later, and the last sample finds no process any more.
+        # Either rank may be sampled later, and the last sample finds no process.
         ranks = (
             node(row(10.002, 5, 60), row(17.002, 9)),
             node(row(first, 5, 60), row(last, 9), rank=1),
@@ -247,10 +247,10 @@ class TestIdleGpus:
         "rows",
         [
             [],
-            [row(10 * n, 0, None, 3) for n in range(1, 50)],  # not for long
+            [row(10 * n, 0, None, 3) for n in range(1, 50)],  # not for long enough
             [row(10 * n, 0, None, 30) for n in range(1, 100)],  # busy
-            [row(10 * n, 0, None, None) for n in range(1, 100)],  # nobody says
-            # They have ceased to.
+            [row(10 * n, 0, None, None) for n in range(1, 100)],  # unknown
+            # The last samples are missing.
             [row(10 * n, 0, None, *([3] if n < 97 else [])) for n in range(1, 100)],
         ],
     )

@@ -1,4 +1,4 @@
-"""What a tenant may still promise: the stricter of its credit limit and its budget."""
+"""The credit that a tenant may still promise: the stricter of its credit limit and its budget."""
 
 from __future__ import annotations
 

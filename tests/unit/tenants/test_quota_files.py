@@ -1,4 +1,4 @@
-"""Files of quotas: what a row says, what is wrong with it, and how periods are cut at now."""
+"""Files of quotas: parsed rows, errors, and periods cut at the current instant."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ class TestNow:
     def test_brings_exactly_what_is_wanted_and_changes_nothing_twice(
         self, old: list[tuple[int, int, QuotaTerms]], new: list[tuple[int, int, QuotaTerms]]
     ) -> None:
-        """Periods of random lengths one after another, the present ones around now."""
+        """Periods have random lengths, one after another, around the current instant."""
         present = tuple(p for p in laid(day(6), old) if p.until is None or p.until > NOW)
         wanted = laid(NOW, new)
         stored = replace_periods(present, wanted, NOW)
@@ -182,7 +182,7 @@ class TestNow:
 
 
 def laid(begin: datetime, pieces: list[tuple[int, int, QuotaTerms]]) -> tuple[Period, ...]:
-    """Periods in time order: (gap, length, terms) in days."""
+    """Return periods in time order from (gap, length, terms), in days."""
     periods, at = [], begin
     for gap, length, terms in pieces:
         since = at + timedelta(days=gap - 1)

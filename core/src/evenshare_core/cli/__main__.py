@@ -1,4 +1,4 @@
-"""`python -m evenshare_core.cli` is `evenshare-core`."""
+"""Entry point of `python -m evenshare_core.cli`, the same as `evenshare-core`."""
 
 from __future__ import annotations
 

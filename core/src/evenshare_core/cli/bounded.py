@@ -1,7 +1,7 @@
-"""Recompute in a child process that has a limit of CPU time.
+"""Recomputation in a child process with a limit of CPU time.
 
-A hostile bundle, or a solver that does not end, must not hang the command. Wall time would be no
-such limit: a busy machine would turn proven rounds into unproven ones (docs/adr/0220).
+A hostile bundle, or a solver that does not end, must not hang the command. A limit of wall time
+would report proven rounds as unproven on a busy machine (docs/adr/0220).
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from collections.abc import Callable
 from typing import TypeVar
 
 Result = TypeVar("Result")
-# CPU seconds of one round. The slowest rounds that were measured take less than one of them.
+# CPU seconds of a round. The slowest measured rounds take less than one second.
 LIMIT_S = 600
 
 
 def in_child(work: Callable[[], Result], limit_s: int) -> Result | None:
     """Return the result of the work; None if it used more than `limit_s` seconds of CPU time.
 
-    With a limit of 0, or without `fork` on this system, there is no limit and no child. An error
-    of the work is raised here.
+    With a limit of 0, or without `fork` on this system, there is no limit and no child. An error of
+    the work is raised here.
 
     Raises:
         ChildProcessError: the child ended for another reason.
@@ -54,7 +54,7 @@ def in_child(work: Callable[[], Result], limit_s: int) -> Result | None:
 
 
 def _run(work: Callable[[], Result], limit_s: int, there: int) -> None:
-    """Do the work in the child, which ends here without what its parent does at its end."""
+    """Do the work in the child, and exit without the parent's cleanup."""
     import resource  # noqa: PLC0415 - not there on systems without fork
 
     status = 1

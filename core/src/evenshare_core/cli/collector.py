@@ -1,4 +1,4 @@
-"""Fewer searches for cycles while a long run makes values by the million and no cycles."""
+"""Rarer garbage collection during long runs, which make millions of values without cycles."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-YOUNG, MIDDLE, OLD = 100_000, 50, 100  # Python's own are 700, 10 and 10
+YOUNG, MIDDLE, OLD = 100_000, 50, 100  # Python's defaults are 700, 10 and 10
 
 
 @contextmanager
 def rare_collections() -> Iterator[None]:
-    """Look for cycles a hundred times less often inside; what is there before is left out.
+    """Search for cycles a hundred times less often inside, and ignore older objects.
 
-    A simulation keeps all of its leases and terms, so each search walks more and finds nothing:
-    about a fifteenth of its CPU. Only memory and time depend on it, never what is decided.
-    A process that has frozen what it imported keeps that.
+    A simulation keeps all its leases and terms, so each search walks more objects and finds
+    nothing. The searches take about a fifteenth of its CPU. They affect only memory and time, and
+    never a decision. If the process has frozen its imports, they stay frozen.
     """
     before = gc.get_threshold()
     is_frozen = gc.get_freeze_count() > 0

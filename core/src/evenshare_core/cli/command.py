@@ -1,7 +1,7 @@
-"""What a command is: its options, and a function that runs it on text streams.
+"""The interface of a command: its options, and a function that runs it on text streams.
 
-`evenshare-core` and `manage.py` offer the same commands; each brings its own parser, streams and
-way to fail.
+`evenshare-core` and `manage.py` offer the same commands; each has its own parser, streams and error
+handling.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ Options = Mapping[str, Any]
 
 
 class Stream(Protocol):
-    """What a command writes to."""
+    """A text stream for a command's output."""
 
     def write(self, text: str, /) -> object:
-        """Write text as it is."""
+        """Write text unchanged."""
 
     def isatty(self) -> bool:
-        """Whether somebody watches."""
+        """Return whether the stream is a terminal."""
 
 
 class CliError(Exception):
-    """The command cannot do what was asked; the message is for the person who asked.
+    """The command failed; the message is for its user.
 
     `code`: the exit status.
     """
@@ -39,7 +39,7 @@ class CliError(Exception):
 class CoreCommand:
     """A command by name.
 
-    `run(options, out, err)` gets the parsed options by name; it writes its answer to `out`, and
+    `run(options, out, err)` gets the parsed options by name. It writes the result to `out`, and
     remarks and progress to `err`. It raises `CliError`.
     """
 

@@ -1,4 +1,4 @@
-"""`decide`: one round of any policy on a stored snapshot."""
+"""`decide`: a round of any policy on a stored snapshot."""
 
 from __future__ import annotations
 
@@ -54,13 +54,13 @@ def _read(path: Path) -> Snapshot:
 
     Raises:
         OSError: the file cannot be read.
-        ValueError: it holds no snapshot, or one of a later version.
+        ValueError: it is no valid snapshot, or has a newer version.
     """
     data = path.read_bytes()
     try:
         if data[:2] == b"\x1f\x8b":
             data = gzip.decompress(data)
-        elif data[:1] == b"\x78":  # how zlib begins; JSON does not
+        elif data[:1] == b"\x78":  # the first byte of zlib, and never of JSON
             data = zlib.decompress(data)
         snapshot = decode(data, Snapshot)
     except (gzip.BadGzipFile, zlib.error, EOFError) as error:
@@ -78,7 +78,7 @@ def _read(path: Path) -> Snapshot:
 
 
 def _bounds(snapshot: Snapshot) -> Iterator[tuple[str, bool]]:
-    """What the portal itself never writes otherwise."""
+    """Yield conditions that the portal's snapshots always meet, and whether this one does."""
     yield "lease_us must be at least 1", snapshot.lease_us >= 1
     bounds = snapshot.lease_bounds_us
     least, most = bounds if len(bounds) == 2 else (1, snapshot.lease_us)
@@ -98,7 +98,7 @@ def _bounds(snapshot: Snapshot) -> Iterator[tuple[str, bool]]:
 
 
 def _asked(snapshot: Snapshot, options: Options) -> Snapshot:
-    """The snapshot as another policy would get it: without the memory and options of its own."""
+    """Return the snapshot for the chosen policy; a changed policy has no memory and options."""
     name = options["policy"] or snapshot.policy
     other = name != snapshot.policy
     chosen = {} if other else dict(snapshot.options)

@@ -1,4 +1,4 @@
-"""Files that a command is given: whatever is wrong with one is told with its name."""
+"""Input files of a command; errors contain the file's name."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from evenshare_core.simulation.trace_text import GZIP_MAGIC
 
 
 class InputError(ValueError):
-    """An option or a file that cannot be used; the message says which and why."""
+    """An unusable option or file; the message names it and gives the reason."""
 
 
 @contextmanager

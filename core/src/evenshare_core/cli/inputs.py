@@ -1,6 +1,6 @@
-"""What `simulate` is given on its command line, as a scenario and rules.
+"""The scenario and the rules of `simulate`, from its command line.
 
-Whatever is wrong raises `InputError`, with the option or the file that it is about.
+An error raises `InputError` with the name of the option or file.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from evenshare_core.simulation.workloads import (
 )
 from evenshare_core.units import SECOND_US
 
-FOREVER_S = 100 * 366 * 86_400  # a lease of length 0 lasts until its job is over
+FOREVER_S = 100 * 366 * 86_400  # a lease of length 0 lasts until its job ends
 
 
 def rules_of(options: Options) -> dict[str, Rules]:
-    """Return the rules of every policy that shall run, by its name, in the given order.
+    """Return the rules of each policy to run, by its name, in the given order.
 
     Raises:
-        InputError: a policy or one of its options is unknown, or a time is below 0.
+        InputError: a policy or an option of it is unknown, or a time is below 0.
     """
     names = [name.strip() for name in options["policy"].split(",")]
     if not all(names):
@@ -108,10 +108,10 @@ def _us(options: Options, name: str) -> int:
 
 
 def scenario_of(options: Options) -> tuple[Workload, Scenario]:
-    """Return the workload as it may be written to a file, and what of it runs on which nodes.
+    """Return the workload for the output file, and the scenario to run.
 
     Raises:
-        InputError: whatever is wrong with a workload, a cluster, or both together.
+        InputError: the workload or the cluster is invalid, or they do not match.
     """
     try:
         workload, measured = _workload(options)
@@ -154,7 +154,7 @@ def _scenario(options: Options, workload: Workload, measured: Speeds | None) -> 
 
 
 def _check_checkpoints(options: Options, workload: Workload) -> None:
-    """A job that loses whole leases to checkpoints would never end."""
+    """Reject a checkpoint as long as a lease: such a job would never end."""
     lease_us = _lease_us(options)
     for job in workload.jobs:
         if job.checkpoint_us is not None and job.checkpoint_us >= lease_us:
@@ -165,7 +165,7 @@ def _check_checkpoints(options: Options, workload: Workload) -> None:
 
 
 def _check_history(changes: Sequence[NodeChange], workload: Workload) -> None:
-    """A history that is over before the first job comes was meant to begin elsewhere."""
+    """Reject a history that ends before the first job: its start is probably wrong."""
     last_us = max((change.at_us for change in changes), default=0)
     if 0 < last_us < min(job.submitted_us for job in workload.jobs):
         raise InputError(
@@ -183,7 +183,7 @@ def _instant(text: str) -> datetime:
 
 
 def _workload(options: Options) -> tuple[Workload, Speeds | None]:
-    """The jobs, and the speeds of their models, if any are given."""
+    """Return the jobs, and the speeds of their models if given."""
     if bool(options["synthetic"]) == bool(options["trace"]):
         raise InputError("needs --trace or --synthetic, one of them")
     measured = _speeds(options["speeds"]) if options["speeds"] else None
@@ -201,7 +201,7 @@ def _workload(options: Options) -> tuple[Workload, Speeds | None]:
 
 
 def _known(workload: Workload, options: Options) -> Workload:
-    """The workload with the estimates that policies may know."""
+    """Return the workload with only the estimates that policies may use."""
     if options["estimates"] != "none":
         return workload
     return replace(workload, jobs=tuple(replace(job, estimate_us=None) for job in workload.jobs))
@@ -232,7 +232,7 @@ def _speeds(name: str) -> Speeds:
 
 @dataclass(frozen=True, slots=True)
 class _Drawn:
-    """What `--synthetic` asks for; `models` is a file of throughputs."""
+    """The parameters of `--synthetic`; `models` is a file of throughputs."""
 
     jobs: int
     tenants: int

@@ -16,7 +16,7 @@ COMMANDS = {command.name: command for command in (SIMULATE, DECIDE, SHARES, VERI
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command that the arguments name; return the exit status: 0, or the failure's."""
+    """Run the command named by the arguments; return its exit status, 0 on success."""
     chosen = vars(_parser().parse_args(arguments))
     command = COMMANDS[chosen.pop("command")]
     try:

@@ -1,4 +1,4 @@
-"""What `--help` says of policies and their options: what they say of themselves."""
+"""The part of `--help` on policies and their options, from their own descriptions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ WIDTH = 96
 
 
 def add_policy_help(parser: argparse.ArgumentParser) -> None:
-    """Let the parser's help end in every policy with its options."""
+    """Append all policies with their options to the parser's help."""
     parser.epilog = "policies and their options:\n\n" + "\n\n".join(
         _policy(policy) for _, policy in sorted(POLICIES.items())
     )

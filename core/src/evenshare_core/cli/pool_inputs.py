@@ -1,4 +1,4 @@
-"""The pool that `simulate` is told of: nodes, quotas, prices, profiles, and when it begins."""
+"""The pool of `simulate`: nodes, quotas, prices, profiles, and the start of the run."""
 
 from __future__ import annotations
 
@@ -35,11 +35,10 @@ _CLUSTERS = ("nodes", "gpu_types", "node_list", "partitions")
 
 @dataclass(frozen=True, slots=True)
 class PoolInputs:
-    """What the files and options say of a pool, before it meets its jobs.
+    """A pool from files and options, before it is combined with jobs.
 
-    `node_resources`: CPUs and memory of the nodes that say them. `speeds`: of jobs without a model
-    by GPU type, in thousandths; `prices` and `surcharges` as
-    `Cluster` has them.
+    `node_resources`: CPUs and memory of nodes, as far as known. `speeds`: by GPU type, in
+    thousandths, of jobs without a model. `prices` and `surcharges` are as in `Cluster`.
     """
 
     start_us: int | None
@@ -54,23 +53,23 @@ class PoolInputs:
     spread_milli: int
 
     def numbered(self, workload: Workload) -> Workload:
-        """The workload with its tenants in the order of the quotas, if there are any."""
+        """Return the workload with tenants in the order of the quotas, if there are any."""
         if not self.quotas:
             return workload
         return number_tenants(workload, [line.tenant for line in self.quotas])
 
     def applied(self, scenario: Scenario, options: Options) -> Scenario:
-        """The scenario as the pool's files say it.
+        """Return the scenario with the settings of the pool's files.
 
         Raises:
-            InputError: they do not go with its nodes or its jobs; the file is named.
+            InputError: a file does not match the nodes or the jobs; the message names it.
         """
         cluster, workload = scenario.cluster, scenario.workload
         sizes = cluster.node_sizes
         cluster = replace(
             cluster, prices=self.prices, surcharges=self.surcharges, spread_milli=self.spread_milli
         )
-        if self.node_resources:  # else nothing can lack, as in a live pool
+        if self.node_resources:  # otherwise resources are unlimited, as in a live pool
             cluster = replace(
                 cluster,
                 node_resources=self.node_resources,
@@ -105,7 +104,7 @@ class PoolInputs:
 
 @contextmanager
 def _naming(name: str) -> Iterator[None]:
-    """Tell what is wrong in the block with the name of a file."""
+    """Add the name of a file to errors in the block."""
     try:
         yield
     except TableError as error:
@@ -113,10 +112,10 @@ def _naming(name: str) -> Iterator[None]:
 
 
 def pool_inputs(options: Options, measured: Speeds | None) -> PoolInputs:
-    """Read what the options and their files say of a pool.
+    """Read a pool from the options and their files.
 
     Raises:
-        InputError: one of them cannot be used, or two do not go together.
+        InputError: an option is unusable, or two options conflict.
     """
     _check_together(options, measured)
     start_us = None if options["start"] is None else _start_us(options["start"])
@@ -175,7 +174,7 @@ def whole_number(text: str, what: str, most: int = COUNT_MAX) -> int:
     """Read a whole number from 1 on.
 
     Raises:
-        InputError: it is none.
+        InputError: the text is no such number.
     """
     if not text.isascii() or not text.isdigit() or not 0 < int(text) <= most:
         raise InputError(f"{what}: needs a whole number from 1 to {most:,}, not {text!r}")
@@ -183,7 +182,7 @@ def whole_number(text: str, what: str, most: int = COUNT_MAX) -> int:
 
 
 def _nodes(options: Options) -> tuple[list[NamedNode], dict[str, int]]:
-    """The nodes, their names empty where they have none, and the speeds of their types."""
+    """Return the nodes, with empty names if they have none, and the speeds of their types."""
     gpus = options["gpus_per_node"]
     whole_number(str(gpus), "--gpus-per-node")
     if options["partitions"]:

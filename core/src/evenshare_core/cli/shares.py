@@ -1,4 +1,4 @@
-"""`shares`: shares of mixed GPU types under a rule, and what they satisfy."""
+"""`shares`: shares of mixed GPU types under a rule, and their properties."""
 
 from __future__ import annotations
 
@@ -31,7 +31,6 @@ EXAMPLES = {
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The problem as JSON, and the rule."""
     add = parser.add_argument
     add("--policy", required=True, metavar="NAME", help=", ".join(_sharing()))
     for field in ("speedups", "capacity"):
@@ -43,7 +42,6 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(options: Options, out: Stream, err: Stream) -> None:
-    """Solve, and print a table or one JSON object."""
     try:
         policy = _policy(options["policy"])
         chosen = _options(policy, options["option"])
@@ -79,10 +77,10 @@ def summarise(problem: ShareProblem, solution: ShareSolution) -> dict[str, Any]:
 
 
 def properties(problem: ShareProblem, shares: Array) -> dict[str, Any]:
-    """Measure what shares satisfy, without asking who made them.
+    """Measure properties of shares, independently of their policy.
 
-    `envy[l][i]` is what l would gain by the share of i, per unit of weight. `pareto_slack` is by
-    how much the total can rise while nobody's throughput falls; none where no optimum was proven.
+    `envy[l][i]` is the gain of l from the share of i, per unit of weight. `pareto_slack` is the
+    possible increase of the total while no throughput falls; None if no optimum was proven.
     """
     given = (problem.speedups, shares)
     envy = envy_matrix(*given, problem.pi)
@@ -112,7 +110,7 @@ def _limits(problem: ShareProblem) -> Array | None:
 
 
 def _sharing() -> dict[str, SharingPolicy]:
-    """The policies that share GPU types by a program, by name."""
+    """Return the policies that share GPU types by a program, by name."""
     return {name: one for name, one in POLICIES.items() if isinstance(one, SharingPolicy)}
 
 
@@ -150,7 +148,7 @@ def _problem(options: Options) -> ShareProblem:
 
 
 def _read(field: str, text: str) -> Any:
-    """Read JSON of numbers; what is not a number is refused here, before numpy guesses."""
+    """Read JSON of numbers; reject other values before numpy converts them."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:

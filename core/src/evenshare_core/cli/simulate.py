@@ -1,6 +1,6 @@
 """`simulate`: run a trace under policies on a simulated pool.
 
-One run per policy, on equal nodes, with the figures that the papers compare.
+Each policy runs on equal nodes; the figures are those of the papers.
 """
 
 from __future__ import annotations
@@ -33,7 +33,6 @@ DRAWN = "jobs=,tenants=,hours=[,failed=,cancelled=,models=FILE]"
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    """A workload, a cluster, policies and where results go."""
     _add_jobs(parser)
     _add_pool(parser)
     add = parser.add_argument
@@ -100,7 +99,6 @@ def _add_pool(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(options: Options, out: Stream, err: Stream) -> None:
-    """Run every policy; print a table or one JSON object."""
     try:
         rules = rules_of(options)
         workload, scenario = scenario_of(options)
@@ -126,7 +124,7 @@ def _report_bad_lines(workload: Workload, err: Stream) -> None:
 
 
 def _report_without_quota(scenario: Scenario, options: Options, err: Stream) -> None:
-    """Most often a name is spelt otherwise in one of the two files."""
+    """Report tenants without a quota: usually, two files spell a name differently."""
     if not options["quotas"]:
         return
     owners = {row.tenant for row in scenario.cluster.quotas}
@@ -208,7 +206,7 @@ def _write(scenario: Scenario, results: list[Result], options: Options, out: Str
 
 
 def _how_run(options: Options, gpus: int) -> str:
-    """How the runs of a report were made."""
+    """Return the settings of a report's runs."""
     names = ("round_s", "lease_s", "cold_s", "checkpoint_s", "estimate_error", "seed")
     settings = [f"{name.replace('_', '-')} {options[name]:g}" for name in names]
     bounds = ("least_lease_s", "most_lease_s")
@@ -227,7 +225,7 @@ def _how_run(options: Options, gpus: int) -> str:
 
 
 def _prepare(options: Options, workload: Workload) -> None:
-    """Open whatever will be written before a run that may take minutes."""
+    """Create all output files and folders before a run that may take minutes."""
     if options["workload_out"]:
         text = workload_csv(workload, all_estimates=options["estimates"] == "given")
         Path(options["workload_out"]).write_text(text)

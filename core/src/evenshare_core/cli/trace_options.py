@@ -1,4 +1,4 @@
-"""How a trace is to be read, as options that `simulate` and `import_trace` share."""
+"""Options of trace formats, shared by `simulate` and `import_trace`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from evenshare_core.simulation.trace_formats import FIELDS, FORMS
 
 
 def add_trace_arguments(parser: argparse.ArgumentParser) -> None:
-    """Take the format, what columns mean, and which set."""
+    """Add options for the format, the mapping of columns, and the set."""
     add = parser.add_argument
     forms = ", ".join(FORMS)
     add(
@@ -28,10 +28,10 @@ def add_trace_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def read_mapping(texts: Sequence[str]) -> dict[str, str]:
-    """Return fields by column, of what `--map` was given.
+    """Return the fields by column from the values of `--map`.
 
     Raises:
-        InputError: a text is no COLUMN=FIELD, or names a column again.
+        InputError: a text is no COLUMN=FIELD, or repeats a column.
     """
     pairs: dict[str, str] = {}
     for text in texts:

@@ -1,4 +1,4 @@
-"""`evenshare-core verify`: rounds of a pool recomputed from files that a client has kept."""
+"""`evenshare-core verify`: recompute rounds of a pool from files saved by a client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `evenshare-core verify` does, once the packages of the extra `verify` are there."""
+"""Implementation of `evenshare-core verify`; requires the extra `verify`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,11 @@ from evenshare_core.verification.verdict import EXIT_CODES, ProofVerdict
 
 
 def verify_folder(options: Options, out: Stream) -> None:
-    """Print a line per round, and the head; fail where anything is wrong or not proven."""
+    """Print a line per round, and the head.
+
+    Raises:
+        CliError: a round or the head is wrong or unproven; `code` is the exit status.
+    """
     folder = Path(options["folder"])
     if not folder.is_dir():
         raise CliError(f"{folder} is no folder")
@@ -44,7 +48,7 @@ def verify_folder(options: Options, out: Stream) -> None:
 
 
 def version_here(package: str) -> str:
-    """Return the version of an installed package, "" where it is not."""
+    """Return the version of an installed package, or "" if it is not installed."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:

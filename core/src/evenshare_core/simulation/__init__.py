@@ -1,1 +1,1 @@
-"""Traces and drawn workloads on a simulated pool: pure, driven by given instants."""
+"""Simulation of a pool: recorded or drawn workloads, reports and trace formats, without a clock."""

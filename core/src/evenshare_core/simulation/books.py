@@ -1,8 +1,8 @@
-"""The simulator's records: leases, terms, charges and incomes, and the hash over all of them.
+"""The simulator's records: leases, terms, charges, incomes, and a hash over all of them.
 
-Idle quota and lenders' parts come from `evenshare_core.money.revenue`, charges from
-`evenshare_core.money.fixed_point`, as in a live pool (tests/simulation/test_books.py: equal to its
-sweep over lease events).
+Idle quota and the lenders' shares come from `evenshare_core.money.revenue`. Charges come from
+`evenshare_core.money.fixed_point`, as in a live pool. The tests in tests/simulation/test_books.py
+compare them with the live sweep over lease events.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from evenshare_core.money.revenue import IdleSums, Mark, split_amount, weights_b
 
 
 class LeaseRecord(NamedTuple):
-    """An unbroken hold that is over. `overhead_us`: of its time, what was no useful work.
+    """A lease that has ended.
 
-    `lease` is the simulator's own number, `number` counts the job's leases.
+    `overhead_us` is the part of its time without useful work. `lease` is the simulator's own
+    number; `number` counts the job's leases.
     """
 
     lease: int
@@ -38,7 +39,7 @@ class LeaseRecord(NamedTuple):
 
 
 class TermRecord(NamedTuple):
-    """A term that is over, and what it cost."""
+    """A closed term with its charge."""
 
     lease: int
     term: int
@@ -51,7 +52,7 @@ class TermRecord(NamedTuple):
 
 
 class JobRecord(NamedTuple):
-    """A job that is over, in whatever way; `start_us` is None when it never ran."""
+    """A job that has ended, in any state; `start_us` is None if it never ran."""
 
     job: int
     state: str
@@ -63,12 +64,11 @@ class JobRecord(NamedTuple):
 
 @dataclass(slots=True)
 class Books:
-    """What has happened. `charged` and `earned` are micro-credits by tenant (0: the operator).
+    """The records of a run, filled in time order.
 
-    `incomes` tells `earned` by GPU type and tenant.
-
-    Everything is told in time order, so that a term is charged when it closes: what
-    `evenshare_core.money.revenue.Sweep` gives where no event is late.
+    `charged` and `earned` are micro-credits by tenant (0: the operator). `incomes` splits `earned`
+    by GPU type and tenant. A term is charged when it closes. The result equals that of
+    `evenshare_core.money.revenue.Sweep` without late events.
     """
 
     leases: list[LeaseRecord] = field(default_factory=list)
@@ -77,18 +77,21 @@ class Books:
     charged: dict[int, int] = field(default_factory=dict)
     incomes: dict[str, dict[int, int]] = field(default_factory=dict)
     _idle: dict[str, IdleSums] = field(default_factory=dict)
-    _swaps: dict[str, tuple[Swap, ...]] = field(default_factory=dict)  # by type, as of its quotas
-    # Present terms by lease: their start, idle quota then where a charge is to come, and the
-    # remainder that they carry.
+    # Swaps of current trades, by type.
+    _swaps: dict[str, tuple[Swap, ...]] = field(default_factory=dict)
+    # Open terms by lease: start, idle quota at the start if a charge will follow, and the remainder
+    # carried from earlier terms.
     _begun: dict[int, tuple[int, Mark | None, int]] = field(default_factory=dict)
-    _marks: dict[str, tuple[int, Mark]] = field(default_factory=dict)  # the latest of each type
-    _borrowed: dict[str, int] = field(default_factory=dict)  # GPUs now, by type
-    _lent_since: dict[str, Mark] = field(default_factory=dict)  # while any are
-    _lent: dict[tuple[str, int], int] = field(default_factory=dict)  # until then
+    _marks: dict[str, tuple[int, Mark]] = field(default_factory=dict)  # the latest by type
+    _borrowed: dict[str, int] = field(default_factory=dict)  # GPUs borrowed now, by type
+    # start of the current borrowing, by type
+    _lent_since: dict[str, Mark] = field(default_factory=dict)
+    # contributed in earlier borrowings
+    _lent: dict[tuple[str, int], int] = field(default_factory=dict)
 
     @property
     def earned(self) -> dict[int, int]:
-        """Income by tenant, over all GPU types."""
+        """Return the income by tenant, over all GPU types."""
         totals: dict[int, int] = {}
         for incomes in self.incomes.values():
             for tenant, amount in incomes.items():
@@ -98,12 +101,12 @@ class Books:
     def entitle(
         self, at_us: int, gpu_type: str, capacity: int, quotas: Mapping[int, tuple[int, int | None]]
     ) -> None:
-        """Effective quotas of a type from now on: tenant -> (GPUs, lendable at most)."""
+        """Set the effective quotas of a type: tenant -> (GPUs, lendable limit)."""
         self._swaps.pop(gpu_type, None)
         self._idle.setdefault(gpu_type, IdleSums()).entitle(at_us, capacity, quotas)
 
     def swap(self, at_us: int, quotas: Iterable[Entitlement], swaps: tuple[Swap, ...]) -> None:
-        """Count effective quotas as trades have made them: who has them now lends what is idle."""
+        """Move effective quotas by trades; the holder of a traded quota now lends its idle part."""
         if not swaps and not self._swaps:
             return
         rows = tuple(quotas)
@@ -118,14 +121,14 @@ class Books:
             idle.entitle(at_us, idle.capacity, lendable)
 
     def granted(self, at_us: int, lease: Lease) -> None:
-        """A lease began, and with it its first term."""
+        """Open a lease and its first term."""
         costs = lease.borrowed and lease.price_micro
         self._begun[lease.id] = (at_us, self._mark(at_us, lease.gpu_type) if costs else None, 0)
         self._idle[lease.gpu_type].use(at_us, lease.tenant, lease.own)
         self._borrow(at_us, lease.gpu_type, lease.borrowed)
 
     def renewed(self, at_us: int, old: Lease, new: Lease) -> None:
-        """One term closed and the next began."""
+        """Close a lease's term and open the next."""
         rest = self._close(at_us, old)
         costs = new.borrowed and new.price_micro
         self._begun[new.id] = (at_us, self._mark(at_us, new.gpu_type) if costs else None, rest)
@@ -134,14 +137,14 @@ class Books:
             self._borrow(at_us, old.gpu_type, new.borrowed - old.borrowed)
 
     def ended(self, at_us: int, lease: Lease) -> None:
-        """A lease is over, and its last term."""
+        """Close a lease and its last term."""
         self._close(at_us, lease)
         del self._begun[lease.id]
         self._idle[lease.gpu_type].use(at_us, lease.tenant, -lease.own)
         self._borrow(at_us, lease.gpu_type, -lease.borrowed)
 
     def contributed(self) -> dict[tuple[str, int], int]:
-        """Idle quota while GPUs of its type were borrowed, by (GPU type, lender), in GPU-us."""
+        """Return idle quota, in GPU-us by (GPU type, lender), during borrowing of the type."""
         contributed = dict(self._lent)
         for gpu_type, before in self._lent_since.items():
             idle = self._idle[gpu_type]
@@ -149,7 +152,7 @@ class Books:
         return contributed
 
     def _borrow(self, at_us: int, gpu_type: str, more: int) -> None:
-        """Note when the first GPU of a type is borrowed, and when the last one no more."""
+        """Note the start and the end of borrowing of a type."""
         if not more:
             return
         before = self._borrowed.get(gpu_type, 0)
@@ -162,7 +165,7 @@ class Books:
             _add(self._lent, gpu_type, weights_between(since, until))
 
     def _close(self, at_us: int, lease: Lease) -> int:
-        """Note the lease's present term; return the remainder that it leaves to the next."""
+        """Record the lease's open term; return the remainder for the next term."""
         starts_us, before, rest = self._begun[lease.id]
         charge = 0
         if before is not None:
@@ -178,7 +181,7 @@ class Books:
         return rest
 
     def _pay(self, at_us: int, lease: Lease, charge: int, before: Mark) -> None:
-        """Charge a term's tenant, and pay those whose quota was idle."""
+        """Charge a term's tenant, and pay the tenants whose quota was idle."""
         if charge:
             tenant, gpu_type = lease.tenant, lease.gpu_type
             self.charged[tenant] = self.charged.get(tenant, 0) + charge
@@ -188,14 +191,14 @@ class Books:
                 incomes[lender] = incomes.get(lender, 0) + amount
 
     def _mark(self, at_us: int, gpu_type: str) -> Mark:
-        """Idle quota by lender up to now; changes of this very instant do not move it."""
+        """Return idle quota by lender up to now; cached, as changes at this instant add no time."""
         known = self._marks.get(gpu_type)
         if known is None or known[0] != at_us:
             known = self._marks[gpu_type] = (at_us, self._idle[gpu_type].mark(at_us))
         return known[1]
 
     def sha256(self) -> str:
-        """Hash of every job's end, every lease and every term with its charge, in one order."""
+        """Return a hash over all jobs, leases and terms, each sorted."""
         digest = hashlib.sha256()
         for job in sorted(self.jobs):
             digest.update(repr(tuple(job)).encode())

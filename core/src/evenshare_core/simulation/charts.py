@@ -1,4 +1,4 @@
-"""Charts of a report as SVG in a page: lines over a linear or logarithmic axis, nothing else."""
+"""SVG charts of a report: lines over a linear or logarithmic axis."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from math import ceil, floor, log10
 Line = list[tuple[float, float]]
 
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 480, 260, 46, 14, 12, 42
-SERIES = 6  # so many lines are told apart by colour, and by dashes from the second on
-POINTS = 200  # at most so many of a curve are drawn
+SERIES = 6  # lines with distinct colours and dashes; the first line is solid
+POINTS = 200  # most points drawn of a curve
 DASHES = ("", "6 3", "2 3", "9 3 2 3", "12 4", "4 2 1 2")
 
 _POWERS = (1e9, "G"), (1e6, "M"), (1e3, "k")
@@ -19,10 +19,11 @@ _POWERS = (1e9, "G"), (1e6, "M"), (1e3, "k")
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """One figure. `lines` by series, an empty one for a series that has none here.
+    """A figure with one line per series; the line is empty if the series has no values.
 
-    `x` names the axis with its unit; y is a share of 1, or a ratio where `is_ratio`. `mark` is a
-    value that matters, drawn as a thin line: across y for a ratio, else up from x.
+    `x` is the label of the axis, with its unit. y is a share between 0 and 1, or a ratio if
+    `is_ratio`. `mark` is a value drawn as a thin line: horizontal at y for a ratio, else vertical
+    at x.
     """
 
     title: str
@@ -35,7 +36,7 @@ class Chart:
 
 
 def cdf(values: Sequence[float]) -> Line:
-    """Points (value, share of values up to it) of sorted values."""
+    """Return points (value, share of values up to it) of sorted values."""
     if not values:
         return []
     last = len(values) - 1
@@ -44,7 +45,7 @@ def cdf(values: Sequence[float]) -> Line:
 
 
 def number(value: float) -> str:
-    """A number of an axis: three digits, thousands as k."""
+    """Return the label of a value on an axis: three digits, thousands as k."""
     for size, sign in _POWERS:
         if abs(value) >= size:
             return f"{value / size:.3g}{sign}"
@@ -60,7 +61,7 @@ def key(names: Sequence[str]) -> str:
 
 
 def figure(chart: Chart) -> str:
-    """One figure with its title, its axes and what it says; empty where nothing can be drawn."""
+    """Return a chart as HTML with its title, axes and description; empty if it has no points."""
     drawn = [[at for at in line if at[0] > 0 or not chart.is_log] for line in chart.lines]
     points = [at for line in drawn for at in line]
     if not points:
@@ -87,7 +88,7 @@ def figure(chart: Chart) -> str:
 
 
 class _Place:
-    """From values to pixels."""
+    """The scale of a chart, from values to pixels."""
 
     def __init__(self, low: float, high: float, top: float, *, is_log: bool) -> None:
         self._scale: Callable[[float], float] = log10 if is_log else float
@@ -110,7 +111,7 @@ def _style(index: int) -> str:
 
 
 def _ticks(values: Sequence[float], mark: float | None, *, is_log: bool) -> list[float]:
-    """Round numbers from below the least to above the greatest of values."""
+    """Return round numbers that span the values and the mark."""
     low, high = min(values), max(values)
     if mark is not None:
         low, high = min(low, mark), max(high, mark)
@@ -123,7 +124,7 @@ def _ticks(values: Sequence[float], mark: float | None, *, is_log: bool) -> list
 
 
 def _step(span: float) -> float:
-    """1, 2 or 5 times a power of ten: five steps at most."""
+    """Return 1, 2 or 5 times a power of ten, so that at most five steps cover the span."""
     power = 10.0 ** floor(log10(span / 5))
     return next(power * factor for factor in (1, 2, 5, 10) if power * factor * 5 >= span * 0.999)
 

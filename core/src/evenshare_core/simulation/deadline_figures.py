@@ -1,14 +1,14 @@
-"""The figures of jobs with deadlines, from a run's records alone.
+"""Figures of jobs with deadlines, computed only from a run's records.
 
 | figure | here |
 |---|---|
-| reward rate | mean over jobs with a deadline of the reward at their end / their first one |
-| miss rate | one minus it, also of jobs with one deadline and with several alone |
-| best-effort JCT | mean of end - submission of other jobs that did all their work |
-| suspensions | leases taken back of jobs with a deadline / such jobs |
+| reward rate | mean over jobs with a deadline of the reward at their end / their first reward |
+| miss rate | 1 - reward rate; also for jobs with one deadline and with several separately |
+| best-effort JCT | mean of end - submission of finished jobs without a deadline |
+| suspensions | preempted leases of jobs with a deadline / jobs with a deadline |
 
-Jobs that their users took back and profiling runs are left out; those that never end are missed.
-Source: UniSched (15), which as it is printed is the reward rate; figures 6 and 8.
+Cancelled jobs and profiling runs do not count. Jobs that never end count as missed. Source:
+UniSched (15), which as printed is the reward rate; figures 6 and 8.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from evenshare_core.simulation.books import Books
 from evenshare_core.simulation.workloads import SimJob
 from evenshare_core.units import SECOND_US
 
-# How a lease ended whose job had not done all of its work, at or before its expiry.
+# End reasons of leases whose jobs had work left, at or before the expiry.
 PREEMPTED = ("not_renewed", "preempted", "moved")
 
 
 @dataclass(frozen=True, slots=True)
 class DeadlineFigures:
-    """All None where no job has a deadline; those of a class where it has no job."""
+    """Figures of jobs with deadlines; each is None if the run has no job of its class."""
 
     miss_rate: float | None = None
     strict_miss_rate: float | None = None
@@ -37,11 +37,11 @@ class DeadlineFigures:
 
     @property
     def reward_rate(self) -> float | None:
-        """What jobs with deadlines were rewarded with, of the most that they could be."""
+        """Return the reward of jobs with deadlines as a share of the highest possible reward."""
         return None if self.miss_rate is None else 1 - self.miss_rate
 
     def published(self) -> dict[str, float | None]:
-        """What a table of runs shows beside the miss rate of all, by the name that it gives it."""
+        """Return the further columns of a table of runs, by column name."""
         return {
             "deadline_reward_rate": self.reward_rate,
             "strict_miss_rate": self.strict_miss_rate,

@@ -1,7 +1,7 @@
-"""What a simulated pool tells its policy of jobs with deadlines: their steps, and their estimates.
+"""Deadlines and estimates of jobs in a simulated pool's snapshot.
 
-Rewards are in proportion to a trace's values, the first of which is 100 points.
-Source: UniSched, II-B and III-C2.
+Rewards are in proportion to a trace's values; the first value is 100 points. Source: UniSched, II-B
+and III-C2.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ RowT = TypeVar("RowT")
 
 
 def deadline_of(job: SimJob) -> Deadline | None:
-    """Return the deadlines of a job; None of one without, which is a best-effort job.
+    """Return the deadlines of a job; None if it is a best-effort job.
 
-    By the rule by which a live pool reads a trace, `steps_of_values`.
+    A live pool reads a trace by the same rule, `steps_of_values`.
     """
     if job.deadline_us is None:
         return None
@@ -39,9 +39,9 @@ def deadline_of(job: SimJob) -> Deadline | None:
 
 
 def later(deadline: Deadline | None, by_us: int = 0) -> tuple[tuple[int, int], ...]:
-    """Return the values of a job that comes so much later than one with these deadlines.
+    """Return the values of a job whose deadlines are `by_us` later than the given ones.
 
-    They are (instant, millionths of a point), as `SimJob.values`.
+    They are (instant, millionths of a point), as `SimJob.values`; empty without deadlines.
     """
     if deadline is None:
         return ()
@@ -49,7 +49,7 @@ def later(deadline: Deadline | None, by_us: int = 0) -> tuple[tuple[int, int], .
 
 
 def deadlines_of(jobs: Iterable[SimJob]) -> dict[int, Deadline]:
-    """Return the deadlines of jobs, by job, of those that have any."""
+    """Return the deadlines by job, of the jobs that have any."""
     rows = {job.id: deadline_of(job) for job in jobs}
     return {job: row for job, row in rows.items() if row is not None}
 
@@ -57,10 +57,10 @@ def deadlines_of(jobs: Iterable[SimJob]) -> dict[int, Deadline]:
 def estimates_of(
     jobs: Iterable[SimJob], cluster: Cluster, *, cold_us: int, checkpoint_us: int
 ) -> dict[int, JobEstimate]:
-    """Return how sure estimates are and how jobs run, of jobs of which that is known.
+    """Return the uncertainty, overhead and spread speed of jobs with an estimate.
 
-    `cold_us` and `checkpoint_us` are lost where a job that says nothing of its own is resumed and
-    suspended.
+    Jobs whose values are all defaults are left out. `cold_us` and `checkpoint_us` are lost at a
+    resume and a suspension, unless the job states its own overheads.
     """
     largest = max(cluster.node_sizes.values(), default=0)
     rows: dict[int, JobEstimate] = {}

@@ -1,20 +1,20 @@
-"""What tenants deserved and received, by the hour, and what each job deserved.
+"""GPU-time deserved and received by each tenant and hour, and deserved by each job.
 
-Per tenant j, group of GPU types (`type_flow.joined`: jobs of one group accept types of it alone)
-and instant t:
+The sums are per tenant j, group of GPU types, and instant t. Jobs of one group (`type_flow.joined`)
+accept only types of the group.
 
 | paper | here |
 |---|---|
 | Quota_j, eq. (6) | quotas by GPU type, scaled to the GPUs that are up: `quota_steps` |
-| Demand_j, eq. (7) | the gangs of jobs that are submitted and not over, by the types they accept |
+| Demand_j, eq. (7) | gangs of submitted jobs that have not ended, by accepted types |
 | FairShare_j = min(Demand_j, Quota_j), eq. (8) | `TypeFlow.usable`: with one type this minimum |
 | FairTime_j, AllocTime_j, eq. (9)-(11) | `TenantPeriod.deserved`, `TenantPeriod.received` |
 | FairShare_ij, FairTime_ij, eq. (13)(14) | `TenantHours.job_gpu_us`: of its group's FairShare_j |
 
-Received is useful GPU-time on the type that was held: the overhead of a lease counts as its first
-part and not as received. What is short of a period is, for each group, the most over sets of
-types T of deserved(T) - received(T): a surplus of one type makes up for another one as far as jobs
-that accept both can use it. All integrals are exact.
+Received is useful GPU-time on the type that was held. The overhead of a lease counts as its first
+part, and not as received. The shortfall of a group in a period is the maximum over sets of types T
+of deserved(T) - received(T). A surplus of one type thus offsets another only for jobs that accept
+both. All integrals are exact.
 
 Source: LTGF (TPDS 2021), section 4.
 """
@@ -33,11 +33,11 @@ from evenshare_core.simulation.type_flow import TypeFlow, bits_of, joined, mask_
 from evenshare_core.simulation.workloads import Cluster, NodeChange, SimJob
 from evenshare_core.units import HOUR_US
 
-QUOTA, ARRIVE, HOLD, LEAVE = range(4)  # what happens, in this order within an instant
+QUOTA, ARRIVE, HOLD, LEAVE = range(4)  # kinds of steps, in their order within an instant
 
 
 class QuotaStep(NamedTuple):
-    """From `at_us` on (None: always) a tenant has so many GPUs of a type more of its own."""
+    """A change of a tenant's quota of a type by `gpus`; without `at_us`, from the start."""
 
     at_us: int | None
     tenant: int
@@ -46,7 +46,7 @@ class QuotaStep(NamedTuple):
 
 
 class TenantPeriod(NamedTuple):
-    """A tenant in one period of the grid, in GPU-us; `short` of what it deserved."""
+    """A tenant's GPU-us in one period of the grid; `short` is the shortfall below the deserved."""
 
     tenant: int
     period: int
@@ -56,7 +56,7 @@ class TenantPeriod(NamedTuple):
 
     @property
     def rho(self) -> float | None:
-        """Received over deserved, where nothing is short; None where nothing was deserved."""
+        """Return received over deserved, below 1 if any is short; None if nothing was deserved."""
         if not self.deserved:
             return None
         return (self.deserved - self.short if self.short else self.received) / self.deserved
@@ -64,13 +64,13 @@ class TenantPeriod(NamedTuple):
 
 @dataclass(slots=True)
 class TenantHours:
-    """Hours count from the first submission; `job_gpu_us`: deserved, by job."""
+    """Tenants' GPU-us by hour from the first submission; `job_gpu_us`: deserved by job."""
 
     groups: list[_Group] = field(default_factory=list)
     job_gpu_us: dict[int, float] = field(default_factory=dict)
 
     def periods(self, hours: int = 1) -> list[TenantPeriod]:
-        """Return every tenant and period of so many hours in which it deserved or received."""
+        """Return the sums by tenant and period of `hours`, without empty periods."""
         sums: dict[tuple[int, int], list[int]] = {}
         for group in self.groups:
             for period, (received, deserved) in group.by_period(hours).items():
@@ -82,10 +82,10 @@ class TenantHours:
 
 
 class JobTypes:
-    """Which GPU types each job can run on, as masks; 0 where it fits none.
+    """The GPU types that each job can run on, as masks; 0 if the job fits no type.
 
-    A gang that is larger than a type while no node is lost does not fit it. A type that a job was
-    seen on counts as accepted.
+    A gang that is larger than a type's capacity, with all nodes up, does not fit it. A type on
+    which the books record a lease of the job counts as accepted.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class JobTypes:
 
 
 class _Group:
-    """One tenant's jobs that compete for the same GPU types, swept over time."""
+    """A tenant's jobs that compete for the same GPU types, swept over time."""
 
     def __init__(self, tenant: int, masks: Sequence[int]) -> None:
         self.tenant = tenant
@@ -134,7 +134,7 @@ class _Group:
         return periods
 
     def sweep(self, begin_us: int, deserved: dict[int, float]) -> None:
-        """Walk all steps; `deserved` learns what each job deserved until it was over."""
+        """Process all steps; write each job's deserved GPU-us until its end to `deserved`."""
         flow = self.flow
         held = [0] * len(flow.sets)
         shares = flow.usable()
@@ -189,10 +189,10 @@ def tenant_hours(
     books: Books,
     partitions: Mapping[int, Sequence[Node]] | None = None,
 ) -> TenantHours:
-    """Return what the run of `books` gave to tenants by the hour, and what they deserved.
+    """Return each tenant's GPU-time received in the run of `books`, and deserved, by hour.
 
-    A job that is not over in the books is so when the last one is. `partitions`: tenant -> its
-    own nodes, where each is a pool of its own.
+    A job without an end in the books ends with the last record. `partitions`: tenant -> its nodes,
+    if each tenant has a separate pool.
     """
     hours = TenantHours()
     if not jobs:
@@ -252,10 +252,10 @@ def _note_jobs(
 def quota_steps(
     cluster: Cluster, partitions: Mapping[int, Sequence[Node]] | None = None
 ) -> list[QuotaStep]:
-    """Return quotas as they change with the nodes that are up, in order of time.
+    """Return the changes of quotas with the nodes that are up, in order of time.
 
-    Scaled down as in a round where they exceed the GPUs of their type, and at the instant of the
-    change instead of at the round after it, which depends on the grid.
+    Quotas are scaled down as in a round if they exceed the GPUs of their type. The scaling holds
+    from the instant of the change; the next round would depend on the grid.
     """
     if not partitions:
         return _quota_steps(cluster.nodes, cluster.quotas, cluster.changes)

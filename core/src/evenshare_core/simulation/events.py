@@ -1,4 +1,4 @@
-"""What is going to happen, in order of (instant, sequence): the simulator's only clock."""
+"""Coming events by (instant, sequence): the simulator's only clock."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from heapq import heappush
 
 
 class EventKind(IntEnum):
-    """What happens at an event's instant."""
+    """The kind of an event."""
 
     ARRIVE = 0  # job `key` is submitted
-    END = 1  # lease `key` has done its job's work, unless that end was put off meanwhile
-    DUE = 2  # lease `key` expires, unless it was renewed or is over
-    CANCEL = 3  # job `key` is taken back
+    END = 1  # lease `key` finishes its job's work, unless the end was postponed
+    DUE = 2  # lease `key` expires, unless it was renewed or has ended
+    CANCEL = 3  # job `key` is cancelled
     NODE = 4  # node `key` is lost or returns
     READY = 5  # job `key` may start from now on
 
@@ -30,18 +30,19 @@ class Events:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing is to come but expiries, which say nothing where no lease holds."""
+        """Whether only expiries remain; these have no effect if no lease is running."""
         return not self.coming
 
     def push(self, at_us: int, kind: EventKind, key: int) -> None:
-        """Let something happen at an instant."""
+        """Add an event."""
         self._sequence += 1
         heappush(self.coming, (at_us, self._sequence, kind, key))
 
     def push_due(self, at_us: int, lease: int) -> None:
-        """Let a lease expire.
+        """Add the expiry of a lease.
 
-        All terms are of one length, but for those that protection prolongs: few need the heap.
+        Only a term that protection has prolonged needs the heap: the others have equal lengths and
+        expire in push order.
         """
         if self._due and at_us < self._due[-1][0]:
             self.push(at_us, EventKind.DUE, lease)
@@ -49,14 +50,14 @@ class Events:
             self._due.append((at_us, lease))
 
     def take_due(self, at_us: int, taken: list[int]) -> None:
-        """Add the leases of `push_due` that expire up to and at `at_us` to those taken."""
+        """Append to `taken` the leases from `push_due` that expire at or before `at_us`."""
         due = self._due
         while due and due[0][0] <= at_us:
             taken.append(due.popleft()[1])
 
     @property
     def next_us(self) -> int | None:
-        """The instant of the earliest event; None when nothing is to come."""
+        """Return the instant of the earliest event; None if there is no event."""
         heap, due = self.coming, self._due
         if not due:
             return heap[0][0] if heap else None

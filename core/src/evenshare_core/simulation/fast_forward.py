@@ -1,22 +1,20 @@
-"""How the simulator runs a round: `decide_round`'s own parts, on a state that is kept.
+"""The simulator's rounds: the parts of `decide_round`, on a state that is kept between rounds.
 
-A live round builds a snapshot of everything, asks the policy, explains every job that waits and
-checks every invariant. A simulated one does the same steps by the same functions on what it keeps
-from round to round:
+A live round builds a snapshot, runs the policy, explains every waiting job and checks every
+invariant. A simulated round performs the same steps with the same functions on kept state:
 
 | step of `policies.base.decide_round` | here |
 |---|---|
-| `fairness.gpu_time.advance` | the same `Sums`, unfrozen; claims catch up when looked at |
-| `Policy.decide` | the policy's own `Session`; a policy without one is asked from a snapshot |
-| `terms.settle` | its `split_terms`, on limits that are told of leases as they begin and end |
+| `fairness.gpu_time.advance` | the same `Sums`, unfrozen; claims catch up when they are read |
+| `Policy.decide` | the policy's `Session`; a policy without a session gets a snapshot |
+| `terms.settle` | its `split_terms`, on limits updated as leases start and end |
 | `prices.next_surcharges`, `prices.post_prices` | the same |
-| reasons, shares, invariants | not made: nobody asks |
+| reasons, shares, invariants | left out: the simulator does not use them |
 
-Rounds are skipped where the policy says that its answer stays (`Session.quiet_until`): nothing
-is to happen, the last answer was empty, and no surcharge moved a price.
+Rounds are skipped while the policy's answer stays the same (`Session.quiet_until`). No event may be
+due, the last answer must be empty, and no surcharge may have moved a price.
 
-Churn, limits, options and timing do not matter to any of this: for every policy
-tests/simulation/test_fast_forward.py compares it with `decide_round` round by round.
+tests/simulation/test_fast_forward.py compares every policy with `decide_round` round by round.
 """
 
 from __future__ import annotations
@@ -55,12 +53,12 @@ Timer = Callable[[], float]
 
 
 class Rounds:
-    """Runs the rounds of a simulated pool; `decide_s` are the seconds of each, if timed."""
+    """The runner of a simulated pool's rounds; `decide_s`: seconds of each round, if timed."""
 
     def __init__(
         self, state: SimulationState, *, fast_forward: bool = True, timer: Timer | None = None
     ) -> None:
-        """`fast_forward` off asks `decide_round` in every round, to prove that it is the same."""
+        """Without `fast_forward`, every round calls `decide_round`, to compare the two."""
         self._state, self._timer = state, timer
         self.decide_s: list[float] = []
         policy = state.policy
@@ -68,7 +66,7 @@ class Rounds:
         self._kept = None if session is None else _KeptRounds(state, session)
 
     def run(self) -> int:
-        """Do the round of the state's instant; return how many jobs it started."""
+        """Run the round at the state's instant; return the number of jobs it started."""
         if self._kept is None:
             return self._ask()
         if self._timer is None:
@@ -92,21 +90,21 @@ class Rounds:
         return len(decision.grants)
 
     def pass_over(self, until_us: int) -> int:
-        """Pass over rounds of the grid before `until_us` that would change nothing; how many."""
+        """Skip rounds before `until_us` that would change nothing; return their number."""
         return self._kept.pass_over(until_us) if self._kept is not None else 0
 
     def close(self) -> None:
-        """Give the state its sums as of the last round; the next round begins with them."""
+        """Store the sums as of the last round in the state."""
         if self._kept is not None:
             self._kept.close()
 
 
-# The terms of a round, the leases that end, the memory, the prices and surcharges of the next one.
+# A round's terms, ending leases and memory, and the next round's prices and surcharges.
 _Decided = tuple[Terms, Sequence[End], dict[str, Any], tuple[PoolPrice, ...], tuple[Surcharge, ...]]
 
 
 class _KeptRounds:
-    """The sums, limits and session of a state; the `KeptRound` that its session looks at."""
+    """The sums, limits and session of a state; also the `KeptRound` that the session reads."""
 
     def __init__(self, state: SimulationState, session: Session) -> None:
         rules = state.rules
@@ -119,19 +117,19 @@ class _KeptRounds:
         for lease in state.leases.values():
             self._settled.hold(lease)
         state.over.clear()
-        self._limits_of: object = ()  # the entitlements that they are of
-        self._posted: tuple[PoolPrice, ...] = ()  # by this object; the state may have others
-        self._posted_of = -1  # the version of the occupancy
-        self._posted_at: tuple[tuple[int, int], ...] = ()  # base and theta, where the policy's own
+        self._limits_of: object = ()  # the entitlements from which `_limits` was built
+        self._posted: tuple[PoolPrice, ...] = ()  # last posted here; the state's may differ
+        self._posted_of = -1  # the occupancy's version of `_posted`
+        self._posted_at: tuple[tuple[int, int], ...] = ()  # (base, theta), if set by the policy
         self._prices_of: tuple[PoolPrice, ...] = ()
         self._prices: dict[str, int] = {}
-        self._is_quiet = False  # whether the last round gave nothing new
-        # What the session looks at; most is the state's own and moves with it.
+        self._is_quiet = False  # whether the last round changed nothing
+        # The session reads these. Most are the state's own objects and change with it.
         self.at_us, self.lease_us, self.memory = state.at_us, rules.lease_us, state.memory
         self.round_us, self.lease_bounds_us = rules.round_us, rules.lease_bounds_us
         self.due: list[Lease] = []
         self.is_limited = self.is_still = False
-        self._seen = (-1, 0)  # by the last round: the occupancy's version, how many had joined
+        self._seen = (-1, 0)  # in the last round: the occupancy's version, the number of `joined`
         self.waiting, self.joined = state.queue, state.joined
         self.jobs, self.leases, self.nodes = (
             state.jobs,
@@ -142,10 +140,8 @@ class _KeptRounds:
         self.profiles = state.cluster.profiles
         self.free, self.gpus = state.occupancy.free, state.occupancy.gpus
 
-    # One round.
-
     def decide(self) -> _Decided:
-        """Decide the round of the state's instant; nothing of the state changes but its sums."""
+        """Decide the round at the state's instant; of the state, only the sums change."""
         state, occupancy = self._state, self._state.occupancy
         self.at_us, self.memory = state.at_us, state.memory
         if state.over:
@@ -158,7 +154,7 @@ class _KeptRounds:
             self._advance()
         else:
             self._instants.add(self.at_us)
-            self._move_claims()  # a node may have come or gone
+            self._move_claims()  # a node may have been lost or returned
         seen = (occupancy.version, len(state.joined))
         self.is_still = has_limits and not had_changes and seen == self._seen
         self.due = state.due
@@ -172,10 +168,9 @@ class _KeptRounds:
         has_use = terms.granted or ends or occupancy.version != self._posted_of
         if has_use or prices is not self._posted or surcharges or answer.prices:
             prices, surcharges = self._post(terms, ends, answer.prices)
-        # Prices that moved are those of a use that stays; only where something is limited do they
-        # refuse anybody.
+        # Changed prices belong to a usage that stays; they refuse a job only under limits.
         is_priced_anew = self.is_limited and prices is not state.prices
-        # One that stands is where the queue wants it, so that it stands until something happens.
+        # A stable surcharge balances the queue, and stays until the next event.
         is_moving = surcharges != state.surcharges or (surcharges and prices != state.prices)
         gave = answer.grants or ends or is_priced_anew or is_moving
         outlasts = self._session.outlasts_renewals and not self.is_limited
@@ -183,7 +178,7 @@ class _KeptRounds:
         return terms, ends, answer.memory, prices, surcharges
 
     def _settle(self, answer: SessionDecision) -> tuple[Terms, Sequence[End]]:
-        """The terms of the round and the leases that end, as `terms.settle` tells them."""
+        """Return the terms of the round and the leases that end, as `terms.settle` does."""
         state, due = self._state, self.due
         renewed, grants, preemptions = answer.renewed, answer.grants, answer.preemptions
         self._settled.release(due)
@@ -217,7 +212,7 @@ class _KeptRounds:
         return self._state.occupancy.unused(over) if self._limits.keepers else {}
 
     def _advance(self) -> None:
-        """Bring the sums to this round, as `gpu_time.advance` would, without freezing them."""
+        """Advance the sums to this round as `gpu_time.advance` would, without freezing them."""
         state, instants = self._state, self._instants
         if self._sums is None:
             new_claim = ClaimSums if self._window_us else partial(LazyClaim, rounds=instants)
@@ -233,7 +228,7 @@ class _KeptRounds:
                 claim.mark(self.at_us, self._window_us)
 
     def _move_claims(self) -> None:
-        """Let waiting jobs claim another type, as `decide_round` does."""
+        """Move claims of waiting jobs to other types, as `decide_round` does."""
         if self._sums is None or not self._has_several_types:
             return
         state = self._state
@@ -245,7 +240,7 @@ class _KeptRounds:
         self.joined += move_claims(self._sums, waiting, self.at_us)
 
     def _read_limits(self) -> None:
-        """Follow the state's quotas and prices."""
+        """Update limits and prices from the state."""
         state = self._state
         quotas = state.entitle()
         if quotas is not self._limits_of:
@@ -260,9 +255,10 @@ class _KeptRounds:
     def _post(
         self, terms: Terms, ends: Sequence[End], settings: tuple[PoolPrice, ...]
     ) -> tuple[tuple[PoolPrice, ...], tuple[Surcharge, ...]]:
-        """The prices of the next round, the same object where nothing moved; their surcharges.
+        """Return the prices and surcharges of the next round.
 
-        `settings`: base and theta, where the policy sets them.
+        Unchanged prices are returned as the same object. `settings`: base and theta, if the policy
+        sets them.
         """
         state, occupancy = self._state, self._state.occupancy
         used, capacity = occupancy.held, occupancy.capacity
@@ -294,7 +290,7 @@ class _KeptRounds:
     def _surcharges(
         self, terms: Terms, ends: Sequence[End], used: Mapping[str, int]
     ) -> tuple[Surcharge, ...]:
-        """What the queue adds to the prices of the next round; `used` after this one."""
+        """Return the surcharges of the next round; `used` are the GPUs in use after this one."""
         state, settled = self._state, self._settled
         capacity = state.occupancy.capacity
         queued = queued_for_borrowing(
@@ -317,7 +313,7 @@ class _KeptRounds:
         )
 
     def _waiting_after(self, terms: Terms, ends: Sequence[End]) -> Iterator[tuple[Job, str]]:
-        """Jobs that hold nothing after the round, and may start, with the types that they claim."""
+        """Yield jobs that may start but hold no lease after the round, with their claimed types."""
         granted = {grant.job for grant, _ in terms.granted}
         for job in {*self.waiting, *(end.job for end in ends)} - granted:
             yield self.jobs[job], self.sums.jobs[job].gpu_type
@@ -344,7 +340,7 @@ class _KeptRounds:
             self._state.service = self._sums.freeze(self._instants.last_us, self._window_us)
             self._sums = None
 
-    # What the session looks at.
+    # Values that the session reads.
 
     @property
     def sums(self) -> Sums:
@@ -354,7 +350,7 @@ class _KeptRounds:
         return self._sums
 
     def held(self, tenant: int, gpu_type: str) -> int:
-        """GPUs of a tenant in leases, those that are due included."""
+        """Return the GPUs in a tenant's leases, expired leases included."""
         return self._settled.held(tenant, gpu_type)
 
     def quota(self, tenant: int, gpu_type: str) -> int:
@@ -362,28 +358,28 @@ class _KeptRounds:
         return row.gpus if row is not None else 0
 
     def count_terms(self, job_ids: Iterable[int]) -> None:
-        """Let jobs know of their terms."""
+        """Update the term counts of jobs."""
         self._state.count_terms(job_ids)
 
     @property
     def prices(self) -> tuple[PoolPrice, ...]:
-        """Those in force, with the operator's settings."""
+        """Prices in force, with the operator's settings."""
         return self._state.prices
 
     def utility(self, job_id: int) -> Utility | None:
         return self._state.sim_jobs[job_id].utility
 
     def admission(self, *, counts: bool = False) -> Admission:
-        """The limits of this round, nothing taken; leases that are due count as free."""
+        """Return this round's limits with no grant yet; GPUs of expired leases count as free."""
         if not (self.is_limited or self._has_several_types or counts):
-            return self._open  # it refuses nobody, whatever was taken
+            return self._open  # it refuses no job, whatever was granted
         tried = self._settled.copy(self._limits)
         tried.release(self.due)
         tried.begin(self._prices, self._state.occupancy.unused(self.due))
         return tried
 
     def free_capacity(self, *, spread: bool = False) -> dict[str, FreeCapacity]:
-        """Where gangs of each GPU type may go at the beginning of this round."""
+        """Return the free capacity for gangs, by GPU type, at the start of this round."""
         state = self._state
         return state.occupancy.free_capacity(
             self.due, state.leases.values(), self.at_us, spread=spread

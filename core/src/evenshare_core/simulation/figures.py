@@ -1,25 +1,25 @@
-"""The figures of a run, from its records alone: the same definitions for every policy.
+"""The figures of a run, from its records only: the same definitions for every policy.
 
 | figure | here |
 |---|---|
 | rho of a job | gang x work done / deserved, eq. (14)(15) of LTGF; cold starts are not work |
-| sharing loss | share of jobs that did all their work with rho < 0.95 |
-| unfair interval | (tenant, hour) with rho < 0.99; without those where nothing is deserved |
+| sharing loss | share of finished jobs with rho < 0.95 |
+| unfair interval | (tenant, hour) with rho < 0.99; without hours in which nothing is deserved |
 | deficit | sum over (tenant, hour) of deserved GPU-time not received / all deserved |
-| daily deficit | the same by days: what a tenant gets later on the same day is no deficit |
+| daily deficit | the same by days: GPU-time received later on the same day makes up for it |
 | late | ends over a second later than in the fair reference (`reference`) |
 | utilisation | GPUs at useful work / GPUs, between the first and the last submission |
-| waste | (idle GPUs that waiting jobs could use + overhead) / GPUs, between the same |
-| queue | time in which a job was submitted, not over, and held nothing |
+| waste | (idle GPUs that waiting jobs could use + overhead) / GPUs, in the same span |
+| queue | time between submission and end in which a job held no GPUs |
 | slowdown | (end - submission) / work |
 | deadlines | `deadline_figures` |
-| revenue | `lenders`: how far incomes follow contributions |
+| revenue | `lenders`: how closely incomes follow contributions |
 
-Formulas: docs/metrics.md. What is deserved and received: `deserved`. GPU types and the sets of them
-that jobs accept: `type_flow`. Hours and days count from the first submission.
+Formulas: docs/metrics.md. Deserved and received GPU-time: `deserved`. GPU types and the sets that
+jobs accept: `type_flow`. Hours and days count from the first submission.
 
-Where GPU types differ in speed, work is told on the slowest one that a job can use, so that a
-faster one gives more than it takes: rho above 1, a slowdown below it.
+Work is measured on the slowest type that a job can use. A faster type thus yields rho above 1 and a
+slowdown below 1.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ from evenshare_core.simulation.workloads import Cluster, SimJob
 from evenshare_core.units import SECOND_US
 
 LOSS_BELOW, UNFAIR_BELOW = 0.95, 0.99
-LATE_S = 1  # later than the reference by no more than this is not late
+LATE_S = 1  # a job that ends later than the reference by at most this is on time
 HOURS_OF_DAY = 24
 
 
 @dataclass(frozen=True, slots=True)
 class JobFigures:
-    """One job that did all its work; times in seconds, rho None where nothing was deserved."""
+    """Figures of a finished job, times in seconds; rho is None if nothing was deserved."""
 
     job: SimJob
     start_s: float
@@ -62,12 +62,12 @@ class JobFigures:
 
     @property
     def jct_s(self) -> float:
-        """From submission to end."""
+        """Return the time from submission to end."""
         return self.end_s - self.job.submitted_us / SECOND_US
 
 
 class HourFigures(NamedTuple):
-    """Least rho of a tenant, deficit of all and share of GPUs in use; None: not applicable."""
+    """Lowest rho of a tenant, deficit of all tenants, share of GPUs in use; None if undefined."""
 
     least_rho: float | None = None
     deficit: float | None = None
@@ -76,7 +76,7 @@ class HourFigures(NamedTuple):
 
 @dataclass(slots=True)
 class Figures:
-    """All figures of one run. `hours` count from the first submission; some may be missing."""
+    """All figures of a run. `hours` count from the first submission and may have gaps."""
 
     jobs: list[JobFigures] = field(default_factory=list)
     sharing_loss: float | None = None
@@ -95,16 +95,16 @@ class Figures:
     hours: dict[int, HourFigures] = field(default_factory=dict)
 
     def mean(self, name: str) -> float | None:
-        """Average of a field over the jobs; None without jobs."""
+        """Return the average of a field over the jobs; None without jobs."""
         return fmean(getattr(row, name) for row in self.jobs) if self.jobs else None
 
     def percentile(self, name: str, percent: int) -> float | None:
-        """The least value of a field that so many percent of the jobs do not exceed."""
+        """Return the smallest value that `percent` % of the jobs do not exceed in a field."""
         values = sorted(getattr(row, name) for row in self.jobs)
         return values[-(-len(values) * percent // 100) - 1] if values else None
 
     def published(self) -> dict[str, float | int | None]:
-        """What tables of runs and of outlooks both show, by the name that they give it."""
+        """Return the columns common to tables of runs and of outlooks, by column name."""
         return {
             "sharing_loss_jobs": self.sharing_loss,
             "tenant_unfair_intervals": self.unfair_intervals,
@@ -126,10 +126,10 @@ def figures_of(
     between_us: tuple[int, int] | None = None,
     partitions: Mapping[int, Sequence[Node]] | None = None,
 ) -> Figures:
-    """Return the figures of a run; all are None where no job was submitted.
+    """Return the figures of a run; all are None if no job was submitted.
 
-    `between_us`: (first, last) instant for utilisation and waste, instead of the submissions'.
-    `partitions`: tenant -> its own nodes, where each is a pool of its own.
+    `between_us`: (first, last) instant for utilisation and waste; by default the first and the last
+    submission. `partitions`: tenant -> its nodes, if each tenant has a separate pool.
     """
     figures = Figures()
     if not jobs:
@@ -174,7 +174,7 @@ def _job_rows(
 
 
 def _tenants(figures: Figures, hours: TenantHours) -> None:
-    """Unfair intervals, deficits, and their course by the hour."""
+    """Set unfair intervals and deficits, in total and by hour."""
     figures.tenant_hours = hours.periods()
     due = [row for row in figures.tenant_hours if row.deserved]
     if not due:

@@ -10,14 +10,14 @@ from evenshare_core.units import ONE_MILLI
 
 @dataclass(slots=True)
 class Run:
-    """A job that has arrived and is not over: its work and its present lease."""
+    """A submitted job that has not ended, with its work done and its current lease."""
 
     job: SimJob
     done_us: int = 0
-    started_us: int | None = None  # of its first lease
+    started_us: int | None = None  # start of its first lease
     leases: int = 0
-    lease: int = 0  # 0: it waits
+    lease: int = 0  # 0: waiting
     ends_us: int = 0
-    lasts_us: int = 0  # the present term
-    overhead_us: int = 0  # of the present lease, so far
+    lasts_us: int = 0  # length of the current term
+    overhead_us: int = 0  # of the current lease, so far
     speed_milli: int = ONE_MILLI

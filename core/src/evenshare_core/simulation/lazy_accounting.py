@@ -1,10 +1,9 @@
-"""GPU-time sums that catch up with rounds when somebody looks, exactly.
+"""GPU-time sums that catch up with the rounds when they are read, exactly.
 
-`fairness.gpu_time` floors a class integral once per interval, and each round ends one: so that a
-claim to which nothing happens must still go through every round. Here the instants of rounds are
-remembered, in runs of equal spans, and a claim goes through those that it missed when it changes
-or is asked. Sums without a floor move by the whole stretch at once, and so does the integral of a
-class that deserves its whole demand.
+`fairness.gpu_time` floors a class integral at the end of each round's interval. An unchanged claim
+must therefore still process every round. Here the instants of rounds are stored as runs of equal
+spans. A claim processes the missed rounds when it changes or is read. Sums without a floor advance
+over the whole stretch at once. So does the integral of a class that deserves its whole demand.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from evenshare_core.fairness.gpu_time import ClaimSums
 
 
 class RoundInstants:
-    """The instants of rounds: where the first was, and [span in us, how often] since."""
+    """The instants of rounds: the latest instant, and runs of [span in us, number of rounds]."""
 
     __slots__ = ("last_us", "runs")
 
@@ -23,7 +22,7 @@ class RoundInstants:
         self.runs: list[list[int]] = [[0, 0]]
 
     def add(self, at_us: int, count: int = 1) -> None:
-        """So many rounds took place, of equal spans, the last one now."""
+        """Add `count` rounds at equal spans, the last at `at_us`."""
         span_us = at_us - self.last_us
         if count > 1:
             span_us //= count
@@ -38,7 +37,7 @@ class RoundInstants:
 
 
 class LazyClaim(ClaimSums):
-    """A claim that knows up to which round it went."""
+    """A claim that knows the last round it has processed."""
 
     __slots__ = ("_count", "_index", "_round_us", "_rounds")
 
@@ -49,12 +48,12 @@ class LazyClaim(ClaimSums):
 
     def _note(self) -> None:
         rounds = self._rounds
-        self._round_us = rounds.last_us  # the last round that it went through or began after
+        self._round_us = rounds.last_us  # the last round that it processed, or that preceded it
         self._index = len(rounds.runs) - 1
         self._count = rounds.runs[-1][1]
 
     def advance(self, at_us: int) -> None:
-        """Add the intervals since the last change, one per round in between."""
+        """Add the intervals since the last change, one for each round since then."""
         last_us = self._rounds.last_us
         if last_us > self._round_us:
             missed = self._missed()
@@ -68,7 +67,7 @@ class LazyClaim(ClaimSums):
         ClaimSums.advance(self, at_us)
 
     def _missed(self) -> list[list[int]]:
-        """Runs of rounds since the last that it went through; not empty, the first is a copy."""
+        """Return the runs of missed rounds; never empty, and the first run is a copy."""
         runs, index = self._rounds.runs, self._index
         span_us, count = runs[index]
         if count > self._count:
@@ -76,7 +75,7 @@ class LazyClaim(ClaimSums):
         return [runs[index + 1][:], *runs[index + 2 :]]
 
     def _skip(self, runs: list[list[int]], total_us: int) -> None:
-        """What `advance` does at the end of each span; `total_us` is their sum."""
+        """Do the work of `advance` for all spans at once; `total_us` is their sum."""
         share = min(self.demand, self.quota)  # (8)
         self.alloc_gpu_us += self.held * total_us  # (11)
         self.fair_gpu_us += share * total_us  # (9)
@@ -84,7 +83,7 @@ class LazyClaim(ClaimSums):
         weights = self.weights
         for (demand, weight), row in self.classes.items():
             weighted = share * weight
-            if weighted >= demand * weights:  # (14): its demand, and nothing is rounded
+            if weighted >= demand * weights:  # (14): its whole demand, so nothing is rounded
                 row.fair_gpu_us += demand * total_us
             else:  # (13), floored once per span
                 row.fair_gpu_us += sum(

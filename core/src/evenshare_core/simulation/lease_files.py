@@ -1,4 +1,4 @@
-"""The leases of a run as a file, to be laid beside those of a live pool."""
+"""CSV file of a run's leases, comparable with the leases of a live pool."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ COLUMNS = ("job", "tenant", "lease", "gpu_type", "nodes", "start_s", "end_s", "e
 def leases_csv(scenario: Scenario, books: Books) -> str:
     """Return one line per lease in the order of their starts.
 
-    `lease` counts those of its job; `nodes` are NAME:GPUS with spaces between; seconds are on the
-    jobs' own clock, to the microsecond.
+    `lease` counts the leases of a job. `nodes` are NAME:GPUS, separated by spaces. Seconds are on
+    the clock of the jobs, with microseconds.
     """
     jobs = {job.id: job for job in scenario.workload.jobs}
     names, tenants = scenario.node_names, scenario.workload.tenants

@@ -1,4 +1,4 @@
-"""Which length of leases suits a pool: runs of the same jobs at several lengths, beside each other.
+"""Comparison of lease lengths: runs of the same jobs with leases of several lengths.
 
 | LTGF | here |
 |---|---|
@@ -6,9 +6,10 @@
 | preemption overhead (6.4) | `overhead_share`: cold starts and checkpoints / GPU-time of leases |
 | sharing loss (6.2) | `sharing_loss`: jobs that did all their work with rho < 0.95 / such jobs |
 
-Short leases let those below their share in sooner and cost more checkpoints and cold starts; long
-ones the other way round. The paper has the least JCT at 1,200 s and takes 900 s, for fairness. So
-`recommend_length` looks for fairness among the lengths that are nearly as fast as the fastest.
+With short leases, tenants below their share start sooner, at the cost of more checkpoints and cold
+starts. Long leases have the opposite effect. The paper has the shortest JCT at 1,200 s and takes
+900 s, for fairness. `recommend_length` therefore picks the fairest of the lengths that are nearly
+as fast as the fastest.
 
 Source: Astraea-LTGF 5.1.3, 6.2.
 """
@@ -25,19 +26,19 @@ from evenshare_core.simulation.state import Rules
 from evenshare_core.units import SECOND_US
 
 LENGTHS_S = (300, 600, 900, 1200, 1800, 3600)
-WITHIN_PERCENT = 2  # of the least mean completion time
+WITHIN_PERCENT = 2  # of the shortest mean completion time
 
 
 class NoRecommendationError(Exception):
-    """No length can be recommended; the message says why and what to do."""
+    """No length can be recommended; the message gives the reason and a remedy."""
 
 
 @dataclass(frozen=True, slots=True)
 class LengthFigures:
-    """What a run with leases of `lease_s` seconds came to; shares are of 1, None: nothing to count.
+    """Figures of a run with leases of `lease_s` seconds; shares are from 0 to 1.
 
-    `finished` jobs did all their work, of those are `avg_jct_s` (seconds) and `sharing_loss`;
-    `never_ending` jobs could not.
+    `finished` jobs did all their work; `avg_jct_s` (seconds) and `sharing_loss` are over these.
+    `never_ending` jobs could not finish. A figure is None if it has no data.
     """
 
     lease_s: int
@@ -50,7 +51,7 @@ class LengthFigures:
 
 
 def run_length(scenario: Scenario, rules: Rules) -> LengthFigures:
-    """Run a scenario with the lease length of `rules`, and return what it came to.
+    """Run a scenario with the lease length of `rules`, and return its figures.
 
     Raises:
         ConservationError, InvariantViolation: as `simulate`.
@@ -70,7 +71,7 @@ def run_length(scenario: Scenario, rules: Rules) -> LengthFigures:
 
 
 def overhead_share(books: Books, gangs: dict[int, int]) -> float | None:
-    """Return which share of the leases' GPU-time was no useful work; None without leases.
+    """Return the share of the leases' GPU-time without useful work; None without leases.
 
     `gangs`: GPUs by job.
     """
@@ -80,13 +81,14 @@ def overhead_share(books: Books, gangs: dict[int, int]) -> float | None:
 
 
 def recommend_length(rows: Sequence[LengthFigures]) -> LengthFigures:
-    """Return the length of least sharing loss whose mean completion time is nearly the least.
+    """Return the length with the least sharing loss among the nearly fastest ones.
 
-    Nearly is within `WITHIN_PERCENT`, that included. Of equal losses the shorter length. A length
-    at which no job finished, or none had a fair share to lose, is left out.
+    Nearly fastest: the mean completion time is within `WITHIN_PERCENT` of the shortest, inclusive.
+    Ties go to the shorter length. Lengths at which no job finished, or none had a fair share, are
+    left out.
 
     Raises:
-        NoRecommendationError: that leaves none.
+        NoRecommendationError: no length is left.
 
     Source: Astraea-LTGF 5.1.3.
     """

@@ -1,8 +1,8 @@
-"""Revenue fairness: how far what lenders earned follows what they contributed.
+"""Revenue fairness: how closely lenders' incomes follow their contributions.
 
-Source: Astraea-online (TC 2022), 5.1 (alpha = share of the revenue / share of the resources), and
-(2), (11) for what a tenant contributes to borrowers: its idle quota. Utilities of jobs, which 5.1
-adds to the revenue of their owners, are left out: traces do not tell them.
+Source: Astraea-online (TC 2022). Section 5.1 defines alpha = share of the revenue / share of the
+resources; (2) and (11) define a contribution as idle quota. Section 5.1 adds the utilities of jobs
+to the revenue of their owners. These are left out, as traces have no utilities.
 
 | here | definition | unit |
 |---|---|---|
@@ -10,13 +10,13 @@ adds to the revenue of their owners, are left out: traces do not tell them.
 | | at least one GPU of that type is borrowed | GPU-us |
 | earned | its income from charges for GPUs of that type | micro-credits |
 | alpha | (earned / all earned of the type) / (contributed / all contributed of the type) | ratio |
-| revenue fairness | mean of min(1, alpha) over lenders, weighted by what they contributed; over | |
-| | types weighted by their revenue | 0 to 1 |
+| revenue fairness | mean of min(1, alpha) over lenders, weighted by contribution; over types | |
+| | weighted by their revenue | 0 to 1 |
 
-So it is the share of all revenue that went where the contribution came from: 1 where every lender
-was paid in proportion. The price and the number of borrowed GPUs vary, so that GPUs which idle
-while many are borrowed earn more than others. Capacity without an owner is the operator's, who
-counts as a lender, as for charges. Integers until the last division.
+It is the share of all revenue paid in proportion to contributions; 1 if every lender was paid so.
+Prices and the number of borrowed GPUs vary: GPUs that idle while many are borrowed earn more than
+others. The operator owns capacity without an owner and counts as a lender, as for charges. Integers
+until the last division.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from evenshare_core.simulation.books import Books
 
 
 class Lender(NamedTuple):
-    """A tenant (0: the operator) with what it contributed of a GPU type and earned by it.
+    """A tenant's (0: the operator's) contribution and income of a GPU type.
 
-    `alpha` is None where nothing was contributed.
+    `alpha` is None if it contributed nothing.
     """
 
     gpu_type: str
@@ -42,7 +42,7 @@ class Lender(NamedTuple):
 
 
 def lenders_of(books: Books) -> list[Lender]:
-    """Return who contributed to borrowers of which type, by (type, tenant); empty: nobody paid."""
+    """Return lenders by (GPU type, tenant), for types with revenue; empty without charges."""
     contributed = books.contributed()
     rows = []
     for gpu_type, paid in sorted(books.incomes.items()):
@@ -60,7 +60,7 @@ def _of_type(sums: Mapping[tuple[str, int], int], gpu_type: str) -> dict[int, in
 
 
 def revenue_fairness(lenders: Sequence[Lender]) -> float | None:
-    """Return the figure of a run; None where nothing was lent for money."""
+    """Return the revenue fairness of a run, from 0 to 1; None without revenue."""
     revenue = sum(row.earned_micro for row in lenders)
     if not revenue:
         return None

@@ -1,4 +1,4 @@
-"""Who holds which GPUs of a simulated pool, while leases begin and end and nodes come and go."""
+"""Held and free GPUs of a simulated pool, updated with leases and nodes."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ from evenshare_core.placement.consolidated import FreeCapacity, FreeGpus, free_c
 class Occupancy:
     """GPUs by node and by GPU type.
 
-    `gpus`: of each node, those that may be scheduled now. `free`: by type, what nobody holds.
-    `capacity` and `held` by type. `overfull`: nodes that
-    have fewer GPUs than leases hold there, because some were switched off.
+    `gpus`: GPUs of each node that may be scheduled now. `free`, `capacity` and `held` are by type.
+    `overfull`: nodes with fewer GPUs than their leases hold, because some GPUs were switched off.
     """
 
     def __init__(self, nodes: Iterable[Node]) -> None:
@@ -23,7 +22,7 @@ class Occupancy:
         self.capacity = capacity_by_type(self._nodes.values())
         self.held: dict[str, int] = {}
         self.overfull: set[int] = set()
-        self.version = 0  # grows with each change of what is held or offered
+        self.version = 0  # grows with each change of held or offered GPUs
         self._load: dict[int, int] = {}
         self._sizes: dict[str, dict[int, int]] = {}
         for node in self._nodes.values():
@@ -32,8 +31,8 @@ class Occupancy:
         self.free = {name: self._free(name) for name in self._sizes}
         self._touched: set[int] = (
             set()
-        )  # nodes on which leases began or ended since `free_capacity`
-        self._kept: dict[str, FreeCapacity] = {}  # as of then, but for types that are not there
+        )  # nodes with leases that started or ended since the last `free_capacity`
+        self._kept: dict[str, FreeCapacity] = {}  # results of that call, by type
 
     def _free(self, gpu_type: str) -> FreeGpus:
         sizes = self._sizes[gpu_type]
@@ -41,7 +40,7 @@ class Occupancy:
         return FreeGpus(free, max(sizes.values()))
 
     def resize(self, node_id: int, gpus: int) -> None:
-        """Let a node offer so many GPUs from now on."""
+        """Set the number of GPUs that a node offers."""
         self.version += 1
         gpu_type, before = self._nodes[node_id].gpu_type, self.gpus[node_id]
         self.gpus[node_id] = self._sizes[gpu_type][node_id] = gpus
@@ -81,15 +80,15 @@ class Occupancy:
     def free_capacity(
         self, due: Iterable[Lease], leases: Iterable[Lease], at_us: int, *, spread: bool
     ) -> dict[str, FreeCapacity]:
-        """Return where gangs may go in a round that may take the leases in `due`.
+        """Return the capacity for gangs, by type, in a round that may take the leases in `due`.
 
-        What is kept is told of the nodes on which something happened. Those of a type whose nodes
-        changed are made anew; all are, from `leases`, while any node is overfull.
+        Kept results are updated for the nodes that changed. A resized node rebuilds its type's
+        result. While a node is overfull, all are rebuilt from `leases`.
         """
         if self.overfull:
             self._kept.clear()
             return free_capacity_by_type(self._nodes_now(), leases, at_us, spread=spread)
-        for one in self._kept.values():  # free again, unless something came of it
+        for one in self._kept.values():  # free again, unless the round used them
             self._touched.update(one.held_back)
         fresh: dict[str, dict[int, int]] = {name: {} for name in self._sizes}
         for node_id in self._touched:
@@ -108,7 +107,7 @@ class Occupancy:
         return dict(self._kept)
 
     def unused(self, due: Iterable[Lease]) -> dict[str, int]:
-        """GPUs by type that no lease holds but those in `due`."""
+        """Return the GPUs by type that are free if the leases in `due` end."""
         ended = gpus_by_node(lease.placement for lease in due)
         return {
             gpu_type: sum(
@@ -118,7 +117,7 @@ class Occupancy:
         }
 
     def touch(self, placement: Placement) -> None:
-        """Have the ones told of nodes again: what they gave there in the round came to nothing."""
+        """Mark nodes as changed, because a placement on them was withdrawn in the round."""
         self._touched.update([node for node, _ in placement])
 
     def _nodes_now(self) -> list[Node]:

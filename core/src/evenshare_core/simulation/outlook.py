@@ -1,18 +1,18 @@
-"""What the next hours of a pool would be: its present queue under one policy, and the figures.
+"""Forecast of a pool's next hours: its queue simulated under a policy, with the figures.
 
-Figures are those of a trace's run (`evenshare_core.simulation.figures`), told of a cut: the run
-ends at an instant, and some jobs are still open there. They are not left out, which would praise a
-policy for finishing the short ones. Instead:
+The figures are those of a trace's run (`evenshare_core.simulation.figures`). The run stops at an
+instant at which some jobs are still open. Leaving these out would favour a policy that finishes
+short jobs. Instead:
 
 | figure | of a job that is open at the end |
 |---|---|
-| JCT, queue, slowdown | counts up to the end: the true average is at least what is told |
-| rho, and with it sharing loss | GPU-time received and deserved within the simulated hours alone |
-| late | only where the fair reference, with the work that was left at the start, is over by then |
-| deadline | what is lost by the end; one whose first lies after it is not counted |
+| JCT, queue, slowdown | counts up to the end, so the true average is at least the shown one |
+| rho, and with it sharing loss | GPU-time received and deserved within the simulated hours |
+| late | only if the fair reference, with the work left at the start, has ended by then |
+| deadline | the value lost by the end; not counted if its first deadline is later |
 
-Hours, utilisation, waste and preemptions are of the simulated hours alone. JCT, queue and
-slowdown are from the true submission on, so they include what was waited before.
+Hours, utilisation, waste and preemptions cover only the simulated hours. JCT, queue and slowdown
+start at the true submission, so they include earlier waiting.
 """
 
 from __future__ import annotations
@@ -31,27 +31,27 @@ from evenshare_core.simulation.state import Rules
 from evenshare_core.simulation.workloads import Cluster, SimJob
 from evenshare_core.units import ONE_MILLI, SECOND_US
 
-POINTS = 48  # of the course of a run
-OPEN = "open"  # the state of a job, and the reason of a lease, that is not over at the end
+POINTS = 48  # points of a run's curve
+OPEN = "open"  # state of a job, or end reason of a lease, that is still open at the end
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One job at the end; times in us.
+    """A job at the end of a run; times in us.
 
-    `useful_us` is the work that it got within the simulated hours, `left_us` what it wanted.
+    `useful_us` is its work done within the simulated hours, `left_us` its work left at the start.
     """
 
     job: SimJob
-    end_us: int | None  # None: it is open
-    held_us: int  # ever, until the end
+    end_us: int | None  # None if it is open
+    held_us: int  # in all leases, until the end
     useful_us: int
     left_us: int
 
 
 @dataclass(slots=True)
 class Outlook:
-    """One run. `row` is what `manage.py simulate` tells, with what became of the jobs."""
+    """A run's results. `row` is the row of `manage.py simulate` plus counts of jobs by state."""
 
     row: dict[str, Any]
     course: list[dict[str, float]] = field(default_factory=list)
@@ -65,9 +65,10 @@ def look_ahead(
     until_us: int,
     progress: Callable[[int], None] | None = None,
 ) -> Outlook:
-    """Let the pool go on under `rules` up to `until_us` of pool time.
+    """Simulate the pool under `rules` up to `until_us` of pool time.
 
-    `progress` is told the instant that is reached, after each round; what it raises ends the run.
+    `progress` is called with the current instant after each round. An exception that it raises ends
+    the run.
 
     Raises:
         KeyError: a job of the snapshot has no work.
@@ -89,7 +90,7 @@ def look_ahead(
 def go_on(
     state: PresentState, *, until_us: int, progress: Callable[[int], None] | None = None
 ) -> SimulationResult:
-    """Run a state up to `until_us`: what ends by then has ended, no round is decided at it."""
+    """Run a state up to `until_us`: ends at this instant are applied, a round at it is not run."""
     result = SimulationResult(state.books, 0, state.at_us)
 
     def tell(_: int) -> None:
@@ -104,9 +105,9 @@ def go_on(
 
 
 def seen_jobs(state: PresentState, work: Mapping[int, Work], until_us: int) -> list[Seen]:
-    """Every job of the start, and every arrival that came by `until_us`, in order of their ids.
+    """Return the jobs of the start and the arrivals up to `until_us`, in order of their ids.
 
-    A job without `work` arrived later.
+    A job without `work` arrived after the start.
     """
     ends = {row.job: row for row in state.books.jobs}
     held: dict[int, int] = {job: known.held_us for job, known in work.items()}
@@ -136,7 +137,7 @@ def _done_us(state: PresentState, job_id: int, until_us: int) -> int:
 
 
 def leases_at(state: PresentState, result: SimulationResult, until_us: int) -> list[LeaseRecord]:
-    """The leases of a run that was cut off at `until_us`, those that hold still as ended there."""
+    """Return the leases of a run stopped at `until_us`; running leases end there."""
     held = [
         LeaseRecord(
             lease.id, lease.job, state.runs[lease.job].leases, lease.gpu_type,
@@ -150,13 +151,13 @@ def leases_at(state: PresentState, result: SimulationResult, until_us: int) -> l
 def span_figures(
     cluster: Cluster, leases: Iterable[LeaseRecord], seen: Sequence[Seen], span: tuple[int, int]
 ) -> Figures:
-    """The figures of a span of time: as if everything had begun with it and ended there."""
+    """Return the figures of a span, as if all jobs and leases had started and ended in it."""
     from_us, until_us = span
     books, jobs = Books(), []
     for row in leases:
         books.leases.append(row._replace(start_us=max(row.start_us, from_us)))
     for one in seen:
-        # At least a microsecond: a job that got nothing has its rho, near 0, like any other.
+        # At least 1 us, so that a job that received nothing has a rho, near 0.
         job = _restarted(one.job, from_us, max(1, one.useful_us))
         jobs.append(job)
         end_us = until_us if one.end_us is None else one.end_us
@@ -175,7 +176,7 @@ def _restarted(job: SimJob, from_us: int, work_us: int) -> SimJob:
 
 
 def _late(cluster: Cluster, seen: Sequence[Seen], span: tuple[int, int]) -> float | None:
-    """Share of jobs that end after they would have on their tenant's quota, from the start on."""
+    """Return the share of jobs that end later than on their tenant's quota, from the start."""
     from_us, until_us = span
     jobs = [_restarted(one.job, from_us, max(1, one.left_us)) for one in seen]
     if not jobs:
@@ -202,7 +203,7 @@ def _missed(seen: Sequence[Seen], until_us: int) -> float | None:
 
 
 def _times(one: Seen, until_us: int) -> tuple[float, float, float]:
-    """JCT and queue in seconds, and slowdown; of an open job so far."""
+    """Return JCT and queue in seconds, and slowdown; for an open job, up to the end of the run."""
     end_us = until_us if one.end_us is None else one.end_us
     jct_us = end_us - one.job.submitted_us
     return (
@@ -243,7 +244,7 @@ def _row(
 def _course(
     state: PresentState, result: SimulationResult, span: tuple[int, int]
 ) -> list[dict[str, float]]:
-    """Equal steps of the span: GPUs held on average, and jobs that were over at its end."""
+    """Return, by equal steps of the span, the average of held GPUs and the count of ended jobs."""
     from_us, until_us = span
     holds = [(max(row.start_us, from_us), row.end_us, row.job) for row in result.books.leases]
     holds += [(max(row.started_us, from_us), until_us, row.job) for row in result.open]
@@ -276,7 +277,7 @@ def _course(
 
 
 def _tenants(seen: list[Seen], span: tuple[int, int]) -> list[dict[str, Any]]:
-    """Each tenant's jobs: how many, how many are over, their average queue and GPU-time."""
+    """Return each tenant's number of jobs, number of ended jobs and average queue."""
     by_tenant: dict[int, list[Seen]] = {}
     for one in seen:
         by_tenant.setdefault(one.job.tenant, []).append(one)

@@ -1,15 +1,15 @@
-"""A pool as files: its quotas, nodes and price settings, as `simulate` reads and a portal writes.
+"""A pool as CSV files: quotas, nodes and price settings, read by `simulate`, written by a portal.
 
 | file | columns |
 |---|---|
 | quotas | tenant, gpu_type, gpus; mode, borrow_limit, lend_limit as an entitlement has them; |
 | | pool, from, until as a portal's file of quotas has them |
-| nodes | name, gpu_type, gpus (0: it is there and offers none); cpus, memory_mb (for jobs) |
+| nodes | name, gpu_type, gpus (0: the node offers none); cpus, memory_mb (for jobs) |
 | prices | gpu_type, base (credits per GPU-hour), theta; surcharge_cap (times the base), |
-| | surcharge_step (per cent of the base per round), where the queue adds to a price |
+| | surcharge_step (per cent of the base per round), if the queue adds to a price |
 
-Tenants are numbered in the order of the quotas: where a policy finds two equal, the first one goes
-first, as in a live pool whoever was made first.
+Tenants are numbered in the order of the quotas. The lower number wins a policy's ties, as the older
+tenant does in a live pool.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ PRICE_COLUMNS = ("gpu_type", "base", "theta")
 SURCHARGE_COLUMNS = ("surcharge_cap", "surcharge_step")
 STEP_DEFAULT, STEP_LEAST, STEP_MOST = Decimal(5), Decimal("0.1"), Decimal(100)
 NODE_GPUS_MAX = 1024
-THETA_MOST = Decimal(1000)  # as an operator may set it
+THETA_MOST = Decimal(1000)  # the highest that an operator may set
 
 _TYPE = re.compile(r"[-A-Za-z0-9_]{1,31}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
 class PoolQuota:
-    """A quota of a tenant by name; `quota.tenant` is 0 until tenants have numbers."""
+    """A quota with its tenant's name; `quota.tenant` is 0 until tenants have numbers."""
 
     place: str
     tenant: str
@@ -51,7 +51,7 @@ class PoolQuota:
 
 @dataclass(frozen=True, slots=True)
 class NamedNode:
-    """A node with the name that people know it by; `cpus` and `memory_mb`, 0: not said."""
+    """A node with its name; `cpus` and `memory_mb` are 0 if unknown."""
 
     name: str
     node: Node
@@ -60,12 +60,13 @@ class NamedNode:
 
 
 def read_quotas(text: str, start_us: int | None) -> list[PoolQuota]:
-    """Read quotas as they hold from the start of a run on, in the order of the file.
+    """Read the quotas that hold from the start of a run, in the order of the file.
 
-    `start_us` says which of several periods holds (None: no row may say from or until).
+    `start_us` selects the period of a quota with several. If it is None, no row may have from or
+    until.
 
     Raises:
-        TableError: a row is no quota, is there twice, or begins or ends during the run.
+        TableError: a row is invalid or repeated, or starts or ends during the run.
     """
     rows = read_table(
         text,
@@ -106,7 +107,7 @@ def _quota(row: TableRow) -> PoolQuota:
 
 
 def _holds(row: TableRow, start_us: int | None) -> bool:
-    """Whether a period is one of the whole run; over before it began, it is left out."""
+    """Return whether a period covers the whole run; False if it ended before the start."""
     bounds: dict[str, int] = {}
     for column in ("from", "until"):
         text = row.text(column)
@@ -131,10 +132,10 @@ def _holds(row: TableRow, start_us: int | None) -> bool:
 
 
 def gpu_type_of(row: TableRow) -> str:
-    """The GPU type that a row names.
+    """Return the GPU type of a row.
 
     Raises:
-        TableError: it is no name of one.
+        TableError: the name is invalid.
     """
     name = row.name("gpu_type")
     if not _TYPE.fullmatch(name):
@@ -147,7 +148,7 @@ def read_nodes(text: str) -> list[NamedNode]:
     """Read nodes, numbered from 1 in the order of the file.
 
     Raises:
-        TableError: a row is no node, or has the name of another.
+        TableError: a row is invalid, or has the name of another node.
     """
     nodes: dict[str, NamedNode] = {}
     rows = read_table(text, "nodes", required=NODE_COLUMNS, optional=RESOURCE_COLUMNS)
@@ -169,7 +170,7 @@ def read_prices(text: str) -> dict[str, tuple[int, int]]:
     """Read price settings: GPU type -> (base in micro-credits per GPU-hour, theta in thousandths).
 
     Raises:
-        TableError: a row is no price, or its type is there twice.
+        TableError: a row is invalid, or its type is repeated.
     """
     prices: dict[str, tuple[int, int]] = {}
     for row in _price_rows(text):
@@ -186,7 +187,7 @@ def read_prices(text: str) -> dict[str, tuple[int, int]]:
 
 
 def read_surcharges(text: str) -> tuple[Surcharge, ...]:
-    """Read what the queue may add to prices, by GPU type, from the file of `read_prices`.
+    """Read the surcharge settings, by GPU type, from the file of `read_prices`.
 
     Raises:
         TableError: a cell is no such number.
@@ -206,7 +207,7 @@ def _price_rows(text: str) -> list[TableRow]:
 
 
 def quotas_csv(rows: Iterable[tuple[str, Entitlement]]) -> str:
-    """Return quotas of tenants by name as `read_quotas` reads them."""
+    """Return quotas by tenant's name in the format of `read_quotas`."""
     return write_table(
         QUOTA_COLUMNS,
         [
@@ -217,7 +218,7 @@ def quotas_csv(rows: Iterable[tuple[str, Entitlement]]) -> str:
 
 
 def nodes_csv(nodes: Iterable[NamedNode]) -> str:
-    """Return nodes as `read_nodes` reads them; their numbers are their order."""
+    """Return nodes in the format of `read_nodes`, in the order of their numbers."""
     rows = list(nodes)
     if not node_resources(rows):
         return write_table(
@@ -233,7 +234,7 @@ def nodes_csv(nodes: Iterable[NamedNode]) -> str:
 
 
 def node_resources(nodes: Iterable[NamedNode]) -> tuple[Resources, ...]:
-    """Return CPUs and memory of the nodes that say them, in their order."""
+    """Return CPUs and memory of the nodes for which they are known, in their order."""
     return tuple(
         Resources(one.node.id, one.cpus, one.memory_mb)
         for one in nodes
@@ -242,10 +243,10 @@ def node_resources(nodes: Iterable[NamedNode]) -> tuple[Resources, ...]:
 
 
 def prices_csv(rows: Iterable[tuple[str, Decimal, Decimal, Decimal, Decimal]]) -> str:
-    """Return price settings as `read_prices` and `read_surcharges` read them.
+    """Return price settings in the format of `read_prices` and `read_surcharges`.
 
-    (GPU type, base in credits per GPU-hour, theta, surcharge's cap and step); the last two columns
-    are there where a cap is above 0.
+    Each row is (GPU type, base in credits per GPU-hour, theta, surcharge cap, surcharge step). The
+    last two columns are left out if no cap is above 0.
     """
     lines = [(name, *(f"{value:f}" for value in values)) for name, *values in rows]
     if any(Decimal(line[3]) for line in lines):
@@ -254,7 +255,7 @@ def prices_csv(rows: Iterable[tuple[str, Decimal, Decimal, Decimal, Decimal]]) -
 
 
 def number_tenants(workload: Workload, first: Sequence[str]) -> Workload:
-    """Number tenants in the order of `first`, then all others by name; with or without jobs."""
+    """Number tenants in the order of `first`, then all others by name, with or without jobs."""
     rest = sorted(set(workload.tenants.values()) - set(first))
     ids = {name: index for index, name in enumerate([*dict.fromkeys(first), *rest], start=1)}
     moved = {old: ids[name] for old, name in workload.tenants.items()}
@@ -265,7 +266,7 @@ def number_tenants(workload: Workload, first: Sequence[str]) -> Workload:
 def entitlements_of(
     lines: Iterable[PoolQuota], tenants: Mapping[int, str], types: Iterable[str]
 ) -> tuple[Entitlement, ...]:
-    """Return the quotas by (tenant, type), before they are scaled to what the nodes offer.
+    """Return the quotas by (tenant, type), before scaling to the GPUs of the nodes.
 
     Raises:
         TableError: a quota is of a type that no node has.

@@ -1,9 +1,9 @@
-"""What a pool's GPUs did: useful work, overhead, idle though waiting jobs could use them.
+"""Use of a pool's GPUs: useful work, overhead, and idle time that waiting jobs could use.
 
-Waste at an instant is what could be used of the idle GPUs by the jobs that wait, by the types that
-they accept (`type_flow`), and the GPUs of leases that are at overhead. Gangs are fluid here: idle
-GPUs on which a gang does not fit, because they lie on several nodes or are fewer than it needs,
-are wasted too, since another placement or another order might have used them.
+Waste at an instant has two parts. The first is the idle GPUs that waiting jobs could use, by
+accepted types (`type_flow`); the second is the GPUs of leases at overhead. Gangs count as
+divisible. Idle GPUs that fit no gang, because they are scattered or too few, are also wasted.
+Another placement or order might have used them.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from evenshare_core.simulation.workloads import Cluster, SimJob
 from evenshare_core.units import HOUR_US
 
 CAPACITY, HELD, USEFUL, IDLE, WAITING = range(5)
-Step = tuple[int, int, int, int]  # (instant, what changes, by how many GPUs, type or mask)
+Step = tuple[int, int, int, int]  # (instant, changed quantity, change in GPUs, type or mask)
 
 
 @dataclass(slots=True)
 class Utilisation:
-    """Shares of all GPUs; None where there were none. `hours`: the use of each, by its number."""
+    """Shares of all GPUs; None if no GPU was up. `hours`: utilisation by hour number."""
 
     utilisation: float | None = None
     waste: float | None = None
@@ -36,7 +36,7 @@ def pool_use(
     books: Books,
     between_us: tuple[int, int] | None = None,
 ) -> Utilisation:
-    """Return what the GPUs did between the first and last submission, or the instants given.
+    """Return utilisation and waste between the first and the last submission, or `between_us`.
 
     Hours count from the first submission.
     """
@@ -67,7 +67,7 @@ def pool_use(
             for flow in flows:
                 flow.offer(key, gpus)
     used, offered = (sum(row[place] for row in hours.values()) for place in (0, 1))
-    if offered:  # nodes may be lost for as long as jobs come
+    if offered:  # all nodes may be lost during the whole span
         use.utilisation, use.waste = used / offered, wasted / offered
     use.hours = {hour: row[0] / row[1] for hour, row in sorted(hours.items()) if row[1]}
     return use

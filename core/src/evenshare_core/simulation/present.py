@@ -1,10 +1,9 @@
-"""A state that starts where a live pool is: leases go on, jobs wait, sums and prices carry over.
+"""Simulation that starts from a live pool's state, with its leases, queue, sums and prices.
 
-What a snapshot does not say is handed in as `Work`: how much of a job is done and how much is
-left. Nothing else is guessed. Nodes, quotas, price settings and credit limits stay as they are
-at the start; nobody cancels, and nobody submits but what is handed in as `arrivals`.
-tests/simulation/test_present.py lets a state go on from the middle of a run and finds the same
-leases.
+Work done and left is not in a snapshot; it is passed in as `Work`. Nothing else is guessed. Nodes,
+quotas, price settings and credit limits stay the same during the run. No job is cancelled, and only
+`arrivals` are submitted. tests/simulation/test_present.py continues a run from its middle and
+compares the leases.
 """
 
 from __future__ import annotations
@@ -27,10 +26,10 @@ from evenshare_core.units import ONE_MILLI
 
 
 class Work(NamedTuple):
-    """One active job at the snapshot's instant; work in us on a GPU type of speed 1.
+    """The work of an active job at the snapshot's instant, in us on a GPU type of speed 1.
 
-    `done_us`, `held_us` and `leases` are of leases that are over; `left_us` is from the instant
-    on. `overhead_us`: of the present lease so far, what was no work.
+    `done_us`, `held_us` and `leases` are of ended leases; `left_us` is the work left at the
+    instant. `overhead_us` is the time without work in the current lease so far.
     """
 
     left_us: int
@@ -43,9 +42,9 @@ class Work(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Where a simulation begins. `work` has every job of the snapshot.
+    """The start of a simulation. `work` has every job of the snapshot.
 
-    `arrivals` come later, by (submission, id); their ids are above all of the snapshot's.
+    `arrivals` are later jobs, by (submission, id); their ids are above the snapshot's.
     """
 
     snapshot: Snapshot
@@ -54,7 +53,7 @@ class Start:
 
     @property
     def rules(self) -> Rules:
-        """The pool's own policy, options and lengths."""
+        """Return the pool's own policy, options and lengths."""
         now = self.snapshot
         return Rules(
             now.policy, now.options, now.round_us, now.lease_us, now.seed,
@@ -63,7 +62,7 @@ class Start:
 
     @property
     def cluster(self) -> Cluster:
-        """The pool's nodes, quotas, price settings, profiles and resources."""
+        """Return the pool's nodes, quotas, price settings, profiles and resources."""
         snapshot = self.snapshot
         prices = {row.gpu_type: (row.base_micro, row.theta_milli) for row in snapshot.prices}
         profiles = {row.id: row for row in snapshot.profiles}
@@ -82,10 +81,10 @@ class Start:
 
 
 class PresentState(SimulationState):
-    """The state of a pool as its snapshot tells of it, under its own policy or another."""
+    """The state of a pool at its snapshot, under its own policy or another."""
 
     def __init__(self, start: Start, rules: Rules | None = None) -> None:
-        """`rules`: instead of the pool's; the memory of another policy is not kept.
+        """Start with `rules` instead of the pool's, if given; another policy starts without memory.
 
         Raises:
             KeyError: a job of the snapshot has no work.
@@ -96,7 +95,7 @@ class PresentState(SimulationState):
         self.pool, self.tenants = snapshot.pool, snapshot.tenants
         self.number = snapshot.number
         self.next_lease = max((lease.id for lease in snapshot.leases), default=0) + 1
-        self.entitle()  # tells the books, before any lease does
+        self.entitle()  # the books need the quotas before the first lease
         self.quotas = snapshot.entitlements
         same = (rules.policy, self.policy.version) == (snapshot.policy, snapshot.policy_version)
         self.memory = snapshot.memory if same else {}
@@ -139,7 +138,7 @@ class PresentState(SimulationState):
             else:
                 self._wait(job.id)
         for lease in start.snapshot.leases:
-            if lease.job in self.runs:  # else it was set aside, and its lease runs out
+            if lease.job in self.runs:  # else its job is in quarantine, and the lease expires
                 self._hold(self.runs[lease.job], lease, start.work[lease.job])
 
     def _hold(self, run: Run, lease: Lease, work: Work) -> None:
@@ -155,14 +154,14 @@ class PresentState(SimulationState):
         self.events.push(max(lease.expires_us, lease.protected_until_us), EventKind.DUE, lease.id)
 
     def snapshot(self) -> Snapshot:
-        """As `SimulationState`'s, of this pool and with its tenants' credit."""
+        """Return the snapshot of `SimulationState` with this pool and its tenants' credit."""
         return replace(super().snapshot(), pool=self.pool, tenants=self.tenants)
 
 
 def _gone(snapshot: Snapshot) -> list[Change]:
-    """An end for each job that the sums know and the snapshot leaves out.
+    """Return an end for each job that the sums contain and the snapshot does not.
 
-    Its lease is being taken back; it would count as demand for ever.
+    Its lease is ending; without the end, the job would count as demand forever.
     """
     here = {job.id for job in snapshot.jobs}
     active = {row.job: row.tenant for row in snapshot.service.jobs}
@@ -179,7 +178,7 @@ def _gone(snapshot: Snapshot) -> list[Change]:
 
 
 def _starting(snapshot: Snapshot) -> list[Change]:
-    """A hold for each lease that was granted and had not started yet: here it starts at once."""
+    """Return a hold for each granted lease that has not started; here it starts at once."""
     held = {row.job for row in snapshot.service.jobs if row.held}
     for change in snapshot.changes:
         if change.kind is ChangeKind.HOLD:
@@ -197,7 +196,7 @@ def _starting(snapshot: Snapshot) -> list[Change]:
 
 
 def so_far_us(lease: Lease | None, work: Work, speed_milli: int, at_us: int) -> int:
-    """Return the work that the present lease has done; 0 without one."""
+    """Return the work that the current lease has done; 0 without a lease."""
     if lease is None:
         return 0
     return max(0, at_us - lease.started_us - work.overhead_us) * speed_milli // ONE_MILLI

@@ -1,8 +1,8 @@
-"""What the next hours' prices may be: a pool simulated several times under its own policy.
+"""Forecast of the next hours' prices: a pool simulated several times under its own policy.
 
-As `simulation.starts` does for starts: in each run what nobody knows is drawn anew. A price band is
-the 2nd and the 18th of 19 runs at an instant, p10 and p90 of 19 and reality, one more draw: four
-prices of five would lie inside if the draws were right. How many did is counted (ADR 0176).
+As in `simulation.starts`, each run draws the unknown values again. A price band is the 2nd and the
+18th smallest of 19 runs at an instant. With reality as a 20th draw, these are p10 and p90. If the
+draws are right, four of five prices lie inside; the portal counts how many did (ADR 0176).
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from evenshare_core.simulation.starts import RUNS, EnoughError, Futures, History
 
 
 class NoPriceBand(StrEnum):
-    """Why there is no honest forecast of prices. Names are part of the API."""
+    """Why prices cannot be forecast. Names are part of the API."""
 
-    TOO_LITTLE_KNOWN = "too_little_known"  # too few jobs have ended to say how long jobs take
-    TOO_MUCH_WORK = "too_much_work"  # the runs were cut before the first instant
+    TOO_LITTLE_KNOWN = "too_little_known"  # too few jobs have ended to know how long jobs take
+    TOO_MUCH_WORK = "too_much_work"  # the runs were stopped before the first instant
 
 
 class PriceBand(NamedTuple):
-    """Quantiles of the price in force at an instant, micro-credits per GPU-hour."""
+    """Quantiles of the price in force at an instant, in micro-credits per GPU-hour."""
 
     at_us: int
     p10_micro: int
@@ -39,7 +39,7 @@ class PriceBand(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PriceOutlook:
-    """Bands by GPU type, at equal steps as far as every run came; with none, the reason."""
+    """Bands by GPU type, at the equal steps that every run reached; a reason if none."""
 
     at_us: int
     bands: dict[str, tuple[PriceBand, ...]] = field(default_factory=dict)
@@ -57,8 +57,8 @@ def estimate_prices(
 ) -> PriceOutlook:
     """Return bands of the prices at `points` instants, `step_us` apart, after a snapshot's.
 
-    `stop` is asked after every round of a run, with the run's number, from 0: where it says so,
-    the run is cut there, and instants beyond have no band.
+    `stop` is called after every round with the run's number, from 0. If it returns True, the run
+    stops, and later instants have no band.
 
     Raises:
         KeyError: a job of the snapshot has no work.
@@ -87,7 +87,7 @@ def estimate_prices(
 
 
 def quantiles(values: Sequence[int]) -> tuple[int, int, int]:
-    """Return p10, p50 and p90 of a draw more: of n values the ceil(q (n + 1))-th smallest."""
+    """Return p10, p50 and p90 of the next draw: of n values, the ceil(q (n + 1))-th smallest."""
     ordered, more = sorted(values), len(values) + 1
     first, middle, last = (ordered[ceil(tenths * more / 10) - 1] for tenths in (1, 5, 9))
     return first, middle, last
@@ -96,10 +96,7 @@ def quantiles(values: Sequence[int]) -> tuple[int, int, int]:
 def _prices(
     start: Start, instants: Sequence[int], stop: Callable[[], bool]
 ) -> list[tuple[int, ...]]:
-    """One run: the prices in force at each instant, of the GPU types in their order.
-
-    Fewer where it was cut.
-    """
+    """Return a run's prices at each instant, by GPU type in order; fewer if the run was stopped."""
     state = PresentState(start)
     seen: list[tuple[int, ...]] = []
     last = tuple(row.price_micro for row in state.prices)

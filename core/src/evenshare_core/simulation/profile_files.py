@@ -1,21 +1,21 @@
-"""Profiles as a file: how fast job types run on GPU types and over nodes, and their overheads.
+"""Profiles as a CSV file: speeds of job types by GPU type and over nodes, and overheads.
 
-One row per model and GPU type; a row without a type is of all of them.
+The file has one row per model and GPU type. A row without a type holds for all types.
 
-| column | means |
+| column | meaning |
 |---|---|
-| model | the job type, as the trace's column of that name says it |
-| tenant | whose; empty: everybody's who has none of that name |
-| gpu_type | where it was measured |
+| model | the job type, as in the trace's column of that name |
+| tenant | its tenant; empty: all tenants that have no model of that name |
+| gpu_type | the measured GPU type |
 | iteration_s | T_comp: seconds of an iteration on one GPU |
-| t1_s, t2_s | what each further GPU adds to it, on one node (T1) and over several (T2) |
+| t1_s, t2_s | seconds that each further GPU adds, on one node (T1) and over several (T2) |
 | speed | instead of these: a multiple of the speed on the slowest type |
 | priority | divides its tenant's weight among its job types |
-| cold_s, checkpoint_s | lost when it is resumed, and when its lease ends |
+| cold_s, checkpoint_s | lost at a resume, and at the end of a lease |
 
 An iteration of n GPUs takes T_comp + (n - 1) T1 on one node, with T2 in place of T1 over several.
-Speeds are told over the slowest type of the file, on which durations are told. Types that the file
-does not name cannot run the model. Source: UniSched (2); OEF 4.1 for speedups.
+Speeds and durations are relative to the slowest type of the file. Types that the file does not name
+cannot run the model. Source: UniSched (2); OEF 4.1 for speedups.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Pairs = tuple[tuple[str, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class IterationTimes:
-    """A job type on one GPU type: seconds per iteration and per further GPU, or a speed."""
+    """A job type on a GPU type: seconds per iteration and per further GPU, or a speed."""
 
     iteration_s: Decimal | None = None
     t1_s: Decimal | None = None
@@ -50,14 +50,14 @@ class IterationTimes:
     speed: Decimal | None = None
 
     def iteration_time_s(self, gpus: int, *, several_nodes: bool) -> Decimal:
-        """Seconds of an iteration on so many GPUs."""
+        """Return the seconds of an iteration on `gpus` GPUs."""
         further_s = (self.t2_s if several_nodes else self.t1_s) or _NOTHING
         return (self.iteration_s or _NOTHING) + (gpus - 1) * further_s
 
 
 @dataclass(frozen=True, slots=True)
 class ProfiledModel:
-    """A model of a tenant (empty: of all): what was measured, by GPU type (empty: any)."""
+    """A tenant's model (empty: of all tenants), measured by GPU type (empty: on any type)."""
 
     tenant: str
     model: str
@@ -67,9 +67,9 @@ class ProfiledModel:
     checkpoint_us: int | None = None
 
     def speedups(self, gpus: int, sizes: Mapping[str, int]) -> Pairs:
-        """Thousandths of the speed on the slowest type, by type; none where no speed was told.
+        """Return speeds by type, in thousandths of the slowest type's; empty without measurements.
 
-        `sizes`: GPUs of the largest node by type. A gang that no node holds runs over several.
+        `sizes`: GPUs of the largest node by type. A gang larger than every node runs over several.
         """
         speeds: dict[str, Decimal] = {}
         for name, row in self.by_type.items():
@@ -82,7 +82,7 @@ class ProfiledModel:
         return tuple((name, round(speeds[name] / slowest * ONE_MILLI)) for name in sorted(speeds))
 
     def spread(self, gpus: int) -> Pairs:
-        """Thousandths of its speed on one node that a gang has over several, by type."""
+        """Return a gang's speed over several nodes, by type, in thousandths of that on one node."""
         pairs = []
         for name, row in sorted(self.by_type.items()):
             if gpus > 1 and row.iteration_s is not None and row.t2_s is not None:
@@ -93,10 +93,10 @@ class ProfiledModel:
 
 
 def read_profiles(text: str) -> list[ProfiledModel]:
-    """Read job types, in the order in which the file first names them.
+    """Read job types, in the order of their first rows.
 
     Raises:
-        TableError: a row is no measurement, or does not go with others of its job type.
+        TableError: a row is invalid, or contradicts others of its job type.
     """
     groups: dict[tuple[str, str], list[TableRow]] = {}
     for row in read_table(text, "profiles", required=("model",), optional=COLUMNS[1:]):
@@ -162,12 +162,12 @@ def fit_profiles(
 ) -> tuple[tuple[SimJob, ...], dict[int, Profile]]:
     """Give every job with a model its speeds, its penalty over several nodes and its overheads.
 
-    What the job says itself of its overheads stays. `sizes`: GPUs of the largest node by type.
-    Profiles are numbered in the order of the job types, then by tenant and speeds. Jobs without a
-    model stay as they are.
+    Overheads that a job states itself stay. `sizes`: GPUs of the largest node by type. Profiles are
+    numbered in the order of the job types, then by tenant and speeds. Jobs without a model stay
+    unchanged.
 
     Raises:
-        TableError: a model is not there, or runs on no type that its job accepts.
+        TableError: a model is missing, or runs on no type that its job accepts.
     """
     places = {(one.tenant, one.model): index for index, one in enumerate(job_types)}
     of_job: dict[int, tuple[int, int, Pairs]] = {}
@@ -179,7 +179,7 @@ def fit_profiles(
                 advice = f"add rows of model {job.model!r}, of tenant {name!r} or of all"
                 raise TableError(f"has no profile of job {job.name!r}; {advice}")
             of_job[job.id] = (place, job.tenant, job_types[place].speedups(job.gpus, sizes))
-    timed = sorted({key for key in of_job.values() if key[2]})  # those that tell speeds
+    timed = sorted({key for key in of_job.values() if key[2]})  # types with speeds
     numbers = {key: index for index, key in enumerate(timed, start=1)}
     fitted = []
     for job in jobs:
@@ -209,7 +209,7 @@ def _fitted(
 
 
 def _accepted(job: SimJob, able: set[str], types: Collection[str]) -> tuple[str, ...]:
-    """The types of the nodes that may run a job; empty where it accepts any and all can."""
+    """Return the nodes' types that may run a job; empty if it accepts and can use all."""
     if not job.gpu_types and able >= set(types):
         return ()
     accepted = able.intersection(job.gpu_types or types)
@@ -221,9 +221,9 @@ def _accepted(job: SimJob, able: set[str], types: Collection[str]) -> tuple[str,
 
 
 def profiles_csv(rows: Iterable[tuple[str, str, Mapping[str, int], int]]) -> str:
-    """Return declared profiles as `read_profiles` reads them.
+    """Return declared profiles in the format of `read_profiles`.
 
-    Each is (tenant, model, thousandths of the speed on the slowest type by type, priority).
+    Each is (tenant, model, speed by type in thousandths of the slowest type's, priority).
     """
     return write_table(
         ("model", "tenant", "gpu_type", "speed", "priority"),

@@ -1,20 +1,20 @@
-"""The fair reference: when each job would end if it always progressed at the rate it deserves.
+"""The fair reference: the end of each job if it always progressed at the rate it deserves.
 
-Each tenant is alone on its own quota, and its jobs are as good as fluid. At instant t its jobs that
-the reference itself has not finished share the quota by water filling: the rates of eq. (13)(14),
+Each tenant has only its own quota, and its jobs are divisible. At instant t, its unfinished jobs
+share the quota by water filling, with the rates of eq. (13)(14):
 
-    rate_i = min(gang_i, level x weight_i),
+    rate_i = min(gang_i, level x weight_i)
 
-where the level is raised until the quota of a set of GPU types is used up by the jobs that accept
-those types alone (these keep their rates, and the others rise further), or every job has its gang.
-So what a small job leaves is its tenant's larger jobs', and nobody else's. A job of d seconds with
-a gang of g ends when its rate has added up to g d; one that its user takes back before that leaves.
+The level rises until every job has its gang. It stops earlier for jobs that accept only a set of
+types and use up its quota. These jobs keep their rates while the others rise further. GPUs that a
+small job leaves unused go to larger jobs of the same tenant only. A job of d seconds with gang g
+ends when the integral of its rate reaches g d. A cancelled job leaves at its cancellation.
 
-It depends on the trace, the quotas and the nodes, and on no policy: no borrowing, no leases, no
-gangs, no overhead. On a type that is faster than durations are told for, it progresses no faster.
+The reference depends on the trace, the quotas and the nodes, and not on a policy. It has no
+borrowing, leases, gangs or overhead. Types faster than the one of the durations do not speed it up.
 
-Source: LTGF (TPDS 2021) eq. (13)(14); water filling is ours, for a reference that leaves its own
-quota idle would be too easy to beat.
+Source: LTGF (TPDS 2021) eq. (13)(14). Water filling is our addition: a reference that leaves its
+own quota idle would be too easy to beat.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ def fair_reference(
     jobs: Iterable[SimJob],
     partitions: Mapping[int, Sequence[Node]] | None = None,
 ) -> dict[int, float]:
-    """Return when each job would end, in seconds; infinity for one that never does.
+    """Return the end of each job, in seconds; infinity if it never ends.
 
-    That is: its tenant has no quota that it can use, it fits no GPU type, or it is taken back.
+    A job never ends if its tenant has no usable quota, it fits no GPU type, or it is cancelled.
     """
     rows = list(jobs)
     types = JobTypes(cluster, rows)
@@ -75,7 +75,7 @@ def _steps(jobs: Iterable[SimJob], masks: Mapping[int, int]) -> list[Step]:
 
 
 class _Class:
-    """Jobs of one gang, weight and accepted types: they have one rate, and one integral of it."""
+    """Jobs of equal gang, weight and accepted types; they share a rate and its integral."""
 
     __slots__ = ("gang", "heap", "integral", "jobs", "mask", "weight")
 
@@ -86,7 +86,7 @@ class _Class:
 
 
 class _Fluid:
-    """One tenant's jobs of one group."""
+    """A tenant's jobs of one group."""
 
     def __init__(self, masks: Sequence[int]) -> None:
         self.flow = TypeFlow(masks)
@@ -94,7 +94,7 @@ class _Fluid:
         self.open: set[int] = set()
 
     def run(self, steps: Sequence[Step], ends: dict[int, float]) -> None:
-        """Go from event to event; what is no step is the end of a job."""
+        """Process steps and ends of jobs in order of time."""
         now_us, index = 0.0, 0
         while index < len(steps) or self.open:
             rates = self._rates()
@@ -123,7 +123,7 @@ class _Fluid:
     def _next_end(self, rates: Iterable[tuple[_Class, float]]) -> tuple[_Class | None, float]:
         first, span_us = None, inf
         for row, rate in rates:
-            while row.heap[0][1] not in self.open:  # it was taken back
+            while row.heap[0][1] not in self.open:  # it was cancelled
                 heappop(row.heap)
             if rate > 0:
                 left_us = max(0.0, row.heap[0][0] - row.integral) / rate
@@ -155,11 +155,11 @@ class _Fluid:
 def water_fill(
     rows: Sequence[_Class], limits: Sequence[tuple[float, int]]
 ) -> list[tuple[_Class, float]]:
-    """Return min(gang, level x weight) for each class, the level as high as the limits allow.
+    """Return min(gang, level x weight) for each class, with the level as high as the limits allow.
 
-    `limits`: (GPUs, set of types): jobs that accept types of the set alone have no more together.
-    The sets are all unions of accepted sets. With several, the tightest holds its classes and the
-    level of the others rises further.
+    `limits`: (GPUs, set of types): the most GPUs for the jobs that accept only types of the set.
+    The sets are all unions of accepted sets. If there are several, the tightest fixes its classes,
+    and the level of the others rises further.
     """
     rates: list[tuple[_Class, float]] = []
     open_ = sorted(rows, key=lambda row: row.gang / row.weight)
@@ -181,7 +181,7 @@ def water_fill(
 
 
 def _level(rows: Iterable[_Class], gpus: float) -> float:
-    """The level at which classes, sorted by gang over weight, use so many GPUs; else infinity."""
+    """Return the level at which classes, sorted by gang over weight, use `gpus`; else infinity."""
     inside = list(rows)
     weights = sum(row.weight * row.jobs for row in inside)
     for row in inside:

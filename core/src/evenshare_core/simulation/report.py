@@ -1,4 +1,4 @@
-"""A run's results as one object, as CSV, and as one self-contained page with figures."""
+"""A run's results as an object, as CSV, and as a self-contained page with figures."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from evenshare_core.units import CREDIT_MICRO, HOUR_US, SECOND_US
 
 COLUMNS = ("job_id", "tenant", "gpus", "submit_s", "start_s", "end_s", "queue_s", "rho")
 HOUR_COLUMNS = ("tenant", "hour", "deserved_gpu_s", "received_gpu_s", "deficit_gpu_s")
-RHO_MOST = 3.0  # what is above is drawn there
+RHO_MOST = 3.0  # higher values are drawn here
 
 _LIGHT = ("#2f62c9", "#b84e14", "#1f7a48", "#8d35a8", "#8a6a00", "#b82b45")
 _DARK = ("#7aa5ff", "#f29a5c", "#63c98f", "#d48bea", "#e0bd4a", "#ff8296")
@@ -62,7 +62,7 @@ svg .mark {{ stroke: var(--ink); stroke-width: 1; stroke-dasharray: 3 3; }}
 
 @dataclass(slots=True)
 class Result:
-    """One policy's run, as it is told."""
+    """A policy's run in a report."""
 
     policy: str
     figures: Figures
@@ -74,7 +74,7 @@ class Result:
     tenants: Mapping[int, str] = field(default_factory=dict)
 
     def row(self) -> dict[str, Any]:
-        """The object of `--json`: shares as fractions of 1, null where a figure does not apply."""
+        """Return the object of `--json`: shares from 0 to 1, null if a figure does not apply."""
         figures = self.figures
         return {
             "policy": self.policy,
@@ -93,7 +93,7 @@ class Result:
 
 
 def jobs_csv(result: Result, tenants: Mapping[int, str]) -> str:
-    """Return one line per job that did all its work, in order of submission."""
+    """Return one line per finished job, in order of submission."""
     lines = []
     for row in result.figures.jobs:
         job = row.job
@@ -109,7 +109,7 @@ def jobs_csv(result: Result, tenants: Mapping[int, str]) -> str:
 
 
 def hours_csv(result: Result, tenants: Mapping[int, str]) -> str:
-    """Return one line per tenant and hour in which it deserved or received; in GPU-seconds."""
+    """Return a line per tenant and hour with deserved or received GPU-time, in GPU-seconds."""
     lines = []
     for row in result.figures.tenant_hours:
         sums = (_number(gpu_us / SECOND_US) for gpu_us in (row.deserved, row.received, row.short))
@@ -122,7 +122,7 @@ def _number(value: float) -> str:
 
 
 def page(title: str, results: Sequence[Result], *, says: str = "") -> str:
-    """Return a self-contained page: tables, and figures like the papers'. `says`: how it ran."""
+    """Return a self-contained page with tables and the papers' figures. `says`: its subtitle."""
     drawn = [result for result in results if result.figures.jobs]
     figures = "".join(figure(chart) for chart in _charts(drawn))
     return (
@@ -210,7 +210,7 @@ def _table(results: Sequence[Result]) -> str:
 
 
 def format_cell(value: float | None, unit: str) -> str:
-    """A figure as a table shows it; `unit` is one of `ROWS`."""
+    """Return a figure as text for a table; `unit` is a unit of `ROWS`."""
     if value is None:
         return "–"  # noqa: RUF001 - a dash in a table's cell
     if unit == _SHARE:
@@ -222,7 +222,7 @@ def format_cell(value: float | None, unit: str) -> str:
 
 
 def _lenders(results: Sequence[Result]) -> str:
-    """Who lent how much and earned what, where anybody did."""
+    """Return the table of lenders; empty if there are none."""
     rows = "".join(
         f"<tr><td>{escape(result.policy)}</td><td>{escape(row.gpu_type)}</td>"
         f"<td>{escape(result.tenants.get(row.tenant, 'operator'))}</td>"
@@ -254,7 +254,7 @@ def _cdfs(results: Sequence[Result], name: str, most: float = float("inf")) -> l
 
 
 def _hours(result: Result, name: str) -> Line:
-    """A field of the hours, up to `POINTS` of them; hours count from the first submission."""
+    """Return a field by hour, thinned to about `POINTS` points."""
     hours = result.figures.hours
     step = max(1, (max(hours, default=0) + 1) // POINTS)
     return [

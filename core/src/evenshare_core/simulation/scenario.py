@@ -1,4 +1,4 @@
-"""A workload on a cluster, in one pool or with each tenant alone on its nodes; run by policy."""
+"""A workload on a cluster, in one pool or in one partition per tenant, and its runs by policy."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from evenshare_core.units import ONE_MILLI
 
 
 class ScenarioError(ValueError):
-    """The workload and the cluster do not go together; the message says why."""
+    """The workload and the cluster do not match; the message gives the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """`partitions`: tenant -> its nodes; empty: one pool for all, quotas by demand unless given.
+    """A workload on a cluster.
 
-    The run begins at `start_us`, on the clock of the jobs. `node_names` by number, where nodes
-    have any.
+    `partitions`: tenant -> its nodes; if empty, all tenants share one pool. The run starts at
+    `start_us`, on the clock of the jobs. `node_names` are by node number and may be empty.
     """
 
     workload: Workload
@@ -53,9 +53,9 @@ class Scenario:
         *,
         measured: Speeds | None = None,
     ) -> Scenario:
-        """Put a workload on nodes, or on partitions by tenants' names.
+        """Place a workload on nodes with quotas by demand, or on partitions by tenant's name.
 
-        `measured` gives jobs with a model their speeds.
+        `measured` has the speeds of jobs with a model.
 
         Raises:
             ScenarioError: there are no nodes, or a tenant has none.
@@ -97,7 +97,7 @@ def run_policy(
     timer: Callable[[], float] | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> SimulationResult:
-    """Run a scenario under one policy; partitions are pools of their own, told of as one."""
+    """Run a scenario under a policy; partitions run as separate pools with one joint result."""
     jobs = scenario.workload.jobs
     if not scenario.partitions:
         return simulate(
@@ -139,10 +139,10 @@ def _add(total: dict[int, int], more: Mapping[int, int]) -> None:
 
 
 def infinite(scenario: Scenario, rules: Rules) -> Result:
-    """The floor: every job starts at the first round after it came, and is never disturbed.
+    """Return the lower bound: each job starts at the first round after its submission.
 
-    It has the fastest of the types that it can use. What its user takes back ends as it does in a
-    run.
+    It keeps its GPUs until its end, on the fastest type that it can use. A cancelled job ends as in
+    a run.
     """
     books = Books()
     for job in scenario.workload.jobs:
@@ -150,14 +150,14 @@ def infinite(scenario: Scenario, rules: Rules) -> Result:
     figures = figures_of(
         scenario.cluster, scenario.workload.jobs, books, partitions=scenario.partitions
     )
-    figures.utilisation = figures.waste = None  # of endless GPUs
+    figures.utilisation = figures.waste = None  # undefined with unlimited GPUs
     return Result("infinite", figures, 0, 0.0, books.sha256(), len(books.jobs))
 
 
 def _fastest(cluster: Cluster, job: SimJob) -> tuple[str, int]:
-    """The type, and thousandths of the speed that the job's duration is told for.
+    """Return the fastest usable type, and its speed in thousandths.
 
-    Of types that are equally fast, the first by name; of none that it can use, what it accepts.
+    Ties go to the first by name. Without a usable type, return the first accepted one.
     """
     types = {node.gpu_type for node in cluster.nodes}
     usable = types.intersection(job.gpu_types) if job.gpu_types else types
@@ -169,13 +169,13 @@ def _fastest(cluster: Cluster, job: SimJob) -> tuple[str, int]:
 
 
 def _alone(books: Books, job: SimJob, round_us: int, gpu_type: str, speed_milli: int) -> None:
-    """Write down a job that nobody disturbs."""
+    """Record a job that keeps its GPUs from its start to its end."""
     start_us = _round_at(job.submitted_us, round_us)
     end_us = start_us - (-job.duration_us * ONE_MILLI // speed_milli)
     state, reason, useful_us = "succeeded", "finished", job.duration_us
     if job.cancel_us is not None:
         asked_us = max(job.cancel_us, job.submitted_us)
-        if asked_us <= start_us:  # it still waits
+        if asked_us <= start_us:  # still waiting
             books.jobs.append(JobRecord(job.id, "cancelled", None, asked_us, 0, 0))
             return
         seen_us = _round_at(asked_us, round_us)
@@ -187,5 +187,5 @@ def _alone(books: Books, job: SimJob, round_us: int, gpu_type: str, speed_milli:
 
 
 def _round_at(at_us: int, round_us: int) -> int:
-    """The first round at or after an instant; without a grid, the instant."""
+    """Return the first round at or after an instant; without a grid, the instant."""
     return -(-at_us // round_us) * round_us if round_us else at_us

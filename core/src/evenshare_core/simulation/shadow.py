@@ -1,12 +1,12 @@
-"""What a policy would have done while another scheduler ran a cluster, from what was seen of that.
+"""Shadow runs: a policy's simulated run of a cluster that another scheduler runs, on its jobs.
 
-A watch begins with what runs and what is queued. From there on the policy has the cluster in its
-own simulation: jobs that run go on under leases that began with them, jobs that wait and those
-that came later are its to start, by the rounds of a live pool. The other scheduler's record and
-the policy's run are measured over the same span by the same functions (`outlook`).
+A watch starts with the running and the queued jobs. From then on the policy runs the cluster in a
+simulation. Running jobs continue under leases that started with them. The policy starts waiting and
+later jobs, by the rounds of a live pool. The same functions (`outlook`) measure the other
+scheduler's record and the policy's run over the same span.
 
-Jobs are known from the instant from which they could start. Their work is the time that they ran
-there; of one that had not ended, what `_guess_us` says.
+A job is known from the instant at which it could start. Its work is its run time on the cluster.
+The work of a job that has not ended comes from `_guess_us`.
 """
 
 from __future__ import annotations
@@ -41,21 +41,20 @@ from evenshare_core.simulation.state import Rules
 from evenshare_core.simulation.workloads import Cluster, SimJob, Workload, quotas_by_demand
 from evenshare_core.units import HOUR_US, SECOND_US
 
-# A job of which nothing like it has ended yet.
+# The work of a job if no job has ended yet.
 UNKNOWN_WORK_US = HOUR_US
-# With room for what a product of rounded shares is off.
+# With tolerance for rounding in the product of shares.
 HALF = 0.5 + 1e-9
-# Within an instant: a job may come, start and end in one second, and no more is told of it.
+# The order within an instant: a job may arrive, start and end in the same second.
 _ORDER = (ChangeKind.QUOTA, ChangeKind.ACTIVE, ChangeKind.HOLD, ChangeKind.INACTIVE)
 
 
 @dataclass(frozen=True, slots=True)
 class ObservedJob:
-    """A job of the other scheduler; instants in us, None: not yet.
+    """A job of the other scheduler; instants are in us, or None if not reached.
 
-    `ready_us`: from when on it could start. `shares`: GPUs by the names of its nodes, once it
-    runs. `gpu_types` are those that it asked for (empty: any). One without a start that has ended
-    was taken back.
+    `ready_us`: the instant at which it could start. `shares`: GPUs by node name, once it runs.
+    `gpu_types`: the requested types (empty: any). An ended job without a start was cancelled.
     """
 
     name: str
@@ -69,17 +68,17 @@ class ObservedJob:
     limit_us: int | None = None
 
     def runs_at(self, at_us: int) -> bool:
-        """Whether it held its GPUs then."""
+        """Return whether it held its GPUs at the instant."""
         begun = self.started_us is not None and self.started_us <= at_us
         return begun and not self.is_over(at_us)
 
     def is_over(self, at_us: int) -> bool:
-        """Whether it had ended by then."""
+        """Return whether it had ended by the instant."""
         return self.ended_us is not None and self.ended_us <= at_us
 
     @property
     def ran_us(self) -> int | None:
-        """How long it ran, of one that has ended; None of others."""
+        """Return the run time of an ended job; None if it has not started or ended."""
         if self.started_us is None or self.ended_us is None:
             return None
         return self.ended_us - self.started_us
@@ -87,7 +86,7 @@ class ObservedJob:
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """What was seen from one instant to another."""
+    """The observed nodes and jobs, from one instant to another."""
 
     nodes: tuple[NamedNode, ...]
     jobs: tuple[ObservedJob, ...]
@@ -97,10 +96,10 @@ class Watch:
 
 @dataclass(frozen=True, slots=True)
 class WatchedPool:
-    """A watch in numbers: jobs by (ready, name), tenants as quotas name them.
+    """A watch with numbers: jobs by (ready, name), tenants in the order of the quotas.
 
-    `left_out`: jobs that cannot be told in whole GPUs of one type on known nodes; they count on
-    neither side. `guessed`: jobs whose work is not known, because they have not ended.
+    `left_out`: jobs that are no gang of whole GPUs of one type on known nodes; neither side counts
+    them. `guessed`: jobs of unknown work, because they have not ended.
     """
 
     watch: Watch
@@ -114,14 +113,16 @@ class WatchedPool:
 
     @property
     def workload(self) -> Workload:
-        """The jobs as a trace."""
+        """Return the jobs as a trace."""
         return Workload(tuple(self.sims.values()), self.tenants)
 
 
 @dataclass(frozen=True, slots=True)
 class JobCourse:
-    """One job under one scheduler until the end of the watch; `yields`: how often it was asked to
-    checkpoint and leave its GPUs, and when first."""
+    """A job under one scheduler until the end of the watch.
+
+    `yields`: the number of requests to checkpoint and leave its GPUs; `yielded_us`: the first.
+    """
 
     started_us: int | None
     ended_us: int | None
@@ -133,7 +134,7 @@ class JobCourse:
 
 @dataclass(frozen=True, slots=True)
 class ShadowSide:
-    """What one scheduler did in the span. `gpu_us`: GPU-time held in it, by tenant."""
+    """A scheduler's run of the span. `gpu_us`: GPU-time held in the span, by tenant."""
 
     title: str
     jobs: Mapping[int, JobCourse]
@@ -143,7 +144,7 @@ class ShadowSide:
 
 
 def watched_pool(watch: Watch, quotas: Sequence[PoolQuota] = ()) -> WatchedPool:
-    """Number a watch's jobs and tenants; without `quotas`, they follow demand.
+    """Number a watch's jobs and tenants; without `quotas`, quotas follow demand.
 
     Raises:
         TableError: a quota is of a type that no node has.
@@ -177,12 +178,12 @@ def watched_pool(watch: Watch, quotas: Sequence[PoolQuota] = ()) -> WatchedPool:
 
 
 def _arrival(job: ObservedJob) -> tuple[int, str]:
-    """Numbers in names count as such: job 9 comes before job 10."""
+    """Sort numbers in names by value: job 9 comes before job 10."""
     return (job.ready_us, re.sub(r"\d+", lambda digits: digits[0].zfill(20), job.name))
 
 
 def _is_whole(job: ObservedJob, types: Mapping[str, str]) -> bool:
-    """Whether it is a gang of one GPU type, on nodes that are known where it has run."""
+    """Return whether it is a gang of one GPU type, on known nodes if it has run."""
     if job.gpus < 1:
         return False
     if job.started_us is None:
@@ -192,7 +193,7 @@ def _is_whole(job: ObservedJob, types: Mapping[str, str]) -> bool:
 
 
 def _unplaced(watch: Watch, jobs: Iterable[ObservedJob]) -> set[str]:
-    """Jobs that no node has the GPUs for, as far as it was seen: a policy could not go on there."""
+    """Return jobs whose observed nodes lack the GPUs: a policy could not continue them there."""
     out: set[str] = set()
     rows = list(jobs)
     for at_us in (watch.from_us, watch.until_us):
@@ -208,7 +209,7 @@ def _unplaced(watch: Watch, jobs: Iterable[ObservedJob]) -> set[str]:
 
 
 def _run_times(watch: Watch) -> dict[str, int]:
-    """The median time that jobs run, by tenant that has seen one end; of all by the empty name."""
+    """Return the median run time by tenant with an ended job; of all jobs by the empty name."""
     ended: dict[str, list[int]] = {}
     running: dict[str, list[int]] = {}
     for job in watch.jobs:
@@ -223,11 +224,11 @@ def _run_times(watch: Watch) -> dict[str, int]:
 
 
 def median_length(ended: Iterable[int], running: Iterable[int]) -> int:
-    """Return the median length of jobs of which some still run, known by their lengths so far.
+    """Return the median length of jobs, some of which still run and have only a length so far.
 
-    Without these it would be that of the short ones, which end within a watch. Where more than
-    half last longer than anything that ended, the longest seen. Needs one that ended.
-    Source: Kaplan and Meier, JASA 53 (1958).
+    Ended jobs are mostly short, so their median would be too small. Return the longest length if
+    more than half the jobs outlast all ended ones. At least one job must have ended. Source: Kaplan
+    and Meier, JASA 53 (1958).
     """
     seen = sorted([(length, 0) for length in ended] + [(length, 1) for length in running])
     surviving = 1.0
@@ -252,8 +253,11 @@ def _sim_job(
 
 
 def _guess_us(job: ObservedJob, at_us: int, ran: Mapping[str, int]) -> int:
-    """The work of a job that has not ended: the median of its tenant's jobs, else of all, else
-    an hour. One that ran as long already needs as long again. No more than its limit."""
+    """Estimate the work of a job that has not ended.
+
+    It is the median of its tenant's jobs, else of all jobs, else an hour. A job that has run as
+    long needs as long again. The time limit is an upper bound.
+    """
     guess_us = ran.get(job.tenant, ran.get("", UNKNOWN_WORK_US))
     so_far_us = at_us - job.started_us if job.started_us is not None else 0
     if so_far_us >= guess_us:
@@ -264,11 +268,11 @@ def _guess_us(job: ObservedJob, at_us: int, ran: Mapping[str, int]) -> int:
 
 
 def snapshot_at(pool: WatchedPool, rules: Rules, at_us: int) -> Snapshot:
-    """Return what a round at `at_us` would look at, were the cluster a pool of the policy.
+    """Return the snapshot of a round at `at_us`, if the cluster were a pool of the policy.
 
-    A job that runs has a lease since it began; one that is older than a lease's length is over,
-    so that the round may take its GPUs. Sums of GPU-time are those of the other scheduler's since
-    the watch began.
+    A running job has had a lease since its start. If it runs longer than a lease length, the lease
+    has expired, and the round may take its GPUs. GPU-time sums are those of the other scheduler
+    since the watch started.
     """
     active = {
         key: job
@@ -333,7 +337,7 @@ def _placed(pool: WatchedPool, job: ObservedJob) -> tuple[str, Placement]:
 
 
 def _changes(pool: WatchedPool, at_us: int) -> tuple[Change, ...]:
-    """What happened since the watch began, in time order; what was there then begins with it."""
+    """Return the changes since the watch started, in time order; earlier ones move to its start."""
     from_us = pool.watch.from_us
     changes = [
         Change(from_us, ChangeKind.QUOTA, row.tenant, 0, row.gpus, (row.gpu_type,))
@@ -359,12 +363,12 @@ def _moment(change: Change) -> tuple[int, int, int]:
 
 
 def decide_now(pool: WatchedPool, rules: Rules) -> Decision:
-    """Return what the policy would decide at the end of the watch, with the cluster as it is."""
+    """Return the policy's decision at the end of the watch, on the cluster's actual state."""
     return decide_round(snapshot_at(pool, rules, pool.watch.until_us))
 
 
 def policy_side(pool: WatchedPool, rules: Rules) -> ShadowSide:
-    """Let the policy run the cluster from the beginning of the watch to its end.
+    """Simulate the policy on the cluster from the start of the watch to its end.
 
     Raises:
         InvariantViolation: the policy broke an invariant.
@@ -392,7 +396,7 @@ def _work(job: ObservedJob, sim: SimJob, at_us: int) -> Work:
 
 
 def observed_side(pool: WatchedPool, title: str) -> ShadowSide:
-    """Return what the other scheduler did, by the same measures."""
+    """Return the other scheduler's run, by the same measures."""
     watch = pool.watch
     leases, seen = [], []
     for key, job in pool.jobs.items():

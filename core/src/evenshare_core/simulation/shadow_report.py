@@ -1,4 +1,4 @@
-"""Two schedulers beside each other on one watch: as Markdown for people, as CSV for programs."""
+"""Comparison of two schedulers on a watch, as Markdown for people and as CSV for programs."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from evenshare_core.simulation.tables import write_table
 from evenshare_core.simulation.workload_files import format_seconds
 from evenshare_core.units import HOUR_US, SECOND_US
 
-# A page that lists more is read by nobody; the CSV has them all.
+# A longer page would not be read; the CSV file has all jobs.
 MOST_ROWS = 500
 COLUMNS = ("job", "tenant", "gpus", "ready_s", "work_s", "is_guessed")
 SIDE_COLUMNS = ("started_s", "ended_s", "waited_s", "held_s", "yields", "yielded_s")
-# Figures of a run that have a meaning of a span in which jobs are still open.
+# Figures that are defined while jobs are still open.
 _FIGURES = (
     "sharing_loss_jobs", "tenant_unfair_intervals", "tenant_deficit", "tenant_daily_deficit",
     "late_vs_fair_reference", "gpu_utilisation", "waste", "preemptions",
@@ -41,7 +41,7 @@ UNKNOWN = """\
 def shadow_report(
     title: str, pool: WatchedPool, sides: Sequence[ShadowSide], remarks: Sequence[str] = ()
 ) -> str:
-    """Return the report; the first side is what happened. `remarks` are sentences on the watch."""
+    """Return the report; the first side is the actual run. `remarks` are sentences on the watch."""
     parts = [
         [f"# {title}", "", _summary(pool), ""],
         [f"- {remark}" for remark in [*remarks, *_remarks(pool)]],
@@ -55,7 +55,7 @@ def shadow_report(
 
 
 def shadow_csv(pool: WatchedPool, sides: Sequence[ShadowSide]) -> str:
-    """Return one line per job, with columns of each side; seconds since 1970, or lengths."""
+    """Return one line per job, with columns of each side; seconds since 1970, or durations."""
     names = [f"{side.title}_{name}" for side in sides for name in SIDE_COLUMNS]
     rows = []
     for key, job in pool.jobs.items():
@@ -176,7 +176,7 @@ def _row(label: str, cells: Iterator[str] | Sequence[str]) -> str:
 
 
 def _plain(text: str) -> str:
-    """A name of somebody's as a cell: none breaks the table, or is a tag."""
+    """Escape an external name for a cell, against broken tables and HTML tags."""
     return text.replace("|", "\\|").replace("<", "&lt;")
 
 

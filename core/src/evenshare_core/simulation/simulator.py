@@ -1,10 +1,9 @@
 """The simulator: an event clock around the rounds of a pool.
 
-With a grid (`round_us` > 0) a round takes place at whole multiples of it, as in a live pool;
-instants at which nothing changed, nothing waits and no lease is due are skipped, by the live
-engine's own rule. While a job waits, rounds are passed over as far as the policy says that its
-answer stays (`simulation.fast_forward`); they count. With `round_us` 0 a round takes place at every
-event, which is reaction without delay.
+With a grid (`round_us` > 0), rounds take place at multiples of it, as in a live pool. Instants are
+skipped if nothing changed, no job waits and no lease is due, by the live engine's rule. While a job
+waits, rounds are skipped as long as the policy's answer stays the same (`simulation.fast_forward`);
+these count as rounds. With `round_us` 0, every event triggers a round without delay.
 """
 
 from __future__ import annotations
@@ -22,22 +21,22 @@ from evenshare_core.simulation.state import Rules, SimulationState
 from evenshare_core.simulation.workloads import Cluster, SimJob
 from evenshare_core.units import ONE_MILLI
 
-# Nothing held, nothing to come and so many rounds without a grant: what waits waits for ever.
-# One round posts the price of an empty pool, the next one may grant at it.
+# After this many rounds without grants, leases or events, waiting jobs wait forever. The first
+# round posts the price of an empty pool; the next may grant at it.
 STUCK_ROUNDS = 3
-# Leases with which a job did all of its work.
+# End reasons of leases whose job did all its work.
 _WHOLE = (EndReason.FINISHED.value, EndReason.FAILED.value)
 
 
 class ConservationError(Exception):
-    """A run's sums do not add up; the message names which."""
+    """A run's sums do not add up; the message names the sum."""
 
 
 @dataclass(slots=True)
 class SimulationResult:
-    """What came of a run. `stranded`: jobs that are not over. `decide_s`: if timed.
+    """The result of a run. `stranded`: jobs that have not ended. `decide_s`: if timed.
 
-    `open`: leases that still hold, where the run was cut off.
+    `open`: leases that still run if the run was stopped.
     """
 
     books: Books
@@ -60,14 +59,14 @@ def simulate(
     timer: Callable[[], float] | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> SimulationResult:
-    """Run a pool until every job is over, or until `until_us`.
+    """Run a pool until every job has ended, or until `until_us`.
 
-    `skip` off ticks every instant of the grid, `fast_forward` off asks `decide_round` every time:
-    both to prove that they change nothing. `timer` gives seconds; `progress` is told how many jobs
-    are over.
+    Without `skip`, no instant of the grid is skipped; without `fast_forward`, every round calls
+    `decide_round`. Tests use both to show that the results are the same. `timer` returns seconds.
+    `progress` is called with the number of ended jobs.
 
     Raises:
-        ConservationError: GPU-time, credits or jobs were lost or made.
+        ConservationError: GPU-time, credits or jobs were lost or created.
         InvariantViolation: the policy broke an invariant.
     """
     if fast_forward and not start_us and until_us is None:
@@ -101,7 +100,7 @@ def run(
     timer: Callable[[], float] | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> None:
-    """Let a state's rounds happen, up to and at `until_us`; the options are those of `simulate`."""
+    """Run the rounds of a state up to and at `until_us`; the options are those of `simulate`."""
     rounds = Rounds(state, fast_forward=fast_forward, timer=timer)
     last_us: int | None = None
     idle_rounds = 0
@@ -121,7 +120,7 @@ def run(
         granted = rounds.run()
         result.rounds += 1
         is_stuck = not granted and not state.leases and state.events.is_over
-        is_stuck = is_stuck and not state.has_surcharge  # a price that falls may let somebody in
+        is_stuck = is_stuck and not state.has_surcharge  # a falling price may admit a job
         idle_rounds = idle_rounds + 1 if is_stuck else 0
         if skip and state.queue and not granted and not is_stuck and state.rules.round_us:
             passed = rounds.pass_over(_until(state, until_us))
@@ -134,7 +133,7 @@ def run(
 
 
 def _until(state: SimulationState, until_us: int | None) -> int:
-    """Up to which instant rounds may be passed over: the next event, or just behind the end."""
+    """Return the end of skippable rounds: the next event, or 1 us after `until_us`."""
     next_us = state.events.next_us
     if next_us is None:
         return state.at_us
@@ -142,15 +141,15 @@ def _until(state: SimulationState, until_us: int | None) -> int:
 
 
 def _next_instant(state: SimulationState, last_us: int | None, *, skip: bool) -> int | None:
-    """When the next round may be due; None when nothing is to come."""
+    """Return the instant of the next round; None if no event is left."""
     next_us, round_us = state.events.next_us, state.rules.round_us
-    if last_us is None:  # the quotas, before anything happens
+    if last_us is None:  # the first round sets the quotas
         return -(-state.at_us // round_us) * round_us if round_us else state.at_us
     if not round_us:
         if next_us is None and state.queue:
-            return last_us + 1  # stuck: let it be seen
+            return last_us + 1  # stuck: more rounds detect it
         return next_us
-    waits = bool(state.queue) or state.has_surcharge  # somebody, or a price that is to fall
+    waits = bool(state.queue) or state.has_surcharge  # a job waits, or a price will fall
     if not skip or state.changes or waits:
         return last_us + round_us if next_us is not None or waits else None
     if next_us is None:
@@ -161,10 +160,12 @@ def _next_instant(state: SimulationState, last_us: int | None, *, skip: bool) ->
 def check_conservation(
     result: SimulationResult, cluster: Cluster, jobs: tuple[SimJob, ...]
 ) -> None:
-    """GPU-time allocated = used + overhead, work = used x speed; charges = incomes; no job is lost.
+    """Check GPU-time, work, money and jobs of a run.
+
+    Allocated = used + overhead, work = used x speed, charges = incomes, and no job is lost.
 
     Raises:
-        ConservationError: one of them does not hold.
+        ConservationError: an equation does not hold.
     """
     books = result.books
     over = sorted([row.job for row in books.jobs] + list(result.stranded))
@@ -183,13 +184,13 @@ def check_conservation(
 
 
 def _worked(books: Books, cluster: Cluster, by_id: dict[int, SimJob]) -> dict[int, int]:
-    """Work done by job: the sum over its leases of useful time x speed, each rounded down.
+    """Return the work by job: the sum over its leases of useful time x speed, rounded down each.
 
-    The last lease of a job that did all its work lasts as long as the rest of it takes, rounded
-    up to a microsecond: it did what was left if it lasted exactly so long, else what it could.
+    The last lease of a finished job lasts as long as its remaining work, rounded up to a
+    microsecond. It counts for exactly this work if it has exactly this length.
     """
     worked: dict[int, int] = {}
-    for lease in books.leases:  # those of a job in the order of their ends
+    for lease in books.leases:  # a job's leases are in the order of their ends
         job = by_id[lease.job]
         done_us = worked.get(lease.job, 0)
         useful_us = lease.end_us - lease.start_us - lease.overhead_us
@@ -203,7 +204,7 @@ def _worked(books: Books, cluster: Cluster, by_id: dict[int, SimJob]) -> dict[in
 
 
 def _check_job(row: JobRecord, job: SimJob, worked_us: int) -> None:
-    """`worked_us`: what its leases add up to."""
+    """Compare a job's record with `worked_us`, the sum over its leases."""
     if row.state != "cancelled" and row.useful_us != job.duration_us:
         raise ConservationError(f"job {row.job} ended without all of its work")
     if worked_us != row.useful_us:

@@ -1,13 +1,13 @@
-"""One tenant alone, a queue whose order stands still, and leases that outlast their jobs.
+"""Fast runs of a single tenant with a fixed queue order and leases longer than all jobs.
 
-Then nothing but arrivals and ends happens, everything is own quota, and nothing has a price: the
-queue is a heap, and a round takes what fits from its top. The order is the policy's own
-(`policies.shared.session.StaticQueue`), and so is the placement.
+Only arrivals and ends occur, all GPUs are own quota, and there are no charges. The queue is a heap,
+and a round starts jobs from its top while they fit. Order (`policies.shared.session.StaticQueue`)
+and placement are the policy's.
 
-This is the one case that does not go through `simulation.fast_forward`. The figure that needs it:
-FIFO on partitions, two weeks of Philly in 0.25 s of CPU, which is 5 us per round. A round that
-keeps sums, limits, prices and terms takes 20 to 30 us. tests/simulation/test_single_tenant.py
-compares it with asking the policy at every event.
+Only this case bypasses `simulation.fast_forward`. It is needed for FIFO on partitions: two weeks of
+Philly in 0.25 s of CPU, 5 us per round. A round with sums, limits, prices and terms takes 20 to 30
+us. The test in tests/simulation/test_single_tenant.py compares it with a run that calls the policy
+at every event.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from evenshare_core.simulation.workloads import Cluster, SimJob
 
 
 class SingleTenantRun(NamedTuple):
-    """What came of a run; `stranded`: jobs that could not start."""
+    """The result of a run; `stranded`: jobs that could not start."""
 
     books: Books
     rounds: int
@@ -33,15 +33,15 @@ class SingleTenantRun(NamedTuple):
 
 
 def run(cluster: Cluster, jobs: tuple[SimJob, ...], rules: Rules) -> SingleTenantRun | None:
-    """Run a pool of this kind; None where it is of another."""
+    """Run a pool of this kind; return None for other pools."""
     queue = static_queue(cluster, jobs, rules)
     return None if queue is None else _run(cluster, jobs, queue)
 
 
 def static_queue(cluster: Cluster, jobs: tuple[SimJob, ...], rules: Rules) -> StaticQueue | None:
-    """Return the policy's queue where a run is of this kind.
+    """Return the policy's queue if a run is of this kind, else None.
 
-    A gang that can never run needs the policy to say so.
+    A gang that can never run excludes it, as only the policy can report that.
     """
     policy = policy_named(rules.policy)
     tenants = {job.tenant for job in jobs}
@@ -70,7 +70,7 @@ def _run(cluster: Cluster, jobs: tuple[SimJob, ...], static: StaticQueue) -> Sin
     ends: list[tuple[int, int, SimJob, int, tuple[tuple[int, int], ...]]] = []
     arrivals = sorted(jobs, key=lambda job: (job.submitted_us, job.id))
     index = lease = 0
-    rounds = int(arrivals[0].submitted_us > 0)  # one that tells the quotas
+    rounds = int(arrivals[0].submitted_us > 0)  # the round that sets the quotas
     while index < len(arrivals) or ends:
         next_us = ends[0][0] if ends else inf
         at_us = int(min(next_us, arrivals[index].submitted_us if index < len(arrivals) else inf))

@@ -1,21 +1,21 @@
-"""Corrects p50 and p90 of start estimates by what became of past ones.
+"""Correction of p50 and p90 of start estimates by the outcomes of past estimates.
 
-A past estimate has a score at each level: how long its job waited / how long it was said to wait.
-The factor of a level is the score that this share of past estimates stayed within; it multiplies
-the wait of the next ones. That is split conformal prediction, with scores that may be censored:
-a job that still waits, or that was cancelled, has a score above the one of its wait so far. To
-leave these jobs out would make every factor too small, since long waits are the ones still open.
-So the quantile is that of the Kaplan-Meier curve, with one more row that never starts.
+A past estimate has a score at each level: actual wait / estimated wait. The factor of a level is
+the quantile of the scores at this level. It multiplies the next estimated waits. This is split
+conformal prediction, with scores that may be censored. A job that still waits, or was cancelled,
+has a score above that of its wait so far. Without such jobs every factor would be too small, since
+long waits are the open ones. The quantile is therefore that of the Kaplan-Meier curve, with one
+more row that never starts.
 
 | symbol | here | value |
 |---|---|---|
-| wait that was said | `PastEstimate.p50_us`, `p90_us`; a lease length at least | us |
-| score | wait / wait that was said | ratio |
+| estimated wait | `PastEstimate.p50_us`, `p90_us`; at least a lease length | us |
+| score | actual wait / estimated wait | ratio |
 | group | p50 less than a lease length away, and the others | |
 | factor of p50, p90 | quantile `P50`, `P90` of the group's scores | 0 to 10 |
 
-Sources: Vovk, Gammerman and Shafer, 2005 (split conformal, by groups); Kaplan and Meier, 1958;
-Candes, Lei and Ren, 2023 (censored times); Brevik, Nurmi and Wolski, 2006 (BMBP: bounds of queue
+Sources: Vovk, Gammerman and Shafer, 2005 (split conformal, by groups). Kaplan and Meier, 1958.
+Candes, Lei and Ren, 2023 (censored times). Brevik, Nurmi and Wolski, 2006 (BMBP: bounds of queue
 waits by order statistics of the past, chosen on the safe side).
 """
 
@@ -25,20 +25,20 @@ from collections.abc import Sequence
 from math import ceil
 from typing import NamedTuple
 
-LEAST_PAST = 20  # estimates whose outcome is known, before p50 is corrected or p90 narrowed
-PAST_MOST = 200  # of a group, the newest ones: a queue of last month says little of this one
+LEAST_PAST = 20  # known outcomes required before p50 is corrected or p90 narrowed
+PAST_MOST = 200  # the newest of a group: last month's queue is no guide to today's
 MOST_FACTOR = 10.0
-# Estimates of one look ahead err together, so that 200 are worth fewer, and a burst that is worse
-# than those before is not in them. A p90 that is too early breaks its promise, one that is too late
-# does not: so its factor is taken from above 0.9. At 0.95, 81 % of the starts of bursts held.
+# Estimates of one forecast err together, so 200 of them are worth fewer, and they miss an
+# unprecedented burst. Only a p90 that is too early breaks its promise, so its factor comes from
+# above 0.9. With 0.95, only 81 % of the starts in bursts were in time.
 P50, P90 = 0.5, 0.97
 
 
 class PastEstimate(NamedTuple):
-    """One past estimate; all in us from the instant that it was made for.
+    """A past estimate, in us after the instant for which it was made.
 
-    `p50_us`, `p90_us` are waits before correction. `wait_us`: until the job started; None if it
-    had not when it was last seen waiting, after `seen_us`.
+    `p50_us` and `p90_us` are waits before correction. `wait_us` is the wait until the start, or
+    None if the job was still waiting at `seen_us`.
     """
 
     p50_us: int
@@ -48,12 +48,12 @@ class PastEstimate(NamedTuple):
 
     @property
     def is_known(self) -> bool:
-        """Whether it says more than that it is new: its job started, or p50 passed."""
+        """Whether the outcome is informative: the job started, or p50 has passed."""
         return self.wait_us is not None or self.seen_us >= self.p50_us
 
 
 class Factors(NamedTuple):
-    """By what waits are multiplied. `past`: past estimates with a known outcome behind it."""
+    """Factors of estimated waits. `past`: the number of past estimates with a known outcome."""
 
     p50: float = 1.0
     p90: float = 1.0
@@ -61,7 +61,7 @@ class Factors(NamedTuple):
 
 
 class Correction(NamedTuple):
-    """Factors where p50 is less than a lease length away, `short`, and elsewhere, `long`."""
+    """Factors `short` for a p50 less than a lease length away, and `long` for others."""
 
     lease_us: int = 0
     short: Factors = Factors()
@@ -80,10 +80,10 @@ class Correction(NamedTuple):
 
 
 def correction_by(past: Sequence[PastEstimate], lease_us: int) -> Correction:
-    """Return the correction by past estimates, the newest first.
+    """Return the correction from past estimates, sorted from the newest.
 
-    A group with fewer than `LEAST_PAST` known outcomes takes the factors of all together. If
-    these are too few as well, p50 stays as it is, and p90 is widened by the worst of them.
+    A group with fewer than `LEAST_PAST` known outcomes takes the factors of all estimates. If these
+    have too few as well, p50 is unchanged, and p90 is widened by the worst of them.
     """
     everything = _factors(past[:PAST_MOST], lease_us)
     groups = []
@@ -106,19 +106,19 @@ def _factors(past: Sequence[PastEstimate], lease_us: int) -> Factors:
 
 
 def _score(row: PastEstimate, said_us: int, lease_us: int) -> tuple[float, bool]:
-    """The score, and whether it is only known to be larger.
+    """Return the score, and whether it is a lower bound.
 
-    A wait counts as a lease length at least: else waits that were to last a round, and lasted
-    five, would widen the waits of hours by as much.
+    The estimated wait is at least a lease length. Otherwise an estimate of one round that became
+    five would widen waits of hours fivefold.
     """
     waited_us = row.seen_us if row.wait_us is None else row.wait_us
     return waited_us / max(1, said_us, lease_us), row.wait_us is None
 
 
 def _quantile(scores: Sequence[tuple[float, bool]], level: float) -> float:
-    """The score that this share stays within; if too few started, the largest, 1 at least."""
-    share, left = 1.0, len(scores) + 1  # one more: the estimate that is corrected
-    for score, is_censored in sorted(scores):  # of equal ones, starts first
+    """Return the quantile of the scores; with too few starts, the largest score, at least 1."""
+    share, left = 1.0, len(scores) + 1  # plus the corrected estimate
+    for score, is_censored in sorted(scores):  # starts before censored ones of equal score
         if not is_censored:
             share *= 1 - 1 / left
             if share <= 1 - level + 1e-9:

@@ -1,20 +1,19 @@
-"""When each queued job will start: the next hours of a pool, simulated several times.
+"""Start estimates of queued jobs: a pool's next hours, simulated several times.
 
-Each run lets the pool go on under its own policy from where it is. What nobody knows is drawn
-anew in each: how long jobs take, from jobs that ended; who submits what, from the pool's recent
-past. A job's p50 and p90 are quantiles of its starts over the runs. The quantiles of n runs are
-those of n + 1, so that a start in reality, one more draw, would fall below p90 nine times of ten
-if the draws were right. They are not quite, so both are corrected by what became of past ones
-(`evenshare_core.simulation.start_correction`).
+Each run continues the pool from its state under its own policy. It draws the unknown values:
+durations from jobs that ended, and arrivals from the pool's recent past. A job's p50 and p90 are
+quantiles of its starts over the runs. The quantiles of n runs are those of n + 1. If the draws were
+right, an actual start would be below p90 nine times of ten. The draws are inexact, so the outcomes
+of past estimates correct both (`evenshare_core.simulation.start_correction`).
 
 | drawn | from |
 |---|---|
-| work of a job with an estimate | estimate x (work / estimate) of past jobs that had one |
-| work of a job without | work of past jobs of its tenant, else of the pool |
-| ... beyond all that past jobs took | as long again as it has run, in the median |
-| arrivals | the recent past from a random instant on, round and round, worth what they were |
+| work of a job with an estimate | estimate x (work / estimate) of past jobs that had an estimate |
+| work of a job without an estimate | work of past jobs of its tenant, else of the pool |
+| ... longer than all past jobs | as long again as it has run, in the median |
+| arrivals | the recent past in a cycle from a random instant, with its utilities |
 
-Chance is handed in. Nodes, quotas and credit stay as they are; nobody cancels.
+The caller passes the random numbers. Nodes, quotas and credit stay unchanged; no job is cancelled.
 """
 
 from __future__ import annotations
@@ -46,30 +45,30 @@ from evenshare_core.simulation.start_correction import Correction
 from evenshare_core.simulation.workloads import SimJob
 from evenshare_core.units import ONE_MILLI, SECOND_US
 
-RUNS = 19  # quantiles of n + 1 = 20: the 10th start is p50, the 18th p90
-LEAST_RUNS = 9  # with fewer there is no p90: it would lie above all of them
-LEAST_ENDED = 10  # jobs that ended, before their durations are taken for those of others
-LEAST_LONGER = 3  # of them that took longer than a job has run
-ARRIVALS_MOST = 20_000  # of one run
-LONGEST = 0.95  # of the draw: then 19 times as long again
+RUNS = 19  # quantiles of n + 1 = 20: the 10th start is p50, the 18th is p90
+LEAST_RUNS = 9  # with fewer, p90 would be above all of them
+LEAST_ENDED = 10  # jobs that must have ended before their durations are used for others
+LEAST_LONGER = 3  # of them, those that must have taken longer than a job has run
+ARRIVALS_MOST = 20_000  # of a run
+LONGEST = 0.95  # the highest draw: then 19 times as long again
 NO_RESOURCES = Resources(0)
 NONE = Correction()
 
 
 class NoEstimate(StrEnum):
-    """Why there is no honest estimate of a job's start. Names are part of the API."""
+    """Why a job's start cannot be estimated. Names are part of the API."""
 
     NEVER_FITS = "never_fits"  # it needs more GPUs than the pool has
-    BACKING_OFF = "backing_off"  # its process was lost; nobody knows whether the next one stays
-    TOO_LITTLE_KNOWN = "too_little_known"  # too few jobs have ended to say how long jobs take
-    TOO_MUCH_WORK = "too_much_work"  # the runs were cut before it started in half of them
+    BACKING_OFF = "backing_off"  # its process was lost, and the next one may be lost too
+    TOO_LITTLE_KNOWN = "too_little_known"  # too few jobs have ended to know how long jobs take
+    TOO_MUCH_WORK = "too_much_work"  # the runs were stopped before it started in half of them
     PRICE_ABOVE_MAX = "price_above_max"  # as `beyond`, and its own maximum price blocks it now
-    BEYOND = "beyond"  # in half of the runs it had not started at their end
-    REFUTED = "refuted"  # p90 has passed and it still waits: known when it is read
+    BEYOND = "beyond"  # in half of the runs it had not started by the end
+    REFUTED = "refuted"  # p90 has passed and it still waits; found when the estimate is read
 
 
 class EndedJob(NamedTuple):
-    """A job that ended with all its work; work in us on a GPU type of speed 1."""
+    """A job that finished its work; work in us on a GPU type of speed 1."""
 
     tenant: int
     work_us: int
@@ -78,10 +77,10 @@ class EndedJob(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What is known of a pool's past. `arrivals` are of the last `span_us`, oldest first.
+    """A pool's past. `arrivals` are of the last `span_us`, oldest first.
 
-    `resources`, by job: CPUs and memory of those of them that said it; `utilities`: what they were
-    worth, of those that said that; `deadlines`: of those that had any.
+    By job, as far as stated: CPUs and memory in `resources`, values in `utilities`, and
+    `deadlines`.
     """
 
     ended: tuple[EndedJob, ...]
@@ -93,9 +92,10 @@ class History:
 
 
 class EstimatedStart(NamedTuple):
-    """One queued job. `p90_us` None with a p50: in more than one run of ten it did not start.
+    """A queued job's estimate.
 
-    `reason` says why there is neither. `raw_p50_us`, `raw_p90_us`: before they were corrected.
+    With a p50, `p90_us` is None if the job did not start in more than one run of ten. Without a
+    p50, `reason` is set. `raw_p50_us` and `raw_p90_us` are uncorrected.
     """
 
     p50_us: int | None
@@ -107,7 +107,7 @@ class EstimatedStart(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """Every queued job's estimate. `until_us`: as far as every run came."""
+    """Every queued job's estimate. `until_us`: the instant that all runs reached."""
 
     at_us: int
     until_us: int
@@ -118,17 +118,17 @@ class Forecast:
 
 
 class Survival:
-    """How long things last: of those that ended, and of those that have not, how long so far.
+    """A survival curve of durations: totals of ended items, and durations so far of open ones.
 
-    To leave the open ones out would take the short ones for all of them.
-    Source: Kaplan and Meier, 1958.
+    Without the open ones, short durations would be over-represented. Source: Kaplan and Meier,
+    1958.
     """
 
     def __init__(self, ended: Sequence[int], still: Sequence[int]) -> None:
         self._totals = sorted(ended)
         still = sorted(still)
         left, index, share = len(self._totals) + len(still), 0, 1.0
-        self._losses: list[float] = []  # minus the share that lasts longer than each total
+        self._losses: list[float] = []  # minus the share that lasts longer, by total
         for total in self._totals:
             while index < len(still) and still[index] < total:
                 index, left = index + 1, left - 1
@@ -137,9 +137,9 @@ class Survival:
             self._losses.append(-share)
 
     def draw_left(self, done: int, rng: Random, *, least: int) -> int:
-        """Draw what is left of one that has lasted so long.
+        """Draw the remaining duration of an item that has lasted `done`.
 
-        Beyond what is known, or with fewer than `least` that lasted longer: as long again in the
+        Beyond the known totals, or with fewer than `least` longer ones, draw as long again in the
         median, at most 19 times as long.
         """
         first, drawn = bisect_right(self._totals, done), rng.random()
@@ -154,7 +154,7 @@ class Survival:
 
 
 class Durations:
-    """Draws how much work is left of a job; `still` are open jobs by what they have done."""
+    """Random draws of the work left of a job; `still` are open jobs with their work so far."""
 
     def __init__(self, ended: Sequence[EndedJob], still: Sequence[EndedJob], rng: Random) -> None:
         self._rng = rng
@@ -174,11 +174,11 @@ class Durations:
             self._ratios = Survival(ratios, _ratios(still))
 
     def knows(self, job: Job) -> bool:
-        """Whether anything says how long a job takes."""
+        """Return whether the job has an estimate, or enough jobs have ended."""
         return job.estimate_us is not None or self._known
 
     def left_us(self, job: Job, done_us: int) -> int:
-        """Draw the work that is left of a job that has done some; one that `knows`."""
+        """Draw the work left, in us, of a job that `knows` accepts."""
         if job.estimate_us is None:
             past = self._tenants.get(job.tenant, self._pool)
             return max(SECOND_US, past.draw_left(done_us, self._rng, least=LEAST_LONGER))
@@ -188,7 +188,7 @@ class Durations:
         return max(SECOND_US, left_milli * job.estimate_us // ONE_MILLI)
 
 
-EXACT = Survival([ONE_MILLI], [])  # estimates are taken at their word
+EXACT = Survival([ONE_MILLI], [])  # estimates are taken as exact
 
 
 def _survival(ended: Sequence[EndedJob], still: Sequence[EndedJob]) -> Survival:
@@ -200,13 +200,13 @@ def _ratios(rows: Sequence[EndedJob]) -> list[int]:
 
 
 class Futures:
-    """Draws one future of a pool after another: how much work is left, and who submits what."""
+    """Random futures of a pool: work left and arrivals."""
 
     def __init__(self, start: Start, history: History, rng: Random) -> None:
-        """Of `start.work`, what is left is not looked at.
+        """Ignore the work left in `start.work`.
 
-        `knows_all`: whether anything says how long the jobs of the snapshot take; `knows_arrivals`:
-        who comes, and how long their jobs take.
+        `knows_all`: whether the durations of all jobs in the snapshot can be drawn.
+        `knows_arrivals`: whether arrivals and their durations can be drawn.
         """
         self._start, self._history, self._rng = start, history, rng
         self._done = done = _done(start)
@@ -217,14 +217,14 @@ class Futures:
         self._durations = Durations(history.ended, still, rng)
         knows = self._durations.knows
         self.knows_all = all(map(knows, jobs))
-        # Without this, a pool of which nobody knows anything would look as if nobody came.
+        # Otherwise a pool without history would seem to have no arrivals.
         past = history.arrivals
         self.knows_arrivals = len(history.ended) >= LEAST_ENDED or (
             bool(past) and all(map(knows, past))
         )
 
     def draw(self, until_us: int) -> Start:
-        """Draw one, with arrivals up to `until_us`; of a start of which it `knows_all`."""
+        """Draw a future with arrivals up to `until_us`; requires `knows_all`."""
         start, durations = self._start, self._durations
         work = {
             job.id: start.work[job.id]._replace(left_us=durations.left_us(job, self._done[job.id]))
@@ -245,11 +245,11 @@ def estimate_starts(
     stop: Callable[[int], bool] = lambda _: False,
     only: Collection[int] | None = None,
 ) -> Forecast:
-    """Return when the queued jobs of a snapshot start, from `runs` runs up to `until_us`.
+    """Return the starts of the queued jobs of a snapshot, from `runs` runs up to `until_us`.
 
-    Of `start.work`, what is left is not looked at. `stop` is asked before a run and after every
-    round of it, with the number of the run, from 0. If it says so, the run is cut there. `only`:
-    the jobs that are asked about; None: all of them.
+    The work left in `start.work` is ignored. `stop` is called before a run and after each of its
+    rounds, with the number of the run, from 0. If it returns True, the run stops there. `only`
+    restricts the estimated jobs.
 
     Raises:
         KeyError: a job of the snapshot has no work.
@@ -267,7 +267,7 @@ def estimate_starts(
     drawn: list[dict[int, int]] = []
     reached, arrivals, begun = until_us, 0, 0
     for number in range(runs if wanted else 0):
-        # In a large pool the first round of a run takes longer than the part of all that are left.
+        # In a large pool, the first round of a run may take longer than the time left for it.
         if stop(number):
             drawn.append({})
             reached = snapshot.at_us
@@ -293,7 +293,7 @@ def _waiting(snapshot: Snapshot) -> set[int]:
 
 
 def _without_estimate(snapshot: Snapshot) -> dict[int, NoEstimate]:
-    """Queued jobs that no run would tell anything of."""
+    """Return queued jobs whose start the runs cannot estimate, with the reason."""
     reasons = dict.fromkeys(jobs_backing_off(snapshot), NoEstimate.BACKING_OFF)
     capacity, waiting = capacity_by_type(snapshot.nodes), _waiting(snapshot)
     for job in snapshot.jobs:
@@ -303,7 +303,7 @@ def _without_estimate(snapshot: Snapshot) -> dict[int, NoEstimate]:
 
 
 def _priced_out(snapshot: Snapshot, wanted: Collection[int]) -> set[int]:
-    """Jobs that no type that they fit would take now, for their own maximum price."""
+    """Return jobs whose maximum price currently blocks them on all types that they fit."""
     capacity, admission = capacity_by_type(snapshot.nodes), Admission.of(snapshot)
     blocked: set[int] = set()
     for job in snapshot.jobs:
@@ -317,7 +317,7 @@ def _priced_out(snapshot: Snapshot, wanted: Collection[int]) -> set[int]:
 
 
 def _done(start: Start) -> dict[int, int]:
-    """The work that each job has done, that of its present lease included."""
+    """Return the work that each job has done, including its current lease."""
     snapshot, cluster = start.snapshot, start.cluster
     leases = {lease.job: lease for lease in snapshot.leases}
     done: dict[int, int] = {}
@@ -338,7 +338,7 @@ def _arrivals(
         return ()
     span_us, at_us = history.span_us, snapshot.at_us
     shift_us = rng.randrange(span_us)
-    # By how long after the start they come, in the first time round.
+    # Their delays after the start, in the first cycle.
     waits = sorted(
         ((job.submitted_us - at_us + 2 * span_us - shift_us) % span_us, job.id, job) for job in past
     )
@@ -369,13 +369,13 @@ def _arrivals(
 
 
 class EnoughError(Exception):
-    """Nothing more is asked of this run."""
+    """Ends a run that needs no more rounds."""
 
 
 def _starts(
     start: Start, wanted: Collection[int], until_us: int, stop: Callable[[], bool]
 ) -> tuple[dict[int, int], int]:
-    """One run: the instants at which the wanted jobs started, and how far it came."""
+    """Return the starts of the wanted jobs in a run, and the instant it reached."""
     state = PresentState(start)
     result = SimulationResult(state.books, 0, state.at_us)
     starts: dict[int, int] = {}
@@ -401,7 +401,7 @@ def _starts(
 def _estimate(
     instants: list[int], runs: int, snapshot: Snapshot, correction: Correction, later: NoEstimate
 ) -> EstimatedStart:
-    """Quantiles of starts, in order; of the other runs it is only later."""
+    """Return the quantiles of sorted starts; runs without a start count as later."""
     if runs < LEAST_RUNS:
         return EstimatedStart(None, reason=NoEstimate.TOO_MUCH_WORK)
     first, last = ceil(0.5 * (runs + 1)), ceil(0.9 * (runs + 1))

@@ -1,10 +1,10 @@
-"""The state of a simulated pool: what is there, what runs, and what a round may look at.
+"""The state of a simulated pool, and the snapshots of its rounds.
 
-It stands in for the rows of a live pool and its virtual executor, with the same rules: a job
-starts at the instant of the round that grants it, ends exactly when its work is done, and is
-cancelled at the first round after its user took it back. `snapshot` gives what
-`scheduling.engine.snapshots` would read, `apply` does what `scheduling.engine.apply` and the
-executor would do (tests/simulation/test_live_equals_simulated.py).
+It replaces the rows of a live pool and its virtual executor, with the same rules. A job starts at
+the instant of the round that grants it and ends exactly when its work is done. A cancelled job ends
+at the first round after the cancellation. `snapshot` returns the result of
+`scheduling.engine.snapshots`; `apply` does the work of `scheduling.engine.apply` and the executor
+(tests/simulation/test_live_equals_simulated.py).
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ from evenshare_core.units import ONE_MILLI, SECOND_US
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """How a pool is run. `round_us` 0: a round at every event.
+    """A pool's policy and settings. `round_us` 0: a round at every event.
 
-    `cold_us` is lost at each start but the first, `checkpoint_us` at each expiry (LTGF 6.4), by
-    jobs that say nothing of their own.
+    A job without its own overheads loses `cold_us` at each start but the first and `checkpoint_us`
+    at each expiry (LTGF 6.4).
     """
 
     policy: str = DEFAULT
@@ -70,10 +70,10 @@ def _split(row: Grant | Renew) -> Split:
 
 
 class SimulationState:
-    """The state of one pool between rounds.
+    """The state of a pool between rounds.
 
-    `queue`: jobs that wait; `joined`: those that began to, until someone clears it. `due`: leases
-    that the round of this instant may take.
+    `queue`: waiting jobs. `joined`: jobs that entered the queue since the caller last cleared it.
+    `due`: leases that the round of this instant may take.
     """
 
     def __init__(
@@ -92,17 +92,17 @@ class SimulationState:
         self.surcharges = () if self.policy.traits.clears_prices else cluster.surcharges
         self.profiles = tuple(cluster.profiles[key] for key in sorted(cluster.profiles))
         self.sim_jobs = {job.id: job for job in jobs}
-        self.deadlines = deadlines_of(jobs)  # of all jobs, by job, as `estimates`
+        self.deadlines = deadlines_of(jobs)  # by job, of all jobs, as `estimates`
         self.profilers = {job.id: job.id for job in jobs if job.is_profiler}
         self.estimates = (
             estimates_of(jobs, cluster, cold_us=rules.cold_us, checkpoint_us=rules.checkpoint_us)
             if self.deadlines
             else {}
         )
-        self.jobs: dict[int, Job] = {}  # active; in order of ids, because they arrive so
-        self.past_terms: dict[int, int] = {}  # by job: those of leases that are over
+        self.jobs: dict[int, Job] = {}  # active jobs, in order of ids: they arrive in this order
+        self.past_terms: dict[int, int] = {}  # by job, of ended leases
         self.runs: dict[int, Run] = {}
-        self.backoffs: dict[int, Backoff] = {}  # of jobs that may not start yet
+        self.backoffs: dict[int, Backoff] = {}  # jobs that may not start yet
         self.leases: dict[int, Lease] = {}  # in order of ids
         self.changes: list[Change] = []
         self.queue: set[int] = set()
@@ -111,12 +111,12 @@ class SimulationState:
         self.over: list[Lease] = []  # leases that ended since the last round
         self._expired: list[int] = []
         self.priced = 0  # active jobs with a maximum price
-        self.tenants: tuple[Tenant, ...] = ()  # those whose credit is limited, if any are told
+        self.tenants: tuple[Tenant, ...] = ()  # tenants with limited credit, if given
         self._cancelled: list[int] = []
         self.quotas: tuple[Entitlement, ...] | None = None
-        self.reported_quotas: dict[tuple[int, str], int] = {}  # those that the sums were told of
-        self.has_sums = False  # whether they were told of anything
-        self.last_us = start_us  # the last round
+        self.reported_quotas: dict[tuple[int, str], int] = {}  # quotas in the sums
+        self.has_sums = False  # whether the sums have any change
+        self.last_us = start_us  # the instant of the last round
         self._node_changes = sorted(cluster.changes, key=lambda change: change.at_us)
         for job in sorted(jobs, key=lambda job: job.id):
             self.events.push(job.submitted_us, EventKind.ARRIVE, job.id)
@@ -125,10 +125,10 @@ class SimulationState:
         for index, change in enumerate(self._node_changes):
             self.events.push(max(change.at_us, start_us), EventKind.NODE, index)
 
-    # What happens between rounds.
+    # Events between rounds.
 
     def advance(self, at_us: int) -> None:
-        """Let everything happen that comes up to `at_us`, in its order."""
+        """Process all events up to `at_us`, in order."""
         self.at_us = at_us
         coming = self.events.coming
         while coming and coming[0][0] <= at_us:
@@ -154,7 +154,9 @@ class SimulationState:
             self._cancel_ask(key, instant_us)
 
     def _expire(self, at_us: int) -> None:
-        """Find the leases that the round at `at_us` may take; some were renewed or are over."""
+        """Set `due` to the leases that the round at `at_us` may take; some were renewed or have
+        ended.
+        """
         self.events.take_due(at_us, self._expired)
         if not self._expired:
             return
@@ -191,7 +193,7 @@ class SimulationState:
         self._gone(lease.job, at_us, "failed" if failed else "succeeded")
 
     def _cancel_ask(self, job_id: int, at_us: int) -> None:
-        """One that waits is over at once; one that runs ends at the next round."""
+        """End a waiting job at once; a running job ends at the next round."""
         run = self.runs.get(job_id)
         if run is None:
             return
@@ -201,7 +203,7 @@ class SimulationState:
             self._gone(job_id, at_us, "cancelled")
 
     def _cancel_running(self, at_us: int) -> None:
-        """End those that ran when they were taken back, unless they are over by now."""
+        """End jobs that were running at their cancellation, unless they have ended."""
         for job_id in self._cancelled:
             run = self.runs.get(job_id)
             if run is None:
@@ -234,10 +236,10 @@ class SimulationState:
                 self._wait(lease.job)
 
     def _release(self, lease: Lease, at_us: int, reason: EndReason) -> None:
-        """End a lease; its job keeps what it has done, and is over or waits from now on."""
+        """End a lease; its job keeps its work and ends or waits."""
         run = self.runs[lease.job]
         held_us = at_us - lease.started_us
-        if reason is EndReason.NODE_LOST:  # what it did since its last checkpoint is lost
+        if reason is EndReason.NODE_LOST:  # work since the last checkpoint is lost
             term_us = lease.expires_us - (run.lasts_us or self.rules.lease_us)
             run.overhead_us += at_us - max(term_us, lease.started_us)
         overhead_us = min(run.overhead_us, held_us)
@@ -259,26 +261,26 @@ class SimulationState:
         self.changes.append(Change(at_us, ChangeKind.RELEASE, lease.tenant, lease.job))
         self.books.ended(at_us, lease)
 
-    # What a round looks at, and what it changes.
+    # Input and effects of a round.
 
     @property
     def is_quiet(self) -> bool:
-        """Whether nothing changed, nothing waits and no lease is due: the live engine's rule."""
+        """Whether nothing changed, no job waits and no lease is due: the live engine's rule."""
         if self.changes or self.queue or self.quotas is None or self.has_surcharge:
             return False
         return not self.due
 
     @property
     def has_surcharge(self) -> bool:
-        """Whether the queue has added to a price: once it is gone, that falls round by round."""
+        """Whether a price has a surcharge; without a queue, it falls round by round."""
         return any(row.surcharge_micro for row in self.surcharges)
 
     def changes_in_order(self) -> list[Change]:
-        """The changes since the last round as a snapshot tells them."""
+        """Return the changes since the last round in the order of a snapshot."""
         return sorted(self.changes, key=attrgetter("at_us", "job"))
 
     def snapshot(self) -> Snapshot:
-        """The snapshot of the round at `at_us`, equal to what a live pool's rows would give."""
+        """Return the snapshot of the round at `at_us`, equal to that of a live pool."""
         quotas = self.entitle()
         self.count_terms(tuple(self.jobs))
         tenants = {row.tenant for row in quotas} | {job.tenant for job in self.jobs.values()}
@@ -322,7 +324,7 @@ class SimulationState:
         )
 
     def entitle(self) -> tuple[Entitlement, ...]:
-        """Scale quotas to live capacity; told to the sums and the books when they change."""
+        """Return the quotas scaled to live capacity; report changes to the sums and the books."""
         if self.quotas is not None:
             return self.quotas
         capacity = self.occupancy.capacity
@@ -338,7 +340,7 @@ class SimulationState:
         return self.quotas
 
     def _tell_quotas(self, quotas: list[Entitlement]) -> None:
-        # The first ones count from the start of accounting, later ones from this round.
+        # The first quotas count from the start of accounting, later ones from this round.
         instant_us = self.at_us if self.has_sums else self.last_us
         for row in quotas:
             key = (row.tenant, row.gpu_type)
@@ -348,7 +350,7 @@ class SimulationState:
                 self.changes.append(Change(instant_us, ChangeKind.QUOTA, *changed))
 
     def apply(self, decision: Decision) -> None:
-        """Do what `decide_round` decided from a snapshot of this state."""
+        """Apply a decision of `decide_round` on a snapshot of this state."""
         self.service = decision.service
         renewed = [(self.leases[row.lease], _split(row)) for row in decision.renewals]
         granted = [(row, _split(row)) for row in decision.grants]
@@ -365,7 +367,7 @@ class SimulationState:
         prices: tuple[PoolPrice, ...],
         surcharges: tuple[Surcharge, ...] = (),
     ) -> None:
-        """Do what a round decided: renew, end, grant; its grants start at its instant."""
+        """Apply a round's renewals, ends and grants; granted leases start at its instant."""
         self.memory, self.prices, self.last_us = memory, prices, self.at_us
         self.surcharges = surcharges
         if self.changes:
@@ -385,14 +387,14 @@ class SimulationState:
         self.over.clear()
 
     def end(self, lease: Lease, reason: EndReason) -> None:
-        """Take a lease back that expired or was preempted."""
+        """End a lease that expired or was preempted."""
         run = self.runs[lease.job]
         run.overhead_us += run.job.checkpoint_us_or(self.rules.checkpoint_us)
         self._release(lease, self.at_us, reason)
         self._wait(lease.job)
 
     def renew(self, old: Lease, split: Split, lease_us: int) -> None:
-        """Give a lease one more term, of `lease_us`."""
+        """Add a term of `lease_us` to a lease."""
         own, borrowed, price_micro = split
         until_us = self.at_us + lease_us
         new = self.leases[old.id] = Lease(
@@ -410,7 +412,7 @@ class SimulationState:
             self.events.push(run.ends_us, EventKind.END, old.id)
 
     def grant(self, grant: Grant, split: Split, lease_us: int) -> None:
-        """Begin a lease whose first term lasts `lease_us`; its job starts at once."""
+        """Start a lease with a first term of `lease_us`; its job starts at once."""
         lease_id, self.next_lease = self.next_lease, self.next_lease + 1
         until_us, least_us = self.at_us + lease_us, self._min_runtime_us
         protected_us = self.at_us + least_us if least_us else 0
@@ -441,7 +443,7 @@ class SimulationState:
         self.events.push(run.ends_us, EventKind.END, lease_id)
 
     def count_terms(self, job_ids: Iterable[int]) -> None:
-        """Let jobs know of their terms; few rounds ask."""
+        """Update the term counts of jobs; done on demand, as few rounds need them."""
         for job_id in job_ids:
             job, lease_id = self.jobs[job_id], self.runs[job_id].lease
             terms = self.past_terms.get(job_id, 0)

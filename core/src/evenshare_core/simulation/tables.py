@@ -1,7 +1,7 @@
-"""Small tables that a run is given: CSV with a header line, or JSON as a list of objects.
+"""Small input tables: CSV with a header line, or JSON as a list of objects.
 
-A JSON file is the list alone, or an object that has it under the table's name. Whatever is wrong
-is told with the row, the column, the reason and what to write; nothing is skipped.
+A JSON file is the list, or an object that has it under the table's name. An error names the row,
+the column, the reason and the remedy; nothing is skipped.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _DECIMAL = re.compile(r"-?[0-9]{1,15}(?:\.([0-9]{1,24}))?", re.ASCII)
 
 
 class TableError(ValueError):
-    """A table that cannot be used; the message says where, why and what to do."""
+    """An unusable table; the message gives the place, the reason and the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableRow:
-    """One row: `place` is what people call it, `cells` are texts by column, empty where unsaid."""
+    """A row: `place` is its name in messages, `cells` are texts by column, empty if missing."""
 
     place: str
     cells: Mapping[str, str]
@@ -38,11 +38,11 @@ class TableRow:
         return TableError(f"{self.place}, {column} {reason}")
 
     def text(self, column: str) -> str:
-        """A cell; empty where it says nothing."""
+        """Return a cell; empty if it is missing."""
         return self.cells.get(column, "")
 
     def name(self, column: str) -> str:
-        """A cell that must say something.
+        """Return a required cell.
 
         Raises:
             TableError: it is empty.
@@ -52,7 +52,7 @@ class TableRow:
         return self.text(column)
 
     def whole(self, column: str, *, least: int = 0, most: int = COUNT_MAX) -> int | None:
-        """A whole number within bounds; None where the cell is empty.
+        """Return a whole number within bounds; None if the cell is empty.
 
         Raises:
             TableError: it is no such number.
@@ -69,7 +69,7 @@ class TableRow:
     def decimal(
         self, column: str, *, least: Decimal, most: Decimal = DECIMAL_MOST, places: int = 12
     ) -> Decimal | None:
-        """A number within bounds, with at most so many decimals; None where the cell is empty.
+        """Return a number within bounds with at most `places` decimals; None if the cell is empty.
 
         Raises:
             TableError: it is no such number.
@@ -88,10 +88,10 @@ class TableRow:
         return value
 
     def seconds_us(self, column: str) -> int | None:
-        """Microseconds of a number of seconds; None where the cell is empty.
+        """Return seconds as microseconds; None if the cell is empty.
 
         Raises:
-            TableError: it is none.
+            TableError: it is no number of seconds.
         """
         text = self.text(column)
         try:
@@ -103,7 +103,7 @@ class TableRow:
 def read_table(
     text: str, table: str, *, required: Collection[str], optional: Collection[str] = ()
 ) -> list[TableRow]:
-    """Read rows that have at least the required columns, and no others than these.
+    """Read rows with all required columns and no unknown column.
 
     Raises:
         TableError: the file is no such table, or has no row.
@@ -184,7 +184,7 @@ def _object(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _cell(place: str, name: str, value: Any) -> str:
-    """The text of a value; numbers were kept as they are written."""
+    """Return the text of a value; numbers keep the file's digits."""
     if value is None:
         return ""
     if not isinstance(value, str):
@@ -193,5 +193,5 @@ def _cell(place: str, name: str, value: Any) -> str:
 
 
 def write_table(columns: Sequence[str], rows: Collection[Sequence[object]]) -> str:
-    """Return a CSV that `read_table` reads. A cell of None is written as an empty one."""
+    """Return a CSV in the format of `read_table`. A cell of None becomes empty."""
     return write_csv(columns, rows)

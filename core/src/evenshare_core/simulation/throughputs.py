@@ -1,13 +1,14 @@
-"""Measured throughputs of models on GPU types, and the profiles that they give jobs.
+"""Measured throughputs of models on GPU types, and the profiles of jobs built from them.
 
-The file is a CSV as Gavel's: `job_type` (the model), `scale` (GPUs that it was measured on), and
-one column of throughput per GPU type; 0 or empty: it cannot run there. A column that ends in
-`_unc` was measured on GPUs of several nodes: over the one without it, it says how fast a gang is
-that spans nodes though one could hold it. 0, empty or one GPU: that was not measured.
+The file is a CSV as Gavel's. Its columns are `job_type` (the model), `scale` (the number of GPUs
+measured), and a throughput per GPU type. If a throughput is 0 or empty, the model cannot run there.
+A column that ends in `_unc` was measured on GPUs of several nodes; 0, empty or one GPU: not
+measured. Its ratio to the column without the suffix is the speed of a gang that spans nodes
+although one node could hold it.
 
-A job takes the row of its model with the largest scale up to its gang. Its speed is told over
-the slowest of the cluster's types that can run it, on which its duration is told.
-Source: Gavel (OSDI 2020); OEF 4.1 for speedups.
+A job takes the row of its model with the largest scale up to its gang. Its speed and its duration
+are relative to the slowest of the cluster's types that can run it. Source: Gavel (OSDI 2020); OEF
+4.1 for speedups.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ UNCONSOLIDATED = "_unc"
 
 
 class SpeedsError(ValueError):
-    """The file or the jobs that should use it do not fit; the message says how."""
+    """The file is invalid or does not match the jobs; the message gives the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Speeds:
-    """Throughputs by model and scale, then by GPU type; types that cannot run it are not there."""
+    """Throughputs by model and scale, then by GPU type; types that cannot run it are left out."""
 
     rows: Mapping[str, Mapping[int, Mapping[str, Decimal]]]
     over_nodes: Mapping[str, Mapping[int, Mapping[str, Decimal]]] = field(default_factory=dict)
@@ -40,7 +41,7 @@ class Speeds:
         return tuple(sorted(self.rows))
 
     def scale(self, model: str, gpus: int) -> int:
-        """The measured scale that a gang of this model takes: the largest one up to it.
+        """Return the largest measured scale of the model up to `gpus`.
 
         Raises:
             SpeedsError: the model was not measured, or only on more GPUs.
@@ -52,7 +53,8 @@ class Speeds:
         return max(scales)
 
     def speedups(self, model: str, scale: int, types: Iterable[str]) -> tuple[tuple[str, int], ...]:
-        """Thousandths over the slowest of these types, rounded half to even, by type.
+        """Return speeds by type, in thousandths of the slowest of these types, rounded half to
+        even.
 
         Raises:
             SpeedsError: none of the types can run it.
@@ -65,7 +67,7 @@ class Speeds:
         return tuple((name, round(value * ONE_MILLI / slowest)) for name, value in by_type.items())
 
     def spread(self, model: str, scale: int) -> tuple[tuple[str, int], ...]:
-        """Thousandths of its speed on one node that it has over several, by type; 1000 at most."""
+        """Return speeds over several nodes by type, in thousandths of one node's, at most 1000."""
         on_one = self.rows[model][scale]
         over_nodes = self.over_nodes.get(model, {}).get(scale, {}) if scale > 1 else {}
         return tuple(
@@ -79,7 +81,7 @@ def read_speeds(text: Iterable[str]) -> Speeds:
     """Read a file of throughputs.
 
     Raises:
-        SpeedsError: a column lacks, a value is no number from 0 on, or a row is there twice.
+        SpeedsError: a column is missing, a value is no number from 0 on, or a row is repeated.
     """
     reader = csv.DictReader(text)
     header = reader.fieldnames or []
@@ -124,8 +126,7 @@ def make_profiles(
 ) -> tuple[tuple[SimJob, ...], dict[int, Profile]]:
     """Give every job with a model the profile of (tenant, model, scale), numbered from 1.
 
-    One that cannot run everywhere accepts only the types on which it can. Jobs without a model
-    stay as they are.
+    A job accepts only the types on which its model runs. Jobs without a model stay unchanged.
 
     Raises:
         SpeedsError: a model was not measured, or runs on no type that its job accepts.

@@ -1,4 +1,4 @@
-"""Values of a trace's cells: what a text says, or why it cannot be used."""
+"""Parsers of a trace's cells, which return a value or raise with the reason."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from evenshare_core.domain.instants import to_us
 from evenshare_core.domain.utilities import UtilityError, read_utility, utility_data
 from evenshare_core.units import SECOND_US
 
-# A hundred years: longer than any job, and far from what a timestamp can hold.
+# A hundred years: longer than any job, and far below the limit of a timestamp.
 TOO_LONG = "is more than a hundred years"
 SECONDS_MAX = 100 * 366 * 86_400
-# No trace is of other years, and all of these years after any present instant are a date.
+# The years of any trace. Any of them, added to the present, is a valid date.
 YEARS = range(1970, 2200)
 NAME_MAX = 120
 LISTED_MAX = 16
@@ -27,7 +27,7 @@ _LIST = re.compile(r"[-;|\s]+")
 
 
 class UnfitError(Exception):
-    """A value that cannot be used, with the field that it stands in."""
+    """An unusable value and its field."""
 
     def __init__(self, name: str, reason: str) -> None:
         super().__init__(reason)
@@ -36,7 +36,7 @@ class UnfitError(Exception):
 
 
 def whole(text: str, name: str, *, most: int = 2**31 - 1) -> int:
-    """A whole number from 0 on."""
+    """Return a whole number from 0 to `most`."""
     if not _WHOLE.fullmatch(text):
         raise UnfitError(name, f"is no whole number: {shown(text)}")
     value = int(text.partition(".")[0])
@@ -58,7 +58,7 @@ def gpus_of(text: str) -> tuple[int, bool]:
 
 
 def seconds(text: str, name: str) -> int:
-    """Microseconds of a number of seconds; what is finer is cut off."""
+    """Return seconds as microseconds; finer digits are cut off."""
     match = _SECONDS.fullmatch(text)
     if not match:
         raise UnfitError(name, f"is no number of seconds from 0 on: {shown(text)}")
@@ -69,7 +69,7 @@ def seconds(text: str, name: str) -> int:
 
 
 def submission(text: str) -> int:
-    """Microseconds of a submission: seconds, or an instant (UTC unless it says otherwise)."""
+    """Return a submission in us, from seconds or an instant (UTC unless it has a time zone)."""
     if _SECONDS.fullmatch(text):
         return seconds(text, "submit")
     try:
@@ -117,7 +117,7 @@ def _model(text: str, name: str) -> str:
 
 
 def _utility(text: str, name: str) -> dict[str, str]:
-    """What a job is worth, as `Job.utility` is stored."""
+    """Return a utility in the stored form of `Job.utility`."""
     try:
         return utility_data(read_utility(0, text))
     except UtilityError as error:
@@ -125,7 +125,7 @@ def _utility(text: str, name: str) -> dict[str, str]:
 
 
 def _deadlines(text: str, name: str) -> list[int]:
-    """Microseconds after the submission, rising; with `-`, spaces, `;` or `|` between."""
+    """Return rising microseconds after the submission; separators are `-`, spaces, `;` and `|`."""
     deadlines_us = [seconds(part, name) for part in _listed(text, name)]
     if deadlines_us != sorted(set(deadlines_us)):
         raise UnfitError(name, f"does not rise: {shown(text)}")
@@ -165,5 +165,5 @@ OPTIONAL_READERS = {
 
 
 def shown(text: str) -> str:
-    """A value as a report may print it: short, and without control characters."""
+    """Return a value for a message: short, and without control characters."""
     return ascii(text[:40])

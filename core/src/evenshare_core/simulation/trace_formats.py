@@ -1,15 +1,15 @@
-"""Traces of real clusters, line by line: what a file says, and where it says nothing usable.
+"""Readers of traces of real clusters, line by line, with the reasons for unusable lines.
 
-A bad line never costs a good one: lines are read one at a time, bounded in length, and each is
-parsed on its own, so an open quotation mark or a torn byte ends with its line. Nothing but the
-present line is in memory, and the hashes by which doubled jobs are found.
+A bad line does not affect the others: each line is limited in length and parsed separately. An open
+quotation mark or a torn byte ends with its line. Memory holds only the current line and the hashes
+that detect repeated jobs.
 
-| format | columns that are read | tenant | submission |
+| format | columns | tenant | submission |
 |---|---|---|---|
 | philly | job_id, tenant, submit_time_s, duration_s, gpus | tenant | seconds |
 | helios | job_id, vc, gpu_num, cpu_num, state, submit_time, duration | vc | instant |
 | chronus | set, job_id, tenant, submit_time_min, duration_min, gpus, model, job_type, | tenant | |
-| | deadline_min_list and value_list, both with `-` between; after the submission | | minutes |
+| | deadline_min_list and value_list, both separated by `-`; after the submission | | minutes |
 | own | name (trace_id), tenant, gpus, submit_s, duration_s, state, `OPTIONAL` | tenant | seconds |
 | sacct | `evenshare_core.simulation.trace_slurm` | account | instant |
 | swf | `evenshare_core.simulation.trace_swf` | group | seconds |
@@ -99,23 +99,23 @@ FORMATS: dict[str, dict[str, str]] = {
         **{name: name for name in OPTIONAL},
     },
 }
-# What `form` may be besides: files without a header that names cells as above.
+# Values of `form`. The further ones have no header of column names as above.
 FORMS = (*FORMATS, "sacct", "swf", "philly_json")
-# A header that has all of these is of that format.
+# A header with all of these columns is of that format.
 _SIGNS: dict[str, frozenset[str]] = {
     "philly": frozenset({"tenant", "submit_time_s", "duration_s", "gpus"}),
     "helios": frozenset({"vc", "gpu_num", "submit_time", "duration"}),
     "chronus": frozenset({"tenant", "submit_time_min", "duration_min", "deadline_min_list"}),
     "own": frozenset({"tenant", "gpus", "submit_s", "duration_s"}),
 }
-# So many seconds is one unit of its times.
+# Seconds in one unit of the format's times.
 _NO_SETS = "the file has no column for sets: leave --set out"
 _UNITS = {"chronus": 60}
-# Known columns that are not read, so that nobody is asked to map them.
+# Known columns that are not read, so that messages do not list them for mapping.
 _KNOWN = frozenset({"submit_ts", "user", "node_num", "start_time", "end_time", "queue"})
-# Their names are bare numbers.
+# Their job names are bare numbers.
 _NUMBERED = frozenset({"philly", "helios", "chronus"})
-# More columns are not named in a message.
+# The most columns that a message names.
 NAMED = 12
 _NO_DEADLINE = frozenset({"best", "best_effort"})
 _SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "vertical bars"}
@@ -130,12 +130,12 @@ def trace_lines(
 ) -> tuple[Columns, Iterator[Read]]:
     """Return a file's columns, and an iterator over its lines, plain or gzip.
 
-    `form` is one of `FORMS` or `auto`; `mapping` is column -> field and wins over the format.
-    `chosen` names the one set to read of a file that holds several.
+    `form` is one of `FORMS` or `auto`; `mapping` is column -> field and overrides the format.
+    `chosen` is the set to read from a file with several sets.
 
     Raises:
-        HeaderError: the file is no text in UTF-8, a required field has no column, the mapping
-            names none, a set is not chosen where the file has sets, or is where it has none.
+        HeaderError: the file is not UTF-8 text, a required field has no column, the mapping
+            has an unknown column or field, or `chosen` and the file's sets do not match.
     """
     plain = unpacked(file)
     head = head_of(plain)
@@ -172,7 +172,7 @@ def _check_fixed(mapping: Mapping[str, str], chosen: str, what: str) -> None:
 
 
 def _header(text: str) -> list[str]:
-    """The names of the columns.
+    """Return the names of the columns.
 
     Raises:
         HeaderError: commas do not separate them, or a quotation mark is out of place.
@@ -197,7 +197,7 @@ def _header(text: str) -> list[str]:
 
 
 def columns_of(header: Sequence[str], *, form: str, mapping: Mapping[str, str]) -> Columns:
-    """Return which column of a header is which field.
+    """Return the positions of the fields in a header.
 
     Raises:
         HeaderError: as `trace_lines`.
@@ -227,7 +227,7 @@ def columns_of(header: Sequence[str], *, form: str, mapping: Mapping[str, str]) 
 
 
 def _some(names: Sequence[str]) -> str:
-    """Names as a message may print them: not too many, and without control characters."""
+    """Return the first names for a message, without control characters."""
     plain = ("".join(sign if sign.isprintable() else "?" for sign in name[:40]) for name in names)
     text = ", ".join(islice(plain, NAMED)) or "none"
     return text + (f", and {len(names) - NAMED:,} more" if len(names) > NAMED else "")
@@ -278,7 +278,7 @@ def _of_another_set(cells: list[str], columns: Columns, chosen: str) -> bool:
 
 
 def _cells(text: str) -> list[str]:
-    """The cells of one line, without a parser that could swallow the next one."""
+    """Return the cells of a line, with no parser that could consume the next line."""
     if '"' not in text:
         return text.split(",")
     return next(csv.reader([text], strict=True))
@@ -334,7 +334,7 @@ def _extra(
 
 
 def _fit_deadlines(extra: dict[str, object], unit: int) -> None:
-    """One value per deadline; without deadlines a value says nothing."""
+    """Require a value per deadline; drop values without deadlines."""
     deadlines, values = extra.get("deadline_s"), extra.pop("values", None)
     if not isinstance(deadlines, list):
         return

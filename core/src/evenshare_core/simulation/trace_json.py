@@ -1,8 +1,8 @@
-"""Philly's job log as it was published: a JSON list of jobs with their attempts, on any lines.
+"""Philly's published job log: a JSON list of jobs with their attempts.
 
-It is read job by job, so that the file is never in memory as a whole. A job is as wide as the
-widest of its attempts, and as long as all of them together. A tenant is a `vc`.
-Source: github.com/msr-fiddle/philly-traces, cluster_job_log.
+It is read job by job, so the file is never in memory as a whole. A job has the GPUs of its widest
+attempt, and the length of all attempts together. A tenant is a `vc`. Source:
+github.com/msr-fiddle/philly-traces, cluster_job_log.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from evenshare_core.simulation.trace_text import DAMAGED
 from evenshare_core.units import SECOND_US
 
 CHUNK = 256 * 1024
-# No job of the log is near that; what is longer is no list of jobs.
+# No job of the log is nearly this long; a longer value is no job.
 JOB_MAX = 4 * 1024 * 1024
 FIELDS = ("jobid", "vc", "submitted_time", "attempts")
 _BETWEEN = re.compile(r"[ \t\r\n,\[\]\ufeff]*")
@@ -46,7 +46,7 @@ _NO_INSTANT = frozenset(("", "none", "null"))
 
 
 def is_json(head: bytes) -> bool:
-    """Whether a file begins as a list or an object of JSON."""
+    """Return whether a file starts as a list or an object of JSON."""
     text = head.removeprefix(codecs.BOM_UTF8).lstrip()
     if text.startswith(b"["):
         return text[1:].lstrip()[:1] in (b"{", b"]")
@@ -76,7 +76,7 @@ def json_lines(file: IO[bytes]) -> tuple[Columns, Iterator[Read]]:
 
 
 def _values(file: IO[bytes]) -> Iterator[tuple[int, Any, str] | BadLine]:
-    """The values of a list, with the lines on which they begin, and their texts."""
+    """Yield the values of a list with their first lines and their texts."""
     decode = codecs.getincrementaldecoder("utf-8")().decode
     parser = json.JSONDecoder()
     buffer, at, line = "", 0, 1

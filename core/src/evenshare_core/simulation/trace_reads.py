@@ -1,4 +1,4 @@
-"""What readers of traces return: jobs, bad lines, lines left out, sentences that count them."""
+"""Results of trace readers: jobs, bad lines, lines left out, and sentences that count them."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from enum import Enum
 from evenshare_core.domain.plurals import plural
 from evenshare_core.units import COUNT_MAX
 
-# Jobs among which doubles are found. The bound keeps the memory small for a file of any size.
+# Jobs among which repeats are found. The limit bounds the memory for a file of any size.
 REMEMBERED = COUNT_MAX
 
 
 class HeaderError(Exception):
-    """The file's beginning does not say how to read it; nothing was read."""
+    """The start of the file does not determine its format; nothing was read."""
 
 
 class Remark(Enum):
-    """What is counted of a trace's lines: a sentence about one of them, and about several."""
+    """A remark on lines of a trace: its sentence for one line, and for several."""
 
-    # That of Enum hashes the name by a call in Python, for each line of a file.
+    # Enum's own hash is a Python function, called for each line of a file.
     __hash__ = object.__hash__
 
     NO_GPU = ("line asks for no GPU and is left out", "lines ask for no GPU and are left out")
@@ -69,11 +69,11 @@ class Remark(Enum):
 
 @dataclass(frozen=True, slots=True)
 class TraceLine:
-    """One job of a trace. `submit_us` counts from wherever the file's own clock begins.
+    """A job of a trace. `submit_us` is on the file's own clock.
 
-    `extra` holds the optional fields that the file gives, by the names of
-    `evenshare_core.simulation.trace_formats.OPTIONAL`; `deadline_s` (a list, after the
-    submission), `cancel_s`, `cold_s` and `checkpoint_s` in microseconds.
+    `extra` has the optional fields of the file, by the names of
+    `evenshare_core.simulation.trace_formats.OPTIONAL`. `deadline_s` (a list, after the submission),
+    `cancel_s`, `cold_s` and `checkpoint_s` are in microseconds.
     """
 
     line: int
@@ -88,7 +88,7 @@ class TraceLine:
 
 @dataclass(frozen=True, slots=True)
 class BadLine:
-    """A line that is no job: where, in which field (empty: the line as a whole), and why."""
+    """A line that is no job, with the field at fault (empty: the whole line) and the reason."""
 
     line: int
     field: str
@@ -97,7 +97,7 @@ class BadLine:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """A line that can be read but is no job to run."""
+    """A readable line that is no job to run."""
 
     line: int
     why: Remark = Remark.NO_GPU
@@ -108,7 +108,7 @@ Read = TraceLine | BadLine | LeftOut
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Which cell of a line is which field; `format` names the rules by which lines are read."""
+    """The positions of the fields in a line; `format` is the name of the line's format."""
 
     format: str
     width: int
@@ -116,14 +116,14 @@ class Columns:
 
 
 class TraceTally:
-    """Counts remarks on lines, with the first line of each."""
+    """Counts of remarks on lines, with the first line of each."""
 
     def __init__(self) -> None:
         self.counts: dict[Remark, int] = {}
         self._first: dict[Remark, int] = {}
 
     def add(self, read: Read) -> None:
-        """Count what there is to remark on a line."""
+        """Count the remarks on a line."""
         if isinstance(read, TraceLine):
             for remark in read.remarks:
                 self._count(remark, read.line)
@@ -135,7 +135,7 @@ class TraceTally:
         self._first.setdefault(remark, line)
 
     def sentences(self) -> tuple[str, ...]:
-        """Return a sentence per remark that was counted, in the order of `Remark`."""
+        """Return a sentence per counted remark, in the order of `Remark`."""
         return tuple(
             f"{plural(count, *remark.value)} ({'' if count == 1 else 'first: '}line"
             f" {self._first[remark]})"
@@ -145,18 +145,18 @@ class TraceTally:
 
 
 class Doubles:
-    """Finds jobs whose name, or whose whole line, was there before.
+    """A detector of jobs whose name, or whose whole line, is repeated.
 
-    Hashes are kept, not texts: two of 64 bits are equal by chance about never.
+    It keeps hashes instead of texts; equal hashes of 64 bits by chance are negligible.
     """
 
     def __init__(self) -> None:
         self._lines: dict[int, int] = {}
 
     def marked(self, read: Read, text: str, *, is_named: bool = True) -> Read:
-        """Return what was read of the line `text`, with a remark if its job is a double.
+        """Return the result of line `text`, with a remark if its job is a repeat.
 
-        `is_named`: the file names its jobs. If not, only whole lines are compared.
+        `is_named`: the file names its jobs; otherwise only whole lines are compared.
         """
         if not isinstance(read, TraceLine):
             return read
@@ -171,7 +171,7 @@ class Doubles:
 
 
 def tallied(reads: Iterable[Read], tally: TraceTally) -> Iterator[Read]:
-    """Pass lines on, and count what there is to remark on them."""
+    """Yield lines unchanged, and count their remarks."""
     for read in reads:
         tally.add(read)
         yield read

@@ -1,17 +1,17 @@
-"""Jobs as `sacct --parsable2` prints them: a line of names, then a line per job, step or run.
+"""Jobs from `sacct --parsable2`: a line of names, then a line per job, step or run.
 
-| of a job | column, the first that is there and says something |
+| of a job | the first of these columns with a value |
 |---|---|
 | name | JobID |
 | tenant | Account, User |
 | GPUs | gres/gpu of AllocTRES, of ReqTRES; gpu of AllocGRES, of ReqGRES, times NNodes |
-| submission | Submit, an instant in UTC unless it says otherwise |
+| submission | Submit, an instant in UTC unless it has a time zone |
 | length | ElapsedRaw, Elapsed, or from Start to End |
-| how it ended | State |
+| end | State |
 | CPUs and memory | cpu and mem of AllocTRES, of ReqTRES |
 
-Steps are parts of their jobs, and left out. With `-D`, `sacct` prints the earlier runs of jobs that
-were requeued too: only a job's last run counts, as without `-D`, for it began its work anew.
+Steps are parts of their jobs, and left out. With `-D`, `sacct` also prints earlier runs of requeued
+jobs. Only a job's last run counts, as without `-D`, because it restarted the work.
 """
 
 from __future__ import annotations
@@ -58,10 +58,10 @@ _COMMAND = (
     "sacct -P --allusers --format="
     "JobID,Account,User,State,Submit,Start,End,ElapsedRaw,NNodes,ReqTRES,AllocTRES"
 )
-# Slurm says so of an instant that has not come.
+# Slurm's values for an instant in the future.
 _NO_INSTANT = frozenset(("", "unknown", "none", "n/a", "invalid"))
 _NO_TEXT = frozenset(("", "(null)", "n/a"))
-# A run that ended so was followed by another of the same job, if there is one.
+# A run with such a state is followed by the job's next run, if it has any.
 _PUT_BACK = frozenset(
     (
         "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "PREEMPTED", "NODE_FAIL",
@@ -83,15 +83,15 @@ _IN_MB = {"K": 1 / 1024, "": 1 / 1024**2, "M": 1, "G": 1024, "T": 1024**2, "P": 
 
 
 def is_sacct(text: str) -> bool:
-    """Whether a first line is that of `sacct`, with or without -P."""
+    """Return whether a first line is from `sacct`, with or without -P."""
     return "jobid" in re.split(r"[|\s]+", text.lower()) and "," not in text
 
 
 def sacct_columns(header: Sequence[str], mapping: Mapping[str, str]) -> Columns:
-    """Return where the columns are, by their names in lower case, and by fields of the mapping.
+    """Return the positions of columns, by lower-case name and by fields of the mapping.
 
     Raises:
-        HeaderError: they are not separated by vertical bars, or a needed one is not there.
+        HeaderError: no vertical bars separate the columns, or a required column is missing.
     """
     if len(header) < 2:
         raise HeaderError(f"no vertical bars separate sacct's columns; run {_COMMAND}")
@@ -123,7 +123,7 @@ def _header_name(column: str) -> str:
 def sacct_lines(
     numbered: Iterator[tuple[int, str] | BadLine], columns: Columns
 ) -> tuple[Columns, Iterator[Read]]:
-    """Return the columns, and an iterator over jobs; runs that were put back come at the end."""
+    """Return the columns, and an iterator over jobs; it yields unfinished requeued jobs last."""
     return columns, _reads(numbered, columns)
 
 
@@ -151,7 +151,7 @@ def _reads(numbered: Iterator[tuple[int, str] | BadLine], columns: Columns) -> I
             yield LeftOut(put_back.pop(row.name).line, Remark.EARLIER_RUN)
         if isinstance(read, TraceLine):
             if row.word in _PUT_BACK:
-                # A dump may list a job's last run first.
+                # The file may list a job's last run first.
                 if hash(row.name) in over:
                     yield LeftOut(number, Remark.EARLIER_RUN)
                 else:
@@ -163,7 +163,10 @@ def _reads(numbered: Iterator[tuple[int, str] | BadLine], columns: Columns) -> I
 
 
 def _is_step(text: str, job_at: int) -> bool:
-    """Whether a line is of a step, as `17.batch`. Most lines are, so no other cell is made."""
+    """Return whether a line is a step, as `17.batch`.
+
+    Most lines are steps, so only the cells up to the job's id are split.
+    """
     cells = text.split("|", job_at + 1)
     return 0 <= job_at < len(cells) and "." in cells[job_at]
 
@@ -180,7 +183,7 @@ def _cells(text: str, columns: Columns) -> list[str]:
 
 
 class _SacctRow:
-    """A line of the dump: `name` is the job's id, `word` its state in a word."""
+    """A line: `name` is the job's id, `word` its state."""
 
     __slots__ = ("at", "cells", "name", "number", "word")
 
@@ -190,12 +193,12 @@ class _SacctRow:
         self.word = state_word(self.cell("=state") or self.cell("state"))
 
     def cell(self, name: str) -> str:
-        """A cell by its column in lower case or, after `=`, its field; empty if it is not there."""
+        """Return a cell by lower-case column or, after `=`, by field; empty if it is missing."""
         place = self.at.get(name)
         return "" if place is None else self.cells[place]
 
     def read(self, mapped: Sequence[str]) -> Read:
-        """The job, or why it is left out. `mapped`: the optional fields that have a column.
+        """Return the job, or the reason to leave it out. `mapped`: optional fields with a column.
 
         Raises:
             UnfitError: a cell cannot be read.
@@ -234,7 +237,7 @@ class _SacctRow:
         return "start" in self.at and not _is_instant(self.cell("start"))
 
     def _length_us(self) -> int | None:
-        """How long it ran, or has run until the dump; None if nothing says it."""
+        """Return the run time, so far if it still runs; None if no column has it."""
         if mapped := self.cell("=duration"):
             return seconds(mapped, "duration")
         if raw := self.cell("elapsedraw"):
@@ -275,13 +278,13 @@ class _SacctRow:
 
 
 class _Tres(NamedTuple):
-    """What a list of trackable resources says: GPUs, and by field of a job what else it has."""
+    """The GPUs of a list of trackable resources, and the other ones by field of a job."""
 
     gpus: int
     extra: Mapping[str, object]
 
 
-# Many jobs of a dump ask for the same.
+# Many jobs of a file have equal requests.
 @lru_cache(maxsize=4096)
 def _tres(text: str) -> _Tres:
     extra: dict[str, object] = {}
@@ -298,7 +301,7 @@ def _is_instant(text: str) -> bool:
 
 
 def _counted(pairs: Sequence[tuple[str, str]]) -> int:
-    """GPUs of pairs (type, count): the count of all types, if it is there, else their sum."""
+    """Return the GPUs of (type, count) pairs: the untyped count if present, else the sum."""
     counts = [(kind, int(count or 1)) for kind, count in pairs]
     of_all = [count for kind, count in counts if not kind]
     return of_all[0] if of_all else sum(count for _, count in counts)

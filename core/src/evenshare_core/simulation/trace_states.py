@@ -1,4 +1,4 @@
-"""What became of a trace's jobs, in the words of schedulers, and how a job ends here then."""
+"""Final states of a trace's jobs in several schedulers, and their meaning in a simulation."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ _MEANS = {
     **dict.fromkeys(_UNFINISHED, Remark.UNFINISHED),
 }
 _KNOWN = sorted(_SUCCEEDED | _MEANS.keys())
-# A cancelled job is ended by SIGTERM: 128 + 15, as a shell says it.
+# SIGTERM ends a cancelled job: 128 + 15, as in a shell.
 _EXIT_CODES = {Remark.FAILED: 1, Remark.CANCELLED: 143, Remark.UNFINISHED: 1}
 
 
 @lru_cache(maxsize=256)
 def state_word(text: str) -> str:
-    """Return a state without what stands behind it, as in `CANCELLED by 1000`.
+    """Return a state without the text behind it, as in `CANCELLED by 1000`.
 
-    A narrow column cuts states, and says so with a plus sign: `OUT_OF_ME+`.
+    A narrow column shortens states and marks them with a plus sign: `OUT_OF_ME+`.
     """
     word = text.upper().partition(" ")[0]
     if word.endswith("+"):
@@ -46,7 +46,7 @@ def state_word(text: str) -> str:
 
 
 def end_of(text: str) -> tuple[Remark | None, int]:
-    """Return what there is to remark on a state, and the exit code that a job has by it.
+    """Return the remark on a state, and the exit code of its job.
 
     A success and an empty state have no remark.
     """

@@ -1,8 +1,8 @@
-"""Jobs in the Standard Workload Format: 18 numbers a line, comments after `;`, -1 where unknown.
+"""Jobs in the Standard Workload Format: 18 numbers a line, comments after `;`, -1 if unknown.
 
 The format counts processors; each is taken as a GPU. A tenant is a group, or else a user. Lines of
-the statuses 2, 3 and 4 are parts of jobs that have a line of their own.
-Source: Feitelson, the Standard Workload Format, version 2.2.
+the statuses 2, 3 and 4 are parts of jobs that have their own line. Source: Feitelson, the Standard
+Workload Format, version 2.2.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from evenshare_core.simulation.trace_reads import (
 )
 from evenshare_core.units import SECOND_US
 
-# The numbers of a line, in their order; names that --map may use.
+# The numbers of a line, in order; `--map` uses these names.
 SWF_FIELDS = (
     "job", "submit_time", "wait_time", "run_time", "allocated_processors", "cpu_time",
     "used_memory", "requested_processors", "requested_time", "requested_memory", "status", "user",
@@ -50,7 +50,7 @@ _COMMENT = re.compile(rb";+\s*(?:$|[^;]*$)")
 
 
 def is_swf(head: bytes) -> bool:
-    """Whether a file begins with a comment after `;`, or with 18 numbers."""
+    """Return whether a file starts with a comment after `;`, or with 18 numbers."""
     lines = [line for line in head.splitlines() if line.strip()]
     if not lines:
         return False
@@ -123,7 +123,7 @@ def _extra(cells: list[str], at: Mapping[str, int], exit_code: int) -> dict[str,
 
 
 def _known(cells: list[str], place: int) -> str:
-    """A number, or nothing if it is not known."""
+    """Return a number, or an empty text if it is unknown."""
     return "" if cells[place] == "-1" else cells[place]
 
 

@@ -1,6 +1,6 @@
-"""A trace's bytes as numbered lines, and what a file's first bytes say it is instead.
+"""A trace's bytes as numbered lines, and detection of other file types by their first bytes.
 
-Lines are read one at a time, bounded in length: nothing but the present line is in memory.
+Lines are read singly and limited in length: memory holds only the current line.
 """
 
 from __future__ import annotations
@@ -35,24 +35,24 @@ _MARKS = (
     (b"\xff\xfe", "UTF-16"),
     (b"\xfe\xff", "UTF-16"),
 )
-# Windows-1252 has signs where Latin-1 has control characters, which no text holds.
+# Windows-1252 has characters where Latin-1 has control characters, which texts do not use.
 _WINDOWS = re.compile(rb"[\x80-\x9f]")
 
 
 def unpacked(file: IO[bytes]) -> IO[bytes]:
-    """Return the file, read through gzip if its first bytes say so."""
+    """Return the file, through gzip if its first bytes are gzip's."""
     magic = file.read(2)
     file.seek(0)
     return gzip.GzipFile(fileobj=file) if magic == GZIP_MAGIC else file  # type: ignore[return-value]  # it reads as IO[bytes] does
 
 
 def head_of(file: IO[bytes]) -> bytes:
-    """Return the file's first bytes, up to `HEAD_BYTES`; it is read from its beginning after that.
+    """Return the file's first bytes, up to `HEAD_BYTES`, and rewind it.
 
-    They are empty if the file is damaged so early; `numbered_lines` then says why.
+    They are empty if the file is damaged this early; `numbered_lines` then gives the reason.
 
     Raises:
-        HeaderError: the bytes are of no text, or of one in another encoding.
+        HeaderError: the bytes are no text, or have another encoding.
     """
     try:
         head = file.read(HEAD_BYTES)
@@ -71,9 +71,9 @@ def head_of(file: IO[bytes]) -> bytes:
 
 
 def numbered_lines(file: IO[bytes], *, comment: bytes = b"") -> Iterator[tuple[int, str] | BadLine]:
-    """Lines with their numbers from 1; one that is damaged or too long as a bad line.
+    """Yield lines with their numbers from 1; a damaged or overlong line becomes a bad line.
 
-    Lines that are empty or begin with `comment` are left out.
+    Lines that are empty or start with `comment` are left out.
     """
     number = 0
     while True:

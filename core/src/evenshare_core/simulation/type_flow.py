@@ -1,12 +1,12 @@
-"""How many GPUs of several types jobs can use at most, where each job accepts some of the types.
+"""The most GPUs of several types that jobs can use if each job accepts some of the types.
 
-Sets of GPU types are bit masks. Jobs that accept the same set are alike; a job is as good as fluid
-here, so the most that can be used is a maximum flow from jobs to types, told by its minimum cut:
+Sets of GPU types are bit masks. Jobs count as divisible. The usable GPUs are thus a maximum flow
+from jobs to types, computed by its minimum cut:
 
     usable(T) = min over U within T of supply(U) + asked(T) - asked(U)
 
-supply(U): GPUs of the types of U; asked(U): GPUs of jobs that accept types of U alone. Only unions
-of accepted sets can be that minimum, and no type at all.
+supply(U): GPUs of the types of U; asked(U): GPUs of jobs that accept only types of U. Only unions
+of accepted sets, and the empty set, can be the minimum.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 
 
 def joined(masks: Iterable[int]) -> list[list[int]]:
-    """Return the different masks, not 0, in groups that have no type in common; sorted.
+    """Return the distinct nonzero masks in sorted groups that share no type.
 
     Jobs of different groups never compete for a GPU.
     """
@@ -32,16 +32,16 @@ def joined(masks: Iterable[int]) -> list[list[int]]:
 
 
 class TypeFlow:
-    """What is asked and supplied now, for one group of `joined`.
+    """Current demand and supply of a group of `joined`.
 
     `sets` are all unions of the accepted sets, the whole last; their number may double with each
-    type of the group. `asked` and `supply` have a sum of GPUs for each.
+    type of the group. `asked` and `supply` have a sum of GPUs for each set.
     """
 
     __slots__ = ("_above", "_below", "_with", "asked", "sets", "supply")
 
     def __init__(self, masks: Iterable[int]) -> None:
-        """Nothing is asked and nothing supplied yet; `masks` are those that will be asked for."""
+        """Start without demand and supply; `masks` are all masks that `ask` may get."""
         unions: set[int] = set()
         accepted = sorted(set(masks))
         for mask in accepted:
@@ -62,21 +62,21 @@ class TypeFlow:
         self.supply = [0] * len(self.sets)
 
     def ask(self, mask: int, gpus: int) -> None:
-        """Jobs that accept `mask` want so many GPUs more."""
+        """Add `gpus` to the demand of jobs that accept `mask`."""
         for place in self._above[mask]:
             self.asked[place] += gpus
 
     def offer(self, bit: int, gpus: int) -> None:
-        """There are so many GPUs more of a type; one of another group changes nothing."""
+        """Add `gpus` of a type to the supply; ignore types of other groups."""
         self.add(self.supply, bit, gpus)
 
     def add(self, sums: list[int], bit: int, gpus: int) -> None:
-        """Add GPUs of a type to sums that have an entry for each of `sets`."""
+        """Add GPUs of a type to sums over `sets`."""
         for place in self._with.get(bit, ()):
             sums[place] += gpus
 
     def usable(self) -> list[int]:
-        """Return, for each of `sets`, what jobs that accept only its types can use of them."""
+        """Return, for each of `sets`, the GPUs that jobs accepting only its types can use."""
         if len(self.sets) == 1:
             return [min(self.asked[0], self.supply[0])]
         over = [asked - there for asked, there in zip(self.asked, self.supply, strict=True)]
@@ -86,12 +86,12 @@ class TypeFlow:
         ]
 
     def most(self) -> int:
-        """Return what all jobs together can use of all types: the last of `usable`."""
+        """Return the GPUs that all jobs together can use: the last of `usable`."""
         over = max(map(int.__sub__, self.asked, self.supply))
         return self.asked[-1] - max(0, over)
 
     def within(self, place: int) -> list[int]:
-        """Return the places of the sets that the set at `place` contains, itself included."""
+        """Return the places of the subsets of the set at `place`, including itself."""
         return self._below[place]
 
 
@@ -101,7 +101,7 @@ def bits_of(gpu_types: Iterable[str]) -> dict[str, int]:
 
 
 def mask_of(accepted: Iterable[str], bits: Mapping[str, int]) -> int:
-    """Return the mask of the accepted types that there are; of none accepted by name, all."""
+    """Return the mask of the accepted types in `bits`; all types if `accepted` is empty."""
     names = list(accepted)
     mask = 0
     for name in names or bits:

@@ -1,4 +1,4 @@
-"""A workload as a small file: the `own` format, from which the same run can be repeated."""
+"""A workload as a CSV file in the `own` format, from which a run can be repeated."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ COLUMNS = (
 
 
 def workload_csv(workload: Workload, *, all_estimates: bool = False) -> str:
-    """Return the jobs in the order of their ids; read again, they are the same jobs.
+    """Return the jobs in the order of their ids; reading the file gives equal jobs.
 
-    An estimate is told where it is not the true duration, in whole seconds; `all_estimates` tells
-    every one, so that a job without one can be told from one whose estimate is true.
+    An estimate, in whole seconds, is written only if it differs from the true duration. With
+    `all_estimates` every estimate is written, to distinguish jobs without an estimate.
     """
     return write_csv(
         COLUMNS,
@@ -39,7 +39,7 @@ def _cells(job: SimJob, tenant: str, *, all_estimates: bool) -> list[str]:
         *(job.name, tenant, str(job.gpus)),
         *(format_seconds(job.submitted_us), format_seconds(job.duration_us), str(job.weight)),
         " ".join(job.gpu_types),
-        "" if price is None else format_seconds(price),  # a credit has six places too
+        "" if price is None else format_seconds(price),  # a credit also has six decimals
         str(estimate_us // SECOND_US) if has_estimate and estimate_us is not None else "",
         "1" if job.failed else "",
         job.model,
@@ -54,6 +54,6 @@ def _cells(job: SimJob, tenant: str, *, all_estimates: bool) -> list[str]:
 
 
 def format_seconds(value_us: int) -> str:
-    """Microseconds from 0 on as seconds, exact."""
+    """Return microseconds from 0 on as seconds, exactly."""
     whole, rest = divmod(value_us, SECOND_US)
     return f"{whole}.{rest:06}".rstrip("0").rstrip(".")

@@ -1,7 +1,7 @@
-"""What a simulation is given: jobs of a trace or of a seed, nodes, quotas, failures of nodes.
+"""Input of a simulation: jobs of a trace or of a seed, nodes, quotas, failures of nodes.
 
-Ids of jobs and tenants are numbered here: jobs by (submission, line), tenants by name, both
-from 1, so that equal input gives equal ids.
+Jobs are numbered by (submission, line), tenants by name, both from 1. Equal input thus gives equal
+ids.
 """
 
 from __future__ import annotations
@@ -26,22 +26,23 @@ from evenshare_core.simulation.trace_reads import BadLine, Read, TraceLine, Trac
 from evenshare_core.units import CREDIT_MICRO, HOUR_US, MINUTE_US, ONE_MILLI, SECOND_US
 
 ONE_TYPE = "gpu"
-PRICE_BASE = CREDIT_MICRO  # of a pool without a price setting
+PRICE_BASE = CREDIT_MICRO  # for a pool without price settings
 
 
 @dataclass(frozen=True, slots=True)
 class SimJob:
-    """A job with what only the world knows: how long it runs, whether it fails or is cancelled.
+    """A job with facts unknown to a policy: how long it runs, whether it fails or is cancelled.
 
-    `duration_us` is its work on a GPU type of speed 1. `estimate_us` is what a policy may know
-    of that. `failed`: its work ends in an error, after as long. `deadline_us` is an instant: the
-    first of `values`, which are (instant, what the job is worth until then), falling; a job with
-    one alone has a strict deadline, one with several a soft one. `model` names its job type.
-    `cold_us` and `checkpoint_us` are its own overheads (None: those of the run). `spread`: (GPU
-    type, thousandths of its speed on one node that it has over several); an empty name is any type.
-    `cpus` and `memory_mb` are what it needs besides GPUs, on all of them together; 0: not said.
-    `utility` is what its completion is worth, if it says it. `estimate_error_milli`: the relative
-    standard error of its estimate, in thousandths; 0: none known. `is_profiler`: a profiling run.
+    `duration_us` is its work on a GPU type of speed 1; `estimate_us` is the estimate for a policy.
+    `failed`: its work ends in an error, after the same time. `deadline_us` is the first instant of
+    `values`. These are pairs (instant, value of the job until then) with falling values. A single
+    pair is a strict deadline, several are a soft one. `model` names its job type.
+
+    `cold_us` and `checkpoint_us` are its own overheads, by default the run's. `spread`: pairs of
+    GPU type (empty: any type) and its speed over several nodes, in thousandths of that on one node.
+    `cpus` and `memory_mb` are its needs on all GPUs together; 0 if unknown. `utility` is the value
+    of its completion, if stated. `estimate_error_milli`: the relative standard error of its
+    estimate, in thousandths; 0 if unknown. `is_profiler`: a profiling run.
     """
 
     id: int
@@ -71,21 +72,21 @@ class SimJob:
 
     @property
     def job_class(self) -> str:
-        """`best_effort`, `strict_slo` or `soft_slo`."""
+        """Return `best_effort`, `strict_slo` or `soft_slo`."""
         if self.deadline_us is None:
             return "best_effort"
         return "soft_slo" if len(self.values) > 1 else "strict_slo"
 
     def cold_us_or(self, common_us: int) -> int:
-        """What each start but its first costs; `common_us` where it says nothing of its own."""
+        """Return the overhead of each start but the first; `common_us` if the job states none."""
         return common_us if self.cold_us is None else self.cold_us
 
     def checkpoint_us_or(self, common_us: int) -> int:
-        """What each expiry of its lease costs; `common_us` where it says nothing of its own."""
+        """Return the overhead of each expiry of its lease; `common_us` if the job states none."""
         return common_us if self.checkpoint_us is None else self.checkpoint_us
 
     def value_lost(self, end_us: int | None) -> float:
-        """The share of its value that an end at this instant costs; None: it never ends.
+        """Return the share of its value lost by an end at `end_us`, or by never ending (None).
 
         Source: UniSched (15), one minus the reward rate.
         """
@@ -98,7 +99,7 @@ class SimJob:
 
 @dataclass(frozen=True, slots=True)
 class NodeChange:
-    """From `at_us` on a node offers `gpus` GPUs (0: it is lost)."""
+    """A node that offers `gpus` GPUs from `at_us` on (0: it is lost)."""
 
     at_us: int
     node: int
@@ -107,14 +108,13 @@ class NodeChange:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Nodes, quotas before they are scaled to live capacity, prices and speeds.
+    """Nodes, quotas before scaling to live capacity, prices and speeds.
 
-    `prices`: GPU type -> (base in micro-credits per GPU-hour, theta in thousandths). `surcharges`
-    where the queue adds to them, by GPU type.
-    `speeds`: GPU type -> thousandths of the speed that durations are told for, for jobs without a
-    profile; `profiles` by their ids. `spread_milli`: thousandths of its speed on one node that a
-    gang has over several where it could be on one, unless the job says its own. `node_resources`,
-    by id, and `job_resources`, by job: CPUs and memory of those that tell them.
+    `prices`: GPU type -> (base in micro-credits per GPU-hour, theta in thousandths). `surcharges`:
+    by GPU type, if the queue adds to prices. `speeds`: GPU type -> thousandths of the reference
+    speed of durations, for jobs without a profile; `profiles` are by id. `spread_milli`: a gang's
+    speed over several nodes where one could hold it, in thousandths, unless the job states it.
+    `node_resources`, by node id, and `job_resources`, by job: CPUs and memory, as far as known.
     """
 
     nodes: tuple[Node, ...]
@@ -130,7 +130,7 @@ class Cluster:
 
     @property
     def capacity(self) -> int:
-        """GPUs of all nodes while none is lost."""
+        """Return the GPUs of all nodes while none is lost."""
         return sum(node.gpus for node in self.nodes)
 
     @property
@@ -139,22 +139,22 @@ class Cluster:
         return bool(self.speeds or self.profiles)
 
     def resources_of(self, jobs: Iterable[int]) -> tuple[Resources, ...]:
-        """What jobs need besides GPUs, of those that tell it, in the order given."""
+        """Return the jobs' known needs in addition to GPUs, in the given order."""
         rows = self.job_resources
         return tuple(rows[job] for job in jobs if job in rows) if rows else ()
 
     def speed_milli(self, profile: int, gpu_type: str) -> int:
-        """Thousandths of the speed that a job's duration is told for, on a GPU type."""
+        """Return the speed on a GPU type, in thousandths of the duration's reference speed."""
         if profile:
             return self.profiles[profile].speed_milli(gpu_type)
         return self.speeds.get(gpu_type, ONE_MILLI)
 
     def placed_speed_milli(self, job: SimJob, gpu_type: str, placement: Placement) -> int:
-        """As `speed_milli`, of a job where it is placed; at least 1 where it can run.
+        """Return the `speed_milli` of a job at its placement; at least 1 if it can run.
 
-        A gang that the type's largest node could hold is slower over several nodes. What no node
-        can hold spans nodes wherever it runs: its duration is told for that.
-        Source: UniSched (2), T2 in place of T1.
+        A gang that the type's largest node could hold is slower over several nodes. A larger gang
+        always spans nodes, so its duration already includes that. Source: UniSched (2), T2 in place
+        of T1.
         """
         speed = self.speed_milli(job.profile, gpu_type)
         if len(placement) == 1 or (not job.spread and self.spread_milli == ONE_MILLI):
@@ -166,12 +166,12 @@ class Cluster:
         return max(1, speed * share // ONE_MILLI) if speed else 0
 
     def first_prices(self) -> tuple[PoolPrice, ...]:
-        """The price settings of its GPU types, nothing posted yet."""
+        """Return the price settings of its GPU types, without posted prices."""
         types = sorted({node.gpu_type for node in self.nodes})
         return self.as_set(tuple(PoolPrice(name, 0, 0, 0, 0, 0) for name in types))
 
     def as_set(self, prices: tuple[PoolPrice, ...]) -> tuple[PoolPrice, ...]:
-        """Prices that were posted, with the operator's setting, which a policy may go beyond."""
+        """Return posted prices with the operator's settings, from which a policy may deviate."""
         settings = self.prices
         return tuple(
             PoolPrice(
@@ -183,14 +183,15 @@ class Cluster:
 
     @property
     def node_sizes(self) -> dict[str, int]:
-        """GPUs of the largest node of each type, while none is lost."""
+        """Return the GPUs of the largest node of each type, while none is lost."""
         return node_sizes(self.nodes)
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Jobs in order of their ids, tenants' names by id, lines that were no job, and sentences that
-    count what else there is to remark on a trace's lines."""
+    """Jobs in order of their ids, tenants' names by id, bad lines of the trace, and sentences with
+    its other remarks.
+    """
 
     jobs: tuple[SimJob, ...]
     tenants: Mapping[int, str]
@@ -199,13 +200,13 @@ class Workload:
 
 
 def utilities_of(jobs: Mapping[int, SimJob], active: Iterable[int]) -> tuple[Utility, ...]:
-    """Return what these jobs are worth, of those that say it, in the order given."""
+    """Return the stated utilities of these jobs, in the given order."""
     said = (jobs[job].utility for job in active)
     return tuple(utility for utility in said if utility is not None)
 
 
 def job_resources(jobs: Iterable[SimJob]) -> dict[int, Resources]:
-    """Return what jobs need besides GPUs, by job, of those that say it."""
+    """Return the jobs' stated needs in addition to GPUs, by job."""
     return {
         job.id: Resources(job.id, job.cpus, job.memory_mb)
         for job in jobs
@@ -216,7 +217,7 @@ def job_resources(jobs: Iterable[SimJob]) -> dict[int, Resources]:
 def read_workload(lines: Iterable[Read], *, true_estimates: bool = True) -> Workload:
     """Return the jobs of a trace's lines.
 
-    A job without an estimate is known by its true duration, or not at all.
+    A job without an estimate gets its true duration as estimate if `true_estimates`, else none.
     """
     tally = TraceTally()
     every = [line for line in tallied(lines, tally) if isinstance(line, TraceLine | BadLine)]
@@ -268,7 +269,7 @@ def _whole(line: TraceLine, name: str) -> int | None:
 
 
 def _values(line: TraceLine) -> tuple[tuple[int, int], ...]:
-    """Deadlines as instants, and what the job is worth until each."""
+    """Return pairs (deadline as an instant, value of the job until then)."""
     deadlines, values = line.extra.get("deadline_s"), line.extra.get("values")
     if not isinstance(deadlines, list) or not isinstance(values, list):
         return ()
@@ -305,7 +306,7 @@ def read_partitions(text: Iterable[str]) -> dict[str, int]:
     """Read a CSV of tenant and nodes with one header line.
 
     Raises:
-        ValueError: a line is not (name, whole number), or a tenant is there twice.
+        ValueError: a line is not (name, whole number), or a tenant is repeated.
     """
     rows = [row for row in csv.reader(text) if row][1:]
     partitions: dict[str, int] = {}
@@ -321,15 +322,14 @@ def read_partitions(text: Iterable[str]) -> dict[str, int]:
 def read_churn(
     text: Iterable[str], nodes: Sequence[Node], seed: int, *, begin: datetime | None = None
 ) -> tuple[NodeChange, ...]:
-    """Read lines of (time, active, total): from each instant on that share of the nodes is up.
+    """Read lines of (time, active, total): from each instant on, that share of the nodes is up.
 
-    `begin` is the instant of the run's 0; by default the first line's. What is known of before
-    counts from 0 on. The count of nodes that are up is rounded down; which of them go is drawn
-    from the seed, in one order for the whole run, so that the node which was lost last returns
-    first.
+    `begin` is the instant of the run's 0; by default that of the first line. Earlier lines count
+    from 0 on. The number of nodes that are up is rounded down. The seed determines a single order
+    of losses for the whole run: the node lost last returns first.
 
     Raises:
-        ValueError: a column lacks, or a line does not say what it should; it is numbered.
+        ValueError: a column is missing, or a line is invalid; the message has its number.
     """
     order = list(nodes)
     rng = random.Random(seed)  # noqa: S311 - a history, not a secret
@@ -339,7 +339,7 @@ def read_churn(
         raise ValueError("a history of nodes needs the columns time, active and total")
     changes: list[NodeChange] = []
     up = len(order)
-    # Of several lines for one instant, as for all before 0, the last one counts.
+    # The last of several lines for one instant counts, also of all before 0.
     for at_us, now_up in dict(_counts(reader, len(order), begin)).items():
         changes += [NodeChange(at_us, node.id, 0) for node in order[now_up:up]]
         changes += [NodeChange(at_us, node.id, node.gpus) for node in order[up:now_up]]
@@ -350,7 +350,7 @@ def read_churn(
 def _counts(
     rows: csv.DictReader[str], nodes: int, begin: datetime | None
 ) -> Iterator[tuple[int, int]]:
-    """How many of the nodes are up from which instant on."""
+    """Yield (instant, number of nodes that are up from then on)."""
     last: datetime | None = None
     for row in rows:
         try:
@@ -370,7 +370,7 @@ def _counts(
 
 
 def _moment_of(text: str) -> datetime:
-    """An instant, UTC unless it says otherwise; a bare number counts minutes."""
+    """Return an instant, UTC unless it has a time zone; a bare number counts minutes."""
     if text.isdigit():
         return from_us(int(text) * MINUTE_US)
     at = datetime.fromisoformat(text)
@@ -378,9 +378,9 @@ def _moment_of(text: str) -> datetime:
 
 
 def noisy_estimates(jobs: Sequence[SimJob], seed: int, error: float) -> tuple[SimJob, ...]:
-    """Return jobs whose estimate is wrong by up to the share `error`, evenly drawn.
+    """Return jobs with estimates wrong by up to the share `error`, uniformly drawn.
 
-    The standard error of such a one is `error` over the root of 3.
+    The standard error of such an estimate is `error` over the root of 3.
     """
     rng = random.Random(seed)  # noqa: S311 - a workload, not a secret
     error_milli = isqrt(round(error * ONE_MILLI) ** 2 // 3)
@@ -407,9 +407,9 @@ def synthetic(
     cancelled: float = 0.0,
     models: Sequence[str] = (),
 ) -> Workload:
-    """Draw a workload: even arrivals, gangs as in the Philly trace, log-normal durations.
+    """Draw a workload: uniform arrivals, gangs as in the Philly trace, log-normal durations.
 
-    `failed` and `cancelled` are shares of the jobs. Of `models`, each tenant uses a few.
+    `failed` and `cancelled` are shares of the jobs. Each tenant uses a few of `models`.
     """
     rng = random.Random(seed)  # noqa: S311 - a workload, not a secret
     arrivals = sorted(rng.randrange(hours * 3600) for _ in range(jobs))
@@ -430,7 +430,7 @@ def synthetic(
                 name=f"job-{index}",
             )
         )
-    width = len(str(tenants))  # so that names sort as their numbers do
+    width = len(str(tenants))  # names sort in the order of their numbers
     names = {index: f"tenant-{index:0{width}}" for index in range(1, tenants + 1)}
     return Workload(_with_models(rows, seed, tenants, models), names)
 

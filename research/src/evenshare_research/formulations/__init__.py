@@ -1,1 +1,1 @@
-"""Programs that baselines solve, and other solvers of programs that the core solves faster."""
+"""Optimisation programs of baselines, and alternative solvers of the core's programs."""

@@ -1,14 +1,14 @@
-"""The offline optimum of Astraea-online's problem (3): the most revenue that any plan could have.
+"""The offline optimum of Astraea-online's problem (3): the highest revenue of any plan.
 
-All jobs are known, nothing is priced, f counts from the arrival. Quotas fall away: (3a) and (3b)
-say that all use together is at most all quotas, which servers hold anyway.
+All jobs are known, nothing has a price, and f counts from the arrival. Quotas are dropped: (3a) and
+(3b) only bound the total use by the sum of all quotas, which servers enforce anyway.
 
-A choice is (workers, slots, centralised). Of all numbers of workers with one duration
-the smallest is enough: fewer workers fit wherever more do, and give the same f. A distributed job
-may have all its workers beside its PSs: it is only slower than it could be there.
+A choice is (workers, slots, centralised). Of all numbers of workers with equal duration, the
+smallest suffices: fewer workers fit wherever more do, with the same f. A distributed job may have
+all its workers on the server of its PSs, where it is only slower than a centralised one.
 
-`evenshare_research.formulations.market_ortools` states it by intervals, CP-SAT; a test slot by
-slot, as a linear program in whole numbers.
+`evenshare_research.formulations.market_ortools` formulates it with intervals for CP-SAT. A test
+formulates it slot by slot as an integer linear program.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from evenshare_research.market.model import MarketJob, MarketPool
 
 
 class PlanChoice(NamedTuple):
-    """One way to run a job, but for when and where."""
+    """A configuration of a job, without its time and servers."""
 
     workers: int
     slots: int
@@ -31,7 +31,7 @@ class PlanChoice(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PlannedJob:
-    """A job of the optimum: workers by server, and PSs by server."""
+    """A job of the optimum, with workers by server and PSs by server."""
 
     start: int
     end: int
@@ -41,7 +41,7 @@ class PlannedJob:
 
 @dataclass(frozen=True, slots=True)
 class MarketOptimum:
-    """The best plan that was seen, and what no plan can exceed: equal where it is optimal."""
+    """The best plan found, and an upper bound of all plans; equal if it is optimal."""
 
     value_micro: int
     bound_micro: int
@@ -49,7 +49,7 @@ class MarketOptimum:
 
 
 def choices(pool: MarketPool, job: MarketJob, last: int) -> Iterator[PlanChoice]:
-    """Yield the choices of a job that can end by slot `last` when they begin as it arrives."""
+    """Yield the choices with which a job that starts at its arrival ends by slot `last`."""
     largest = max(server.workers for server in pool.servers)
     for centralised in (True, False):
         most = min(job.chunks, largest if centralised else pool.workers)
@@ -62,7 +62,7 @@ def choices(pool: MarketPool, job: MarketJob, last: int) -> Iterator[PlanChoice]
 
 
 def values_micro(job: MarketJob, last: int) -> list[int]:
-    """Return f(completion - arrival) by the last slot, 0 where it is below 0 or cannot be."""
+    """Return f(completion - arrival) by the end's slot; 0 if negative or impossible."""
     first = ceil(job.arrival) + 1
     ends = range(first, last + 1)
     positive = [max(0, job.utility_micro(end - job.arrival)) for end in ends]

@@ -1,7 +1,7 @@
-"""The offline optimum by OR-Tools' CP-SAT: a job is an interval, a server a cumulative resource.
+"""The offline optimum by OR-Tools' CP-SAT: jobs are intervals, servers cumulative resources.
 
-One thread, a fixed seed, and a limit in the solver's own units of work instead of seconds, so that
-the same input gives the same plan.
+The same input gives the same plan: the solver has one thread and a fixed seed. Its limit is in
+deterministic units of work instead of seconds.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ def solve_by_ortools(
 ) -> MarketOptimum:
     """Maximise the sum of f over schedules that end by slot `last`.
 
-    `effort`: the limit, in CP-SAT's deterministic time, roughly seconds; what is not proved by then
-    has a bound above its value, and may be no plan at all (value 0).
+    `effort`: the limit in CP-SAT's deterministic time, roughly seconds. If the proof is not
+    finished by then, the bound is above the value, and there may be no plan (value 0).
 
     Raises:
         SolverError: the solver refuses the model.
@@ -57,7 +57,7 @@ def solve_by_ortools(
 
 
 class _Plan:
-    """The variables of one job."""
+    """The variables of a job."""
 
     def __init__(self, model: Any, pool: MarketPool, job: MarketJob, last: int) -> None:
         self.job = job
@@ -88,9 +88,11 @@ class _Plan:
         self._place(model, pool, count, is_central)
 
     def _place(self, model: Any, pool: MarketPool, count: Any, is_central: Any) -> None:
-        """Choose one home: all workers of a centralised job, the PSs of any (3g), (3i), (3j)."""
+        """Choose a home server for all workers of a centralised job, or any job's PSs (3g), (3i),
+        (3j).
+        """
         homes = [model.NewBoolVar("") for _ in pool.servers]
-        # By all-reduce a distributed job has no home.
+        # With all-reduce, a distributed job has no home.
         model.Add(sum(homes) == (self.is_scheduled if pool.ps else is_central))
         for server, home in enumerate(homes):
             elsewhere = count - self.workers[server]

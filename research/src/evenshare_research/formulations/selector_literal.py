@@ -1,15 +1,19 @@
 """The paper's program slot by slot, linearised: the exact answer in small cases, by HiGHS.
 
 Source: W. Gao et al., "UniSched", IEEE TC 2024, (4) to (14), with (7) and (12) as >=, and (11) and
-(14) per slot. z[i, p, k]: job i has lease k on option p; y[i, p]: its option; s[i, f]: its step.
+(14) per slot.
+
+    z[i, p, k]   1 if job i has lease k on option p
+    y[i, p]      its option
+    s[i, f]      its step
 
     max  sum V s   (a job without deadline: sum of its option's reward times z[i, p, 0])
     z[i, p, k] <= y[i, p];  sum_p y[i, p] <= 1;  sum_f s[i, f] <= 1
     sum_p sum_{k < Q_f} phi_p z[i, p, k] >= L_f s[i, f]
     for each slot and level i: sum of sum_{g >= i} 2^(g-i) A(g) z <= sum_{g >= i} 2^(g-i) free(g)
 
-It has all options and a variable per slot, and shares no code with the compact program but the
-rewards. Thousands of jobs are out of its reach: benchmarks/unisched_selector.py.
+It has all options and a variable per slot. It shares only the rewards with the compact program. It
+cannot solve thousands of jobs: benchmarks/unisched_selector.py.
 """
 
 from __future__ import annotations
@@ -30,7 +34,7 @@ from evenshare_core.units import ONE_MILLI, REWARD_MICRO
 
 @dataclass(frozen=True, slots=True)
 class LiteralOptimum:
-    """The best reward that was reached, and what none exceeds, in millionths of a point."""
+    """The best reward found, and an upper bound, in millionths of a point."""
 
     reward_micro: int
     bound_micro: int
@@ -38,12 +42,12 @@ class LiteralOptimum:
 
 @dataclass
 class _Literal:
-    """The program as it is collected."""
+    """The program under construction."""
 
     problem: SelectorProblem
     rewards: list[int] = field(default_factory=list)
     rows: ConstraintRows = field(default_factory=ConstraintRows)
-    # (half, slot, level) -> terms; half 0 is slot 0 as best-effort leases share it.
+    # (half, slot, level) -> terms; half 0 is slot 0, shared by best-effort leases.
     taken: dict[tuple[str, int, int], list[tuple[int, int]]] = field(
         default_factory=lambda: defaultdict(list)
     )
@@ -106,7 +110,7 @@ class _Literal:
 
 
 def literal_optimum(problem: SelectorProblem, *, seconds: float | None = None) -> LiteralOptimum:
-    """Solve the literal program; `seconds` stops it before its optimum, for a benchmark alone.
+    """Solve the literal program; benchmarks stop it before the optimum with `seconds`.
 
     Raises:
         ValueError: a deadline is beyond the horizon.

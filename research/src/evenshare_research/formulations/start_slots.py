@@ -1,13 +1,13 @@
-"""Which jobs start in which slot of a window, for the most expected utility.
+"""Starts of jobs in the slots of a window, for the most expected utility.
 
-Source: J. W. Park et al., "3Sigma", EuroSys 2018, 4.3: a variable per job and option to start, at
-most one option of a job, and in each slot the expected use of all options within what is free.
+Source: J. W. Park et al., "3Sigma", EuroSys 2018, 4.3. Each job has a variable per possible start,
+and takes at most one. In each slot, the expected use of all starts stays within the free GPUs.
 
     max  sum_jo  E[U_jo] x_jo      s.t.  sum_o x_jo <= 1,   sum_jo P(runs in t) k_j x_jo <= C_t
 
-Utilities and uses are whole numbers. Greedy plans come first, of which the better stands: where
-each job has its best option it is the optimum, and no program is solved. HiGHS is limited by nodes,
-never by time.
+Utilities and uses are whole numbers. Two greedy plans come first, and the better one is kept. If
+each job has its best option, this is the optimum, and no program is solved. HiGHS is limited in
+nodes, but not in time.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ Slots = NDArray[np.int64]
 class StartJob:
     """A job that may start; `uses` and `utilities` have a number per slot.
 
-    `uses`: GPUs that it is expected to use in the first slot from its start, the second and so on,
-    in the parts that `free` has. `utilities`: what a start in each slot is expected to earn, in
-    whole numbers; one that earns nothing is no option. `gpu_types`: those it may start on.
+    `uses`: its expected GPUs in the first slot from its start, the second and so on, in the units
+    of `free`. `utilities`: the expected utility of a start in each slot, in whole numbers; with 0
+    it cannot start there. `gpu_types`: the types on which it may start.
     """
 
     id: int
@@ -43,9 +43,9 @@ class StartJob:
 
 @dataclass(frozen=True, slots=True)
 class StartPlan:
-    """Who starts where and in which slot, what that is expected to earn, and what no plan exceeds.
+    """Starts as job -> (GPU type, slot), their expected utility, and an upper bound of any plan.
 
-    `limit`: why the best plan was not looked for to the end; empty: it is the best.
+    `limit`: why the search stopped early; empty if the plan is optimal.
     """
 
     starts: Mapping[int, tuple[str, int]]
@@ -61,10 +61,11 @@ def plan_starts(
     exact_jobs: int,
     nodes: int = NODES,
 ) -> StartPlan:
-    """Return a plan; greedy plans take jobs as they are given, and by what they earn for their use.
+    """Return a plan of starts.
 
-    `free`: by GPU type, parts of GPUs in each slot. With at most `exact_jobs` jobs the program is
-    solved, within so many nodes; else the greedy plan stands, with its bound.
+    There are two greedy plans: by the given order of jobs, and by utility per use. `free`: by GPU
+    type, parts of GPUs in each slot. With at most `exact_jobs` jobs the program is solved, within
+    `nodes` nodes; otherwise the greedy plan is returned with its bound.
 
     Raises:
         SolverError: the solver refuses a value.
@@ -79,7 +80,7 @@ def plan_starts(
 
 
 class _Taken:
-    """Starts of a plan so far, and what they leave free."""
+    """The starts of a plan so far, and the GPUs left free."""
 
     def __init__(self, free: Mapping[str, Slots]) -> None:
         self.free = {name: row.copy() for name, row in free.items()}
@@ -87,7 +88,7 @@ class _Taken:
         self.utility = 0
 
     def take_best(self, job: StartJob) -> None:
-        """Take the option of most utility that fits; of equals the earliest."""
+        """Take the fitting option with the highest utility; ties go to the earliest slot."""
         for slot in np.argsort(-job.utilities, kind="stable").tolist():
             if job.utilities[slot] <= 0:
                 return
@@ -114,7 +115,7 @@ def _greedy(jobs: Iterable[StartJob], free: Mapping[str, Slots]) -> _Taken:
 
 
 def _small_first(jobs: Sequence[StartJob]) -> list[StartJob]:
-    """The jobs by what they earn at best for what they use in the window; the order stays else."""
+    """Sort jobs by their highest utility per use in the window; ties keep their order."""
 
     def density(job: StartJob) -> float:
         return int(job.utilities.max(initial=0)) / max(1, int(job.uses.sum()))
@@ -165,7 +166,7 @@ def _rows(columns: Sequence[_Column], free: Mapping[str, Slots]) -> ConstraintRo
         by_type.setdefault(one.gpu_type, []).append(number)
     for numbers in by_job.values():  # at most one option of a job
         rows.add(np.array(numbers), np.ones(len(numbers)), -np.inf, 1.0)
-    for gpu_type, numbers in by_type.items():  # expected use within what is free
+    for gpu_type, numbers in by_type.items():  # expected use within the free GPUs
         left = free[gpu_type]
         for slot in range(len(left)):
             there = [number for number in numbers if columns[number].slot <= slot]

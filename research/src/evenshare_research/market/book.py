@@ -1,8 +1,8 @@
-"""What is free and what it costs over a window of slots, kept for quick questions.
+"""Free resources and costs over a window of slots, stored for fast queries.
 
-Rows are slots, columns servers. Window minima come from a table per power of two (a window is the
-smaller of two that overlap); a schedule changes the columns of its servers alone. Costs come from
-prefix sums of prices. All are whole numbers, so that the answers are exact.
+Rows are slots, columns are servers. Window minima come from a table per power of two: a window is
+the minimum of two overlapping windows. A schedule changes only the columns of its servers. Costs
+come from prefix sums of prices. All values are integers, so results are exact.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ class WindowMinima:
             self.levels.append(np.minimum(below[:-half], below[half:]))
 
     def over(self, starts: npt.NDArray[np.intp] | int, length: int) -> Counts:
-        """Return the minima over `length` rows from each start, a row for each."""
+        """Return the minima over `length` rows from each start, a row per start."""
         level = length.bit_length() - 1
         table = self.levels[level]
         least: Counts = np.minimum(table[starts], table[starts + (length - (1 << level))])
         return least
 
     def take(self, start: int, end: int, columns: list[int], counts: list[int]) -> None:
-        """Lower rows from `start` to before `end` of some columns, and what follows from them."""
+        """Lower rows from `start` to before `end` of some columns, and update the minima."""
         self.levels[0][start:end, columns] -= np.array(counts, dtype=np.int32)
         for level in range(1, len(self.levels)):
             half = 1 << (level - 1)
@@ -51,15 +51,15 @@ class WindowMinima:
 
 
 class MarketBook:
-    """Allocations in the slots after `after`: index i stands for slot after + 1 + i."""
+    """Allocations in the slots after `after`: index i is slot after + 1 + i."""
 
     def __init__(
         self, pool: MarketPool, after: int, slots: int, running: Iterable[MarketSchedule] = ()
     ) -> None:
-        """`running`: schedules of before, which hold what they have until they end.
+        """Start with `running`, earlier schedules that hold their resources until they end.
 
         Raises:
-            ValueError: no slot, or prices so high that sums of costs have no room.
+            ValueError: there is no slot, or sums of costs would overflow.
         """
         self.pool, self.after, self.slots = pool, after, slots
         self._tables = (
@@ -76,7 +76,7 @@ class MarketBook:
         self.free_ps = WindowMinima(np.tile(ps, (slots, 1)))
         self.used_workers = np.zeros(slots, dtype=np.int64)
         self.used_ps = np.zeros(slots, dtype=np.int64)
-        # Of the own-quota phase, by tenant: (workers, PSs).
+        # Use in the own-quota phase, by tenant: (workers, PSs).
         self._own: dict[int, tuple[Ints, Ints]] = {}
         self._quota = {row.tenant: (row.workers, row.ps) for row in pool.owners}
         for schedule in running:
@@ -84,12 +84,12 @@ class MarketBook:
         self._reprice()
 
     def commit(self, schedule: MarketSchedule) -> None:
-        """Allocate what a schedule holds, and post the prices that follow."""
+        """Allocate a schedule's resources, and post the new prices."""
         self._hold(schedule)
         self._reprice()
 
     def own_left(self, tenant: int) -> tuple[Ints, Ints]:
-        """Return what is left of a tenant's quotas in each slot: workers, PSs."""
+        """Return the unused quotas of a tenant in each slot: workers, PSs."""
         workers, ps = self._quota.get(tenant, (0, 0))
         if tenant not in self._own:
             return np.full(self.slots, workers), np.full(self.slots, ps)
@@ -98,7 +98,7 @@ class MarketBook:
     def idle(self) -> tuple[dict[int, Ints], dict[int, Ints]]:
         """Return each owner's idle workers and PSs in each slot, the operator's last.
 
-        Idle is the quota that its owner does not use itself, lent or not: a(t) is their sum.
+        Idle is quota not used by its owner, lent or not; a(t) is the sum over owners.
         """
         rows = {tenant: self.own_left(tenant) for tenant in sorted(self._quota)}
         unowned = (

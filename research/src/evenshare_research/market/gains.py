@@ -1,4 +1,4 @@
-"""Gain-as-you-contribute, equation (2): what borrowed schedules pay, and who earns it.
+"""Gain-as-you-contribute, equation (2): payments of borrowed schedules, and their receivers.
 
 | paper | here | unit |
 |---|---|---|
@@ -7,10 +7,10 @@
 | rho | `SlotPayment.amount_micro` | micro-credits a slot |
 | g_u | `TenantRevenue.gain` of `revenues` | micro-credits |
 
-Idle is the own quota that its owner does not use, before the shared phase places anything. A tenant
-may be one of the owners and pay itself; capacity without an owner earns for the operator. In each
-slot workers and PSs are split by themselves, by largest remainder, so that payments sum to what was
-charged; ties go by tenant id, the operator last.
+Idle is quota that its owner does not use, before the shared phase places jobs. A tenant may be
+among the owners and pay itself; capacity without an owner earns for the operator. In each slot,
+workers and PSs are split separately by largest remainder, so that payments sum to the charge. Ties
+go by tenant id, the operator last.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from evenshare_research.market.rounds import MarketRound, MarketRun
 
 
 class SlotPayment(NamedTuple):
-    """What a tenant pays an owner for a job's borrowed resources in one slot."""
+    """A tenant's payment to an owner for a job's borrowed resources in one slot."""
 
     slot: int
     job: int
@@ -37,7 +37,7 @@ class SlotPayment(NamedTuple):
 
 
 class _Charge(NamedTuple):
-    """What one kind of resource costs a job in a slot, and who has how much of it idle."""
+    """The cost of a kind of resource for a job in a slot, and the idle amounts by owner."""
 
     slot: int
     amount_micro: int
@@ -45,7 +45,7 @@ class _Charge(NamedTuple):
 
 
 def payments(row: MarketRound) -> Iterator[SlotPayment]:
-    """Yield what borrowed schedules of a round pay, slot by slot; amounts of 0 are left out."""
+    """Yield the payments of a round's borrowed schedules, slot by slot, without amounts of 0."""
     for schedule in row.borrowed:
         for charge in _charges(row, schedule):
             for owner, amount in split_amount(charge.amount_micro, charge.idle):
@@ -71,9 +71,9 @@ def _idle_at(idle: Mapping[int, Ints], index: int) -> dict[int, int]:
 def revenues(
     pool: MarketPool, jobs: Iterable[MarketJob], run: MarketRun
 ) -> dict[int, TenantRevenue]:
-    """Return what makes up each tenant's gain, and the operator's, in micro-credits.
+    """Return the parts of each tenant's gain, and of the operator's, in micro-credits.
 
-    Utilities are of completion less arrival, whatever f admission saw.
+    Utilities are of completion less arrival, whatever f admission used.
     """
     known = {job.id: job for job in jobs}
     owners = [row.tenant for row in pool.owners]
@@ -99,7 +99,7 @@ def true_utility_micro(job: MarketJob, schedule: MarketSchedule) -> int:
 
 
 def fairness_of(pool: MarketPool, rows: Mapping[int, TenantRevenue]) -> dict[int, Fraction | None]:
-    """Return alpha of each owner: its part of all utilities over its part of the quotas."""
+    """Return alpha of each owner: its share of all utilities over its share of the quotas."""
     gains = {tenant: row.gain for tenant, row in rows.items()}
     quotas = {row.tenant: (row.workers, row.ps) for row in pool.owners}
     return revenue_fairness(gains, quotas, total=sum(gains.values(), Fraction(0)))

@@ -1,16 +1,17 @@
-"""A_maxIrev (algorithms 3 to 5) in a fast form that answers as the printed one does, mended.
+"""A_maxIrev (algorithms 3 to 5) in a fast form, equal to the printed one with corrections.
 
-For each job, over first slots and numbers of workers, the cheaper of centralised and distributed
-placement; kept is the largest f - cost. Of equals: the earliest start, the fewest workers, and
-centralised before distributed, which is the order in which the algorithm tries them.
+For each job, over first slots and numbers of workers, it takes the cheaper of centralised and
+distributed placement, and keeps the largest f - cost. Ties go to the earliest start, then the
+fewest workers, then centralised placement. This is the order of the algorithm.
 
-How it is fast, with the same answers:
-- Of all numbers of workers with the same duration only the smallest is tried: it costs no more,
+Optimisations, with equal answers:
+
+- Of all numbers of workers with the same duration, only the smallest is tried. It costs no more,
   and fits wherever the others do (fewer workers elsewhere need no more PSs).
-- The value of a centralised candidate is known for all starts at once from prefix sums of prices;
-  of a distributed one it is a bound, with the fewest PSs that could do.
-- Candidates are tried in the order of their largest bound, starts in that of their own, and
-  whatever cannot beat the best so far is left out. Servers are looked at by window minima.
+- Prefix sums of prices give the value of a centralised candidate for all starts at once. For a
+  distributed one they give an upper bound, with the fewest possible PSs.
+- Candidates are tried in the order of their largest bound, starts in the order of their bound.
+  Bounds that cannot beat the best so far are skipped. Servers are checked by window minima.
 
 | paper | here |
 |---|---|
@@ -18,8 +19,11 @@ How it is fast, with the same answers:
 | D_sw, D_sp | free minima of a window, at most D_w - 1; PSs needed there |
 | iota, mu | `MarketSchedule`, its `value_micro` |
 
-Mended: a window ends at start + d - 1; a server whose PSs do not carry the workers elsewhere is
-left out (3i); the cost is the sum over the window; PSs are limited by q_p and a_p.
+Corrections:
+
+- A window ends at start + d - 1.
+- Servers with too few PSs for the workers elsewhere are left out (3i).
+- The cost is the sum over the window; PSs are limited by q_p and a_p.
 """
 
 from __future__ import annotations
@@ -33,13 +37,13 @@ import numpy.typing as npt
 from evenshare_research.market.book import Counts, Ints, MarketBook, WindowMinima
 from evenshare_research.market.model import MarketJob, MarketSchedule, by_arrival
 
-CHUNK = 16  # starts that are tried together
+CHUNK = 16  # starts tried together
 NOTHING = -(1 << 62)
 Starts = npt.NDArray[np.intp]
 
 
 class Candidate(NamedTuple):
-    """Workers, the duration that they give, and the fewest PSs that could do."""
+    """A number of workers, its duration, and the fewest possible PSs."""
 
     workers: int
     slots: int
@@ -48,7 +52,7 @@ class Candidate(NamedTuple):
 
 
 class _Limits(NamedTuple):
-    """What sharing allows in each window: minima of (workers, PSs); None in the shared phase."""
+    """The sharing limits of windows: minima of (workers, PSs); None in the shared phase."""
 
     left: WindowMinima | None
 
@@ -60,7 +64,7 @@ class _Limits(NamedTuple):
 
 
 class _Best(NamedTuple):
-    """The best so far: its value, and the order among equals."""
+    """The best candidate so far: its value, and its rank among ties."""
 
     value: int
     order: tuple[int, int, bool]  # start, workers, distributed
@@ -76,8 +80,9 @@ def schedule_jobs(
 ) -> tuple[list[MarketSchedule], list[MarketJob]]:
     """Run A_maxIrev: schedule jobs in the order (arrival, id); return schedules and the rest.
 
-    Each goes into the book, which posts new prices. `shared`: on all that is unused; else within
-    what is left of its tenant's quota. `reference`: from when f counts; None: the job's arrival.
+    Each schedule goes into the book, which posts new prices. `shared`: on all unused resources;
+    otherwise within the unused quota of its tenant. The utility f counts from `reference`, by
+    default from the job's arrival.
     """
     schedules, left = [], []
     for job in sorted(jobs, key=by_arrival):
@@ -93,9 +98,10 @@ def schedule_jobs(
 def best_schedule(
     book: MarketBook, job: MarketJob, *, shared: bool, reference: float | None = None
 ) -> MarketSchedule | None:
-    """Return the schedule of largest f - cost at the posted prices; None: none is above 0 (7).
+    """Return the schedule with the largest f - cost at the posted prices; None if none is above 0
+    (7).
 
-    `reference`: the time from which f counts; None: the job's arrival.
+    f counts from `reference`, or from the job's arrival if it is None.
     """
     since = job.arrival if reference is None else reference
     most, limits = _sharing(book, job, shared=shared)
@@ -121,7 +127,7 @@ def best_schedule(
 
 
 def _sharing(book: MarketBook, job: MarketJob, *, shared: bool) -> tuple[int, _Limits]:
-    """The most workers that sharing allows in any slot, and the limits of windows."""
+    """Return the most workers that sharing allows in any slot, and the limits of windows."""
     if shared:
         return book.pool.workers - int(book.used_workers.min()), _Limits(None)
     workers, ps = book.own_left(job.tenant)
@@ -130,7 +136,7 @@ def _sharing(book: MarketBook, job: MarketJob, *, shared: bool) -> tuple[int, _L
 
 
 def _candidates(book: MarketBook, job: MarketJob, most: int) -> Iterable[Candidate]:
-    """The smallest number of workers for each duration that the window has room for."""
+    """Yield the smallest number of workers for each duration that fits the window."""
     pool = book.pool
     largest = int(book.free_workers.levels[0].max())
     for centralised in (True, False):
@@ -152,7 +158,7 @@ def _candidates(book: MarketBook, job: MarketJob, most: int) -> Iterable[Candida
 
 
 def _bounds(book: MarketBook, candidates: list[Candidate], utilities: Ints, first: int) -> Ints:
-    """The most that each candidate can give from each start: (candidates, slots)."""
+    """Return an upper bound of each candidate's value at each start: (candidates, slots)."""
     rows = np.array([(row.workers, row.slots, row.least_ps) for row in candidates], dtype=np.int64)
     workers, slots, ps = (column[:, None] for column in rows.T)
     starts = np.arange(book.slots)
@@ -167,7 +173,7 @@ def _bounds(book: MarketBook, candidates: list[Candidate], utilities: Ints, firs
 def _improve(
     book: MarketBook, candidate: Candidate, bounds: Ints, limits: _Limits, best: _Best
 ) -> _Best:
-    """Try the starts of a candidate that may be better than the best so far."""
+    """Try the starts at which a candidate may beat the best so far."""
     at_least = max(best.value, 1)
     starts = np.flatnonzero(bounds >= at_least)
     starts = starts[np.argsort(-bounds[starts], kind="stable")]
@@ -178,7 +184,7 @@ def _improve(
             break
         for start, value in _fitting(book, candidate, part, bounds, limits):
             order = (start, candidate.workers, not candidate.centralised)
-            # A tie with nothing at all is a refusal: (7) asks for more than 0.
+            # A value of 0 is a refusal: (7) requires more than 0.
             if value > best.value or (value == best.value and value > 0 and order < best.order):
                 best = _Best(value, order, candidate)
         done, size = done + size, CHUNK
@@ -188,7 +194,7 @@ def _improve(
 def _fitting(
     book: MarketBook, candidate: Candidate, starts: Starts, bounds: Ints, limits: _Limits
 ) -> list[tuple[int, int]]:
-    """(start, exact value) of those starts at which the candidate fits."""
+    """Return (start, exact value) of the starts at which the candidate fits."""
     slots = candidate.slots
     workers = book.free_workers.over(starts, slots)
     allowed = limits.allow(starts, slots)
@@ -214,7 +220,7 @@ def _distributed(
     free: Counts,
     allowed: tuple[Counts, Counts] | None,
 ) -> tuple[npt.NDArray[np.bool_], Ints]:
-    """Whether it fits at each start, and the PSs that it needs beyond the fewest."""
+    """Return whether it fits at each start, and its PSs beyond the fewest possible."""
     if not candidate.least_ps:
         most = np.minimum(free, candidate.workers - 1)
         return most.sum(axis=1) >= candidate.workers, np.zeros(len(starts), dtype=np.int64)
@@ -237,7 +243,7 @@ def _ps_needs(
     free_ps: Counts,
     allowed: tuple[Counts, Counts] | None,
 ) -> Counts:
-    """The PSs that each server would need (3i), `_TOO_MANY` where it has not so many."""
+    """Return the PSs needed on each server (3i); `_TOO_MANY` if it has fewer."""
     pool = book.pool
     elsewhere = candidate.workers - np.minimum(free, candidate.workers - 1)
     needs = np.maximum(1, -(-elsewhere * pool.worker_bandwidth // pool.ps_bandwidth))
@@ -249,7 +255,7 @@ def _ps_needs(
 def _placed(
     book: MarketBook, job: MarketJob, best: _Best, utilities: Ints, *, borrowed: bool
 ) -> MarketSchedule:
-    """The best candidate as a schedule, with its servers."""
+    """Return the best candidate as a schedule, with its servers."""
     candidate, start = best.candidate, best.order[0]
     assert candidate is not None  # noqa: S101 - narrows the type; the caller has looked
     end = start + candidate.slots
@@ -290,7 +296,7 @@ def _placed(
 
 
 def _spread(free: Counts, workers: int, *, most: int, but: int) -> dict[int, int]:
-    """Fill servers from the fewest free workers upward, which keeps the large ones free."""
+    """Fill servers from the fewest free workers upward, to keep large ones free."""
     counts: dict[int, int] = {}
     for server in np.argsort(free, kind="stable").tolist():
         if workers == 0:

@@ -12,13 +12,13 @@ Sharing in Multi-Tenant Systems", IEEE TC 2022, section 3. Departures: docs/mark
 | E, D, M | `MarketJob.epochs`, `chunks`, `batches` | counts |
 | m, G | `batch_time`, `update_time` | slots a mini-batch |
 | eps / b_w | `transfer_time` | slots to send the gradients once |
-| r | `arrival` | slots; not whole as a rule |
+| r | `arrival` | slots; usually fractional |
 | f | `utility` | credits by slots until completion |
 
-Slot t is the time (t - 1, t]: a schedule from slot 9 to slot 10 runs in (8, 10]. A pool without any
-PS trains by all-reduce: (3g), (3i) and the prices of PSs fall away.
+Slot t is the time (t - 1, t]: a schedule from slot 9 to slot 10 runs in (8, 10]. A pool without PSs
+trains by all-reduce, without (3g), (3i) and the prices of PSs.
 
-Values are compared in whole micro-credits, so that ties are ties and sums are exact.
+Values are compared in whole micro-credits, so that ties and sums are exact.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from math import isfinite
 
 from evenshare_core.units import CREDIT_MICRO, ONE_MILLI
 
-OPERATOR = 0  # owns what nobody else does; tenant ids begin at 1
+OPERATOR = 0  # owns capacity without an owner; tenant ids start at 1
 
 
 @dataclass(frozen=True, slots=True)
 class MarketServer:
-    """What one server can hold."""
+    """The capacity of a server."""
 
     workers: int
     ps: int = 0
@@ -52,7 +52,7 @@ class Owner:
 
 @dataclass(frozen=True, slots=True)
 class MarketPool:
-    """Servers of one worker type, their owners and what prices follow from."""
+    """Servers of one worker type, their owners and the parameters of prices."""
 
     servers: Sequence[MarketServer]
     owners: Sequence[Owner]
@@ -62,7 +62,7 @@ class MarketPool:
     ps_theta_milli: int = 2 * ONE_MILLI
 
     def __post_init__(self) -> None:
-        """Check what the algorithms rely on.
+        """Validate the pool.
 
         Raises:
             ValueError: no server, a negative number, a tenant twice or below 1, more quota than
@@ -88,12 +88,12 @@ class MarketPool:
 
     @property
     def workers(self) -> int:
-        """Sum of C_sw."""
+        """Return the sum of C_sw."""
         return sum(row.workers for row in self.servers)
 
     @property
     def ps(self) -> int:
-        """Sum of C_sp; 0: jobs train by all-reduce."""
+        """Return the sum of C_sp; 0: jobs train by all-reduce."""
         return sum(row.ps for row in self.servers)
 
     def ps_needed(self, workers_elsewhere: int) -> int:
@@ -109,7 +109,7 @@ class LinearUtility:
     start: float
 
     def __post_init__(self) -> None:
-        """Check it.
+        """Validate the utility.
 
         Raises:
             ValueError: it grows with time, or is not finite.
@@ -130,10 +130,10 @@ class ConvexUtility:
     power: float
 
     def __post_init__(self) -> None:
-        """Check it.
+        """Validate the utility.
 
         Raises:
-            ValueError: one of them is not positive and finite.
+            ValueError: a parameter is not positive and finite.
         """
         if not (isfinite(self.scale) and isfinite(self.power) and min(self.scale, self.power) > 0):
             raise ValueError("scale, power: must be positive")
@@ -146,16 +146,16 @@ class ConvexUtility:
 
 @dataclass(frozen=True, slots=True)
 class BidUtility:
-    """A bid per worker slot of the job's work on one server, whenever it completes."""
+    """A bid per worker slot of the job's work on one server, independent of its completion time."""
 
     bid: float
     worker_slots: float
 
     def __post_init__(self) -> None:
-        """Check it.
+        """Validate the utility.
 
         Raises:
-            ValueError: one of them is negative or not finite.
+            ValueError: a parameter is negative or not finite.
         """
         if not (isfinite(self.bid) and isfinite(self.worker_slots)):
             raise ValueError("bid, worker_slots: must be finite")
@@ -163,7 +163,7 @@ class BidUtility:
             raise ValueError("bid, worker_slots: must be at least 0")
 
     def at(self, slots: float) -> float:
-        """Return f, the same at any time."""
+        """Return f, which is constant."""
         del slots
         return self.bid * self.worker_slots
 
@@ -187,10 +187,10 @@ class MarketJob:
     utility: Utility
 
     def __post_init__(self) -> None:
-        """Check it.
+        """Validate the job.
 
         Raises:
-            ValueError: a count below 1, a negative time, or no time at all for a mini-batch.
+            ValueError: a count below 1, a negative time, or a mini-batch without any time.
         """
         if min(self.epochs, self.chunks, self.batches) < 1:
             raise ValueError(f"job {self.id}: epochs, chunks and batches must be at least 1")
@@ -201,14 +201,14 @@ class MarketJob:
             raise ValueError(f"job {self.id}: a mini-batch must take some time")
 
     def work(self, *, centralised: bool) -> Fraction:
-        """Return the worker slots it needs, E D M / n with n of (1), exactly."""
+        """Return its work in worker slots, E D M / n with n of (1), exactly."""
         time = Fraction(self.batch_time) + Fraction(self.update_time)
         if not centralised:
             time += 2 * Fraction(self.transfer_time)
         return self.epochs * self.chunks * self.batches * time
 
     def duration(self, workers: int, *, centralised: bool) -> int:
-        """Return the slots it runs on so many workers, at least 1."""
+        """Return its duration on `workers` workers in slots, at least 1."""
         work = self.work(centralised=centralised)
         return max(1, -(-work.numerator // (work.denominator * workers)))
 
@@ -218,17 +218,17 @@ class MarketJob:
 
 
 def by_arrival(job: MarketJob) -> tuple[float, int]:
-    """The order in which jobs are scheduled: (arrival, id)."""
+    """Return the key of the scheduling order: (arrival, id)."""
     return (job.arrival, job.id)
 
 
 @dataclass(frozen=True, slots=True)
 class MarketSchedule:
-    """A job's workers and PSs, the same from its first slot to its last.
+    """A job's workers and PSs, constant from its first slot to its last.
 
-    `workers`: (server, workers) in the order of servers. `ps`: (server, PSs), None by all-reduce.
-    `worker_prices`, `ps_prices`: micro-credits per slot, before the job was added. `ideal_micro`:
-    f as admission saw it. `borrowed`: it was placed in the shared phase, and pays.
+    `workers`: (server, workers) in the order of servers. `ps`: (server, PSs); None with all-reduce.
+    `worker_prices`, `ps_prices`: micro-credits per slot, before the job was added. `ideal_micro`: f
+    at admission. `borrowed`: it was placed in the shared phase, and pays.
     """
 
     job: int
@@ -245,21 +245,21 @@ class MarketSchedule:
 
     @property
     def worker_count(self) -> int:
-        """D_w."""
+        """Return D_w."""
         return sum(count for _, count in self.workers)
 
     @property
     def ps_count(self) -> int:
-        """PSs, 0 by all-reduce."""
+        """Return the number of PSs; 0 with all-reduce."""
         return self.ps[1] if self.ps else 0
 
     @property
     def cost_micro(self) -> int:
-        """What it costs at the posted prices, whether or not anybody pays."""
+        """Return the cost at the posted prices, whether or not it is paid."""
         workers = sum(self.worker_prices) * self.worker_count
         return workers + sum(self.ps_prices) * self.ps_count
 
     @property
     def value_micro(self) -> int:
-        """f - cost, above 0 for every schedule (7)."""
+        """Return f - cost, above 0 for every schedule (7)."""
         return self.ideal_micro - self.cost_micro

@@ -1,4 +1,4 @@
-"""Prices of equation (8), and theta, from which they follow.
+"""Prices of equation (8), and their parameter theta.
 
 | paper | here | unit |
 |---|---|---|
@@ -37,11 +37,11 @@ def price_table(theta_milli: int, capacity: int) -> tuple[int, ...]:
 def theta_milli_of(
     jobs: Iterable[MarketJob], *, longest: int, factor: float = 1.0
 ) -> tuple[int, int]:
-    """Return theta of workers and of PSs so that a full pool rejects every one of these jobs.
+    """Return theta of workers and of PSs with which a full pool rejects all these jobs.
 
-    `factor` times 1 + the largest f / worker slots (f / PS slots) of any schedule of at most
-    `longest` slots that starts at once; at least 2 each. Below 1, the factor underestimates it,
-    which does better under heavy load (figure 11).
+    It is `factor` times 1 + the largest f / worker slots (f / PS slots), at least 2 each. The
+    maximum is over schedules of at most `longest` slots that start at once. A factor below 1
+    underestimates it, which is better under heavy load (figure 11).
 
     Raises:
         ValueError: the factor is not positive.

@@ -1,19 +1,19 @@
 """A_round (algorithm 2) and Astraea (algorithm 1): batches of jobs, own quota first, then shared.
 
-`interval = geometric` is the paper's: jobs that arrived in [2^(l-1), 2^l), and those left over, are
-scheduled in (lambda 2^l, lambda 2^(l+1)] by lambda rounds, each schedule inside of its round; f
-counts from the start of the round. The bounds of section 4.5 are of this mode alone, and no
-operator would wait so long.
+`interval = geometric` is the paper's mode. Jobs that arrived in [2^(l-1), 2^l), and those left
+over, are scheduled in (lambda 2^l, lambda 2^(l+1)] by lambda rounds. Each schedule is inside its
+round; f counts from the start of the round. Only this mode has the bounds of section 4.5. Its waits
+are too long for an operator.
 
-`interval = fixed` decides at every multiple of `batch` for the jobs that came since, and those left
-over; a schedule ends within `horizon`. One round, f counts from the arrival, and what was scheduled
-before goes on (the paper's rule: nothing is preempted). So a borrowed schedule may hold an owner's
-capacity when the owner's next batch comes.
+`interval = fixed` decides at every multiple of `batch` on the new jobs and those left over; a
+schedule ends within `horizon`. It is a single round, and f counts from the arrival. Earlier
+schedules continue (the paper's rule: nothing is preempted). So a borrowed schedule may hold an
+owner's capacity when the owner's next batch comes.
 
 | paper | here |
 |---|---|
-| tau_l | 2^l (printed: 2^(l-1), against tau_1 = 2) |
-| lambda | `MarketRules.rounds`; None: Lemma 1 |
+| tau_l | 2^l (printed: 2^(l-1), which contradicts tau_1 = 2) |
+| lambda | `MarketRules.rounds`, by default of Lemma 1 |
 | window of round i | (lambda + i - 1) tau_l, (lambda + i) tau_l |
 | J_l minus the scheduled | `MarketRound.left` |
 """
@@ -36,11 +36,11 @@ WEEK_SLOTS = 7 * 24
 
 @dataclass(frozen=True, slots=True)
 class MarketRules:
-    """How batches are made; times in slots.
+    """The rules of batches; times in slots.
 
-    `rounds`: lambda of the geometric mode, None for that of Lemma 1. `intervals`: the last l of the
-    geometric mode, None for two more than the last arrival needs. `batch` and `horizon` are of the
-    fixed mode.
+    In the geometric mode, `rounds` is lambda, by default that of Lemma 1. `intervals` is its last
+    l, by default two more than the last arrival needs. `batch` and `horizon` belong to the fixed
+    mode.
     """
 
     interval: Literal["fixed", "geometric"] = "fixed"
@@ -50,7 +50,7 @@ class MarketRules:
     horizon: int = WEEK_SLOTS
 
     def __post_init__(self) -> None:
-        """Check it.
+        """Validate the rules.
 
         Raises:
             ValueError: an unknown interval, or a number below 1.
@@ -65,10 +65,10 @@ class MarketRules:
 
 @dataclass(frozen=True, slots=True)
 class MarketRound:
-    """What one round did in the slots after `after`.
+    """The result of a round in the slots after `after`.
 
-    `idle_workers`, `idle_ps`: owner -> its idle quota by slot, before the shared phase placed
-    anything (the operator's: what has no owner).
+    `idle_workers`, `idle_ps`: owner -> its idle quota by slot before the shared phase; the
+    operator's is the capacity without an owner.
     """
 
     after: int
@@ -81,20 +81,20 @@ class MarketRound:
 
     @property
     def schedules(self) -> tuple[MarketSchedule, ...]:
-        """Those of both phases."""
+        """Return the schedules of both phases."""
         return self.own + self.borrowed
 
 
 @dataclass(frozen=True, slots=True)
 class MarketRun:
-    """All rounds, and the jobs that none of them scheduled."""
+    """All rounds, and the jobs that no round scheduled."""
 
     rounds: tuple[MarketRound, ...]
     left: tuple[MarketJob, ...]
 
     @property
     def schedules(self) -> tuple[MarketSchedule, ...]:
-        """Those of all rounds, in the order in which they were made."""
+        """Return the schedules of all rounds, in the order of their decisions."""
         return tuple(chain.from_iterable(row.schedules for row in self.rounds))
 
 
@@ -107,9 +107,9 @@ def schedule_round(
     running: Iterable[MarketSchedule] = (),
     reference: float | None = None,
 ) -> MarketRound:
-    """Schedule jobs in the slots after `after`: within own quotas, then the rest on what is unused.
+    """Schedule jobs in the slots after `after`, within own quotas, then on unused resources.
 
-    `reference`: the time from which f counts; None: each job's arrival.
+    f counts from `reference`, or from each job's arrival if it is None.
     """
     book = MarketBook(pool, after, slots, running)
     own, rest = schedule_jobs(book, jobs, shared=False, reference=reference)
@@ -124,7 +124,7 @@ def run_market(pool: MarketPool, jobs: Iterable[MarketJob], rules: MarketRules) 
     """Run Astraea over jobs as they arrive.
 
     Raises:
-        ValueError: a job's id is given twice; in the geometric mode, Lemma 1 has no answer.
+        ValueError: a job's id is repeated; in the geometric mode, Lemma 1 has no answer.
     """
     ordered = sorted(jobs, key=by_arrival)
     if len({job.id for job in ordered}) < len(ordered):
@@ -136,9 +136,9 @@ def run_market(pool: MarketPool, jobs: Iterable[MarketJob], rules: MarketRules) 
 
 
 def paper_rounds(pool: MarketPool, jobs: Sequence[MarketJob]) -> int:
-    """Return lambda of Lemma 1 for these jobs: f of each is that of its shortest duration.
+    """Return lambda of Lemma 1 for these jobs, with f of each job's shortest duration.
 
-    Jobs whose f is not positive even then are left out; without any other it is 1.
+    Jobs whose f is not positive are left out; if no job is left, lambda is 1.
 
     Raises:
         ValueError: theta is too small for the formula.
@@ -159,7 +159,7 @@ def _geometric(
     waiting: list[MarketJob] = []
     for level in range(1, (rules.intervals or last + 2) + 1):
         length = 1 << level
-        # What came before the first interval belongs to it.
+        # Earlier arrivals belong to the first interval.
         since = 0 if level == 1 else length // 2
         waiting += [job for job in jobs if since <= job.arrival < length]
         for number in range(lam):
@@ -191,11 +191,11 @@ def _fixed(
             running += row.schedules
             yield row
             if not (coming or running):
-                return  # An empty pool refuses those that are left, and always would.
+                return  # An empty pool will always refuse the jobs that are left.
         after += rules.batch
 
 
 def _is_too_late(job: MarketJob, after: int, horizon: int) -> bool:
-    """Whether no schedule from now on has a positive f: f never grows."""
+    """Return whether no schedule from now on has a positive f, as f never grows."""
     slots = job.duration(job.chunks, centralised=True)
     return slots > horizon or job.utility_micro(after + slots - job.arrival) <= 0

@@ -1,1 +1,1 @@
-"""Baselines of papers, as policies that an operator may choose."""
+"""Baseline policies of papers, available to operators."""

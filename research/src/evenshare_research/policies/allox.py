@@ -1,8 +1,9 @@
-"""AlloX: jobs are matched to positions on GPU types, tenants of least progress first.
+"""AlloX: jobs are matched to positions on GPU types, tenants with the least progress first.
 
-Source: AlloX (EuroSys 2020), 3 and 4, as Astraea-LTGF compares with it in 6.1.5: "min-cost
-bipartite matching to solve the placement problem with heterogeneous resources, and select tenants
-with the lowest progress in each scheduling round".
+Source: AlloX (EuroSys 2020), 3 and 4, as Astraea-LTGF compares with it in 6.1.5.
+
+LTGF's description is "min-cost bipartite matching to solve the placement problem with heterogeneous
+resources, and select tenants with the lowest progress in each scheduling round".
 
 | paper | here | unit |
 |---|---|---|
@@ -10,22 +11,24 @@ with the lowest progress in each scheduling round".
 | k-th to last position on j, cost k p_ij | a column for each type and position | |
 | d_j, when j is free | GPU-time left of the jobs that run there / its GPUs | ms |
 | progress of a user | GPU-time received / quota, over all types | |
-| alpha, the part of users that is served | `tenant_fraction` | |
+| alpha, the share of users served first | `tenant_fraction` | |
 
-A job in the k-th to last position delays k - 1 others and itself, so a matching of least cost is a
-schedule of least average completion (R || sum C), the shortest first on each type. The jobs of the
-tenants of least progress are matched; each waits for the type that it is matched to. What is left
-then goes to the other tenants' jobs, by progress, then by processing time.
+A job in the k-th to last position delays k - 1 others and itself. A matching of least cost is thus
+a schedule of least average completion (R || sum C), the shortest first on each type. Jobs of the
+tenants with the least progress are matched; each waits for its matched type. GPUs that are left go
+to the other tenants' jobs, by progress, then by processing time.
 
-Nothing is preempted: leases are renewed until their job ends. Jobs that do not fit block nobody.
+Nothing is preempted: leases are renewed until their job ends. A job that does not fit blocks no
+other job.
 
 Departures, each with its test in tests/papers/test_allox.py:
-- A GPU type is one resource that works on GPU-time, as many GPUs wide as it is; in AlloX each job
-  takes one machine. Gangs beside each other are placed as they fit.
-- The first `matched_jobs` by progress, then by submission, are matched; those behind them count as
+
+- A GPU type is one resource that processes GPU-time with all its GPUs; in AlloX each job
+  takes one machine. Gangs that run at the same time are placed as they fit.
+- The first `matched_jobs` by progress, then by submission, are matched; later ones count as
   other tenants' jobs.
-- Speeds come from the job's profile (a job without one runs equally fast everywhere), remaining
-  time from its estimate; a job without one is taken to need `unknown_s`.
+- Speeds come from the job's profile; a job without one runs equally fast everywhere.
+- Remaining time comes from the job's estimate; a job without one is taken to need `unknown_s`.
 
 All orders end in (submitted, id).
 """
@@ -62,7 +65,7 @@ from evenshare_core.units import ONE_MILLI
 from evenshare_research.policies.assignment import assign
 
 MATCHED, LEFT_OVER = "matched", "left_over"
-# A year: what times are cut at, so that costs of MOST_JOBS positions, and sums of them, stay exact.
+# A year: the limit of times, so that costs of MOST_JOBS positions and their sums stay exact.
 LONGEST_MS = 3 * 10**10
 MOST_JOBS = 200
 NEVER = 2 * LONGEST_MS * MOST_JOBS**2  # more than all costs of a matching without it
@@ -148,7 +151,7 @@ class Allox(Policy):
 
 
 class AlloxOrder(NamedTuple):
-    """Jobs that wait, in the order in which they are placed; `matched` each on its type alone."""
+    """Waiting jobs in the order of placement; each of `matched` only on its type."""
 
     matched: list[QueuedJob]
     others: list[QueuedJob]
@@ -169,7 +172,7 @@ class _Matching:
         self._limits = {(row.tenant, row.gpu_type): row.most for row in snapshot.entitlements}
 
     def can_run(self, job: Job, gpu_type: str) -> bool:
-        """Whether a job's profile has a speed on a type."""
+        """Return whether a job's profile has a speed on a type."""
         return self._speed_milli(job, gpu_type) > 0
 
     def _speed_milli(self, job: Job, gpu_type: str) -> int:
@@ -181,12 +184,12 @@ class _Matching:
         return left_us(job, self._sums.get(job.id), at_us, self._options.unknown_s)
 
     def _processing_ms(self, job: Job, gpu_type: str) -> int:
-        """p_ij, rounded up; the job can run there."""
+        """Return p_ij, rounded up, of a type on which the job can run."""
         speed = self._speed_milli(job, gpu_type) * self._capacity[gpu_type]
         return min(-(-self._left_us(job) * job.gpus // speed), LONGEST_MS)
 
     def _types(self, one: QueuedJob) -> list[str]:
-        """The types that are large enough for its gang, as is what its tenant may hold."""
+        """Return the types that are large enough for its gang, within its tenant's limit."""
         return [
             name
             for name in self._capacity
@@ -196,12 +199,12 @@ class _Matching:
         ]
 
     def _most(self, tenant: int, gpu_type: str) -> int:
-        """GPUs that a tenant may hold at most; those of the type where nothing limits it."""
+        """Return the most GPUs that a tenant may hold, by default all of the type."""
         most = self._limits.get((tenant, gpu_type))
         return self._capacity[gpu_type] if most is None else most
 
     def in_order(self, waiting: list[QueuedJob]) -> AlloxOrder:
-        """Match the jobs of the tenants of least progress; order the others behind them."""
+        """Match the jobs of the tenants with the least progress; the others follow in order."""
         able = {one.job.tenant for one in waiting if self._types(one)}
         ranks = self._ranks({one.job.tenant for one in waiting}, able)
         served = ceil(Fraction(self._options.tenant_fraction) * len(able))
@@ -221,7 +224,7 @@ class _Matching:
         return AlloxOrder(self._matched(first), sorted(others, key=by_time))
 
     def _ranks(self, tenants: set[int], able: set[int]) -> dict[int, int]:
-        """Tenants by progress, those without quota last; first those `able` to run a job."""
+        """Rank tenants by progress, those without quota last; those `able` to run a job first."""
 
         def key(tenant: int) -> tuple[bool, bool, Fraction, int]:
             progress = self._progress.get(tenant)
@@ -230,7 +233,7 @@ class _Matching:
         return {tenant: rank for rank, tenant in enumerate(sorted(tenants, key=key))}
 
     def _matched(self, jobs: list[QueuedJob]) -> list[QueuedJob]:
-        """The jobs on the types that they are matched to, those that run first there first."""
+        """Return the jobs with their matched types, in the order of their starts there."""
         if not jobs:
             return []
         types = list(self._capacity)
@@ -247,14 +250,14 @@ class _Matching:
         for one, column in zip(jobs, assign(costs), strict=True):
             name = types[column // count]
             matched.append(one._replace(gpu_types=(name,), gpu_type=name))
-        # Where the cost is least shorter jobs have earlier positions; of equals the older one.
+        # At the least cost, shorter jobs have earlier positions; ties go to the older job.
         return sorted(matched, key=self._by_time)
 
     def _by_time(self, one: QueuedJob) -> tuple[int, ...]:
         return (self._processing_ms(one.job, one.gpu_type), *by_arrival(one))
 
     def _free_ms(self) -> dict[str, int]:
-        """d_j: when the jobs that run on each type would be through, all its GPUs at work."""
+        """Return d_j: the time at which the running jobs of each type would end on all its GPUs."""
         work = dict.fromkeys(self._capacity, 0)
         for lease in self._snapshot.leases:
             job = self._jobs.get(lease.job)
@@ -265,7 +268,7 @@ class _Matching:
 
 
 def _progress(snapshot: Snapshot) -> dict[int, Fraction]:
-    """GPU-time received over quota, of the tenants that have one."""
+    """Return GPU-time received over quota, of the tenants with a quota."""
     quotas: dict[int, int] = {}
     for row in snapshot.entitlements:
         quotas[row.tenant] = quotas.get(row.tenant, 0) + row.gpus

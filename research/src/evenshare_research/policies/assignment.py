@@ -1,8 +1,8 @@
-"""Min-cost matching: each row gets a column of its own, so that the sum of costs is least.
+"""Min-cost matching: each row gets its own column, with the least sum of costs.
 
-Source: Kuhn, Munkres; by shortest augmenting paths as Jonker and Volgenant have it (Computing 38,
-1987). Costs are whole numbers, so that the answer is the same on every machine; of several least
-matchings it is always the same one.
+Source: Kuhn, Munkres; by shortest augmenting paths as in Jonker and Volgenant (Computing 38, 1987).
+Costs are integers, so the answer is the same on every machine. Ties between matchings are always
+broken the same way.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ NOBODY = -1
 def assign(costs: NDArray[np.int64]) -> list[int]:
     """Return the column of each row; `costs` has at least as many columns as rows, all >= 0.
 
-    Sums along a path of as many costs as there are rows must stay below 2**62.
+    Sums of as many costs as there are rows must stay below 2**62.
 
     Raises:
         ValueError: there are fewer columns than rows.
@@ -42,18 +42,18 @@ def _augment(
     row_price: NDArray[np.int64],
     column_price: NDArray[np.int64],
 ) -> None:
-    """Match one row more, along the shortest path by reduced costs; prices keep those >= 0."""
+    """Match another row along the shortest path by reduced costs, which stay >= 0."""
     columns = costs.shape[1]
     far = np.iinfo(np.int64).max
     distance = np.full(columns, far)
-    came_from = np.full(columns, NOBODY)  # the column before it on the path
+    came_from = np.full(columns, NOBODY)  # the previous column on the path
     is_done = np.zeros(columns, np.bool_)
     row, column, length = start, NOBODY, 0
     while True:
         reached = length + costs[row] - row_price[row] - column_price
         is_nearer = ~is_done & (reached < distance)
         distance[is_nearer], came_from[is_nearer] = reached[is_nearer], column
-        column = int(np.argmin(np.where(is_done, far, distance)))  # of equals the first
+        column = int(np.argmin(np.where(is_done, far, distance)))  # ties go to the first
         length = int(distance[column])
         is_done[column] = True
         row = int(row_of[column])

@@ -1,31 +1,32 @@
-"""BatchSche: Astraea-online's scheduler in each tenant's private partition, nothing shared.
+"""BatchSche: Astraea-online's scheduler in a private partition per tenant, without sharing.
 
 Source: Astraea-online (TC 2022), 5.1: "We perform this algorithm for each user to schedule its jobs
-in its private cluster", A_maxIrev (algorithm 3) in the order (arrival, id).
+in its private cluster". A_maxIrev is algorithm 3, in the order (arrival, id).
 
 | paper | here | unit |
 |---|---|---|
 | q_w^u, workers of user u | the tenant's quota of a GPU type | GPUs |
 | D_w, workers of a job, from start to end | its gang; nothing is preempted | GPUs |
-| d, duration | the estimate; of a job that runs, what is left of it | us |
-| schedule of largest f - cost | the earliest that the partition has room for, to its end | us |
-| a round of jobs | all that wait, planned anew in each round | |
+| d, duration | the estimate; for a running job, the rest of it | us |
+| schedule of largest f - cost | the earliest for which the partition has GPUs to its end | us |
+| a round of jobs | all waiting jobs, planned again in each round | |
 
-Utility f falls with completion, and GPUs within a quota cost nothing, so the schedule of largest
-f - cost is the earliest. A job starts when the schedule planned for it starts now: a later one goes
-ahead only where it delays no earlier one (conservative backfill), by the estimates.
+Utility f falls with completion, and GPUs within a quota are free of charge, so the schedule of
+largest f - cost is the earliest. A job starts when its planned schedule starts now. By the
+estimates, a later job goes ahead only if it delays no earlier one (conservative backfill).
 
 Departures, each with its test in tests/papers/test_batch_sche.py:
-- No prices inside a partition, so no job is turned away (7); and no parameter servers.
-- Plans are made for the first `plan_jobs` of a tenant's jobs that wait; those behind them wait.
-- A job without an estimate is taken to need `unknown_s`. Estimates that are wrong delay what was
-  planned; nothing is ended for it.
-- The partition is a number of GPUs, not certain nodes: a gang may wait until nodes fit.
-- A gang larger than its tenant's whole quota would wait for ever, so it may run when its tenant
-  holds nothing else (`oversized`; off: it waits, and delays nobody).
 
-A lease above its tenant's quota, from another policy or of a quota that was cut, is not renewed,
-but for one that its tenant may borrow for (`oversized`).
+- No prices inside a partition, so no job is rejected (7); and no parameter servers.
+- Plans are made for the first `plan_jobs` of a tenant's waiting jobs; later ones wait.
+- A job without an estimate is taken to need `unknown_s`. Wrong estimates delay planned jobs;
+  no lease is ended for this.
+- The partition is a number of GPUs, not certain nodes: a gang may wait until nodes fit.
+- A gang larger than its tenant's whole quota would wait forever. With `oversized` it may run
+  when its tenant holds nothing else; otherwise it waits, and delays no other job.
+
+A lease above its tenant's quota, from another policy or after a cut of the quota, is not renewed.
+The exception is a lease for which its tenant may borrow (`oversized`).
 
 All orders end in (submitted, id).
 """
@@ -113,7 +114,7 @@ class BatchSche(Policy):
         return decide_in_order(private, _rule(options, PartitionPlans(private, options)))
 
     def queue_order(self, snapshot: Snapshot) -> tuple[int, ...]:
-        """Return who is planned before whom; without those that never run."""
+        """Return jobs in the order of planning, without jobs that never run."""
         options = parse_options(BatchScheOptions, snapshot.options)
         private = _without_sharing(snapshot, oversized=options.oversized)
         plans = PartitionPlans(private, options)
@@ -121,9 +122,9 @@ class BatchSche(Policy):
 
 
 def _without_sharing(snapshot: Snapshot, *, oversized: bool) -> Snapshot:
-    """The snapshot with quotas, some of them 0, that let nobody borrow.
+    """Return the snapshot with quotas for all tenants, some of them 0, and without borrowing.
 
-    `oversized`: what the largest gang has above it may be borrowed, as far as its tenant may.
+    `oversized`: a tenant may borrow what its largest gang needs above the quota, within its limit.
     """
     capacity = capacity_by_type(snapshot.nodes)
     rows = {(row.tenant, row.gpu_type): row for row in snapshot.entitlements}
@@ -151,10 +152,10 @@ def _rule(options: BatchScheOptions, plans: PartitionPlans) -> QueueRule:
 
 
 class PartitionPlan:
-    """GPUs of one partition that are free from now on, as steps: (from when, how many)."""
+    """Free GPUs of a partition from now on, as steps (from instant, GPUs)."""
 
     def __init__(self, gpus: int, at_us: int, held: Iterable[tuple[int, int]]) -> None:
-        """`held`: (when they are free again, GPUs)."""
+        """Start with `held`: (end of a lease, its GPUs)."""
         self.gpus = gpus
         changes: dict[int, int] = {at_us: 0}
         free = gpus
@@ -167,7 +168,7 @@ class PartitionPlan:
             self._steps.append([from_us, free])
 
     def earliest(self, gpus: int, length_us: int) -> int | None:
-        """Return the first instant from which so many GPUs stay free for so long; None: never."""
+        """Return the first instant from which `gpus` are free for `length_us`; None if never."""
         start_us: int | None = None
         for from_us, free in self._steps:
             if start_us is not None and from_us >= start_us + length_us:
@@ -179,7 +180,7 @@ class PartitionPlan:
         return start_us
 
     def take(self, gpus: int, start_us: int, length_us: int) -> None:
-        """Plan them; `start_us` is an instant that `earliest` said."""
+        """Plan GPUs from `start_us`, a result of `earliest`."""
         end_us = start_us + length_us
         self._cut(end_us)
         for step in self._steps:
@@ -187,7 +188,7 @@ class PartitionPlan:
                 step[1] -= gpus
 
     def _cut(self, at_us: int) -> None:
-        """Let a step begin there."""
+        """Split the step at an instant."""
         for index in range(len(self._steps) - 1, -1, -1):
             from_us, free = self._steps[index]
             if from_us == at_us:
@@ -198,7 +199,7 @@ class PartitionPlan:
 
 
 class PartitionPlans:
-    """When each job that waits would start, of every tenant."""
+    """The planned start of each waiting job, of all tenants."""
 
     def __init__(self, snapshot: Snapshot, options: BatchScheOptions) -> None:
         self._snapshot, self._unknown_s = snapshot, options.unknown_s
@@ -220,17 +221,17 @@ class PartitionPlans:
                 self._plan(job)
 
     def starts(self, job_id: int) -> str | None:
-        """The GPU type on which a job starts now, as planned; None: it does not."""
+        """Return the GPU type on which a job is planned to start now; None if it is not."""
         return self._starts.get(job_id)
 
     def has_room(self, job_id: int) -> bool:
-        """Whether a job may ever run: in a partition of its tenant, or alone above one."""
+        """Return whether a job may ever run: within a quota of its tenant, or oversized."""
         return bool(self._types_of(self._jobs[job_id]))
 
     def _types_of(self, job: Job) -> list[str]:
-        """The types whose partition has room for its gang; if none has, those where it runs alone.
+        """Return the types whose quota holds its gang, else the types for an oversized run.
 
-        First the one that it claims.
+        The claimed type comes first.
         """
         sums = self._sums.get(job.id)
         claimed = sums.gpu_type if sums is not None else ""
@@ -243,7 +244,9 @@ class PartitionPlans:
         return within or (types if self._oversized else [])
 
     def _partitions(self) -> dict[tuple[int, str], PartitionPlan]:
-        """A tenant without quota has a plan of one GPU: it runs one job at a time, if any."""
+        """Return plans; a tenant without quota has a plan of 1 GPU, and runs one job at a time, if
+        any.
+        """
         snapshot = self._snapshot
         held: dict[tuple[int, str], list[tuple[int, int]]] = {}
         for lease in snapshot.leases:
@@ -260,7 +263,7 @@ class PartitionPlans:
         return left_us(job, self._sums.get(job.id), self._snapshot.at_us, self._unknown_s)
 
     def _plan(self, job: Job) -> None:
-        """Plan a job where it starts first; of equals on the type that it claims."""
+        """Plan a job on the type with the earliest start; ties go to the claimed type."""
         length_us = self._left_us(job)
         best: tuple[int, str] | None = None
         for name in self._types_of(job):
@@ -277,7 +280,7 @@ class PartitionPlans:
             self._starts[job.id] = name
 
     def _is_refused(self, job: Job, gpu_type: str) -> bool:
-        """Whether it would borrow, and may not even if its tenant held nothing else."""
+        """Return whether it must borrow, and may not even if its tenant held nothing else."""
         tenant = job.tenant
         if job.gpus <= self._quotas[tenant, gpu_type]:
             return False
@@ -287,7 +290,7 @@ class PartitionPlans:
         return self._alone[tenant].check(job, gpu_type) is not None
 
     def _part(self, job: Job, gpu_type: str) -> int:
-        """GPUs of the partition that a job takes: all of them where it is larger."""
+        """Return the GPUs of the partition that a job takes: all if it is larger."""
         return min(job.gpus, self._plans[job.tenant, gpu_type].gpus)
 
 

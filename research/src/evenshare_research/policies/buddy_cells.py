@@ -1,14 +1,14 @@
-"""Quotas as buddy cells: which GPUs of which nodes are a tenant's own.
+"""Quotas as buddy cells: the GPUs of certain nodes that belong to a tenant.
 
-Source: HiveD (OSDI 2020), 3: a tenant's quota is a virtual private cluster of cells; a cell of
-level k is two buddies of level k - 1, and all cells can be had at once, whatever others hold.
+Source: HiveD (OSDI 2020), 3: a tenant's quota is a virtual private cluster of cells. A cell of
+level k is two buddies of level k - 1. All cells are available at once, whatever others hold.
 
-A cell is a power of two of GPUs on one node, at most the largest that a node has. A quota of 13 on
-nodes of 8 is the cells 8, 4 and 1. Sizes that are powers of two fill a node without a gap, largest
-first, so all cells of quotas that do not exceed the pool find a node; where sizes of nodes are no
-powers of two, a cell that fits nowhere is halved.
+A cell is a power of two of GPUs on one node, at most the largest power that a node has. A quota of
+13 on nodes of 8 is the cells 8, 4 and 1. Sizes that are powers of two fill a node without a gap,
+largest first. So all cells of quotas that do not exceed the pool find a node. If sizes of nodes are
+no powers of two, a cell that fits nowhere is halved.
 
-Bindings are remembered, so that a tenant keeps its nodes while others come and go.
+Bindings are stored, so that a tenant keeps its nodes while others change.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MEMORY_IDS = Fields({"cells": Each(Each(Row((IdKind.TENANT, None, IdKind.NODE)))
 
 
 class Cell(NamedTuple):
-    """GPUs of one node that belong to one tenant."""
+    """GPUs of a node that belong to a tenant."""
 
     tenant: int
     gpus: int
@@ -35,7 +35,7 @@ class Cell(NamedTuple):
 def cell_sizes(quota: int, largest: int) -> list[int]:
     """Return the cells of a quota, largest first; `largest` is a power of two.
 
-    13 GPUs in cells of 8 at most are 8, 4, 1.
+    For example, 13 GPUs in cells of at most 8 are 8, 4, 1.
     """
     whole, rest = divmod(quota, largest)
     bits = [1 << level for level in range(rest.bit_length() - 1, -1, -1) if rest >> level & 1]
@@ -48,11 +48,11 @@ def bind_cells(
     before: Iterable[Cell],
     held: Mapping[tuple[int, int], int],
 ) -> list[Cell]:
-    """Return the cells of one GPU type, sorted.
+    """Return the cells of a GPU type, sorted.
 
-    `before`: those of the last round, kept as far as they fit quotas and nodes. `held`: GPUs that
-    leases hold, by (tenant, node): a new cell goes where its tenant is already. What the pool is
-    too small for is left out.
+    `before`: cells of the last round, kept if they fit quotas and nodes. `held`: GPUs in leases by
+    (tenant, node); a new cell goes to a node on which its tenant runs. Cells for which the pool is
+    too small are left out.
     """
     room = {node.id: node.gpus for node in sorted(nodes, key=lambda node: node.id) if node.gpus}
     if not room:
@@ -61,7 +61,7 @@ def bind_cells(
     needed = Counter((row.tenant, size) for row in quotas for size in cell_sizes(row.gpus, largest))
     kept = _kept(room, needed, before)
     bound = _bind(room, needed, kept, held, may_halve=False)
-    if bound is None:  # what was kept is in the way
+    if bound is None:  # the kept cells prevent it
         bound = _bind(room, needed, [], held, may_halve=False)
     if bound is None:
         bound = _bind(room, needed, [], held, may_halve=True)
@@ -89,7 +89,7 @@ def _bind(
     *,
     may_halve: bool,
 ) -> list[Cell] | None:
-    """Bind all cells, largest first; None where one fits nowhere and may not be halved."""
+    """Bind all cells, largest first; return None if a cell fits nowhere and may not be halved."""
     left, near = dict(room), dict(held)
     wanted = needed - Counter((cell.tenant, cell.gpus) for cell in kept)
     for cell in kept:
@@ -99,7 +99,7 @@ def _bind(
     while wanted:
         tenant, gpus = min(wanted, key=lambda key: (-key[1], key[0]))
         wanted[tenant, gpus] -= 1
-        wanted += Counter()  # drops what is 0
+        wanted += Counter()  # removes counts of 0
         fitting = [node for node, count in left.items() if count >= gpus]
         if fitting:
             node = min(fitting, key=lambda id_: _rank(tenant, gpus, id_, left, near))
@@ -120,15 +120,15 @@ def _rank(
     left: Mapping[int, int],
     near: Mapping[tuple[int, int], int],
 ) -> tuple[int, int, int]:
-    """Where the tenant holds most of the cell already, then the tightest fit."""
+    """Prefer the node on which the tenant holds most of the cell, then the tightest fit."""
     return (-max(0, min(gpus, near.get((tenant, node), 0))), left[node], node)
 
 
 def cells_in(memory: Mapping[str, Any], gpu_type: str) -> list[Cell]:
-    """Return the cells of a type that a memory tells."""
+    """Return the cells of a type in a memory."""
     return [Cell(*row) for row in memory.get("cells", {}).get(gpu_type, ())]
 
 
 def cells_memory(cells: Mapping[str, Iterable[Cell]]) -> dict[str, Any]:
-    """Return the memory that tells these cells, plain JSON."""
+    """Return the memory with these cells, as plain JSON."""
     return {"cells": {name: [list(cell) for cell in cells[name]] for name in sorted(cells)}}

@@ -1,9 +1,9 @@
-"""Chronus: jobs with deadlines have leases by a program, on whole cells; others what is left.
+"""Chronus: a program plans leases of jobs with deadlines on whole cells; others get the rest.
 
 Source: W. Gao et al., "Chronus", SoCC 2021, as UniSched states it in II-C and compares with it in
-VI-C: a program assigns leases to SLO jobs, on strictly consolidated GPUs (rounded up to the next
-cell); best-effort jobs have what is left by shortest remaining time first; some GPUs are kept for
-profiling.
+VI-C. A program assigns leases to SLO jobs, on strictly consolidated GPUs (rounded up to the next
+cell). Best-effort jobs get the remaining GPUs by shortest remaining time first. Some GPUs are
+reserved for profiling.
 
 | paper | here | unit |
 |---|---|---|
@@ -13,23 +13,24 @@ profiling.
 | A, rounded up | the cell of the next power of two, or whole nodes | cells |
 | n, m of UniSched (3) | leases of work, leases to the deadline | leases |
 
-Each round in which jobs with deadlines wait or have a lease that ends, the program has them all;
-leases that go on keep their GPUs, and their jobs are in it from their end on. Who has the first
-lease of the plan is placed first, where the cells are. Then come all others by the least work left,
-those among them that no plan brings to an end in time; last those that the plan starts later.
-Leases end for others only when they expire.
+The program runs in each round in which jobs with deadlines wait or have an expired lease. It
+contains all these jobs. Running leases keep their GPUs, and their jobs are planned from the lease's
+end. Jobs with the first lease of the plan are placed first, on their planned cells. All others
+follow by the least work left, including jobs that no plan completes in time. Jobs that the plan
+starts later come last. A lease ends for another job only when it expires.
 
-`selector` gives jobs all cells of UniSched's Selector instead, at the speed that they have on
-several nodes. `estimator` counts what interruptions lose, UniSched (3).
+With `selector`, jobs may have all cells of UniSched's Selector, at their speed over several nodes.
+`estimator` counts losses by interruptions, UniSched (3).
 
 Departures, each with its test in tests/papers/test_chronus.py:
-- No job is profiled, so that no GPUs are kept for it unless `profiling_gpus` says so.
-- A deadline counts by the last instant at which the work can begin, and not by whole leases: a job
-  that runs on from now is in time though its last lease would end after its deadline.
-- A job is planned on one GPU type, that which it runs on or claims; a gang larger than a node of
-  fewer than 8 GPUs is not planned.
-- Leases do not begin together: one that goes on takes whole leases of the plan until it ends.
-- Without `estimator` the estimate counts as it is: a snapshot has no other bound of the work.
+
+- No job is profiled, so no GPUs are reserved for it by default (`profiling_gpus`).
+- A deadline counts by the last instant at which the work can start, and not by whole leases. A
+  job that continues from now is in time even if its last lease would end after its deadline.
+- A job is planned on one GPU type, its lease's or its claimed one. A gang larger than a node
+  with fewer than 8 GPUs is not planned.
+- Leases do not start together: a running one takes whole leases of the plan until it ends.
+- Without `estimator` the estimate is exact: a snapshot has no other bound of the work.
 
 All orders end in (submitted, id).
 """
@@ -153,14 +154,14 @@ class Chronus(Policy):
         return replace(picks.decision(snapshot), solve=planned.solve)
 
     def queue_order(self, snapshot: Snapshot) -> tuple[int, ...]:
-        """Return who is placed before whom; those that the plan starts later come last."""
+        """Return jobs in the order of placement; jobs that the plan starts later come last."""
         return order_of(snapshot, LeasePlan(snapshot).rule)
 
 
 class LeasePlan:
-    """The plan of a round: `placements` of the leases that begin now, by job, in `kept` GPUs.
+    """The plan of a round: `placements` of the leases that start now, by job.
 
-    `later`: jobs that the plan starts later. `kept`: by GPU type, those for profiling.
+    `later`: jobs that the plan starts later. `kept`: GPUs reserved for profiling, by GPU type.
     """
 
     def __init__(self, snapshot: Snapshot) -> None:
@@ -185,7 +186,7 @@ class LeasePlan:
 
     @property
     def rule(self) -> QueueRule:
-        """The order of this round."""
+        """Return the order of this round."""
         return QueueRule(
             order=self._order,
             preempts=True,
@@ -195,7 +196,7 @@ class LeasePlan:
 
     @property
     def solve(self) -> Solve | None:
-        """How the plans of all GPU types came about; None: nobody asked for one."""
+        """Return the solver's result over all GPU types; None if no plan was needed."""
         if not self._solves:
             return None
         reward = sum(plan.reward_micro for plan in self._solves)
@@ -236,9 +237,9 @@ class LeasePlan:
         self.later |= plan.jobs.keys() - placed.gpus.keys()
 
     def _selector_job(self, job: Job, lease: Lease | None) -> SelectorJob | None:
-        """The job as the program has it, from the end of a lease that goes on; None: not at all.
+        """Return the job for the program, from the end of its running lease.
 
-        It can meet no deadline, or its work is done by then.
+        Return None if it can meet no deadline, or its work is done by then.
         """
         held_us = 0 if lease is None else max(0, self._until_us(lease) - self._at_us)
         remaining = self._remaining(job, self._sums[job.id]) - held_us
@@ -263,7 +264,7 @@ class LeasePlan:
     def _step(
         self, until_us: int, reward_micro: int, remaining: int, overhead_us: int
     ) -> RewardStep | None:
-        """Q and L of a deadline that is so far away; None: the work does not end by then."""
+        """Return Q and L of a deadline in `until_us`; None if the work does not end by then."""
         lease_us = self._snapshot.lease_us
         leases = -(-remaining // lease_us)
         until = until_us // lease_us
@@ -277,7 +278,7 @@ class LeasePlan:
     def _cell_options(
         self, job: Job, ended: Lease | None, spread_milli: int
     ) -> tuple[CellOption, ...]:
-        """What a job may have; `ended`: its lease that ends now, whose GPUs it may keep."""
+        """Return a job's options; `ended`: its expired lease, whose GPUs it may keep."""
         gpus = job.gpus
         if self._options.selector:
             options = list(all_options(gpus, two_speeds(gpus, spread_milli)))
@@ -302,7 +303,7 @@ class LeasePlan:
         return max(lease.expires_us, lease.protected_until_us)
 
     def _free_gpus(self, gpu_type: str) -> list[dict[int, int]]:
-        """Free GPUs by node in each lease from now, as far as leases go on that are there."""
+        """Return the free GPUs by node in each lease from now, given the running leases."""
         lease_us = self._snapshot.lease_us
         kept = dict(self.kept.get(gpu_type, ()))
         base = {
@@ -324,7 +325,7 @@ class LeasePlan:
         return free
 
     def _kept_gpus(self) -> dict[str, Placement]:
-        """GPUs for profiling by type, of the last nodes."""
+        """Return the GPUs reserved for profiling by type, from the last nodes."""
         kept: dict[str, list[tuple[int, int]]] = {}
         for node in sorted(self._snapshot.nodes, key=lambda row: -row.id):
             rows = kept.setdefault(node.gpu_type, [])
@@ -339,7 +340,7 @@ def _gpus_of(rows: Iterable[tuple[int, int]]) -> int:
 
 
 class ChronusPicks(OrderedPicks):
-    """What the round has given so far; planned jobs go where the plan says."""
+    """The grants of the round so far; planned jobs get their planned GPUs."""
 
     def __init__(self, snapshot: Snapshot, planned: LeasePlan) -> None:
         rule = planned.rule
@@ -350,12 +351,12 @@ class ChronusPicks(OrderedPicks):
                 self.free_by_type[gpu_type].hold_back(placement)
 
     def may_renew(self, one: QueuedJob, lease: Lease) -> bool:
-        """Return whether the plan has no other GPUs for it."""
+        """Return whether the plan does not move it to other GPUs."""
         _, placement = self._planned.placements.get(one.job.id, ("", lease.placement))
         return placement == lease.placement
 
     def place(self, one: QueuedJob, free_capacity: FreeCapacity) -> Placement | None:
-        """Place a job where the plan says; others, and those whose GPUs are gone, as they fit."""
+        """Place a job on its planned GPUs; without a plan or if these are taken, where it fits."""
         gpu_type, placement = self._planned.placements.get(one.job.id, ("", ()))
         if gpu_type != one.gpu_type or not free_capacity.available.has(placement):
             return super().place(one, free_capacity)

@@ -1,4 +1,4 @@
-"""Gavel: the least normalised throughput is raised as far as it goes.
+"""Gavel: the lowest normalised throughput is raised as far as possible.
 
 Source: Gavel (OSDI 2020), 4.1, max-min fairness; OEF (Middleware 2024), 2.4 and 6.1.3.
 
@@ -10,18 +10,19 @@ Source: Gavel (OSDI 2020), 4.1, max-min fairness; OEF (Middleware 2024), 2.4 and
 | X_mj, time fractions x GPUs per job | `JobType.ideal`, `Decision.ideals` | micro-GPUs, GPUs |
 | X_equal | `formulations.shares.equal_split_rates` | GPUs |
 
-Max over X of the least T_m . X_m / (w_m T_m . X_equal), then of the next. X_equal is the capacity
-of each type over the number of jobs, scaled down to one GPU per job where it is more; caps, the
-GPUs that the jobs of a job type can use, are constraints and no part of it.
+Maximise over X the lowest T_m . X_m / (w_m T_m . X_equal), then the next lowest. X_equal is the
+capacity of each type over the number of jobs, scaled down to at most one GPU per job. Caps are the
+GPUs that the jobs of a job type can use. They are constraints, and no part of X_equal.
 
 Departures, each with its test:
+
 - Gavel turns X into time fractions and serves jobs by priority; here shares become leases as in
   every sharing policy (tests/papers/test_oef_rounds.py).
-- A job type stands for all its jobs: its cap is the sum of theirs, where Gavel has one per job
-  (tests/papers/test_gavel.py::TestACap).
+- A job type represents all its jobs: its cap is the sum of their caps, where Gavel has one per
+  job (tests/papers/test_gavel.py::TestACap).
 
-Whoever is held by its cap is levelled up with the fastest GPUs that it can use, at the cost of the
-others: so the sharing incentive is promised of rounds in which nobody has all that it can use.
+A job type limited by its cap is raised with the fastest GPUs that it can use, at the cost of the
+others. So the sharing incentive is promised only for rounds in which no cap binds.
 """
 
 from __future__ import annotations
@@ -52,14 +53,14 @@ class Gavel(SharingPolicy):
     )
 
     def share(self, problem: ShareProblem, chosen: Mapping[str, str]) -> ShareSolution:
-        """Solve a problem; with time fractions, as published, nobody has more than 1 GPU."""
+        """Solve a problem; with time fractions, as published, the limit is 1 GPU per tenant."""
         if chosen.get("time_fractions") == "true":
             ones = np.minimum(problem.cap, 1.0)
             problem = ShareProblem(problem.speedups, problem.capacity, problem.pi, ones)
         return super().share(problem, chosen)
 
     def promises(self, options: Options, measured: Measured | None = None) -> frozenset[Property]:
-        """Return what it promises: where a cap binds, the sharing incentive is not true."""
+        """Return the promised properties, without the sharing incentive if a cap binds."""
         promised = super().promises(options, measured)
         if measured is not None and measured.judged.capped.any():
             promised -= {Property.SHARING_INCENTIVE}

@@ -1,8 +1,8 @@
-"""GENIE: the job with the least slack before its deadline goes first; nothing is preempted.
+"""GENIE: the job with the least slack before its deadline goes first, without preemption.
 
 Source: GENIE (Z. Chen et al., "Deep Learning Research and Development Platform", IEEE TPDS 2020),
-as UniSched compares with it in V-A: SLO jobs of the smallest laxity have the highest priority, each
-on its best placement; best-effort jobs, which GENIE does not know, have the lowest.
+as UniSched compares with it in V-A. SLO jobs with the smallest laxity have the highest priority,
+each on its best placement. Best-effort jobs, which GENIE does not have, get the lowest.
 
 | paper | here | unit |
 |---|---|---|
@@ -10,17 +10,18 @@ on its best placement; best-effort jobs, which GENIE does not know, have the low
 | predicted time to finish | estimate - GPU-time received / gang | us |
 | laxity | deadline - now - time to finish | us |
 
-A lease that ends is renewed before anything is placed, so that a job runs until it is over. Jobs
-that do not fit block nobody. Of best-effort jobs whoever was submitted first goes first. A job
-whose last deadline is over is a best-effort job.
+Expired leases are renewed before other jobs are placed, so that a job runs to its end. Jobs that do
+not fit block no other job. Best-effort jobs go in order of submission. A job whose last deadline
+has passed is a best-effort job.
 
 Departures, each with its test in tests/papers/test_baseline_deadlines.py:
-- Gangs are fixed: the numbers of GPUs that a job could run on as well are not tried. Its best
-  placement is the consolidated one.
-- Time to finish comes from the job's estimate and not from a model of its speed that was fitted
-  offline; a job without an estimate is taken to need `unknown_s`.
-- A job that can meet no deadline any more, by its estimate, comes after those that can: the
-  smallest laxity of all would be its own. `late_first` is the rule to the letter.
+
+- Gangs are fixed: other numbers of GPUs for a job are not tried. Its best placement is the
+  consolidated one.
+- Time to finish comes from the job's estimate and not from a model of its speed fitted offline.
+  A job without an estimate is taken to need `unknown_s`.
+- A job that can meet no deadline any more, by its estimate, comes after those that can. By the
+  paper's rule it would have the smallest laxity of all (`late_first`).
 
 All orders end in (submitted, id).
 """

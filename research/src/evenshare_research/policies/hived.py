@@ -1,33 +1,35 @@
 """HiveD: quotas as buddy cells; idle cells run spot jobs, which make room for their owners.
 
-Source: HiveD (OSDI 2020), 3 and 4; "HiveD" as both Astraea papers compare with it (LTGF 6.1.5,
-online 5.1): "a dynamic quota, allowing users to submit spot jobs to other VCs with lower
+Source: HiveD (OSDI 2020), 3 and 4, as both Astraea papers compare with it (LTGF 6.1.5, online 5.1).
+
+They describe it as "a dynamic quota, allowing users to submit spot jobs to other VCs with lower
 utilization".
 
 | paper | here |
 |---|---|
 | virtual private cluster of a tenant | its quota of a GPU type, as `buddy_cells` |
-| guaranteed job | one that fits free cells of its tenant |
+| guaranteed job | a job that fits free cells of its tenant |
 | opportunistic (spot) job | every other job that fits the pool |
 | preemption of spot jobs by owners | `Decision.preemptions` of the rule `guarantee`, with notice |
 
-1. Leases that ended are renewed where they are on cells of their own tenant.
-2. Jobs that wait are given cells of their tenant, whoever was submitted first; where spot jobs hold
-   these GPUs, the fewest of their leases end. Leases that may not end yet (`min_runtime_s`) are
-   waited for: nothing else goes there meanwhile.
-3. What is left goes to spot jobs, whoever was submitted first; a spot lease that ended queues with
-   them. Jobs that do not fit block nobody.
+1. Expired leases on their tenant's cells are renewed.
+2. Waiting jobs get cells of their tenant, in order of submission. If spot jobs hold these GPUs, the
+   fewest of their leases end. Leases that may not end yet (`min_runtime_s`) are waited for, and
+   these cells stay reserved.
+3. The remaining GPUs go to spot jobs, in order of submission, including those with an expired
+   lease. Jobs that do not fit block no other job.
 
-A lease is on its tenant's own cells where its GPUs lie within them, older leases first.
+A lease is on its tenant's own cells if its GPUs are within them; older leases count first.
 
 Departures, each with its test in tests/papers/test_hived.py:
-- A cell is bound to a node when it is made, and stays there; HiveD binds it while jobs use it. So
-  spot jobs are preempted a little more often.
-- Nobody says which jobs are spot: a job is one as long as its tenant's cells have no room for it.
-- A job has its tenant's cells only while the tenant holds no more than its quota with it, spot jobs
-  included: else it is a spot job itself.
+
+- A cell is bound to a node when it is created, and stays there; HiveD binds it while jobs use
+  it. So spot jobs are preempted a little more often.
+- Users do not mark spot jobs: a job is a spot job while its tenant's cells are too small for it.
+- A job has its tenant's cells only while the tenant holds no more than its quota, with this job
+  and spot jobs. Otherwise it is a spot job.
 - On each node leases end for one gang in a round.
-- Inside a node any GPUs are alike, so that cells of less than a node say how many, not which.
+- GPUs of a node are interchangeable, so cells smaller than a node are only numbers of GPUs.
 
 All orders end in (submitted, id).
 """
@@ -102,7 +104,7 @@ class HivedOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
     @property
     def min_runtime_us(self) -> int:
-        """How long a new lease is protected."""
+        """Return how long a new lease is protected."""
         return self.min_runtime_s * SECOND_US
 
 
@@ -156,7 +158,7 @@ class Hived(Policy):
         return tuple(one.job.id for one in rows)
 
     def quota_promise(self, options: Options, lengths: PoolLengths) -> QuotaPromise:
-        """Return the guarantee: cells are given back by spot jobs that ran long enough."""
+        """Return the guarantee: spot jobs that ran long enough give cells back."""
         parts = (
             WaitPart("minimum runtime of the jobs that make room", options.min_runtime_us),
             WaitPart("until the next round", lengths.round_us),
@@ -167,7 +169,7 @@ class Hived(Policy):
 
 
 def _cells(snapshot: Snapshot) -> dict[str, list[Cell]]:
-    """The cells of a round by GPU type."""
+    """Return the cells of a round by GPU type."""
     nodes: dict[str, list[Node]] = {}
     for node in snapshot.nodes:
         nodes.setdefault(node.gpu_type, []).append(node)
@@ -187,12 +189,12 @@ def _cells(snapshot: Snapshot) -> dict[str, list[Cell]]:
 
 
 class CellUse:
-    """Who has which cells in a round, as far as owners go; spot jobs take what is left.
+    """The owners' use of cells in a round; spot jobs take the rest.
 
-    `renewed`: leases that ended on own cells. `waiting`: all other jobs, in the order in which they
-    are placed. `assigned`: by job that waits, the GPU type and GPUs of own cells. `spot`: leases
-    that go on and are on no cells of their own. `overfull`: nodes that were lost in part or whole,
-    where an end frees nothing yet.
+    `renewed`: jobs with expired leases on own cells. `waiting`: all other jobs, in the order of
+    placement. `assigned`: by waiting job, the GPU type and GPUs of own cells. `spot`: running
+    leases outside of own cells. `overfull`: nodes with lost GPUs, where an ended lease frees none
+    yet.
     """
 
     def __init__(
@@ -212,7 +214,7 @@ class CellUse:
         self._quotas = {(row.tenant, row.gpu_type): row.gpus for row in snapshot.entitlements}
         self._held: dict[tuple[int, str], int] = {}
         self._sizes = node_sizes(snapshot.nodes)
-        # GPUs that nobody holds for whom no lease would have to end before its expiry.
+        # Free GPUs, and GPUs for which no running lease would have to end.
         self._free = {node.id: node.gpus for node in snapshot.nodes}
         self.spot: list[Lease] = []
         self._run_on(snapshot)
@@ -223,11 +225,11 @@ class CellUse:
         self._assign(queue)
 
     def owns(self, one: QueuedJob) -> bool:
-        """Whether it is placed before all spot jobs."""
+        """Return whether it is placed before all spot jobs."""
         return one.job.id in self.assigned
 
     def _run_on(self, snapshot: Snapshot) -> None:
-        """Leases that go on hold their GPUs, and own cells if they lie within them."""
+        """Count running leases as holders of their GPUs, and of own cells that contain them."""
         for lease in sorted(snapshot.leases, key=lambda row: (row.started_us, row.id)):
             if lease.ends_by(snapshot.at_us):
                 continue
@@ -266,7 +268,7 @@ class CellUse:
         self.waiting = sorted(rest, key=lambda one: (not self.owns(one), *by_arrival(one)))
 
     def _give_cells(self, one: QueuedJob) -> None:
-        """Give a job free cells of its tenant, on the first of its types that has them."""
+        """Give a job free cells of its tenant, on the first of its types with such cells."""
         for name in one.gpu_types:
             key = (one.job.tenant, name)
             if self._held.get(key, 0) + one.job.gpus > self._quotas.get(key, 0):
@@ -280,9 +282,9 @@ class CellUse:
                 return
 
     def _find(self, room: dict[int, int], gpus: int, size: int) -> Placement:
-        """Cells for a gang, of the fewest nodes; on equal ones where spot jobs hold least.
+        """Return cells for a gang on the fewest nodes; ties go to nodes with the fewest spot GPUs.
 
-        A gang that fits the largest node goes to one. () where the cells have no room.
+        A gang that fits the largest node stays on one node. Return () if the cells are too small.
         """
         fitting = [node for node, count in room.items() if count >= gpus]
         if fitting:
@@ -301,12 +303,12 @@ class CellUse:
         return tuple(sorted(places))
 
     def _missing(self, node: int, gpus: int) -> int:
-        """GPUs that spot jobs would have to give back."""
+        """Return the GPUs that spot jobs would have to give back."""
         return max(0, gpus - max(0, self._free.get(node, 0)))
 
 
 class HivedPicks(OrderedPicks):
-    """What the round has given so far; `ends` and `preemptions`: of spot leases that make room."""
+    """The grants of the round so far; `ends` and `preemptions` are of spot leases."""
 
     def __init__(self, snapshot: Snapshot, use: CellUse, options: HivedOptions) -> None:
         rule = QueueRule(
@@ -334,7 +336,7 @@ class HivedPicks(OrderedPicks):
             ):
                 for node in nodes:
                     self._may_end.setdefault(node, []).append(lease)
-        self._cleared: set[int] = set()  # nodes on which leases end for a gang of this round
+        self._cleared: set[int] = set()  # nodes on which this round already ends leases for a gang
         self.ends: list[End] = []
         self.preemptions: list[Preemption] = []
 
@@ -342,13 +344,13 @@ class HivedPicks(OrderedPicks):
         return OWN_CELLS if one.job.id in self._own else SPOT
 
     def in_turn(self, candidate: QueuedJob) -> list[QueuedJob]:
-        """Return a candidate on each of its types, first on that of its cells."""
+        """Return a candidate on each of its types, starting with that of its cells."""
         tries = super().in_turn(candidate)
         first = self._use.assigned.get(candidate.job.id, ("", ()))[0]
         return sorted(tries, key=lambda one: one.gpu_type != first)
 
     def place(self, one: QueuedJob, free_capacity: FreeCapacity) -> Placement | None:
-        """Place a job on its cells, which spot leases give back; else where GPUs are idle."""
+        """Place a job on its cells, ending spot leases there; without cells, on idle GPUs."""
         name, placement = self._use.assigned.get(one.job.id, ("", ()))
         if name != one.gpu_type:
             return super().place(one, free_capacity)
@@ -365,10 +367,10 @@ class HivedPicks(OrderedPicks):
         return placement
 
     def _victims(self, placement: Placement, free_capacity: FreeCapacity) -> list[Lease]:
-        """The leases that must end so that these GPUs are free; [] where they may not.
+        """Return the leases to end so that these GPUs are free; [] if that is impossible.
 
-        On each node the smallest that is enough alone, else the largest and so on; of equals the
-        youngest. Those that are not needed after all go on.
+        On each node, take the smallest sufficient lease, else the largest and so on. Ties go to the
+        youngest. Leases that turn out unnecessary continue.
         """
         free = free_capacity.available.free
         missing = {node: gpus - free.get(node, 0) for node, gpus in placement}
@@ -392,7 +394,7 @@ class HivedPicks(OrderedPicks):
         return victims
 
     def _is_apart(self, lease: Lease) -> bool:
-        """Whether it is on no node on which leases end already."""
+        """Return whether this round ends no leases on its nodes."""
         return not any(node in self._cleared for node, _ in lease.placement)
 
     def _end(self, lease: Lease, job: Job, free_capacity: FreeCapacity) -> None:
@@ -417,13 +419,13 @@ class HivedPicks(OrderedPicks):
 
 
 def _short(missing: dict[int, int], victims: Iterable[Lease], node: int) -> int:
-    """How many GPUs a node has too few when these leases have ended."""
+    """Return how many GPUs a node still lacks when these leases have ended."""
     freed = sum(gpus for lease in victims for place, gpus in lease.placement if place == node)
     return missing[node] - freed
 
 
 def _victim_order(gpus: int, lease: Lease, short: int) -> tuple[bool, int, int, int]:
-    """`gpus` that it holds on the node where `short` are missing."""
+    """Return the sort key of a lease with `gpus` on a node that lacks `short` GPUs."""
     is_enough = gpus >= short
     return (not is_enough, gpus if is_enough else -gpus, -lease.started_us, -lease.id)
 

@@ -1,22 +1,23 @@
 """Hydra: jobs with deadlines before the others, the least time left first, without preemption.
 
 Source: Hydra (Z. Yang et al., IEEE Transactions on Computers 2023), as UniSched compares with it in
-V-A: SLO jobs have a higher priority than best-effort jobs, shortest remaining time first orders
-both, in a homogeneous cluster, without preemption.
+V-A. In a homogeneous cluster without preemption, SLO jobs have a higher priority than best-effort
+jobs. Both are ordered by shortest remaining time first.
 
 | paper | here | unit |
 |---|---|---|
 | remaining time | estimate - GPU-time received / gang | us |
-| SLO job | a job with a deadline that is not over | |
+| SLO job | a job with a deadline that has not passed | |
 
-A lease that ends is renewed before anything is placed, so that a job runs until it is over. Jobs
-that do not fit block nobody.
+Expired leases are renewed before other jobs are placed, so that a job runs to its end. Jobs that do
+not fit block no other job.
 
 Departures, each with its test in tests/papers/test_baseline_deadlines.py:
-- Hydra searches the assignment of groups of jobs to GPU types by branch and bound, for least sums
-  of completion times and delays; as UniSched states it, the order is what is left on GPUs of one
-  type. How long a job takes counts the same on all types here.
-- Deadlines say which class a job is of, and nothing else: a later one moves nobody back.
+
+- Hydra searches the assignment of groups of jobs to GPU types by branch and bound, for the least
+  sums of completion times and delays. As UniSched states it, only the order remains on GPUs of
+  one type. A job's length counts the same on all types here.
+- Deadlines only determine the class of a job: a later deadline does not move it back.
 - Remaining time comes from the job's estimate and not from a model of its speed; a job without an
   estimate is taken to need `unknown_s`.
 

@@ -1,7 +1,7 @@
-"""Max efficiency: the largest total throughput, and no fairness.
+"""Max efficiency: the largest total throughput, without fairness.
 
-Source: OEF (Middleware 2024), eq. (4): the bound that fair policies are measured by. Tenants that
-gain little from any type may get nothing but leftovers.
+Source: OEF (Middleware 2024), eq. (4): the upper bound for fair policies. Tenants that gain little
+from every type may get only leftovers.
 """
 
 from __future__ import annotations

@@ -1,25 +1,26 @@
-"""Optimus: GPUs go where one more shortens the remaining time most.
+"""Optimus: GPUs go to the job whose remaining time they reduce most.
 
-Source: Optimus (EuroSys 2018), 4.1, as UniSched compares with it in IV-D: GPUs are given out one by
-one, each to the job of largest marginal gain, the time by which it ends sooner over what the step
-takes.
+Source: Optimus (EuroSys 2018), 4.1, as UniSched compares with it in IV-D. GPUs are assigned one by
+one, each to the job of largest marginal gain: its reduction of completion time over the resources
+of the step.
 
 | paper | here | unit |
 |---|---|---|
 | Q_j / f(p_j, w_j), remaining time | estimate - GPU-time received / gang | us |
-| a worker more | the whole gang: all its GPUs or none | GPUs |
+| an additional worker | the whole gang: all its GPUs or none | GPUs |
 | marginal gain | min(lease, remaining) / (remaining x gang) | 1 / GPU |
 
-A gang of fixed size has one step, from nothing to all its GPUs. Its gain is what a lease takes off
-its remaining time, as a part of it, per GPU. Of jobs that outlast a lease, the one with the least
-GPU-time left goes first; of those that end within one, the smallest.
+A gang of fixed size has one step, from nothing to all its GPUs. Its gain is the part of its
+remaining time that a lease saves, per GPU. Among jobs that outlast a lease, the one with the least
+GPU-time left goes first; among jobs that end within a lease, the smallest.
 
-A lease that ends queues with the jobs that wait. Jobs that do not fit block nobody.
+Jobs with an expired lease queue with the waiting jobs. Jobs that do not fit block no other job.
 
 Departures, each with its test in tests/papers/test_baseline_orders.py:
-- Sizes are fixed, so that no job grows into GPUs that are left, and no speed is fitted as a
+
+- Sizes are fixed, so that no job grows into GPUs that are left. No speed is fitted as a
   function of the number of workers and parameter servers.
-- Remaining time comes from the job's estimate, and not from a loss curve fitted to it; a job
+- Remaining time comes from the job's estimate, and not from a loss curve fitted to it. A job
   without an estimate is taken to need `unknown_s`.
 
 All orders end in (submitted, id).

@@ -1,13 +1,13 @@
-"""SJF and SRTF: the jobs that wait in one order each.
+"""SJF and SRTF: orders of waiting jobs by estimate.
 
-Source: none. SJF is the order of least average waiting when nothing is preempted; SRTF the bound
-that LTGF and UniSched compare average JCT with.
+Source: none. SJF has the least average waiting without preemption. LTGF and UniSched compare
+average JCT with SRTF as the bound.
 
 - SJF is FIFO (`evenshare_core.policies.orders.fifo`) in another order. A job without an estimate
   comes after all that have one, by arrival.
-- Under SRTF a lease that ends queues with the jobs that wait; remaining = estimate - GPU-time
-  received / gang, and a job that has outlived its estimate counts as 5 % of it. Jobs that do not
-  fit block nobody. Without estimates the order is by arrival.
+- With SRTF, a job with an expired lease queues with the waiting jobs. Remaining = estimate -
+  GPU-time received / gang; a job that has outlived its estimate counts as 5 % of it. Jobs that
+  do not fit block no other job. Without estimates the order is by arrival.
 
 All orders end in (submitted, id).
 """
@@ -29,7 +29,7 @@ from evenshare_core.policies.shared.ordered import QueuedJob, QueueRule, by_arri
 from evenshare_core.policies.shared.ordered_session import OrderedSession
 from evenshare_core.policies.shared.session import Queued, Session
 
-LEAST = 0.05  # of the estimate: what a job that outlived it is taken to need
+LEAST = 0.05  # assumed rest of a job that outlived its estimate, as a share of it
 
 
 class SrtfOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -50,13 +50,13 @@ class Sjf(Fifo):
     traits = Traits(needs_estimates=True)
 
     def order(self, job: Queued) -> tuple[Any, ...]:
-        """The sort key of the queue."""
+        """Return the sort key of the queue."""
         known = inf if job.estimate_us is None else job.estimate_us
         return (known, job.submitted_us, job.id)
 
 
 class Srtf(OrderedPolicy):
-    """Shortest remaining time first by estimate, preemptive where leases end."""
+    """Shortest remaining time first by estimate, preemptive when leases expire."""
 
     name = "srtf"
     version = "3"

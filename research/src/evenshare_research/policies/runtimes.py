@@ -1,6 +1,6 @@
-"""How long a job may run, as a distribution around its estimate.
+"""Distribution of a job's run time around its estimate.
 
-Source: 3Sigma (EuroSys 2018), 4.1 and 4.2. Whole numbers, so that rounds are the same everywhere.
+Source: 3Sigma (EuroSys 2018), 4.1 and 4.2. Integers make rounds equal on every machine.
 """
 
 from __future__ import annotations
@@ -8,15 +8,15 @@ from __future__ import annotations
 from evenshare_core.policies.shared.estimates import LEAST_PERCENT
 from evenshare_core.units import ONE_MILLI
 
-# Medians of eight equal parts of a normal distribution, in thousandths of its deviation.
+# Medians of eight equal parts of a normal distribution, in thousandths of its standard deviation.
 QUANTILES = (-1534, -887, -489, -157, 157, 489, 887, 1534)
 PARTS = len(QUANTILES)
 
 
 def run_times(estimate_us: int, error_milli: int) -> tuple[int, ...]:
-    """Return `PARTS` equally likely lengths, ascending, in us.
+    """Return `PARTS` equally likely run times, ascending, in us.
 
-    `error_milli`: relative standard error of the estimate. None is below 5 % of the estimate.
+    `error_milli`: relative standard error of the estimate. The lower limit is 5 % of the estimate.
     """
     least = max(1, estimate_us * LEAST_PERCENT // 100)
     scale = ONE_MILLI * ONE_MILLI
@@ -26,10 +26,10 @@ def run_times(estimate_us: int, error_milli: int) -> tuple[int, ...]:
 
 
 def remaining_times(lengths: tuple[int, ...], ran_us: int) -> tuple[int, ...]:
-    """Return what is left of the lengths that a job which ran so long can still have, in us.
+    """Return the rest of each length above `ran_us`, in us.
 
-    One that outlived them all is taken to need as long again as it outlived the longest, so that
-    the guess doubles as it goes on.
+    If the job outlived all lengths, the rest is the time since the longest. The guess thus doubles
+    as the job continues.
     """
     left = tuple(length - ran_us for length in lengths if length > ran_us)
     longest = lengths[-1]

@@ -1,27 +1,27 @@
-"""Themis: finish-time fairness, the job that would finish most unfairly late goes first.
+"""Themis: finish-time fairness; the job that would finish most unfairly late goes first.
 
-Source: Themis (NSDI 2020), as Astraea-LTGF states it in 4.1.2 and compares with it in 6.1.5:
-rho_i(t) = T_i(t) / (T_i*(t) N), the largest rho first.
+Source: Themis (NSDI 2020), as Astraea-LTGF states it in 4.1.2 and compares with it in 6.1.5. The
+largest rho_i(t) = T_i(t) / (T_i*(t) N) goes first.
 
 | paper | here | unit |
 |---|---|---|
-| T_i, time to finish as things are | age + remaining time on the whole gang from now on | us |
+| T_i, time to finish in the current state | age + remaining time on the whole gang from now | us |
 | T_i*, time to finish with the whole cluster | the job's whole estimate: a gang uses no more | us |
-| N | jobs of the pool that wait or run: the same for all, so that it orders nobody | |
+| N | waiting and running jobs of the pool: equal for all, so without effect | |
 | estimation error | `estimate_error`, drawn for each job | |
 
-rho grows while a job waits, the faster the shorter the job is. A lease that ends queues with the
-jobs that wait. Jobs that do not fit block nobody.
+rho grows while a job waits, faster for short jobs. A job with an expired lease queues with the
+waiting jobs. Jobs that do not fit block no other job.
 
-The error of a job's estimate is a factor in [1 - e, 1 + e], drawn by a hash of when it was
-submitted, its GPUs and its estimate: the same in each round, on each machine, and whatever its id
-is (ADR 0195). It is there for comparisons; estimates of people err by themselves,
-so it is 0 unless it is asked for.
+The error of a job's estimate is a factor in [1 - e, 1 + e], drawn by a hash of its submission, GPUs
+and estimate. It is the same in each round, on each machine and for any id (ADR 0195). It is meant
+for comparisons. Real estimates have their own errors, so it is 0 by default.
 
 Departures, each with its test in tests/papers/test_baseline_orders.py:
-- No auction: Themis offers GPUs to the part of the jobs of largest rho, and takes those bids that
-  multiply to the best. With gangs that take all or nothing the largest rho first is what is left
-  of it, and what Astraea-LTGF states.
+
+- No auction: Themis offers GPUs to the share of the jobs with the largest rho, and takes the bids
+  with the best product. With gangs that take all or nothing, this reduces to the largest rho
+  first, as Astraea-LTGF states it.
 - A job without an estimate is taken to need `unknown_s`.
 
 All orders end in (submitted, id).
@@ -70,7 +70,7 @@ class ThemisOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     spread: Annotated[bool, Meta(description=SPREAD_TEXT)] = False
 
     def error_factor(self, job: Job) -> Fraction:
-        """Return what a job's estimate is multiplied with."""
+        """Return the factor of a job's estimate."""
         said = f"{job.submitted_us} {job.gpus} {job.estimate_us}"
         digest = hashlib.sha256(said.encode()).digest()
         drawn = Fraction(2 * int.from_bytes(digest[:4]), DRAWS - 1) - 1  # from -1 to 1
@@ -79,7 +79,7 @@ class ThemisOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
 class Themis(OrderedPolicy):
     name = "themis"
-    version = "2"  # errors are drawn by no id (0195)
+    version = "2"  # 2: errors do not depend on ids (0195)
     title = "Finish-time fairness"
     promise = "The job that would finish latest, measured by its own length, goes first."
     suits = "Fairness between jobs rather than tenants, where jobs come with estimates."

@@ -1,6 +1,6 @@
-"""3Sigma: jobs with deadlines start where a program over distributions of run times says.
+"""3Sigma: a program over distributions of run times plans the starts of jobs with deadlines.
 
-Source: J. W. Park et al., "3Sigma", EuroSys 2018, 4; as UniSched compares with it in V-A: a mixed
+Source: J. W. Park et al., "3Sigma", EuroSys 2018, 4, as UniSched compares with it in V-A. A mixed
 integer program decides about SLO jobs, which may preempt best-effort jobs.
 
 | paper | here | unit |
@@ -13,25 +13,26 @@ integer program decides about SLO jobs, which may preempt best-effort jobs.
 | expected use of resources | GPUs x P(it runs in the slot) | GPUs / 8 |
 | program | `evenshare_research.formulations.start_slots` | |
 
-Each round: what SLO jobs that run are expected to use is taken from each slot, and what best-effort
-jobs hold until their leases end. Jobs that wait have an option to start in each slot on each GPU
-type. Who starts in the first slot is placed first; then best-effort jobs, those that run before
-those that wait, which go by the least work left. Who is planned for later waits. SLO jobs are
-renewed always; best-effort jobs are where no SLO job took their GPUs.
+In each round, the expected use of running SLO jobs is subtracted from each slot, and the GPUs of
+best-effort jobs until their leases end. Waiting jobs have an option to start in each slot on each
+GPU type. Jobs planned for the first slot are placed first. Then come running best-effort jobs, then
+waiting ones by the least work left. Jobs planned for later slots wait. SLO jobs are always renewed;
+best-effort jobs are renewed if no SLO job took their GPUs.
 
-Of starts that earn the same the earliest is better: a slot counts a thousandth of a point.
+Of starts with equal reward the earliest is better: a slot counts a thousandth of a point.
 
 Departures, each with its test in tests/papers/test_three_sigma.py:
+
 - A cycle is a round of the pool; UniSched sets 60 s.
 - The distribution is the estimate with its standard error, and not a history by features of jobs.
-  A job without error has `error`, one without estimate is taken to need `unknown_s`.
-- Best-effort jobs are preempted where their leases end and not within, and are no part of the
-  program, as UniSched has it.
-- A job that can meet no deadline by any of its lengths is one of the best-effort jobs. 3Sigma
-  lets the utility of such a job fall slowly after its deadline.
-- With more than `exact_jobs` jobs that wait the better of two greedy plans stands, by least laxity
-  and by what a job earns for its use; the round says how far it can be from the best.
-- Slots count GPUs and not nodes: who finds no node when it would start waits for the next round.
+  A job without error has `error`. A job without estimate is taken to need `unknown_s`.
+- Best-effort jobs are preempted only when their leases end, and are no part of the program, as in
+  UniSched.
+- A job that can meet no deadline by any of its lengths is a best-effort job. In 3Sigma, the
+  utility of such a job falls slowly after its deadline.
+- With more than `exact_jobs` waiting jobs, the better of two greedy plans is used: by least
+  laxity and by reward per use. The round reports how far it can be from the best.
+- Slots count GPUs and not nodes: a job that finds no node at its start waits for the next round.
 
 All orders end in (submitted, id).
 """
@@ -75,9 +76,9 @@ from evenshare_research.formulations.start_slots import Slots, StartJob, StartPl
 from evenshare_research.policies.runtimes import PARTS, remaining_times, run_times
 
 PLANNED, BEST_EFFORT = "planned_start", "best_effort"
-STARTS, RUNS_ON, WAITS, LATER = range(4)  # in this order jobs are placed
-EARLIER_MICRO = REWARD_MICRO // ONE_MILLI  # what a slot earlier counts
-LONGEST_US = 1 << 56  # 2,284 years: longer ones count as this
+STARTS, RUNS_ON, WAITS, LATER = range(4)  # the order of placement
+EARLIER_MICRO = REWARD_MICRO // ONE_MILLI  # reward of a start one slot earlier
+LONGEST_US = 1 << 56  # 2,284 years: the limit of lengths
 
 
 class ThreeSigmaOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -142,12 +143,12 @@ class ThreeSigma(Policy):
         return replace(decide_in_order(snapshot, planned.rule), solve=planned.solve)
 
     def queue_order(self, snapshot: Snapshot) -> tuple[int, ...]:
-        """Return who is placed before whom; those planned for later come last."""
+        """Return jobs in the order of placement; jobs planned for later come last."""
         return order_of(snapshot, _PlannedRound(snapshot).rule)
 
 
 class _PlannedRound:
-    """The plan of a round, and the order that it makes of the jobs."""
+    """The plan of a round, and its order of the jobs."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._options = parse_options(ThreeSigmaOptions, snapshot.options)
@@ -172,7 +173,7 @@ class _PlannedRound:
 
     @property
     def rule(self) -> QueueRule:
-        """The order of this round; who is planned for later is let in by nothing."""
+        """Return the order of this round, which admits no job planned for later."""
         return QueueRule(
             order=self._order,
             preempts=True,
@@ -218,7 +219,7 @@ class _PlannedRound:
         return np.array([min(length, LONGEST_US) for length in left], dtype=np.int64)
 
     def _options_of(self, one: QueuedJob, admission: Admission) -> StartJob:
-        """What a start in each slot is expected to earn, and to use from then on."""
+        """Return the expected reward of a start in each slot, and its use from then on."""
         lengths = self._lengths_left(one.job, one.sums)
         steps = self._left[one.job.id]
         types = tuple(
@@ -232,7 +233,7 @@ class _PlannedRound:
         return StartJob(one.job.id, types, self._uses(one.job.gpus, lengths), utilities)
 
     def _utilities(self, lengths: Slots, steps: Steps) -> Slots:
-        """E[U] of a start in each slot, by `PARTS` millionths of a point."""
+        """Return E[U] of a start in each slot, in millionths of a point times `PARTS`."""
         by_us = np.array([step.by_us for step in steps], dtype=np.int64)
         rewards = np.array([*(step.reward_micro for step in steps), 0], dtype=np.int64)
         ends = self._at_us + self._slots[:, None] + lengths[None, :]
@@ -242,13 +243,13 @@ class _PlannedRound:
         return result
 
     def _uses(self, gpus: int, lengths: Slots) -> Slots:
-        """Expected GPUs by slots since a start, by `PARTS`, rounded up."""
+        """Return the expected GPUs by slot since a start, times `PARTS`, rounded up."""
         runs = (lengths[None, :] > self._slots[:, None]).sum(axis=1)
         uses: Slots = -(-gpus * runs * PARTS // len(lengths))
         return uses
 
     def _free(self) -> dict[str, Slots]:
-        """GPUs by type and slot, by `PARTS`, that nobody is expected to use by then."""
+        """Return the GPUs by type and slot, times `PARTS`, beyond the expected use."""
         jobs = {job.id: job for job in self._snapshot.jobs}
         free = {
             name: np.full(len(self._slots), gpus * PARTS, dtype=np.int64)
@@ -267,7 +268,7 @@ class _PlannedRound:
 
 
 def _solve_of(plan: StartPlan) -> Solve:
-    """How a plan came about; its utility in points."""
+    """Return the solver's result of a plan; its utility is in points."""
     points = plan.utility / (PARTS * REWARD_MICRO)
     if not plan.limit:
         return Solve("start_slots", "optimal", points)

@@ -1,7 +1,7 @@
 """Tiresias-L: least attained service, in discretised queues.
 
-Source: Tiresias (NSDI 2019), 3.3, discretised two-dimensional LAS, which knows nothing about how
-long a job takes; "Tiresias-L" as Astraea-LTGF compares with it, section 6.1.5.
+Source: Tiresias (NSDI 2019), 3.3, discretised two-dimensional LAS, which does not know job lengths;
+"Tiresias-L" as Astraea-LTGF compares with it, section 6.1.5.
 
 | paper | here |
 |---|---|
@@ -10,15 +10,16 @@ long a job takes; "Tiresias-L" as Astraea-LTGF compares with it, section 6.1.5.
 | PromoteKnob | `promote_after`; 0: never, the paper's own setting |
 
 A job is in the first queue until it received `first_threshold`, then in the next, and so on. Jobs
-of an earlier queue go first; inside a queue it is first in, first out, so that jobs that received
-about the same do not take each other's GPUs. A lease that ends queues with the jobs that wait:
-that is how a job is preempted. Jobs that do not fit block nobody.
+of an earlier queue go first. Each queue is first in, first out, so that jobs with similar GPU-time
+do not take each other's GPUs. Jobs with an expired lease queue with the waiting jobs; this is how
+they are preempted. Jobs that do not fit block no other job.
 
 Departures, each with its test in tests/papers/test_baseline_orders.py:
-- Inside a queue the order is that of submission; Tiresias takes that of the first start, which a
-  job that never ran does not have.
-- A job is promoted for a lease and keeps what it attained, where Tiresias begins to count anew.
-- Nothing ends before its lease does, so a queue is left at the end of a lease.
+
+- Inside a queue the order is that of submission; Tiresias uses the first start, which a job that
+  never ran does not have.
+- A promoted job gets a lease and keeps its attained service; Tiresias resets it.
+- Leases end only at their expiry, so a job changes queues at the end of a lease.
 
 All orders end in (submitted, id).
 """
@@ -75,7 +76,7 @@ class TiresiasOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=
     spread: Annotated[bool, Meta(description=SPREAD_TEXT)] = False
 
     def queue_of(self, received_gpu_us: int) -> int:
-        """Return the queue of a job that received so much, counted from 0."""
+        """Return the queue of a job by its GPU-time received, counted from 0."""
         first_us = self.first_threshold * SECOND_US
         thresholds = [first_us * self.threshold_factor**step for step in range(self.queues - 1)]
         return bisect_right(thresholds, received_gpu_us)
@@ -106,7 +107,7 @@ class TiresiasL(OrderedPolicy):
         return _rule(options, snapshot.at_us)
 
     def session(self, options: dict[str, Any]) -> Session | None:
-        """Return a queue that goes on from round to round; none where time alone promotes jobs."""
+        """Return a session that keeps the queue between rounds; None if waiting promotes jobs."""
         chosen = parse_options(TiresiasOptions, options)
         if chosen.promote_after:
             return None
@@ -115,7 +116,7 @@ class TiresiasL(OrderedPolicy):
 
 def _rule(options: TiresiasOptions, at_us: int) -> QueueRule:
     def is_promoted(one: QueuedJob) -> bool:
-        """Waiting longer than PromoteKnob x the time that it ran."""
+        """Return whether it waits longer than PromoteKnob x its run time."""
         ran_gpu_us = job_received(one.sums, at_us)
         if not options.promote_after or one.lease is not None or not ran_gpu_us:
             return False

@@ -1,12 +1,12 @@
 """YARN-CS: a static quota per tenant, FIFO inside it, no borrowing.
 
-Source: the capacity scheduler as Astraea-LTGF compares with it, section 6.1.5. A tenant's first
-job that does not fit its quota or the free GPUs blocks that tenant's others; nobody uses what
-another tenant leaves idle; nothing is preempted.
+Source: the capacity scheduler as Astraea-LTGF compares with it, section 6.1.5. A tenant's first job
+that does not fit its quota or the free GPUs blocks the tenant's other jobs. Idle quota is not lent,
+and nothing is preempted.
 
 Departure, with its test in tests/papers/test_baselines.py: a gang larger than its tenant's whole
-quota would wait for ever, so it may run when its tenant holds nothing else (`oversized`; off:
-it waits, and blocks nobody).
+quota would wait forever. With `oversized` it may run when its tenant holds nothing else; otherwise
+it waits, and blocks no other job.
 """
 
 from __future__ import annotations
@@ -69,14 +69,14 @@ class YarnCs(OrderedPolicy):
 
 
 class Use(Protocol):
-    """What tenants may hold and hold, those of ended leases included, by GPU type."""
+    """Quotas of tenants and GPUs in their leases, expired leases included, by GPU type."""
 
     def held(self, tenant: int, gpu_type: str) -> int: ...
     def quota(self, tenant: int, gpu_type: str) -> int: ...
 
 
 class _SnapshotUse:
-    """The use that a snapshot tells."""
+    """The use in a snapshot."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._quotas = {(row.tenant, row.gpu_type): row.gpus for row in snapshot.entitlements}
@@ -107,21 +107,21 @@ def _rule(options: YarnCsOptions, use: Use) -> QueueRule:
 
 
 class _TenantGpus:
-    """GPUs per tenant and type: what it holds in this round, and its quota."""
+    """GPUs by tenant and type: held in this round, and the quota."""
 
     def __init__(self, use: Use, *, oversized: bool) -> None:
         self._oversized, self._use = oversized, use
         self._given: dict[tuple[int, str], int] = {}
 
     def limit(self, one: QueuedJob) -> Refusal | None:
-        """A gang above the whole quota may never run, unless it may run alone."""
+        """Refuse a gang above the whole quota, unless `oversized`."""
         quota = self._use.quota(one.job.tenant, one.gpu_type)
         if one.lease is not None or one.job.gpus <= quota or self._oversized:
             return None
         return Refusal(Reason.QUOTA_LIMIT, quota=quota, needed=one.job.gpus)
 
     def admits(self, one: QueuedJob) -> bool:
-        """Whether it stays within the quota, or would run alone; what runs goes on."""
+        """Return whether it has a lease, stays within the quota, or is oversized and first."""
         key = (one.job.tenant, one.gpu_type)
         held = self._use.held(*key) + self._given.get(key, 0)
         return (
@@ -131,7 +131,7 @@ class _TenantGpus:
         )
 
     def give(self, one: QueuedJob) -> None:
-        """A job starts."""
+        """Count a start."""
         key = (one.job.tenant, one.gpu_type)
         self._given[key] = self._given.get(key, 0) + one.job.gpus
 

@@ -1,1 +1,1 @@
-"""What holds of the papers' claims on public data, by one command: `make reproduce`."""
+"""Reproduction of the papers' claims on public data, by one command: `make reproduce`."""

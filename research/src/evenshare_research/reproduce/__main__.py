@@ -1,9 +1,9 @@
-"""`python -m evenshare_research.reproduce [PART ...]`: papers' claims checked on public data.
+"""`python -m evenshare_research.reproduce [PART ...]`: check papers' claims on public data.
 
-Runs what is missing, says how long each part will take before it begins, keeps each result so that
-a run which is cut off goes on, and writes a page with charts into `.data/reproduce/`. `--write`
-writes docs/reproduce too: every part of which all runs are kept; the others stand as they were
-there.
+The command performs the missing runs, and prints the expected time of each part before it starts.
+It keeps each result, so that an interrupted run can continue. It writes a page with charts into
+`.data/reproduce/`. With `--write` it also updates docs/reproduce, for every part whose runs are all
+kept; other parts stay unchanged.
 """
 
 from __future__ import annotations
@@ -40,7 +40,6 @@ PARTS: tuple[Part, ...] = (
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run what was asked for, and write the report."""
     options = _options(arguments)
     if options.list:
         for part in PARTS:
@@ -74,7 +73,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _all_parts() -> list[tuple[Part, Findings | None]]:
-    """Every part, with its findings if all of its runs are kept."""
+    """Return every part, with its findings if all its runs are kept."""
     done: list[tuple[Part, Findings | None]] = []
     for part in PARTS:
         kept = {run: run.kept() for run in part.runs}

@@ -1,14 +1,14 @@
-"""Policies beside each other on one trace: fairness, waiting, waste and CPU seconds.
+"""Comparison of policies on a trace: fairness, waiting, waste and CPU seconds.
 
-Rounds every second by default, so that jobs of a minute are not unfair for the grid alone; leases
-900 s, cold starts 30 s. The first line is the floor, in which every job starts at once. Estimates
-are the jobs' durations, wrong by the share that is given. Without a trace, on the two days of
-Philly that the demo brings:
+By default, rounds are every second, so that the grid does not make jobs of a minute unfair. Leases
+are 900 s, cold starts 30 s. The first line is the floor, in which every job starts at once.
+Estimates are the jobs' durations, wrong by up to the given share. Without a trace, it uses the two
+days of Philly in the demo:
 
     python -m evenshare_research.reproduce.compare [TRACE] [--nodes 40,60,88] [--policies P,...]
 
-Of a long trace, two weeks from each of some dates (`TUNING` and `VERDICT` name those of Philly), on
-as many nodes as give the load of `LOAD`:
+From a long trace, it takes two weeks from each of some dates (`TUNING` and `VERDICT` name those of
+Philly). The number of nodes gives the load `LOAD`:
 
     python -m evenshare_research.reproduce.compare TRACE --origin 2017-09-04 --slices verdict
 """
@@ -47,12 +47,12 @@ from evenshare_research.reproduce.runs import TWO_DAYS
 from evenshare_research.reproduce.shown import COLUMNS
 from evenshare_research.reproduce.slices import POLICIES
 
-Policies = dict[str, tuple[str, dict[str, object]]]  # by the name in the table: policy, options
+Policies = dict[str, tuple[str, dict[str, object]]]  # table's name -> (policy, options)
 NAMED: Policies = {name.replace("`", ""): (policy, options) for name, policy, options in POLICIES}
 
 
 def compare(workload: Workload, nodes: int, round_us: int, policies: Policies) -> None:
-    """Print the table of one cluster size."""
+    """Print the table of a cluster size."""
     scenario = Scenario.make(workload, make_nodes({"gpu": nodes}, NODE_GPUS), {}, {}, NODE_GPUS)
     print(f"\n{nodes} nodes x {NODE_GPUS} GPUs, a round every {round_us / SECOND_US:g} s")
     _print_row("", [*(column for column, _, _ in COLUMNS), "CPU s"])

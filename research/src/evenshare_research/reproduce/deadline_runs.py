@@ -28,16 +28,16 @@ from evenshare_research.reproduce.runs import DATA, KeptRun
 
 TRACE = DATA / "chronus.csv.gz"
 WORKLOADS = ("SLO", "MIX1", "MIX2")
-# A quarter of the jobs on a quarter of the 96 nodes; the first days of the week that is kept.
+# A quarter of the jobs on a quarter of the 96 nodes; the first days of the kept week.
 NODES, DAYS = 24, 3
 DAY_US = 24 * HOUR_US
-SLOT_US = 5 * MINUTE_US  # of a round, and of a lease
+SLOT_US = 5 * MINUTE_US  # length of a round and of a lease
 SPREAD_MILLI = 900
 SEED = 1
-# The paper's profiling: on so many GPUs, so long; beside it 2 of 96 nodes that do nothing else.
+# The paper's profiling runs. In comparison: 2 of 96 nodes used only for profiling.
 PROFILED_GPUS, PROFILED_US = 2, 5 * MINUTE_US
 STATIC_GPUS = 2 * NODES * NODE_GPUS // 96
-# Seconds of CPU that a run takes, roughly, by policy; 10 of others.
+# Approximate CPU seconds of a run by policy; 10 for others.
 ABOUT_S = {"unisched": 150, "chronus": 20}
 
 
@@ -50,9 +50,9 @@ def deadline_run(
     seed: int = SEED,
     profiling: bool = False,
 ) -> KeptRun:
-    """A run; estimates are true durations, wrong by up to `noise_percent`, drawn with `seed`.
+    """Return a run; its estimates are wrong by up to `noise_percent`, drawn with `seed`.
 
-    `profiling`: with each job comes a run that profiles it.
+    With `profiling`, each job is submitted with a profiling run.
     """
     more = f", estimates wrong by up to {noise_percent} %, seed {seed}" if noise_percent else ""
     more += "".join(f", {name} {value}" for name, value in (options or {}).items())
@@ -71,7 +71,7 @@ def deadline_run(
 
 
 def chronus(workload: str) -> Workload:
-    """The jobs of one of `WORKLOADS` that are submitted in the first `DAYS` of its week."""
+    """Return the jobs of one of `WORKLOADS` submitted in the first `DAYS` of its week."""
     with TRACE.open("rb") as file:
         week = read_workload(trace_lines(file, chosen=workload)[1])
     until_us = (week.jobs[0].submitted_us // DAY_US + DAYS) * DAY_US
@@ -88,10 +88,10 @@ def run(
     seed: int = SEED,
     profiling: bool = False,
 ) -> dict[str, Any]:
-    """Simulate, and return the figures; seconds, shares.
+    """Simulate, and return the figures in seconds and shares.
 
-    With `profiling` also the longest that a profiling run waited, and the longest that it would
-    have waited for the `STATIC_GPUS` of nodes that do nothing else.
+    With `profiling`, also return the longest wait of profiling runs, and their longest wait on
+    `STATIC_GPUS` reserved for them.
     """
     jobs = chronus(workload)
     if noise_percent:
@@ -140,7 +140,7 @@ def with_profiling(workload: Workload) -> Workload:
 
 
 def profiling_figures(jobs: Iterable[SimJob], over: Iterable[JobRecord]) -> dict[str, float]:
-    """How long profiling runs waited, and would have waited for nodes of their own; seconds."""
+    """Return the waits of profiling runs, and on nodes reserved for them, in seconds."""
     runs = [job for job in jobs if job.is_profiler]
     starts = {row.job: row.start_us for row in over}
     waits = [(starts[job.id] or 0) - job.submitted_us for job in runs]
@@ -153,7 +153,7 @@ def profiling_figures(jobs: Iterable[SimJob], over: Iterable[JobRecord]) -> dict
 
 
 def _static_wait_us(runs: Sequence[SimJob]) -> int:
-    """The longest wait where runs take turns on `STATIC_GPUS`, two GPUs each, first come first."""
+    """Return the longest wait of runs that take turns on `STATIC_GPUS`, two GPUs each."""
     free = [0] * (STATIC_GPUS // PROFILED_GPUS)
     heapify(free)
     longest = 0
@@ -165,7 +165,7 @@ def _static_wait_us(runs: Sequence[SimJob]) -> int:
 
 
 def workload_size(workload: Workload) -> dict[str, float]:
-    """Jobs, GPU-hours, and these over what the nodes have while jobs arrive."""
+    """Return jobs, GPU-hours, and the load of the nodes while jobs arrive."""
     gpu_hours = sum(job.gpus * job.duration_us for job in workload.jobs) / HOUR_US
     offered = NODES * NODE_GPUS * 24 * DAYS
     return {

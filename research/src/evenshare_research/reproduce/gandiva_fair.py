@@ -1,7 +1,7 @@
 """The claims of Gandiva_fair (S. Chaudhary et al., EuroSys 2020), section 5, as share curves.
 
-Its clusters, users and job sizes are all in the paper; its jobs here run without end, as long as
-the paper's do not leave, and nothing else is drawn.
+The paper gives all clusters, users and job sizes. Jobs run without end here until the paper's users
+leave, and nothing is drawn at random.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ RAN = (
     " chance. Turns of a minute; restarts cost nothing. A share is the average since the turn after"
     " users came or left."
 )
-# A share within this part of the paper's is reproduced.
+# A share within this relative distance of the paper's is reproduced.
 NEAR = 0.05
 WINDOW = 20  # quanta over which curves are averaged
 ONE = "gpu"
@@ -104,7 +104,7 @@ def _hetero(*, trading: bool) -> KeptRun:
 
 
 NO_TRADES, TRADES = _hetero(trading=False), _hetero(trading=True)
-# Trades need some quanta, and jobs move then; the same after the departure.
+# Trades and moves of jobs take some quanta, at the start and after the departure.
 SETTLED = 40
 
 
@@ -114,7 +114,7 @@ SETTLED = 40
 def shares_verdict(
     ours: Sequence[float], paper: Sequence[float], names: Sequence[str] = ()
 ) -> tuple[ClaimVerdict, str]:
-    """Reproduced where every share is within `NEAR` of the paper's; else who is furthest off."""
+    """Return reproduced if every share is within `NEAR` of the paper's, else the worst user."""
     errors = [abs(mine / its - 1) for mine, its in zip(ours, paper, strict=True)]
     worst = max(range(len(errors)), key=errors.__getitem__)
     if errors[worst] <= NEAR:
@@ -132,7 +132,7 @@ def _shares(
 
 
 def _use(place: str, text: str, paper: int, least: int, least_part: float = 0.98) -> Claim:
-    """Throughput close to capacity, but for the turn of a departure."""
+    """Claim throughput close to capacity, except in the turn of a departure."""
     return Claim.of(
         place,
         text,
@@ -249,7 +249,7 @@ def _types(results: Results) -> Findings:
 
 
 def trade_claims(off: Mapping[int, float], on: Mapping[int, float]) -> list[Claim]:
-    """5.5 of the progress of users 1 to 4, in K80s, without trades and with."""
+    """Return claims of 5.5 from the progress of users 1 to 4, in K80s, without and with trades."""
     gains = {tenant: on[tenant] / off[tenant] - 1 for tenant in off}
     shown = ", ".join(f"user {tenant} {100 * gain:+.0f} %" for tenant, gain in gains.items())
     faster = [tenant for tenant in (1, 4) if gains[tenant] >= 0.1]
@@ -277,7 +277,7 @@ def trade_claims(off: Mapping[int, float], on: Mapping[int, float]) -> list[Clai
 
 
 def _undone(on: Mapping[str, Any]) -> Claim:
-    """Trades are undone at the departure, and new ones follow."""
+    """Claim that trades are undone at the departure, and new ones follow."""
     undone, after = on["undone"][LEAVES], sum(on["made"][LEAVES:])
     return Claim.of(
         "5.5",
@@ -323,7 +323,7 @@ def _throughputs(result: Mapping[str, Any], tenant: int) -> list[float]:
 
 
 def _smooth_curve(name: str, row: Sequence[float]) -> dict[str, Any]:
-    """Averages over the last `WINDOW` quanta."""
+    """Average a curve over the last `WINDOW` quanta."""
     parts = [row[max(0, end - WINDOW) : end] for end in range(1, len(row) + 1)]
     means = [round(sum(part) / len(part), 3) for part in parts]
     return curve(name, list(range(len(row))), means)

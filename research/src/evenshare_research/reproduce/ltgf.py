@@ -1,7 +1,8 @@
 """The claims of Astraea-LTGF (Z. Ye et al., IEEE TPDS 2021), section 6, on Philly.
 
-The paper ran two weeks of Venus, whose job log is not public, and two of Philly with 44,329 jobs,
-of which about half are public. Here: other two weeks, on so few nodes that jobs compete.
+The paper ran two weeks of Venus, whose job log is not public. It also ran two weeks of Philly with
+44,329 jobs, about half of which are public. The runs here use other days of Philly, on few enough
+nodes that jobs compete.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from evenshare_research.reproduce.shown import (
 )
 
 DAYS = 3
-# The first day -> nodes. Both are Fridays, named before anything ran on them.
+# First day -> nodes. Both days are Fridays, chosen before any run on them.
 SLICES = {"2017-12-01": 23, "2017-11-17": 19}
 START, NODES = next(iter(SLICES.items()))
 SOURCE = (
@@ -105,7 +106,7 @@ def _listed(rows: Rows, field: str, show: Callable[[float | None], str]) -> str:
 
 
 class _Least(NamedTuple):
-    """A claim that LTGF has the least of a figure, of some rivals or of all."""
+    """A claim that LTGF has the lowest value of a figure, of some rivals or of all."""
 
     place: str
     text: str
@@ -171,7 +172,7 @@ def _fairness(results: Results) -> Findings:
 
 
 def on_both(first: Claim, second: Claim) -> Claim:
-    """A claim from its verdicts on two slices: where they differ, it is in direction."""
+    """Combine a claim's verdicts on two slices; different verdicts become `in direction`."""
     verdict = first.verdict if first.verdict is second.verdict else ClaimVerdict.IN_DIRECTION
     days = [start[5:] for start in SLICES]
 
@@ -186,7 +187,10 @@ def on_both(first: Claim, second: Claim) -> Claim:
 
 
 def fairness_claims(rows: Rows, no_cold: Mapping[str, Any]) -> list[Claim]:
-    """6.3 and 6.4 of figures by the names of `SEVEN`, and of `ltgf` whose restarts cost nothing."""
+    """Return claims of 6.3 and 6.4 from figures by the names of `SEVEN`.
+
+    `no_cold` are the figures of `ltgf` without cost of restarts.
+    """
     overhead = rows[LTGF]["jct_s"] / no_cold["jct_s"] - 1
     return [
         Claim(
@@ -210,7 +214,7 @@ def fairness_claims(rows: Rows, no_cold: Mapping[str, Any]) -> list[Claim]:
 
 
 def least_claims(rows: Rows) -> list[Claim]:
-    """Judge whether LTGF has the least (6.3, 6.4), by figures under the names of `SEVEN`."""
+    """Judge whether LTGF has the lowest values (6.3, 6.4), by figures by the names of `SEVEN`."""
     return [_least_claim(rows, claimed) for claimed in _LEAST]
 
 
@@ -220,7 +224,7 @@ def _least_claim(rows: Rows, claimed: _Least) -> Claim:
         name: [rival for rival in rivals if rows[rival][claimed.field] <= rows[name][claimed.field]]
         for name in (LTGF, PAPERS)
     }
-    # In direction where the rule holds as pools use it and not as it was published.
+    # In direction if only the pools' variant of the rule holds, and not the published one.
     verdict = verdict_of(not ahead[PAPERS], in_direction=not ahead[LTGF])
     who = {
         ClaimVerdict.REPRODUCED: "as published; "
@@ -243,7 +247,7 @@ _BY_LEASE = {lease_s: _run("ltgf", {}, "ltgf", lease_s=lease_s) for lease_s in L
 
 
 def lease_claims(rows: Mapping[int, Mapping[str, Any]]) -> list[Claim]:
-    """6.2 of figures by lease length in seconds."""
+    """Return claims of 6.2 from figures by lease length in seconds."""
     best = min(rows, key=lambda lease_s: rows[lease_s]["jct_s"])
     loss = {lease_s: row["sharing_loss_jobs"] for lease_s, row in rows.items()}
     preempted = {lease_s: row["preemptions"] for lease_s, row in rows.items()}
@@ -296,7 +300,7 @@ _BY_SIZE = {
 
 
 def size_claims(rows: Mapping[tuple[int, str], Mapping[str, Any]]) -> list[Claim]:
-    """6.5 of figures by nodes and policy."""
+    """Return claims of 6.5 from figures by nodes and policy."""
     sizes = list(dict.fromkeys(nodes for nodes, _ in rows))
     claims = []
     for what, field in (
@@ -334,13 +338,13 @@ def _sizes(results: Results) -> Findings:
     return Findings(size_claims(rows), [figures_table("By size", named)], charts)
 
 
-# What each setting does.
+# The effect of each setting.
 
 _ABLATED = {name: _run("ltgf", options, f"ltgf, {name}") for name, options in ABLATIONS}
 
 
 def settings_claim(plain: Mapping[str, Any], first: Mapping[str, Any]) -> Claim:
-    """6.1.1 of figures without and with new jobs first."""
+    """Return the claim of 6.1.1 from figures without and with new jobs first."""
     same = all(plain[field] == first[field] for field in ("jct_s", "slowdown", "sharing_loss_jobs"))
     with_it, without = (number(row["slowdown"], 3) for row in (first, plain))
     better = not same and first["slowdown"] < plain["slowdown"]

@@ -48,7 +48,7 @@ Place = tuple[int, int]  # jobs, servers
 FEW, MANY, SMALL = (40, 100), (80, 100), (60, 60)
 PLACES: dict[str, tuple[Place, ...]] = {"linear": (FEW, MANY, SMALL), "convex": (SMALL,)}
 MODES = ("geometric", "fixed")
-# Jobs of convex utilities never lose all value: a batch a day would try them for years.
+# Jobs of convex utilities never lose all value: a daily batch would retry them for years.
 MODES_OF = {"linear": MODES, "convex": MODES[:1]}
 BATCH, GANDIVA, HIVED = "BatchSche", "`gandiva_fair`", "`hived`"
 POLICIES = {GANDIVA: "gandiva_fair", HIVED: "hived"}
@@ -74,7 +74,10 @@ BASELINES = {
 
 
 def gain_verdict(ratios: Mapping[str, float], paper: Mapping[str, float]) -> ClaimVerdict:
-    """Of the worst rival: three quarters of the paper's gain is reproduced, 1 % in direction."""
+    """Return the verdict of the worst rival.
+
+    Three quarters of the paper's gain is reproduced, 1 % is in direction.
+    """
     return verdict_of(
         all(ratios[name] - 1 >= 0.75 * (paper[name] - 1) for name in paper),
         in_direction=all(ratios[name] > 1.01 for name in paper),
@@ -84,7 +87,7 @@ def gain_verdict(ratios: Mapping[str, float], paper: Mapping[str, float]) -> Cla
 def revenue_claim(
     text: str, by_mode: Mapping[str, Mapping[str, float]], paper: Mapping[str, float]
 ) -> Claim:
-    """Revenue over that of each rival, by mode; the first mode is the paper's."""
+    """Claim revenue over that of each rival, by mode; the first mode is the paper's."""
     verdicts = {mode: gain_verdict(ratios, paper) for mode, ratios in by_mode.items()}
     verdict = verdict_of(
         verdicts[MODES[0]] is ClaimVerdict.REPRODUCED,
@@ -106,7 +109,7 @@ def _listed(ratios: Mapping[str, float]) -> str:
 
 
 def ratios_of(results: Results, kind: str, places: Sequence[Place], mode: str) -> dict[str, float]:
-    """Mean revenue of Astraea over that of each rival, over places and seeds."""
+    """Return the mean revenue of Astraea over that of each rival, over places and seeds."""
     keys = [(place, seed) for place in places for seed in SEEDS]
     rows = [results[ASTRAEA[kind, place, mode, seed]] for place, seed in keys]
     mine = fmean(row["revenue"] for row in rows)
@@ -149,7 +152,7 @@ def _market(results: Results) -> Findings:
 
 
 def _alphas(results: Results) -> dict[str, list[tuple[float, float]]]:
-    """(mean, variance) of alpha by scheduler, with linear f, a row for each place and seed."""
+    """Return (mean, variance) of alpha by scheduler, with linear f, a row per place and seed."""
     keys = [(place, seed) for place in PLACES["linear"] for seed in SEEDS]
     rows = [results[ASTRAEA["linear", place, MODES[0], seed]] for place, seed in keys]
     return {
@@ -163,7 +166,7 @@ def _alphas(results: Results) -> dict[str, list[tuple[float, float]]]:
 
 
 def fairness_claims(alphas: Mapping[str, Sequence[tuple[float, float]]]) -> list[Claim]:
-    """5.2 of (mean, variance) of alpha over tenants."""
+    """Return claims of 5.2 from (mean, variance) of alpha over tenants."""
     variances = {name: fmean(variance for _, variance in rows) for name, rows in alphas.items()}
     mine = variances["Astraea"]
     shown = ", ".join(f"{name} {number(value, 2)}" for name, value in variances.items())
@@ -199,7 +202,7 @@ def fairness_claims(alphas: Mapping[str, Sequence[tuple[float, float]]]) -> list
 
 
 def _makespans(results: Results) -> tuple[dict[str, float], float]:
-    """Astraea's makespan over others' (linear, 80 jobs), and the part of jobs that it runs."""
+    """Return Astraea's makespan over others' (linear, 80 jobs), and its share of jobs run."""
     rows = [results[ASTRAEA["linear", MANY, "fixed", seed]] for seed in SEEDS]
     mine = fmean(row["makespan"] for row in rows)
     ratios = {
@@ -211,7 +214,7 @@ def _makespans(results: Results) -> tuple[dict[str, float], float]:
 
 
 def makespan_claim(ratios: Mapping[str, float], part: float) -> Claim:
-    """5.2: at most the paper's ratio and a quarter of its gain; a scheduler that runs all jobs."""
+    """Claim 5.2: at least three quarters of the paper's gain, with all jobs run."""
     paper = {GANDIVA: 0.83, HIVED: 0.67}
     held = all(ratios[name] <= 1 - 0.75 * (1 - paper[name]) for name in paper)
     below = all(ratio < 0.99 for ratio in ratios.values())
@@ -339,7 +342,7 @@ def _optimum(results: Results) -> Findings:
 
 
 def ratio_claim(kind: str, least: Mapping[str, float]) -> Claim:
-    """5.2 of the least mean ratio by mode."""
+    """Return the claim of 5.2 from the lowest mean ratio by mode."""
     below = [mode for mode, ratio in least.items() if ratio <= 0.6]
     return Claim(
         "5.2",

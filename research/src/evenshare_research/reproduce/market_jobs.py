@@ -1,7 +1,7 @@
 """The workload of Astraea-online's section 5.1: servers and jobs from seeds, arrivals of Philly.
 
-Bandwidths are drawn once for a pool, everything else of a job by itself, evenly between the bounds
-that the paper names. A slot is an hour.
+Bandwidths are drawn once per pool, all other values per job, uniformly within the paper's bounds. A
+slot is an hour.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from evenshare_research.reproduce.runs import DATA
 
 TRACE = DATA / "philly.csv.gz"
 TENANTS = 14
-HOURS = 48  # the timespan that is cut from the trace
-# Philly has 321 machines of 2 GPUs and 231 of 8 (Jeon et al., ATC 2019); one CPU each: one PS.
+HOURS = 48  # span taken from the trace
+# Philly has 321 machines of 2 GPUs and 231 of 8 (Jeon et al., ATC 2019). Each has a CPU, thus a PS.
 SMALL, LARGE, SMALL_PART = 2, 8, 58
 MEGABIT_PER_MEGABYTE, HOUR_S = 8, 3600
 MS_PER_HOUR = 1000 * HOUR_S
 
 
 class MarketWorkload(NamedTuple):
-    """A pool, its servers' owners in the order of servers, and jobs."""
+    """A pool, the owners of its servers in the order of servers, and jobs."""
 
     pool: MarketPool
     owners: tuple[int, ...]
@@ -46,7 +46,7 @@ class MarketWorkload(NamedTuple):
 
 @cache
 def _arrivals() -> tuple[list[tuple[float, str]], dict[str, int]]:
-    """(hour, virtual cluster) of jobs of the 14 largest clusters of Philly, and their numbers."""
+    """Return (hour, virtual cluster) of jobs of Philly's 14 largest clusters, and job counts."""
     with TRACE.open("rb") as file:
         lines = [line for line in trace_lines(file)[1] if isinstance(line, TraceLine)]
     counts = dict(Counter(line.tenant for line in lines).most_common(TENANTS))
@@ -55,12 +55,12 @@ def _arrivals() -> tuple[list[tuple[float, str]], dict[str, int]]:
 
 
 def workload(kind: str, jobs: int, servers: int, seed: int) -> MarketWorkload:
-    """Make the workload of a seed; `kind`: linear or convex utilities."""
+    """Return the workload of a seed; `kind`: linear or convex utilities."""
     draw = random.Random(seed)  # noqa: S311 - a seeded workload, not a secret
     rows, counts = _arrivals()
     first = draw.uniform(rows[0][0], rows[-1][0] - HOURS)
     window = [row for row in rows if first <= row[0] < first + HOURS]
-    while len(window) < jobs:  # a day of rest: another one
+    while len(window) < jobs:  # a span with too few jobs: draw another
         first = draw.uniform(rows[0][0], rows[-1][0] - HOURS)
         window = [row for row in rows if first <= row[0] < first + HOURS]
     ids = {name: number for number, name in enumerate(sorted(counts), start=1)}
@@ -71,10 +71,10 @@ def workload(kind: str, jobs: int, servers: int, seed: int) -> MarketWorkload:
 
 
 def small_workload(kind: str, jobs: int, servers: int, seed: int) -> MarketWorkload:
-    """Two users, few jobs and servers: what an exact solver can plan.
+    """Return a workload that an exact solver can plan: two users, few jobs and servers.
 
-    Servers of 8 GPUs, all jobs within ten hours, and a tenth of the chunks and epochs, so that a
-    day or two of slots is enough.
+    Servers have 8 GPUs, and all jobs arrive within ten hours. They have a tenth of the epochs and a
+    quarter of the chunks, so that a day or two of slots is enough.
     """
     draw = random.Random(seed)  # noqa: S311 - a seeded workload, not a secret
     arrivals = sorted((draw.uniform(0, 10), draw.randint(1, 2)) for _ in range(jobs))
@@ -128,7 +128,9 @@ def _utility(draw: random.Random, kind: str) -> Utility:
 
 
 def _dealt(servers: int, weights: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Sizes and owners: of each size in proportion to tenants' jobs, one at least of the large."""
+    """Return sizes and owners, in proportion to tenants' jobs, with a large server each if
+    possible.
+    """
     small = round(servers * SMALL_PART / 100)
     sizes: list[int] = []
     owners: list[int] = []

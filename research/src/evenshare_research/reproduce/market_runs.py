@@ -1,10 +1,10 @@
-"""Astraea-online and its baselines on the workload of `market_jobs`: one run each.
+"""Runs of Astraea-online and its baselines on the workload of `market_jobs`.
 
 Astraea and BatchSche run in the library's slots. Gandiva_fair and HiveD are this repository's
-policies in its simulator, on the same servers, quotas and arrivals: a job is a gang that it keeps,
-as long as equation (1) says on so many workers, slower over several servers by its transfers. They
-know neither PSs nor prices, and turn no job away: cold starts cost them nothing, and a job that
-ends too late counts 0, not below.
+policies in its simulator, on the same servers, quotas and arrivals. There, a job is a fixed gang.
+Its duration is that of equation (1) for its number of workers, and its transfers slow it down over
+several servers. These policies have no PSs and no prices, and reject no job. Their cold starts are
+free, and a late job counts 0 instead of a negative value.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ from evenshare_research.market.rounds import MarketRules, MarketRun, run_market
 from evenshare_research.reproduce.market_jobs import LARGE, MarketWorkload, small_workload, workload
 from evenshare_research.reproduce.runs import KeptRun
 
-LAST_INTERVAL = 9  # tau is 512 hours
-# The paper's doubling intervals with one round each: lambda of Lemma 1 is 13 to 27 here with the
-# least theta, 65 to 395 by the paper's rule, with which f would be spent before the first job
-# starts. And an operator's batches.
+LAST_INTERVAL = 9  # tau is 512 hours.
+# The paper's doubling intervals with one round each, and an operator's batches. Lambda of Lemma 1
+# is 13 to 27 here with the least theta, and 65 to 395 by the paper's rule. With these, f would
+# fall to 0 before the first job starts.
 RULES = {
     "geometric": MarketRules("geometric", rounds=1, intervals=LAST_INTERVAL),
     "fixed": MarketRules("fixed", batch=24, horizon=256),
 }
 LEASE_US, ROUND_US = 48 * HOUR_US, HOUR_US
 TYPE = "gpu"
-# One GPU type: there is nothing to trade.
+# With one GPU type there are no trades.
 OPTIONS: dict[str, dict[str, Any]] = {"gandiva_fair": {"trading": False}, "hived": {}}
 KINDS = ("linear", "convex")
 
@@ -49,7 +49,7 @@ KINDS = ("linear", "convex")
 def astraea_run(
     kind: str, jobs: int, servers: int, seed: int, *, interval: str, theta: str
 ) -> KeptRun:
-    """Astraea on a workload; `theta`: paper (its own rule) or least (2)."""
+    """Return a run of Astraea on a workload; `theta`: paper (its own rule) or least (2)."""
     return KeptRun.of(
         f"{__name__}:astraea",
         f"{jobs} jobs, {servers} servers, {kind}, seed {seed}: Astraea, {interval}, theta {theta}",
@@ -61,7 +61,7 @@ def astraea_run(
 def astraea(
     *, kind: str, jobs: int, servers: int, seed: int, interval: str, theta: str
 ) -> dict[str, Any]:
-    """Run Astraea in the shared pool, and each tenant alone on its own servers (BatchSche)."""
+    """Run Astraea in the shared pool, and for each tenant on its own servers (BatchSche)."""
     made = workload(kind, jobs, servers, seed)
     pool = _priced(made, theta)
     began = time.process_time()
@@ -91,7 +91,7 @@ def astraea(
 
 
 def baseline_run(policy: str, jobs: int, servers: int, seed: int) -> KeptRun:
-    """A policy on a workload."""
+    """Return a run of a policy on a workload."""
     return KeptRun.of(
         f"{__name__}:baseline", f"{jobs} jobs, {servers} servers, seed {seed}: {policy}",
         3 if policy == "hived" else 1,
@@ -102,9 +102,10 @@ def baseline_run(policy: str, jobs: int, servers: int, seed: int) -> KeptRun:
 def baseline(
     *, policy: str, options: Mapping[str, Any], jobs: int, servers: int, seed: int
 ) -> dict[str, Any]:
-    """Simulate; revenue, makespan and alpha for both kinds of utility, which change no schedule.
+    """Simulate; return revenue, makespan and alpha for both kinds of utility.
 
-    A gang is as large as a server of 8 with one PS can have by (3i), or the job's chunks.
+    The schedule does not depend on utilities. A gang is as large as a server of 8 GPUs with one PS
+    supports by (3i), at most the number of the job's chunks.
     """
     both = {kind: workload(kind, jobs, servers, seed) for kind in KINDS}
     pool = both["linear"].pool
@@ -118,7 +119,7 @@ def baseline(
 
 
 def ratio_run(kind: str, jobs: int, servers: int, seed: int) -> KeptRun:
-    """Astraea against the offline optimum, in a small case."""
+    """Return a comparison of Astraea with the offline optimum, in a small case."""
     return KeptRun.of(
         f"{__name__}:ratio", f"{jobs} jobs, {servers} servers, {kind}, seed {seed}: the optimum",
         1 if jobs < 15 else 4,
@@ -126,7 +127,7 @@ def ratio_run(kind: str, jobs: int, servers: int, seed: int) -> KeptRun:
     )  # fmt: skip # rows of what belongs together
 
 
-SMALL_LAST = 64  # slots that plans of small cases may use
+SMALL_LAST = 64  # slots available to plans of small cases
 SMALL_RULES = {
     "geometric": MarketRules("geometric", rounds=1, intervals=6),
     "fixed": MarketRules("fixed", batch=1, horizon=32),
@@ -134,7 +135,7 @@ SMALL_RULES = {
 
 
 def ratio(*, kind: str, jobs: int, servers: int, seed: int) -> dict[str, float]:
-    """Revenue of Astraea over what no plan can exceed, by interval; and how near that is known."""
+    """Return Astraea's revenue over the upper bound by interval, and the optimum's over it."""
     made = small_workload(kind, jobs, servers, seed)
     pool = _priced(made, "paper")
     optimum = solve_by_ortools(pool, made.jobs, SMALL_LAST, effort=1.0)
@@ -165,7 +166,7 @@ def _partitions(
 
 
 def _revenue(jobs: Sequence[MarketJob], run: MarketRun) -> float:
-    """Sum of f(completion - arrival), late ones as 0, in credits."""
+    """Return the sum of f(completion - arrival) in credits; late jobs count 0."""
     known = {job.id: job for job in jobs}
     total = sum(
         max(0, true_utility_micro(known[schedule.job], schedule)) for schedule in run.schedules
@@ -174,7 +175,7 @@ def _revenue(jobs: Sequence[MarketJob], run: MarketRun) -> float:
 
 
 def _gang(job: MarketJob, most: int) -> SimJob:
-    """The job as a gang; ids of the simulator begin at 1."""
+    """Return the job as a gang; ids of the simulator start at 1."""
     gpus = min(most, job.chunks)
     alone, apart = job.work(centralised=True), job.work(centralised=False)
     return SimJob(
@@ -206,7 +207,7 @@ def _judged(
 
 
 def _alphas(pool: MarketPool, gains: Mapping[int, float]) -> list[float]:
-    """Where nobody pays, a gain is the utility of one's own jobs."""
+    """Return alpha of tenants without payments: a gain is the utility of the tenant's jobs."""
     quotas = {row.tenant: (row.workers, row.ps) for row in pool.owners}
     return _plain(revenue_fairness(gains, quotas).values())
 
@@ -216,5 +217,5 @@ def _plain(alphas: Iterable[Fraction | None]) -> list[float]:
 
 
 def spread_of(alphas: Sequence[float]) -> tuple[float, float]:
-    """Mean and variance over tenants."""
+    """Return mean and variance over tenants."""
     return fmean(alphas), pvariance(alphas)

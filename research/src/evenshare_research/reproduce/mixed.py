@@ -1,7 +1,8 @@
 """Runs on three GPU types of 8 GPUs each, as in OEF's evaluation: shares by program, and jobs.
 
-The speeds of OEF's jobs on its GPUs are not public but for two. Here a tenant's job type has those
-of a model that Gavel measured on K80, P100 and V100, or is drawn between the two that are public.
+Only two speeds of OEF's jobs on its GPUs are public. Here a tenant's job type has the speeds of a
+model that Gavel measured on K80, P100 and V100. Alternatively, they are drawn between the two
+public ones.
 """
 
 from __future__ import annotations
@@ -33,17 +34,17 @@ TYPES = ("type 1", "type 2", "type 3")  # the slowest first
 GPUS, NODE_GPUS = 8, 4  # of each type; of a node
 ROUND_US = 5 * MINUTE_US
 SPEEDS_FILE = TWO_DAYS.with_name("gavel_throughputs.csv")
-# Speedup of the fastest type in the paper: VGG, LSTM.
+# The paper's speedups on the fastest type: VGG, LSTM.
 LEAST, MOST = 1.39, 2.15
 ERROR_SEEDS = 20
-# Trades of one quantum after another, until there are none; a bound only.
+# An upper bound: quanta trade one after another until no trade is left.
 TRADE_QUANTA = 200
-MOST_ROUNDS = 12 * 24 * 30  # a month: a run that is longer is stuck
+MOST_ROUNDS = 12 * 24 * 30  # a month: a longer run is stuck
 GANGS, GANG_WEIGHTS = (1, 2, 4), (70, 10, 10)  # Philly's, up to a node
 
 
 def rows_of(source: str, tenants: int, seed: int) -> list[list[float]]:
-    """Speedups of a job type for each tenant: `gavel`, or `paper` for the range that it tells."""
+    """Return speedups of a job type per tenant, from `gavel` or in the range of the `paper`."""
     rng = random.Random(f"{seed} {source}")  # noqa: S311 - a workload, not a secret
     if source == "gavel":
         with SPEEDS_FILE.open(encoding="utf-8") as file:
@@ -51,7 +52,7 @@ def rows_of(source: str, tenants: int, seed: int) -> list[list[float]]:
                 [float(row[name]) for name in ("k80", "p100", "v100")]
                 for row in csv.DictReader(file)
             ]
-        # Types are ordered: models that are slower on a newer type cannot be in such a table.
+        # Types are ordered, so models that are slower on a newer type are excluded.
         rising = [row for row in models if row == sorted(row)]
         drawn = [rng.choice(rising) for _ in range(tenants)]
         return [[round(value / row[0], 3) for value in row] for row in drawn]
@@ -66,7 +67,7 @@ def rows_of(source: str, tenants: int, seed: int) -> list[list[float]]:
 
 
 def estimates_run(source: str, tenants: int, seeds: int) -> KeptRun:
-    """Totals of every rule, on speedups of so many seeds."""
+    """Return a run of every rule's totals, on speedups of `seeds` seeds."""
     return KeptRun.of(
         f"{__name__}:estimates", f"shares of {tenants} tenants, speeds of {source}", 5,
         source=source, tenants=tenants, seeds=seeds,
@@ -74,7 +75,7 @@ def estimates_run(source: str, tenants: int, seeds: int) -> KeptRun:
 
 
 def estimates(*, source: str, tenants: int, seeds: int) -> list[dict[str, float]]:
-    """By seed: the total throughput of each rule, in GPUs of the slowest type."""
+    """Return, by seed, the total throughput of each rule in GPUs of the slowest type."""
     totals = []
     for seed in range(1, seeds + 1):
         rows = rows_of(source, tenants, seed)
@@ -85,7 +86,7 @@ def estimates(*, source: str, tenants: int, seeds: int) -> list[dict[str, float]
 
 
 def trading_total(rows: Sequence[Sequence[float]]) -> float:
-    """Total throughput of the equal split after all trades of Gandiva_fair."""
+    """Return the total throughput of the equal split after all trades of Gandiva_fair."""
     part = GPUS * GPU_MICRO // len(rows)
     traders = [
         Trader(
@@ -107,7 +108,7 @@ def trading_total(rows: Sequence[Sequence[float]]) -> float:
 
 
 def errors_run(source: str, tenants: int, errors: Sequence[float]) -> KeptRun:
-    """How far cooperative throughput is from what the profiles say, where these are wrong."""
+    """Return a run that compares throughput with the expectation of wrong profiles."""
     return KeptRun.of(
         f"{__name__}:profile_errors", f"profiles that are wrong, speeds of {source}", 2,
         source=source, tenants=tenants, errors=list(errors),
@@ -117,9 +118,9 @@ def errors_run(source: str, tenants: int, errors: Sequence[float]) -> KeptRun:
 def profile_errors(
     *, source: str, tenants: int, errors: Sequence[float]
 ) -> dict[str, list[list[float]]]:
-    """By rule and error: |actual / expected - 1| of the total, of each seed.
+    """Return, by rule and error, |actual / expected - 1| of the total, for each seed.
 
-    Each speedup but the slowest type's is wrong by up to the error, evenly drawn.
+    Each speedup except the slowest type's is wrong by up to the error, uniformly drawn.
     """
     deviations: dict[str, list[list[float]]] = {}
     capacity = np.full(len(TYPES), float(GPUS))
@@ -142,7 +143,7 @@ def profile_errors(
 
 
 def steady_run(policy: str, options: Mapping[str, Any], seed: int, name: str) -> KeptRun:
-    """Twenty tenants that always have jobs, for a day."""
+    """Return a run of twenty tenants that always have jobs, for a day."""
     return KeptRun.of(
         f"{__name__}:steady", f"20 tenants for a day, seed {seed}: {name}", 2,
         policy=policy, options=dict(options), seed=seed, source="gavel", tenants=20, hours=24,
@@ -152,7 +153,7 @@ def steady_run(policy: str, options: Mapping[str, Any], seed: int, name: str) ->
 def steady(
     *, policy: str, options: Mapping[str, Any], seed: int, source: str, tenants: int, hours: int
 ) -> dict[str, float]:
-    """Throughput that all leases gave, in GPUs of the slowest type, cold starts left out."""
+    """Return the throughput of all leases in GPUs of the slowest type, without cold starts."""
     jobs = [
         SimJob(0, tenant, gang, 0, 10**6 * HOUR_US, profile=tenant)
         for tenant in range(1, tenants + 1)
@@ -165,7 +166,7 @@ def steady(
 
 
 def days_run(policy: str, options: Mapping[str, Any], seed: int, name: str) -> KeptRun:
-    """Fifty tenants with twenty jobs each, who come within three days."""
+    """Return a run of fifty tenants with twenty jobs each, arriving within three days."""
     return KeptRun.of(
         f"{__name__}:days", f"50 tenants in three days, seed {seed}: {name}", 8,
         policy=policy, options=dict(options), seed=seed, source="gavel", tenants=50, each=20,
@@ -183,7 +184,7 @@ def days(
     each: int,
     hours: int,
 ) -> dict[str, Any]:
-    """JCT of all jobs: the mean, and quantiles; seconds."""
+    """Return the mean and quantiles of JCT over all jobs, in seconds."""
     rows = rows_of(source, tenants, seed)
     jobs = workload(rows, each, hours, seed)
     result = _simulate(_cluster(rows), jobs, policy, options)
@@ -198,10 +199,10 @@ def days(
 def workload(
     rows: Sequence[Sequence[float]], each: int, hours: int, seed: int
 ) -> tuple[SimJob, ...]:
-    """Tenants come at random instants, each with all of its jobs, which are of one type.
+    """Return jobs of one type per tenant; all of a tenant's jobs arrive at one random instant.
 
-    Gangs as in Philly, durations log-normal, and such that all jobs on an equal split of the types
-    would take `LOAD` times what there is in these hours.
+    Gangs are as in Philly, durations log-normal. On an equal split of the types, all jobs would
+    take `LOAD` times the GPU-hours of these hours.
     """
     rng = random.Random(f"{seed} jobs")  # noqa: S311 - a workload, not a secret
     drawn = []
@@ -245,8 +246,8 @@ def _simulate(
     *,
     until_us: int | None = None,
 ) -> SimulationResult:
-    # One of each type for each tenant, also where these are more than the GPUs there are: shares
-    # are equal, and far below a whole GPU.
+    # A tenant has one GPU of each type, even if these exceed the GPUs: shares are equal, and far
+    # below a whole GPU.
     quotas = tuple(
         Entitlement(profile.tenant, name, 1)
         for profile in cluster.profiles.values()
@@ -272,7 +273,7 @@ def _simulate(
 
 
 def _work(cluster: Cluster, jobs: Sequence[SimJob], result: SimulationResult) -> float:
-    """GPU-microseconds of the slowest type."""
+    """Return the work in GPU-microseconds of the slowest type."""
     by_id = {job.id: job for job in jobs}
     held = [
         (row.job, row.gpu_type, row.end_us - row.start_us - row.overhead_us)

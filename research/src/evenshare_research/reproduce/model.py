@@ -1,4 +1,4 @@
-"""What a part of the report is made of: claims with verdicts, tables, charts."""
+"""Elements of a part of the report: claims with verdicts, tables, charts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Results = Mapping[KeptRun, Value]
 
 
 class ClaimVerdict(Enum):
-    """What became of a claim."""
+    """The result of checking a claim."""
 
     REPRODUCED = "reproduced"
     IN_DIRECTION = "in direction"
@@ -22,7 +22,7 @@ class ClaimVerdict(Enum):
 
 
 def verdict_of(reproduced: bool, *, in_direction: bool = False) -> ClaimVerdict:
-    """Return what a claim is; `in_direction`: if it is not reproduced."""
+    """Return the verdict; `in_direction` counts only if the claim is not reproduced."""
     if reproduced:
         return ClaimVerdict.REPRODUCED
     return ClaimVerdict.IN_DIRECTION if in_direction else ClaimVerdict.NOT_REPRODUCED
@@ -30,9 +30,9 @@ def verdict_of(reproduced: bool, *, in_direction: bool = False) -> ClaimVerdict:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A claim of a paper. `paper` and `ours` are its figures, with their units."""
+    """A claim of a paper. `paper` and `ours` are the figures with units."""
 
-    place: str  # of the paper: "6.3"
+    place: str  # section of the paper: "6.3"
     text: str
     paper: str
     ours: str
@@ -43,13 +43,13 @@ class Claim:
     def of(
         cls, place: str, text: str, paper: str, ours: str, *, held: bool, why_not: str = ""
     ) -> Claim:
-        """Return a claim that is reproduced if it `held`, and else is not."""
+        """Return a claim that is reproduced if `held`, else not reproduced."""
         return cls(place, text, paper, ours, verdict_of(held), "" if held else why_not)
 
 
 @dataclass(frozen=True, slots=True)
 class ReportTable:
-    """Rows of cells as they are shown; the first column names the row."""
+    """Rows of formatted cells; the first column is the name of the row."""
 
     title: str
     head: Sequence[str]
@@ -58,7 +58,7 @@ class ReportTable:
 
 @dataclass(frozen=True, slots=True)
 class ReportChart:
-    """Traces of Plotly, with the finding as the title."""
+    """Plotly traces with a title."""
 
     title: str
     x: str
@@ -68,7 +68,7 @@ class ReportChart:
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """What came of a part: claims with their verdicts, and what shows them."""
+    """The results of a part: claims with verdicts, and their tables, charts and notes."""
 
     claims: Sequence[Claim] = ()
     tables: Sequence[ReportTable] = ()
@@ -78,19 +78,19 @@ class Findings:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part that can be run alone.
+    """A part that can run separately.
 
-    `runs` it needs; `judge` makes its findings of their results. `ran` says on what it was run:
-    trace, nodes, seeds.
+    `runs` are its runs; `judge` turns their results into findings. `ran` describes the traces,
+    nodes and seeds.
     """
 
     name: str
     title: str
-    source: str  # the paper, as it is cited
+    source: str  # citation of the paper
     ran: str
     runs: Sequence[KeptRun]
     judge: Callable[[Results], Findings]
-    is_long: bool = False  # run only when it is asked for by name
+    is_long: bool = False  # run only when requested by name
     about_s: int = field(init=False, default=0)
 
     def __post_init__(self) -> None:

@@ -1,8 +1,8 @@
-"""The claims of OEF (Middleware 2024): what it proves, and its evaluation, section 6.
+"""The claims of OEF (Middleware 2024): its proofs, and its evaluation, section 6.
 
-Its testbed, jobs and speeds are not public. Shares are the program's, on speeds as described in
-`evenshare_research.reproduce.mixed`; jobs are drawn from seeds, and run in the simulator, which
-knows no network between nodes.
+Its testbed, jobs and speeds are not public. Shares are those of the programs, on the speeds of
+`evenshare_research.reproduce.mixed`. Jobs are drawn from seeds, and run in the simulator, which has
+no network between nodes.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ COOPERATIVE, NONCOOPERATIVE, GAVEL, GANDIVA, _ = (name for name, _, _ in POLICIE
 
 
 def gain_verdict(gain: float, paper: float) -> ClaimVerdict:
-    """A gain of at least three quarters of the paper's is reproduced; above 1 %, in direction."""
+    """Return reproduced for three quarters of the paper's gain; in direction above 1 %."""
     return verdict_of(gain >= 0.75 * paper, in_direction=gain > 0.01)
 
 
@@ -72,7 +72,7 @@ _ESTIMATES = {source: estimates_run(source, TENANTS, SHARE_SEEDS) for source in 
 
 
 def over(rows: Sequence[Mapping[str, float]], rule: str, rival: str) -> float:
-    """By how much a rule's total is above another's, on average over the seeds."""
+    """Return the relative gain of a rule's total over a rival's, averaged over the seeds."""
     return fmean(row[rule] / row[rival] - 1 for row in rows)
 
 
@@ -90,7 +90,7 @@ def _estimated(results: Results) -> Findings:
 
 
 def estimate_claims(rows: Sequence[Mapping[str, float]], said: str) -> list[Claim]:
-    """6.3.1 of totals by rule, a row per seed."""
+    """Return claims of 6.3.1 from totals by rule, a row per seed."""
     gains = {rival: over(rows, "cooperative", rival) for rival in RIVALS}
     most = {rival: over(rows, "max_efficiency", rival) for rival in RIVALS}
     least = min(gains, key=gains.__getitem__)
@@ -162,7 +162,7 @@ def _errors(results: Results) -> Findings:
 
 
 def error_claim(deviations: Sequence[float], said: str) -> Claim:
-    """6.4.2 of the deviations of the seeds, with profiles wrong by up to 20 %."""
+    """Return the claim of 6.4.2 from the deviations by seed, for profiles wrong by up to 20 %."""
     mean = fmean(deviations)
     return Claim(
         "6.4.2",
@@ -207,7 +207,7 @@ def _gain(totals: Mapping[str, Sequence[float]], name: str, rival: str) -> float
 
 
 def actual_claims(totals: Mapping[str, Sequence[float]]) -> list[Claim]:
-    """6.3.1 of throughput by policy, a value per seed; and what no simulator can say."""
+    """Return claims of 6.3.1 from throughput by policy and seed, and claims not testable here."""
     claims = []
     for name, paper, text in (
         (COOPERATIVE, 0.32, "Actual throughput of cooperative OEF above both others"),
@@ -267,7 +267,7 @@ def _completion(results: Results) -> Findings:
 
 
 def jct_claims(jcts: Mapping[str, Sequence[float]]) -> list[Claim]:
-    """6.3.2 of mean JCTs by policy, a value per seed."""
+    """Return claims of 6.3.2 from mean JCTs by policy, a value per seed."""
     claims = []
     for rival, paper in ((GANDIVA, 0.17), (GAVEL, 0.19)):
         best = {name: -_gain(jcts, name, rival) for name in (COOPERATIVE, NONCOOPERATIVE)}

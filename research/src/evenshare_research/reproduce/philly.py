@@ -1,4 +1,4 @@
-"""Runs of policies on days of Philly, two weeks unless said, and their figures."""
+"""Runs of policies on days of Philly, by default two weeks, and their figures."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ from evenshare_research.reproduce.runs import DATA, KeptRun
 NODE_GPUS = 8
 LEASE_US, COLD_US = 900 * SECOND_US, 30 * SECOND_US
 
-# Two weeks each of philly_82k, chosen before any policy ran on them: rules are chosen on the first
-# ones alone, and the others are for the verdict. No two overlap.
+# Two weeks each of philly_82k, chosen before any run. Rules were chosen only on the first ones, and
+# the others are for the verdict. They do not overlap.
 SLICE_DAYS, DAY_US = 14, 24 * HOUR_US
 TUNING = ("2017-09-25", "2017-10-09")
 VERDICT = ("2017-10-23", "2017-11-06", "2017-11-20", "2017-12-04")
-# GPU-time that the jobs of a slice ask for, over what its cluster has in two weeks: that of the
-# slice of 2017-10-09 on 60 nodes.
+# GPU-time of a slice's jobs, over the capacity of its cluster in two weeks. The value is that of
+# the slice of 2017-10-09 on 60 nodes.
 LOAD = 1.135
 
 TRACE = DATA / "philly.csv.gz"
 ORIGIN = date(2017, 9, 4)
 SEED, ERROR = 1, 0.3
-FLOOR = ""  # the policy of an endless cluster
-# Seconds of CPU that two weeks take, roughly, by policy.
+FLOOR = ""  # the policy name of an endless cluster
+# Approximate CPU seconds of two weeks, by policy.
 ABOUT_S = {FLOOR: 10, "evenshare": 75, "ltgf": 60, "srtf": 30, "sjf": 20, "fifo": 20, "yarn_cs": 25}
 SAID = {FLOOR: "endless cluster (floor)"}
-# What a run's result has of the distribution over jobs.
+# Points of a result's distribution over jobs.
 QUANTILES = 101
 
 
@@ -60,7 +60,7 @@ def philly(
     about_s: int | None = None,
     name: str = "",
 ) -> KeptRun:
-    """A run of some days from a date; on as many nodes as `compare.LOAD` asks for.
+    """Return a run of some days from a date, by default on the nodes of `nodes_for`.
 
     `round_s` 0: a round at every event.
     """
@@ -92,7 +92,7 @@ def run(
     cold_s: int,
     days: int,
 ) -> dict[str, Any]:
-    """Simulate, and return the figures; seconds, shares."""
+    """Simulate, and return the figures in seconds and shares."""
     workload = philly_slice(start, days)
     count = nodes or nodes_for(workload, days)
     scenario = Scenario.make(workload, make_nodes({"gpu": count}, NODE_GPUS), {}, {}, NODE_GPUS)
@@ -104,7 +104,7 @@ def run(
 
 
 def philly_slice(start: str, days: int = SLICE_DAYS) -> Workload:
-    """The jobs of some days, with estimates that are wrong by up to `ERROR`."""
+    """Return the jobs of some days, with estimates wrong by up to `ERROR`."""
     with TRACE.open("rb") as file:
         workload = slice_of(trace_lines(file)[1], ORIGIN, date.fromisoformat(start), days)
     return replace(workload, jobs=noisy_estimates(workload.jobs, SEED, ERROR))
@@ -130,14 +130,14 @@ def slice_of(lines: Iterable[Read], origin: date, start: date, days: int = SLICE
 
 
 def nodes_for(workload: Workload, days: int = SLICE_DAYS) -> int:
-    """The nodes on which a slice has the load of `LOAD`, or that its largest job needs."""
+    """Return the nodes that give a slice the load `LOAD`, or fit its largest job."""
     asked_us = sum(job.gpus * job.duration_us for job in workload.jobs)
     nodes = round(asked_us / (LOAD * NODE_GPUS * days * DAY_US))
     return max(nodes, -(-max(job.gpus for job in workload.jobs) // NODE_GPUS))
 
 
 def figures_row(figures: Figures, nodes: int) -> dict[str, Any]:
-    """Return the figures of a run as plain JSON; seconds, shares."""
+    """Return the figures of a run as plain JSON, in seconds and shares."""
     rhos = sorted(row.rho for row in figures.jobs if row.rho is not None)
     slowdowns = sorted(row.slowdown for row in figures.jobs)
     by_gang: dict[int, list[float]] = {}

@@ -1,4 +1,4 @@
-"""Runs of OEF's programs on small cases: what it proves, and its experiment with four tenants."""
+"""Runs of OEF's programs on small cases: its proofs, and its experiment with four tenants."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from evenshare_research.reproduce.runs import KeptRun
 
 COOPERATIVE, NONCOOPERATIVE = "cooperative", "noncooperative"
 Rows = Sequence[Sequence[float]]
-# Four tenants on 8 GPUs of each of three types: the ends are the paper's, VGG and LSTM on its
-# fastest type; what lies between is ours.
+# Four tenants on 8 GPUs of each of three types. The extremes are the paper's: VGG and LSTM on its
+# fastest type. The values between are ours.
 FOUR: Rows = ((1, 1.2, 1.39), (1, 1.3, 1.64), (1, 1.4, 1.9), (1, 1.5, 2.15))
 POOL = (8.0, 8.0, 8.0)
 LIES = (1.1, 1.2, 1.5)
@@ -27,17 +27,17 @@ TOLERANCE = 1e-6
 
 
 def four_run() -> KeptRun:
-    """The experiment of 6.2."""
+    """Return a run of the experiment of 6.2."""
     return KeptRun.of(f"{__name__}:four_tenants", "four tenants", 2)
 
 
 def four_tenants() -> dict[str, Any]:
-    """Throughputs, in GPUs of the slowest type.
+    """Return throughputs in GPUs of the slowest type.
 
-    `lies`: factor by which tenant 1 overstates its faster types -> its true throughput and the true
-    total. `envy`: tenant 4's throughput over what it would have of tenant 1's shares.
+    `lies`: the factor by which tenant 1 overstates its faster types -> its true throughput and the
+    true total. `envy`: tenant 4's throughput over that with tenant 1's shares.
     """
-    # In 6.2.1 the first is the one that gains most.
+    # In 6.2.1 the first tenant has the highest speedups.
     rows = FOUR[::-1]
     four = _solve(rows, POOL, NONCOOPERATIVE)
     lies = {}
@@ -65,12 +65,12 @@ def four_tenants() -> dict[str, Any]:
 
 
 def proofs_run() -> KeptRun:
-    """What sections 4.2.4, 4.4 and 5 say, on random cases and on the counterexamples."""
+    """Return a run of sections 4.2.4, 4.4 and 5 on random cases and counterexamples."""
     return KeptRun.of(f"{__name__}:proofs", "what OEF proves", 20)
 
 
 def proofs() -> dict[str, Any]:
-    """How many of `CASES` random ones break a property, and the figures of counterexamples."""
+    """Return how many of `CASES` random cases break a property, and counterexamples."""
     broken = dict.fromkeys(("overstating", "envy", "split", "few", "few_cooperative"), 0)
     most = TENANTS + len(RANDOM_POOL) - 1
     for seed in range(CASES):
@@ -91,7 +91,7 @@ def proofs() -> dict[str, Any]:
 
 
 def _counterexamples() -> dict[str, Any]:
-    """Of the tables of docs/policies/oef.md."""
+    """Return the figures of the tables of docs/policies/oef.md."""
     two: Rows = ((1, 2), (1, 5))
     honest = _solve(two, (1, 1), NONCOOPERATIVE).throughputs[0]
     low = np.array(two[0]) @ _solve(((1, 1), two[1]), (1, 1), NONCOOPERATIVE).shares[0]
@@ -118,7 +118,7 @@ def _counterexamples() -> dict[str, Any]:
 
 
 def random_rows(seed: int) -> Any:
-    """Speedups between 1 and about 10 of some tenants, the slowest type first."""
+    """Return speedups between 1 and about 10 of `TENANTS` tenants, the slowest type first."""
     steps = np.random.default_rng(seed).uniform(0, 3, (TENANTS, len(RANDOM_POOL) - 1))
     return np.hstack([np.ones((TENANTS, 1)), 1 + np.cumsum(steps, axis=1)])
 

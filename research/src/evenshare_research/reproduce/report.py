@@ -14,21 +14,21 @@ from evenshare_research.reproduce.runs import ROOT, minutes
 from evenshare_research.reproduce.written import CLAIM_HEAD, MEASURED, WrittenPart, written_parts
 
 FOLDER = ROOT / "docs" / "reproduce"
-# Its text is written by hand as far as the mark.
+# The text up to the mark is written by hand.
 SUMMARY, MARK = "README.md", "<!-- Written by make reproduce from here on -->\n"
 EMPTY: Mapping[str, str] = MappingProxyType({})
 PLOTLY = ROOT / "static" / "vendor" / "plotly-basic.min.js"
 VERDICTS = tuple(ClaimVerdict)
-# Findings are None where a part was not run.
+# Findings are None if a part was not run.
 Done = Sequence[tuple[Part, Findings | None]]
 Verdicts = Mapping[str, tuple[ClaimVerdict, ...] | None]  # by part
 NOT_RUN = "not run here"
 
 
 def documents(done: Done, measured: str, before: Mapping[str, str] = EMPTY) -> dict[str, str]:
-    """The documents by their names. `measured`: when and on what; `before`: what they were.
+    """Return the documents by name. `measured`: date and machine; `before`: their previous texts.
 
-    A part without findings stands as it was there.
+    A part without findings keeps its previous text.
     """
     known = written_parts("\n".join(before.values()))
     verdicts = {part.name: _verdicts(part, findings, known) for part, findings in done}
@@ -36,7 +36,7 @@ def documents(done: Done, measured: str, before: Mapping[str, str] = EMPTY) -> d
     if any(verdicts.values()):
         table = _markdown_table(_linked_sums(done, verdicts))
         texts[SUMMARY] += [f"{_sums_text(verdicts)}\n", table]
-    ran: dict[tuple[str, str], str] = {}  # the title under which a run was described first
+    ran: dict[tuple[str, str], str] = {}  # title under which a run was first described
     for part, findings in done:
         name = document_name(part)
         text = texts.setdefault(name, [_heading(part)])
@@ -53,7 +53,7 @@ def documents(done: Done, measured: str, before: Mapping[str, str] = EMPTY) -> d
 
 
 def document_name(part: Part) -> str:
-    """Parts of a paper are one document, by the name before the colon of their titles."""
+    """Return the document of a part; the name before the colon of titles groups a paper's parts."""
     return f"{_paper(part).lower()}.md" if part.source else "policies.md"
 
 
@@ -87,7 +87,7 @@ def _section(findings: Findings, measured: str, ran: str) -> list[str]:
 def _verdicts(
     part: Part, findings: Findings | None, before: Mapping[str, WrittenPart]
 ) -> tuple[ClaimVerdict, ...] | None:
-    """The verdicts of a part's claims; None where nothing is known of it."""
+    """Return the verdicts of a part's claims; None if they are unknown."""
     if findings is not None:
         return tuple(claim.verdict for claim in findings.claims)
     return before[part.title].verdicts if part.title in before else None
@@ -107,7 +107,7 @@ def _sums_text(verdicts: Verdicts) -> str:
 
 
 def _sums(done: Done, verdicts: Verdicts) -> ReportTable:
-    """Claims by paper and verdict; a part that was not run is named."""
+    """Count claims by paper and verdict, and name parts that were not run."""
     papers: dict[str, list[str]] = {}
     for part, _ in done:
         if part.source:
@@ -141,7 +141,7 @@ def _line(cells: Sequence[str]) -> str:
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
-# The page: one file, which needs no network.
+# The page: a single file that needs no network.
 
 STYLE = """
 :root { color-scheme: light dark; --ink: #1a1d21; --lo: #5b6470; --line: #d9dee5; --paper: #fff;
@@ -170,7 +170,7 @@ for (const [id, chart] of Object.entries(CHARTS)) Plotly.newPlot(id, chart.trace
 
 
 def page(done: Done, made: str) -> str:
-    """The report as one HTML file with its charts."""
+    """Return the report as one HTML file with its charts."""
     charts: dict[str, Any] = {}
     body = ["<h1>What holds of the papers' claims</h1>", f'<p class="lo">{html.escape(made)}</p>']
     verdicts = {part.name: _verdicts(part, findings, {}) for part, findings in done}

@@ -1,8 +1,9 @@
-"""One run: a simulation or a calculation with its parameters, kept so that none is made twice.
+"""Runs of simulations and calculations by parameters, with stored results.
 
-A result is plain JSON in a file whose name is the digest of the parameters and of all code that
-makes it, so that a run which was cut off goes on where it stopped, and none outlives its code. What
-judges and writes is no part of that: another sentence in the report costs no run.
+A result is plain JSON in a file. The file's name is the digest of the parameters and of all code
+used by the run. So an interrupted report continues where it stopped, and a result is not used after
+its code has changed. Code that judges or writes is not part of the digest: a changed sentence in
+the report repeats no run.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ Value = Any  # plain JSON
 class KeptRun:
     """A function by "package.module:name", with its arguments as plain JSON.
 
-    `label` is for people; `about_s` what it takes on one core, roughly.
+    `label` is for messages; `about_s` is the approximate time on one core.
     """
 
     function: str
@@ -45,22 +46,22 @@ class KeptRun:
 
     @classmethod
     def of(cls, function: str, label: str, about_s: int, **arguments: Value) -> KeptRun:
-        """A run with these arguments."""
+        """Return a run with these arguments."""
         return cls(function, json.dumps(arguments, sort_keys=True), label, about_s)
 
     @property
     def module(self) -> str:
-        """Of its function."""
+        """Return the module of its function."""
         return self.function.partition(":")[0]
 
     @property
     def path(self) -> Path:
-        """Where its result is kept."""
+        """Return the path of its stored result."""
         key = f"{self.function}\n{self.arguments}\n{code_digest(self.module)}"
         return KEPT / f"{sha256(key.encode()).hexdigest()[:32]}.json"
 
     def kept(self) -> Value | None:
-        """The result of before; None where there is none, or half of one."""
+        """Return the stored result; None if it is missing or incomplete."""
         try:
             return json.loads(self.path.read_text(encoding="utf-8"))
         except (OSError, ValueError):
@@ -69,9 +70,9 @@ class KeptRun:
 
 @cache
 def code_digest(module: str) -> str:
-    """Of the core, the policies, the traces, and a module that runs, with all that it imports here.
+    """Return the digest of the core, the policies, the traces, and a module with its imports.
 
-    A module that is elsewhere counts as nothing.
+    Modules outside this package are ignored.
     """
     digest = sha256()
     core = Path(evenshare_core.__file__).resolve().parent
@@ -82,7 +83,7 @@ def code_digest(module: str) -> str:
 
 
 def _sources(module: str) -> set[Path]:
-    """The files of a module and of those that it imports, itself or by others, of this package."""
+    """Return the files of a module and of its direct and indirect imports in this package."""
     sources: set[Path] = set()
     names = [module]
     while names:
@@ -97,7 +98,7 @@ def _sources(module: str) -> set[Path]:
 
 
 def perform(run: KeptRun) -> tuple[Value, float]:
-    """Make a run in this process, keep its result, and return it with its seconds of CPU."""
+    """Execute a run in this process, store its result, and return it with its CPU seconds."""
     name = run.function.partition(":")[2]
     function: Callable[..., Value] = getattr(import_module(run.module), name)
     began = time.process_time()
@@ -113,7 +114,7 @@ def perform(run: KeptRun) -> tuple[Value, float]:
 def perform_all(
     runs: Iterable[KeptRun], *, processes: int, say: Callable[[str], None]
 ) -> Mapping[KeptRun, Value]:
-    """Make the runs that are not kept, the longest first, and return all results."""
+    """Execute the runs without stored results, the longest first, and return all results."""
     wanted = list(dict.fromkeys(runs))
     results = {run: value for run in wanted if (value := run.kept()) is not None}
     missing = sorted((run for run in wanted if run not in results), key=lambda run: -run.about_s)
@@ -148,12 +149,12 @@ def _spread(runs: list[KeptRun], processes: int) -> Iterator[tuple[KeptRun, Valu
 
 
 def minutes(seconds: float) -> str:
-    """ "12 min", or "40 s" where it is less than a minute and a half."""
+    """Return a time as text: "12 min", or "40 s" below a minute and a half."""
     return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
 
 
 def machine() -> str:
-    """Say on what this runs, by size and not by name."""
+    """Return a description of this machine by size, without its name."""
     memory_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     return (
         f"{os.cpu_count()} cores, {memory_gib:.0f} GiB, {platform.system()} {platform.machine()},"

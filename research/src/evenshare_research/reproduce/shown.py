@@ -1,4 +1,4 @@
-"""Numbers as the report shows them."""
+"""Formatting of numbers and charts in the report."""
 
 from __future__ import annotations
 
@@ -11,52 +11,52 @@ DASH = "-"
 
 
 def percent(value: float | None, places: int = 2) -> str:
-    """0.0123 -> "1.23 %"."""
+    """Format 0.0123 as "1.23 %"."""
     return DASH if value is None else f"{100 * value:,.{places}f} %"
 
 
 def number(value: float | None, places: int = 0) -> str:
-    """1234.5 -> "1,234"."""
+    """Format 1234.5 as "1,234"."""
     return DASH if value is None else f"{value:,.{places}f}"
 
 
 def thousandths(value: float | None) -> str:
-    """1.0564 -> "1.056"."""
+    """Format 1.0564 as "1.056"."""
     return number(value, 3)
 
 
 def signed(value: float) -> str:
-    """0.0123 -> "+1.2 %"."""
+    """Format 0.0123 as "+1.2 %"."""
     return f"{100 * value:+.1f} %"
 
 
 def listed(values: Iterable[float], places: int = 2) -> str:
-    """Numbers with commas between."""
+    """Format numbers, separated by commas."""
     return ", ".join(number(value, places) for value in values)
 
 
 def curve(name: str, x: Sequence[Any], y: Sequence[float], mode: str = "lines") -> dict[str, Any]:
-    """A line of a chart."""
+    """Return a line of a chart."""
     return {"type": "scatter", "mode": mode, "name": name.replace("`", ""), "x": x, "y": y}
 
 
 def dotted(name: str, x: Sequence[Any], y: Sequence[float]) -> dict[str, Any]:
-    """A line with a mark at each point."""
+    """Return a line with a mark at each point."""
     return curve(name, x, y, "lines+markers")
 
 
 def bars(name: str, x: Sequence[Any], y: Sequence[float]) -> dict[str, Any]:
-    """Bars of a chart."""
+    """Return bars of a chart."""
     return {"type": "bar", "name": name.replace("`", ""), "x": x, "y": y}
 
 
 def rho_chart(title: str, rows: Iterable[tuple[str, Mapping[str, Any]]]) -> ReportChart:
-    """The distribution of rho over the jobs of each run, rho cut at 2."""
+    """Return the distribution of rho over the jobs of each run, limited to 2."""
     return _distributions(title, "rho", 2, rows)
 
 
 def slowdown_chart(title: str, rows: Iterable[tuple[str, Mapping[str, Any]]]) -> ReportChart:
-    """The distribution of slowdowns over the jobs of each run, cut at 5."""
+    """Return the distribution of slowdowns over the jobs of each run, limited to 5."""
     return _distributions(title, "slowdown", 5, rows)
 
 
@@ -71,7 +71,7 @@ def _distributions(
     return ReportChart(title, f"{figure}, cut at {most}", "share of jobs with no more", curves)
 
 
-# Of a run of `philly.run`: the column, the figure's name, how it is shown.
+# Columns of runs of `philly.run`: title, name of the figure, format.
 COLUMNS: tuple[tuple[str, str, Callable[[float | None], str]], ...] = (
     ("sharing loss", "sharing_loss_jobs", percent),
     ("hours under 0.99", "tenant_unfair_intervals", percent),
@@ -91,7 +91,7 @@ def figures_table(
     rows: Iterable[tuple[str, Mapping[str, Any]]],
     columns: Iterable[tuple[str, str, Callable[[float | None], str]]] = COLUMNS,
 ) -> ReportTable:
-    """The figures of runs beside each other; docs/metrics.md says what they are."""
+    """Return a table with the figures of runs; docs/metrics.md defines them."""
     return ReportTable(
         title,
         ["", *(column for column, _, _ in columns)],

@@ -1,4 +1,4 @@
-"""The policies beside each other on two weeks each, named before any of them ran there."""
+"""Comparison of all policies on slices of two weeks, chosen before any run on them."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ OTHERS = [name for name, policy, _ in POLICIES if policy not in {FLOOR, "evensha
 RIVALS = [OURS, *OTHERS]  # of the table of least figures
 ESTIMATING = {"`srtf`", "`sjf`"}
 TUNED = "2017-10-09"
-WITH_ESTIMATES_S = 220  # two weeks of `evenshare` that decides anew in every round
-Place = tuple[str, int | None]  # the first day, and nodes
+WITH_ESTIMATES_S = 220  # two weeks of `evenshare` with a new decision in every round
+Place = tuple[str, int | None]  # the first day, and the number of nodes
 # Less is better for all of these.
 COMPARED = (
     "sharing loss",
@@ -45,7 +45,7 @@ FIELD = {column: field for column, field, _ in COLUMNS}
 
 
 def part_of(name: str, title: str, places: Sequence[Place], *, is_long: bool) -> Part:
-    """All policies on some (first day, nodes)."""
+    """Return a part that runs all policies on some (first day, nodes)."""
     asked = {
         (place, label): philly(
             place[0],
@@ -83,16 +83,16 @@ def _judge(asked: Asked, results: Results) -> Findings:
         title = f"From {place[0]}: {jobs:,} jobs on {nodes} nodes"
         tables.append(figures_table(title, rows))
         charts.append(rho_chart(f"{title}: rho of jobs", rows[1:]))
-    # Of one slice its own table says it.
+    # For a single slice, its own table is enough.
     summary = [_ahead(asked, results, places)] if len(places) > 1 else []
     return Findings(tables=[*summary, *tables], charts=charts)
 
 
 def _ahead(asked: Asked, results: Results, places: Sequence[Place]) -> ReportTable:
-    """Who has the least of each figure, and where `evenshare` is ahead on all of `GOALS`.
+    """Return the best policy by figure, and whether `evenshare` is ahead on all of `GOALS`.
 
-    It is compared as it is by default with policies that need no estimates, and with estimates with
-    all others, which have the same.
+    Its default is compared with policies that need no estimates. With estimates it is compared with
+    all others, which have the same estimates.
     """
 
     def value(place: Place, name: str, column: str) -> float:

@@ -1,4 +1,4 @@
-"""What a run of `turns` says: averages over quanta, by tenant and GPU type."""
+"""Figures of a run of `turns`: averages over quanta, by tenant and GPU type."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from evenshare_core.units import ONE_MILLI
 def mean_gpus(
     result: Mapping[str, Any], since: int, until: int, *, by_type: bool = False
 ) -> dict[Any, float]:
-    """GPUs that tenants had on average over [since, until), by tenant or (tenant, type)."""
+    """Return the average GPUs of tenants over [since, until), by tenant or (tenant, type)."""
     total: defaultdict[Any, int] = defaultdict(int)
     for key, row in result["gpus"].items():
         tenant, name = key.split(" ", 1)
@@ -23,7 +23,7 @@ def mean_gpus(
 def progress(
     result: Mapping[str, Any], speeds: Mapping[int, Mapping[str, int]], since: int, until: int
 ) -> dict[int, float]:
-    """Throughput of tenants over [since, until), in GPUs of the slowest type."""
+    """Return the throughput of tenants over [since, until), in GPUs of the slowest type."""
     total: defaultdict[int, float] = defaultdict(float)
     for (tenant, name), gpus in mean_gpus(result, since, until, by_type=True).items():
         total[tenant] += gpus * speeds[tenant][name] / ONE_MILLI
@@ -31,6 +31,6 @@ def progress(
 
 
 def least_use(result: Mapping[str, Any], since: int, until: int) -> int:
-    """GPUs in use in the quantum of [since, until) with the fewest."""
+    """Return the fewest GPUs in use in a quantum of [since, until)."""
     rows: list[list[int]] = list(result["gpus"].values())
     return min(sum(row[quantum] for row in rows) for quantum in range(since, until))

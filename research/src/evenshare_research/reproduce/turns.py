@@ -1,4 +1,4 @@
-"""Runs of Gandiva_fair over quanta of a minute: which tenant had how many GPUs of which type."""
+"""Runs of Gandiva_fair over quanta of a minute: GPUs by tenant and type in each quantum."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from evenshare_research.reproduce.runs import KeptRun
 
 QUANTUM_US = MINUTE_US
 ENDLESS_US = 10**6 * QUANTUM_US
-# GPU type -> the sizes of its nodes.
+# GPU type -> sizes of its nodes.
 Sizes = Mapping[str, Sequence[int]]
-# Tenant, number of jobs, GPUs of each.
+# (tenant, number of jobs, GPUs of each).
 Kind = tuple[int, int, int]
 
 
@@ -37,10 +37,10 @@ def turns(
     speeds: Mapping[int, Mapping[str, int]] | None = None,
     trading: bool = False,
 ) -> KeptRun:
-    """A run of so many quanta.
+    """Return a run of `quanta` quanta.
 
-    `tickets` by tenant and GPU type; `ends`: after which quantum a tenant's jobs leave; `speeds` in
-    thousandths of the slowest type's, by tenant: without them all types are alike.
+    `tickets` are by tenant and GPU type. `ends`: the quantum after which a tenant's jobs leave.
+    `speeds` by tenant are in thousandths of the slowest type's; without them all types are equal.
     """
     return KeptRun.of(
         f"{__name__}:run",
@@ -66,14 +66,14 @@ def run(
     speeds: Mapping[str, Mapping[str, int]],
     trading: bool,
 ) -> dict[str, Any]:
-    """Decide the quanta, and return by tenant and type the GPUs held in each, and all trades.
+    """Decide the quanta; return the GPUs held in each by tenant and type, and all trades.
 
     `gpus`: "tenant type" -> GPUs by quantum. `made`, `undone`: trades by quantum.
     """
     jobs = _jobs(kinds, ends, speeds)
     cluster = _cluster(sizes, speeds)
     rules = Rules("gandiva_fair", {"trading": trading}, QUANTUM_US, QUANTUM_US)
-    # Tickets count as they are, also where they are more than the cluster has GPUs.
+    # Tickets count unscaled, even if they exceed the cluster's GPUs.
     quotas = tuple(
         Entitlement(int(tenant), name, count)
         for tenant, row in sorted(tickets.items(), key=lambda item: int(item[0]))

@@ -40,10 +40,10 @@ OURS = "unisched"
 AWARE, OTHERS = ("three_sigma", "genie", "hydra"), ("optimus", "themis")
 MIXES = WORKLOADS[1:]
 COMPARED = (OURS, "chronus", *AWARE, *OTHERS, "sjf", "evenshare")
-# Percent, and the seed of the draw.
+# (percent, seed of the draw).
 NOISES = ((20, 1), (40, 1), (40, 2), (40, 3))
-# A tenant's jobs with deadlines may be as many as they are, as in the paper; and the greedy, which
-# serves tenants in turn and of each the job with the least GPU-time left, without a program.
+# A tenant's number of jobs with deadlines is unlimited, as in the paper. The greedy rule serves
+# tenants in turn and each tenant's jobs by the least GPU-time left, without a program.
 GREEDY = "evenshare"
 OPTIONS: dict[str, dict[str, Any]] = {
     OURS: {"reward_points_per_gpu": 10_000},
@@ -92,8 +92,8 @@ ABLATIONS = {
     for name, options in {"chronus": CHRONUS_ALONE, **CHRONUS_WITH}.items()
 }
 MISS, BEST_EFFORT = "deadline_miss_rate", "best_effort_jct_s"
-ALIKE = 0.01  # of a miss rate: what noise may add
-POINTS_LESS = 0.052  # than Chronus
+ALIKE = 0.01  # tolerance of a miss rate, for noise
+POINTS_LESS = 0.052  # below Chronus
 PROFILING_WAIT_S = 840
 
 Noise = tuple[int, int]
@@ -101,14 +101,14 @@ Rows = Mapping[tuple[str, str], Mapping[str, Any]]
 
 
 class _Ahead(NamedTuple):
-    """A claim that UniSched has less of a figure than each rival, by a factor at least."""
+    """A claim that UniSched's figure is below each rival's, by at least a factor."""
 
     text: str
     paper: str
     field: str
     workloads: tuple[str, ...]
     rivals: tuple[str, ...]
-    factor: float  # the least of the paper
+    factor: float  # the lowest factor of the paper
 
 
 AHEAD = (
@@ -132,10 +132,10 @@ AHEAD = (
 
 
 def ahead_claim(claimed: _Ahead, rows: Rows) -> Claim:
-    """V-B: how many times UniSched's figure the rivals' are, in each workload.
+    """Return a claim of V-B: the rivals' figures over UniSched's, in each workload.
 
-    It is reproduced where all are three quarters of the least gain ahead, in direction where more
-    than half are.
+    It is reproduced if all have three quarters of the lowest gain, in direction if it is ahead in
+    more than half.
     """
     factors = {
         (workload, rival): _factor(
@@ -164,7 +164,7 @@ def ahead_claim(claimed: _Ahead, rows: Rows) -> Claim:
 
 
 def _factor(theirs: float, ours: float) -> float:
-    """How many times ours theirs is; of nothing and nothing 1."""
+    """Return theirs over ours; 1 if both are 0."""
     if not ours:
         return float("inf") if theirs else 1.0
     return theirs / ours
@@ -176,7 +176,7 @@ def _named(text: str, keys: Iterable[tuple[str, str]]) -> str:
 
 
 def suspensions_claim(rows: Rows) -> Claim:
-    """V-B, figure 8: SLO jobs are suspended 2 to 6 times on average."""
+    """Return the claim of V-B, figure 8: SLO jobs are suspended 2 to 6 times on average."""
     counts = {workload: rows[workload, OURS]["slo_suspensions"] for workload in WORKLOADS}
     inside = [workload for workload, count in counts.items() if 2 <= count <= 6]
     outside = ", ".join(workload for workload in counts if workload not in inside)
@@ -191,7 +191,7 @@ def suspensions_claim(rows: Rows) -> Claim:
 
 
 def noise_claim(exact: Mapping[str, Any], noisy: Mapping[Noise, Mapping[str, Any]]) -> Claim:
-    """VI-A, figure 9(d), by figures of MIX2; alike is a point of the miss rate."""
+    """Return the claim of VI-A, figure 9(d), from figures of MIX2, within `ALIKE`."""
     rates = {"0 %": exact[MISS], **{_noise(noise): row[MISS] for noise, row in noisy.items()}}
     more = max(rates.values()) - exact[MISS]
     return Claim.of(
@@ -210,7 +210,7 @@ def _noise(noise: Noise) -> str:
 
 
 def profiling_claim(profiled: Mapping[str, Mapping[str, Any]]) -> Claim:
-    """VI-A, figure 9(c): the longest wait of all runs that profile a job."""
+    """Return the claim of VI-A, figure 9(c): the longest wait of a profiling run."""
     waits = {workload: row["profiling_wait_max_s"] for workload, row in profiled.items()}
     static = {workload: row["static_profiling_wait_max_s"] for workload, row in profiled.items()}
     verdict = verdict_of(
@@ -233,7 +233,7 @@ def profiling_claim(profiled: Mapping[str, Mapping[str, Any]]) -> Claim:
 
 
 def speed_claim(rows: Rows) -> Claim:
-    """VI-B: the slowest round of all runs."""
+    """Return the claim of VI-B: the slowest round of all runs."""
     slowest = max(rows[workload, OURS]["slowest_round_s"] for workload in WORKLOADS)
     return Claim.of(
         "VI-B",
@@ -245,7 +245,10 @@ def speed_claim(rows: Rows) -> Claim:
 
 
 def chronus_claim(rows: Rows) -> Claim:
-    """VI-C: up to 5.2 points below Chronus; three quarters of it somewhere, and above nowhere."""
+    """Return the claim of VI-C: up to 5.2 points below Chronus.
+
+    It is reproduced if one workload reaches three quarters of this and none is above Chronus.
+    """
     less = {
         workload: rows[workload, "chronus"][MISS] - rows[workload, OURS][MISS] for workload in MIXES
     }
@@ -268,7 +271,7 @@ def claims_of(
     noisy: Mapping[Noise, Mapping[str, Any]],
     profiled: Mapping[str, Mapping[str, Any]],
 ) -> list[Claim]:
-    """Every claim of the paper."""
+    """Return every claim of the paper."""
     return [
         *(ahead_claim(one, rows) for one in AHEAD),
         suspensions_claim(rows),
@@ -288,7 +291,7 @@ def claims_of(
 
 
 def greedy_note(rows: Rows, noisy: Mapping[tuple[Noise, str], Mapping[str, Any]]) -> str:
-    """Where UniSched's program keeps fewer deadlines than a greedy rule, and where more."""
+    """Return where UniSched's program misses more deadlines than a greedy rule."""
     pairs = {workload: (rows[workload, OURS], rows[workload, GREEDY]) for workload in WORKLOADS}
     for noise in NOISES:
         pairs[f"MIX2 with noise of {_noise(noise)}"] = (noisy[noise, OURS], noisy[noise, GREEDY])

@@ -1,8 +1,8 @@
 """Jobs on the quotas of Venus, whose job log is not public: LTGF's 6.3 and 6.4, with drawn jobs.
 
-How many GPUs each virtual cluster of Venus had is public by the day (HeliosData). Gangs and lengths
-are drawn from those of Philly, tenants by their quotas times an appetite: so quotas and what is
-asked for differ, as they do in a cluster, where `quotas_by_demand` makes them alike.
+The daily GPUs of each virtual cluster of Venus are public (HeliosData). Gangs and lengths are drawn
+from those of Philly, tenants by their quotas times an appetite. So quotas and demand differ, as in
+a real cluster. With `quotas_by_demand` they would be in proportion.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ from evenshare_research.reproduce.runs import DATA, KeptRun
 from evenshare_research.reproduce.shown import figures_table, rho_chart, slowdown_chart
 
 GPUS_BY_DAY = DATA / "venus_gpus.csv"
-# Named before anything ran on it. As many tenants as the paper's slice has.
+# Chosen before any run on it. The number of tenants is that of the paper's slice.
 DAY, TENANTS = "2020-07-01", 16
 HOURS = 4
-# What jobs ask for over what the GPUs can do in these hours: many go on after.
+# Demand of jobs over the capacity of the GPUs in these hours: many jobs run on after them.
 ASKED = 2.5
-# Longer jobs are not drawn: a few of weeks would be most of the work, and leave nodes free.
+# Longer jobs are excluded: a few of weeks would be most of the work, and leave nodes free.
 MOST_H = 24
-# How unlike what tenants ask for is to their quotas: the deviation of its logarithm.
+# Deviation of the logarithm of demand over quota.
 APPETITE = 0.75
 
 
 def venus_quotas(day: str, tenants: int = TENANTS) -> dict[str, int]:
-    """GPUs of the largest virtual clusters on a day, by name, the largest first."""
+    """Return the GPUs of the largest virtual clusters on a day by name, the largest first."""
     with GPUS_BY_DAY.open(encoding="utf-8", newline="") as file:
         (row,) = (row for row in csv.DictReader(file) if row["date"] == day)
     counts = {name: int(row[name]) for name in row if name.startswith("vc") and int(row[name])}
@@ -58,7 +58,7 @@ def venus_quotas(day: str, tenants: int = TENANTS) -> dict[str, int]:
 
 
 def draw_jobs(quotas: dict[str, int], hours: int, seed: int) -> tuple[SimJob, ...]:
-    """Jobs of some hours that ask for `ASKED` times what the quotas can do in them.
+    """Return jobs of some hours with `ASKED` times the work that the quotas can do in them.
 
     No gang is larger than its tenant's quota.
     """
@@ -87,7 +87,7 @@ def draw_jobs(quotas: dict[str, int], hours: int, seed: int) -> tuple[SimJob, ..
 def run(
     *, day: str, tenants: int, hours: int, seed: int, policy: str, options: dict[str, Any]
 ) -> dict[str, Any]:
-    """Simulate with a round at every event, and return the figures; seconds, shares."""
+    """Simulate with a round at every event, and return the figures in seconds and shares."""
     quotas = venus_quotas(day, tenants)
     jobs = draw_jobs(quotas, hours, seed)
     nodes = make_nodes({ONE_TYPE: -(-sum(quotas.values()) // NODE_GPUS)}, NODE_GPUS)

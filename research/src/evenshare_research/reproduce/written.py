@@ -1,4 +1,4 @@
-"""What docs/reproduce says of parts already: they stand there until they are run again."""
+"""Existing sections of docs/reproduce, which stay until their parts run again."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _VERDICT = re.compile(r"\| \*([a-z ]+)\*(?:: (?:[^|]|\\\|)*)? \|$")
 
 
 class WrittenPart(NamedTuple):
-    """A part's section as it stands, without its heading, and its claims' verdicts.
+    """A part's existing section without its heading, and the verdicts of its claims.
 
-    `verdicts` is None if it was not run with this version, and shows what was measured before.
+    `verdicts` is None if it was not run with this version, and shows earlier measurements.
     """
 
     text: str
