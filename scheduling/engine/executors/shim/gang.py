@@ -11,9 +11,9 @@ has one srun per group of nodes; ranks are numbered across groups.
 
 When one program fails, the others get FAREWELL_S to report why, and are then killed. The same
 happens when a group of nodes ends without an answer. Tasks that do not answer even then are given
-up, and the gang is lost. A task that is killed itself takes the step of its group with it: it
+up, and the gang is lost. A task that is killed itself takes the step of its group with it. It
 cannot report its program's end, and the other tasks would wait for it. After a request to stop, all
-have the grace: one that checkpoints sooner takes no time from the others.
+have the grace: a program that checkpoints sooner takes no time from the others.
 """
 
 import contextlib

@@ -80,7 +80,7 @@ class GpuAsker:
         if tool:
             try:
                 self._orders, self._answers = _start_helper(tool, wanted, path)
-            except OSError:  # no more processes, or files: the job goes on without
+            except OSError:  # no more processes, or files: the job runs without
                 self.state = "failed"
 
     def ask(self) -> None:

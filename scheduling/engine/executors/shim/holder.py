@@ -280,8 +280,7 @@ class Shim:
         return self._limit.is_past(limit, wall_s=time.time(), steady_s=time.monotonic())
 
     def _is_its_folder(self) -> bool:
-        """Return whether the folder is the original one; a new folder means that it was given up.
-        """
+        """Return whether the folder is still the original one; if not, the lease was given up."""
         try:
             return os.path.samestat(self._folder.lstat(), self._began_in)
         except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""One node's task of a gang: starts the program there, and talks to the gang's leader."""
+"""The task of a gang on one node: starts the program there, and talks to the gang's leader."""
 
 import os
 import select

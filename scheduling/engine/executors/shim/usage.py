@@ -128,12 +128,12 @@ class Usage:
 class CpuMeter:
     """Turns a sum of CPU time that may fall into one that never falls.
 
-    It falls briefly if a process ends while the others are read: after its own reading, and before
-    that of the process that inherits its time. The next reading includes it again. It falls for
-    good if a parent ignores its children's ends: the kernel then drops their time. Their usage
-    since the previous reading is unknown; the known usage stays, and the sum goes on from there.
-    Two readings in a row that each missed a process look the same: the time missed by the first
-    then counts twice.
+    It falls briefly if a process ends while the others are read. This happens after its own reading
+    and before that of the process that inherits its time. The next reading includes it again. It
+    falls for good if a parent ignores its children's ends: the kernel then drops their time. Their
+    usage since the previous reading is unknown; the known usage stays, and the sum goes on from
+    there. Two readings in a row that each missed a process look the same: the time missed by the
+    first then counts twice.
     """
 
     def __init__(self) -> None:
