@@ -134,7 +134,7 @@ def _is_operator(slurm: Slurm, said: dict[str, str]) -> bool:
     own = pwd.getpwuid(os.geteuid()).pw_name
     if os.geteuid() == 0 or said.get("SlurmUser", "").partition("(")[0] == own:
         return True
-    # Without accounting nobody but these two is one.
+    # Without accounting only these two users are operators.
     with contextlib.suppress(ExecutorError):
         show = ("--noheader", "--parsable2", "show", "user", own, "format=adminlevel")
         return any(level in slurm.ask("sacctmgr", *show) for level in _OPERATORS)

@@ -351,8 +351,8 @@ def lease_jobs(
     """Return the jobs that have the token of a lease, by token.
 
     `is_ours` returns whether a token's job may belong to a user id, since any user can write any
-    token. If several jobs have the same token (an answer was lost, and it was submitted again), the
-    one that runs or may yet run is returned: only one of them got past its claim.
+    token. Several jobs have the same token if an answer was lost and the job was submitted again.
+    The job that runs or may yet run is then returned: only one of them got past its claim.
     """
     matches: dict[str, SlurmJob] = {}
     for job, uid in jobs:

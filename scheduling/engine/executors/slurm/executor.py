@@ -76,7 +76,7 @@ from tenants.scopes import site_scope
 
 # A restarted controller may forget jobs for a while; their shims go on.
 SILENCE_S = 600
-# How long after a Slurm job's end the record of its shim may take to become visible here.
+# The time until a shim's record of its end is visible here, after the end of its Slurm job.
 LAST_WORD_S = 5.0
 # A job that runs this long without a claim is not ours, or its node cannot read the folder.
 NO_SHIM_S = 120.0
@@ -187,8 +187,8 @@ class SlurmExecutor(ShimExecutor):
             fresh = {
                 token: partial(self._prepared, slurm.options, token, one)
                 for token, one in own.items()
-                # A job that has ended unclaimed ran nothing, nor is it always of this lease:
-                # before a database was restored its token may have been another's.
+                # An ended job without a claim ran no program. It may not even belong to this lease:
+                # its token may have been another lease's before the database was restored.
                 if (job := queue.get(token)) is None or is_over(job.state)
             }
             for token, answer in slurm.submit(fresh).items():
@@ -242,7 +242,7 @@ class SlurmExecutor(ShimExecutor):
         return is_new
 
     def _queue(self, slurm: Slurm) -> dict[str, SlurmJob]:
-        """Return the jobs of leases that belong to the user as whom they were submitted."""
+        """Return the jobs of leases that belong to the user of their submission."""
         return slurm.queue(submitted_as(self._root))
 
     def _refuse(self, token: str, why: str) -> bool:
@@ -320,7 +320,7 @@ class SlurmExecutor(ShimExecutor):
         claim = self._claim(token)
         if claim is None or self._is_open(token):
             return False
-        # The time is recorded here, since a job can set the times of its own files.
+        # The time is recorded here, since a job can set the times of its files.
         seen = _note_of(lease_folder(self._root, token), "over")
         if not seen.exists():
             with contextlib.suppress(OSError):
@@ -408,8 +408,7 @@ class SlurmExecutor(ShimExecutor):
             self._note_lost(token)
 
     def _hides_its_start(self, token: str, job: SlurmJob) -> bool:
-        """Return whether a claimed job runs without a recorded start, and so would not be charged.
-        """
+        """Return whether a claimed job runs without a recorded start: it would not be charged."""
         started = (self._claim(token) or {}).get("started_us")
         return (
             not isinstance(started, int)

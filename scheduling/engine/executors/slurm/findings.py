@@ -18,7 +18,7 @@ from scheduling.engine.executors.slurm.options import SlurmOptions
 
 # The tested version, and the oldest one with the features that the executor needs.
 TESTED, OLDEST = (22, 5), (20, 11)
-# How long an ended job must stay listed: the portal may be down for a while.
+# The time for which an ended job must stay listed: the portal may be down for a while.
 LEAST_JOB_AGE_S, GOOD_JOB_AGE_S = 300, 3600
 # A larger difference between two clocks shifts the ends of jobs.
 CLOCK_S = 5.0

@@ -39,8 +39,7 @@ _THOUSANDS = {"K": 1024, "M": 1024**2}
 
 
 class Tools(Protocol):
-    """The interface to a cluster's tools, as in `scheduling.engine.executors.slurm.commands.Slurm`.
-    """
+    """The interface to a cluster's tools, as in `slurm.commands.Slurm`."""
 
     options: SlurmOptions
 
@@ -68,7 +67,7 @@ def read_nodes(slurm: Tools) -> list[EngineNode]:
 
 
 def read_cluster(slurm: Tools) -> str:
-    """Return a key that identifies the cluster, whichever slurm.conf is used to reach it.
+    """Return a key that identifies the cluster, independent of the slurm.conf in use.
 
     Raises:
         ExecutorError: Slurm does not answer.

@@ -24,11 +24,11 @@ from scheduling.engine.executors.slurm.cluster_text import (
 )
 from scheduling.engine.executors.slurm.commands import UNLIMITED, Slurm, is_over, parse_minutes
 
-# Rows of one look; a partition with more jobs is not watched.
+# The most rows of a poll; a partition with more jobs is not watched.
 MOST_JOBS = 200_000
 TENANT_KEYS = ("account", "user")
-# Columns of squeue with their widths: each row is padded to them, so they are no wider than needed.
-# A list of nodes that fills its column may be cut, and is asked for again.
+# Columns of squeue with their widths. Rows are padded to them, so they are no wider than needed. A
+# list of nodes that fills its column may be cut, and is requested again.
 _COLUMNS = {
     "jobarrayid": 40, "state": 20, "account": 64, "username": 64, "numnodes": 12, "numtasks": 12,
     "tres-alloc": 200, "tres-per-job": 80, "tres-per-node": 80, "tres-per-task": 80,

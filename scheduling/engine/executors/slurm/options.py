@@ -68,7 +68,7 @@ class SlurmOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     default. `python`: the path of Python 3.10 or later on each node; empty for the portal's path.
     `path`: the PATH of jobs. `gres_types`: the names of GPU types in gres.conf, if they differ from
     those here; empty if GPUs have no type there. `limit_minutes`: a job's time limit, set once. If
-    it is 0, the limit is a little more than the lease, and is moved with each renewal; the portal's
+    it is 0, the limit is a little more than the lease, and is moved with each renewal. The portal's
     user must then be an operator of Slurm. `restd`: a slurmrestd that is used instead of the tools.
     """
 

@@ -48,7 +48,7 @@ def user_findings(slurm: Slurm, root: Path) -> Iterator[ClusterFinding]:
 
 
 def usable_users(options: SlurmOptions) -> Iterator[UnixUser]:
-    """Yield the users of `users` as whom a job can be tried."""
+    """Yield the users of `users` that a job can be tried as."""
     for name in sorted(set(options.users.values())):
         try:
             yield find_user(name)

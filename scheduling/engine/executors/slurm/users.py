@@ -22,7 +22,7 @@ from scheduling.engine.executors.slurm.options import SlurmOptions
 # It can be entered, not listed: users find only files whose names they know.
 ROOT_MODE = 0o711
 WORK_MODE, LEASES_MODE = 0o3770, 0o2750
-# A file of the portal in the job's folder: the user as whom its leases are submitted.
+# A file of the portal in the job's folder: the user that its leases are submitted as.
 RECORD = "unix-user"
 # Files of a former user that are useless: the next lease must be able to write them again.
 REPLACED = ("lease", "progress.json", "iterations.json", "evaluations.json")
@@ -155,7 +155,7 @@ def recorded_uid(job: Path) -> int | None:
 def submitted_as(root: Path) -> Callable[[str, int], bool]:
     """Return a check whether a user id may own the job of a token, since users can copy tokens.
 
-    It must be the user as whom the lease was submitted, or the portal's.
+    It must be the user of the lease's submission, or the portal's.
     """
 
     def is_ours(token: str, uid: int) -> bool:
