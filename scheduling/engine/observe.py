@@ -106,14 +106,14 @@ def observe(
         for report in sorted(held, key=_moment):
             lease = by_token.get(report.token)
             ended = report.state in OVER
-            # Of a waiting lease nothing was launched, so nothing of it can have run.
+            # A waiting lease was never launched, so it cannot have run.
             if lease is not None and lease.state not in (Lease.State.ENDED, Lease.State.WAITING):
                 if ended:
                     _ended(observed, lease, report)
                 elif report.state is ReportState.RUNNING:
                     _started(observed, lease, report)
             if ended:
-                over.append(report.token)  # recorded now, or already
+                over.append(report.token)  # recorded now, or before
         _note_contradictions(observed, by_token, held, at)
         _write(observed)
         keep_runs([one.job for one in observed.jobs if one.state == Job.State.SUCCEEDED])

@@ -69,8 +69,7 @@ def _scrub(pool: Pool, limit: int) -> int:
 
 
 def _looked_at(row: Round, follower: Follower) -> Iterator[tuple[str, str]]:
-    """Yield the problems of a round by kind; check whether it follows only if its bytes are whole.
-    """
+    """Yield the problems of a round by kind; compare it with the last if its bytes are whole."""
     damages = damages_of(row)
     if damages:
         yield DAMAGE, str(DamagedRoundError(row.number, damages))

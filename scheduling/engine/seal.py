@@ -311,8 +311,7 @@ def _breaks(before: Disclosed | None, after: Disclosed) -> tuple[str, ...]:
 
 
 def _public_breaks(broken: tuple[str, ...], number: int, visibility: str) -> tuple[str, ...]:
-    """Return the breaks for all readers of the log, without details if each sees only its own rows.
-    """
+    """Return the breaks for all readers of the log, without details if they see only their rows."""
     if not broken or visibility != Pool.Visibility.OWN:
         return broken
     return (f"It does not begin with what round {number - 1} left.",)

@@ -64,8 +64,7 @@ _JOB_FIELDS = len(Job.__struct_fields__)
 
 
 class StoredJob(NamedTuple):
-    """A row of `_JOBS`: the job, whose fields come first and in their order, and the other columns.
-    """
+    """A row of `_JOBS`: the job, whose fields come first and in their order, and the rest."""
 
     job: Job
     state: str
@@ -114,8 +113,7 @@ def with_price_limits(rows: Sequence[StoredJob], limits: Mapping[int, int]) -> S
 
 
 def live_leases(pool_id: int) -> tuple[Lease, ...]:
-    """Return the leases that hold or will hold GPUs, without stopping ones, in order of their ids.
-    """
+    """Return the leases that hold or will hold GPUs and are not stopping, in order of ids."""
     return tuple(_lease(row) for row in fetch_rows(_ALL_LEASES, [pool_id]))
 
 

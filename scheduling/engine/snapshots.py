@@ -108,7 +108,7 @@ def _read(pool_id: int, number: int, at_us: int, left: LeftState) -> Snapshot:
     entitlements, quota_changes = _entitlements(pool_id, nodes, service, prices, at_us)
     # Jobs submitted after the grid instant belong to the next round: no round uses the future.
     job_rows = with_price_limits(active_jobs(pool_id, from_us(at_us)), price_limits(pool_id))
-    # A job whose lease is being released is neither a candidate nor a holder: its GPUs are free for
+    # A job whose lease is being released is neither a candidate nor a holder. Its GPUs are free for
     # a successor, which then waits for them.
     candidates = [row for row in job_rows if row.state != "stopping"]
     leases = live_leases(pool_id)
@@ -166,7 +166,7 @@ def _nodes(pool_id: int, at: datetime, until: datetime) -> tuple[Node, ...]:
     """Return the nodes, without GPUs if they are not up or have a maintenance window soon.
 
     A term that starts at `at` holds its GPUs for a lease length, or for the minimum runtime if that
-    is longer. Since only a round ends it, it may last one more round, until `until`. No term may
+    is longer. It may last one more round, until `until`, because only a round ends it. No term may
     overlap a window.
     """
     windows = MaintenanceWindow.objects.filter(pool_id=pool_id, starts_at__lt=until, ends_at__gt=at)

@@ -53,8 +53,7 @@ class RoundPlan:
 
 @dataclass
 class Unfunded:
-    """Decided terms that cannot be paid: jobs of grants and leases of renewals, with the reasons.
-    """
+    """Decided terms that cannot be paid: jobs of grants and leases of renewals, with reasons."""
 
     jobs: dict[int, SupersededReason] = field(default_factory=dict)
     leases: dict[int, SupersededReason] = field(default_factory=dict)

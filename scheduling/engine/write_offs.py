@@ -78,8 +78,7 @@ def note_orphans(
 
 
 def _end(token: str, stop: Intent, at: datetime) -> Report:
-    """Return the end of a lease when its stop was due; a lease that never started is not charged.
-    """
+    """Return a lease's end when its stop was due; a lease that never started is not charged."""
     due_us = to_us(min(stop_due(stop), at))
     started_at = stop.lease.started_at
     started_us = due_us if started_at is None else to_us(started_at)

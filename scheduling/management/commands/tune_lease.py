@@ -70,8 +70,7 @@ def _lengths(text: str | None) -> list[int] | None:
 
 
 def _fields(tuning: LeaseTuning) -> dict[str, Any]:
-    """Return the object of `--json`: shares as fractions of 1, null if there is nothing to count.
-    """
+    """Return the object of `--json`: shares as fractions of 1, null if there is no data."""
     fields = asdict(tuning)
     lengths, recommended = fields.pop("rows"), fields.pop("recommended")
     return {**fields, "lengths": lengths, "recommended_s": recommended["lease_s"]}
