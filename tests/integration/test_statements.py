@@ -129,5 +129,5 @@ class TestAStatement:
     def test_asks_as_often_for_more_transfers(
         self, story: Story, django_assert_num_queries: Any
     ) -> None:
-        with django_assert_num_queries(6):  # two are a scope's
+        with django_assert_num_queries(6):  # two queries set the scope
             whole(story, "a")
