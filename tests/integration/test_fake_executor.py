@@ -61,7 +61,7 @@ def stage(tmp_path: Path) -> Iterator[FakeStage]:
 
 
 class TestTheFakeExecutor(ExecutorContract, ReconcileContract, FaultyExecutorContract):
-    """All three suites."""
+    """Runs all three suites."""
 
 
 class TestAnEngine:

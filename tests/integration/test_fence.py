@@ -1,4 +1,4 @@
-"""One writer per pool: contenders, stale holders and crashes, with real processes."""
+"""A single writer per pool: contenders, stale holders and crashes, with real processes."""
 
 from __future__ import annotations
 

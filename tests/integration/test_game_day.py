@@ -1,7 +1,7 @@
 """Game day: ten faults, each visible in probes, metrics or the operator's page within two rounds.
 
 The faults go through the real tasks. Only the executor that refuses and the broker's address are
-stand-ins.
+fake.
 """
 
 from __future__ import annotations

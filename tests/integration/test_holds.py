@@ -30,8 +30,7 @@ pytestmark = pytest.mark.usefixtures("committed_db")
 
 
 def two_pools() -> tuple[Cluster, Cluster]:
-    """Return two pools of one book, in which `a` has a job beyond its quota that waits for credit.
-    """
+    """Return two pools of one book, in which `a` has a job beyond its quota."""
     labs = cluster({"a": 0, "b": 4}), cluster({"a": 0, "b": 4})
     for lab in labs:
         lab.submit("b", 4, 10_000)

@@ -35,8 +35,7 @@ def amounts(story: Story, line: UsageLine) -> dict[str, str]:
 
 class TestATermOfTwoHalves:
     def test_pays_3_and_1(self) -> None:
-        """Idle GPUs of b and c are (1, 0), then (2, 2); the ratio of integrals gave 12/5 and 8/5.
-        """
+        """Idle GPUs of b and c: (1, 0), then (2, 2); the ratio of integrals gave 12/5 and 8/5."""
         story = Story({"a": 0, "b": 1, "c": 0}, capacity=1)
         story.post_round(0, price="4.000000")
         lease = story.run(0, "a", borrowed=1, price="4.000000")

@@ -1,7 +1,7 @@
 """Every writer of a lease against every state that it may find.
 
 Another writer may change a lease between a writer's read and its write: a round that slept, a
-cancellation, a report. One table has the result for each state. A pair that is not in it, or a new
+cancellation, a report. A table has the result for each state. A pair that is not in it, or a new
 state, fails.
 """
 

@@ -31,7 +31,7 @@ def plain(*amounts: Decimal) -> list[str]:
 
 @pytest.fixture
 def story() -> Story:
-    """One hour settled (a pays b and c 3 credits), half of the next one open."""
+    """A settled hour (a pays b and c 3 credits), and half of the next one open."""
     story = Story({"a": 4, "b": 4, "c": 2}, capacity=10)
     story.post_round(0, price="3.000000")
     lease = story.run(0, "a", own=4, borrowed=2, price="3.000000")
