@@ -1,7 +1,7 @@
 """Pool time, read from the database's clock; monotone, re-anchored where it must not jump.
 
 Only this module reads a pool's clock: rounds, services and pages receive a `PoolNow` or an instant.
-Only `wall_now` queries the database's clock. A reader of pages may select the wall time in the same
+`wall_now` returns the database's wall time. A reader of pages may select the wall time in the same
 statement as its rows, and compute the pool time by `pool_time`. Other clocks serve three purposes.
 `scheduling.engine.rounds` measures how long a step took. The fence and the tokens check their
 validity in their own statements. A job's process has only its machine's clock
