@@ -1,1 +1,1 @@
-"""Scheduling: jobs, pools and rounds as rows, and the engine that decides and carries out."""
+"""Scheduling: tables of jobs, pools and rounds, and the engine that decides and runs rounds."""

@@ -1,4 +1,4 @@
-"""Celery tasks: wake-ups only. Losing or doubling every message changes latency alone."""
+"""Celery tasks: wake-ups only. Lost or repeated messages change only latency."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ from tenants.transparency.scrub import scrub_logs
 
 log = structlog.get_logger(__name__)
 
-# The worker does the ticks as well.
+# The worker also has to run the ticks.
 SEAL_S = 0.5
-# No round begins later in a task, for a worker that is asked to stop waits for its task.
+# No round starts later in a task: a worker that is asked to stop waits for its task.
 ROUNDS_S = 2.0
-# What this worker process started: (id, claim) of simulations and forecasts -> their process.
+# Processes that this worker process started, by the (id, claim) of simulations and forecasts.
 _simulations: dict[tuple[int, str], subprocess.Popen[bytes]] = {}
 _forecasts: dict[tuple[int, str], subprocess.Popen[bytes]] = {}
 _refits: list[subprocess.Popen[bytes]] = []
@@ -51,9 +51,9 @@ _refits: list[subprocess.Popen[bytes]] = []
 
 @shared_task(name="scheduling.tick", ignore_result=True)
 def tick(**_: Any) -> None:
-    """Note that the pools are alive, and ask for the sealing of rounds that are not sealed.
+    """Record that the pools are alive, and request the sealing of unsealed rounds.
 
-    Beat calls it every second. A pool that fails keeps no other waiting.
+    Beat calls it every second. A pool that fails delays no other.
     """
     for pool in Pool.objects.order_by("id"):
         try:
@@ -64,7 +64,7 @@ def tick(**_: Any) -> None:
 
 
 def _wake_sealing() -> None:
-    """Ask for the sealing of what is not sealed: its own message was lost, or there is much."""
+    """Request the sealing of unsealed rounds: their message was lost, or there are many."""
     try:
         for pool_id in unsealed_pools():
             wake_sealing(pool_id)
@@ -74,11 +74,10 @@ def _wake_sealing() -> None:
 
 @shared_task(name="scheduling.rounds", ignore_result=True, acks_late=True)
 def rounds(asked: int | None = None, **_: Any) -> int:
-    """Run the rounds that are due, the latest relative to its interval first; return how many ran.
+    """Run the due rounds, the latest relative to its interval first; return how many ran.
 
     Beat calls it every second; a service calls it for a round on demand of the pool `asked`. It
-    reads what is due again after each round. Processes that run it at once share the pools by the
-    fence.
+    reads the due rounds again after each round. Concurrent processes share the pools by the fence.
     """
     until = time.monotonic() + ROUNDS_S
     tried: set[int] = set()
@@ -114,9 +113,9 @@ def run_round(pool_id: int, *, on_demand: bool = False) -> RoundOutcome:
 
 @shared_task(name="scheduling.seal", ignore_result=True)
 def seal(pool_id: int, **_: Any) -> int:
-    """Seal the rounds of a pool that are not sealed yet, for a while; return how many.
+    """Seal the unsealed rounds of a pool, for a while; return how many.
 
-    The worker has the ticks to do as well: what is left is asked for by the next one.
+    The worker also has to run the ticks: the next tick requests the rest.
     """
     until, sealed = time.monotonic() + SEAL_S, 0
     while count := seal_rounds(pool_id):
@@ -128,16 +127,16 @@ def seal(pool_id: int, **_: Any) -> int:
 
 @shared_task(name="scheduling.archive", ignore_result=True)
 def archive(**_: Any) -> int:
-    """Put days of rounds that are old enough into files, for a while; return how many files."""
+    """Archive days of rounds that are old enough, for a while; return how many files."""
     return archive_rounds().files
 
 
 @shared_task(name="scheduling.housekeeping", ignore_result=True)
 def housekeeping(**_: Any) -> None:
-    """Drop what is kept for a limited time only, and look at what is kept.
+    """Delete data that is kept for a limited time, and check the rest.
 
     Raises:
-        ExceptionGroup: of the steps that failed; the others were done all the same.
+        ExceptionGroup: the errors of failed steps; the other steps were done all the same.
     """
     failures = []
     for step in (
@@ -156,10 +155,10 @@ def housekeeping(**_: Any) -> None:
 
 @shared_task(name="scheduling.refits", ignore_result=True)
 def refits(**_: Any) -> int:
-    """Begin to fit learning curves, where jobs reported of their metrics; return how many began.
+    """Start fitting learning curves if there are new reports; return how many processes started.
 
-    In one process, which goes on while there is something to fit: it brings scipy, and the worker
-    has the ticks to do.
+    It is one process, which goes on while there are curves to fit: it loads scipy, and the worker
+    has to run the ticks.
     """
     _refits[:] = [process for process in _refits if process.poll() is None]
     if _refits or not is_refit_due():
@@ -174,17 +173,17 @@ def refits(**_: Any) -> int:
 
 @shared_task(name="scheduling.simulations", ignore_result=True)
 def simulations(**_: Any) -> int:
-    """Give up simulations that were lost, start those whose turn it is; return how many.
+    """Give up lost simulations, and start the next ones; return how many.
 
-    Each gets a process of its own: the worker, which has the ticks to do, waits for none.
+    Each gets its own process: the worker has to run the ticks, and waits for none.
     """
     fail_lost_simulations()
     for key, process in list(_simulations.items()):
         if process.poll() is not None:
             del _simulations[key]
-            give_up_simulation(*key, LOST_FAILURE)  # unless it wrote its end itself
+            give_up_simulation(*key, LOST_FAILURE)  # unless it recorded its end itself
         elif not is_simulation_wanted(*key):
-            process.kill()  # cancelled or given up inside of one long decision
+            process.kill()  # cancelled or given up within one long decision
     claimed = claim_simulations()
     for key in claimed:
         try:
@@ -202,18 +201,18 @@ def _started(command: str, *arguments: str) -> subprocess.Popen[bytes]:
 
 @shared_task(name="scheduling.forecasts", ignore_result=True)
 def forecasts(**_: Any) -> int:
-    """Give up a start forecast that was lost, and begin one if it is time; return how many began.
+    """Give up a lost start forecast, and start one if it is time; return how many started.
 
-    As `simulations`: a process of its own, and nobody waits for it.
+    Like `simulations`, it gets its own process, and the worker does not wait for it.
     """
     forecasting.fail_lost_forecasts()
     for key, process in list(_forecasts.items()):
         if process.poll() is not None:
             del _forecasts[key]
-            # Unless it wrote its end itself.
+            # Unless it recorded its end itself.
             forecasting.give_up_forecast(*key, forecasting.LOST_FAILURE)
         elif not forecasting.is_forecast_wanted(*key):
-            process.kill()  # given up inside of one long decision
+            process.kill()  # given up within one long decision
     begun = forecasting.claim_forecast()
     if begun is None:
         return 0

@@ -1,6 +1,6 @@
-"""The engine: reads a snapshot, has it decided, applies it, and talks to an executor.
+"""The engine: it reads a snapshot, gets a decision, applies it, and calls an executor.
 
-Order of a round: fence -> dispatch what was left -> feed -> reconcile -> snapshot -> decide ->
-apply (one transaction) -> dispatch. Leases, terms and events are written by `apply` (with `write`
-and `grants`), `observe` and `revoke` alone.
+Order of a round: fence -> dispatch leftover intents -> feed -> reconcile -> snapshot -> decide ->
+apply (one transaction) -> dispatch. Only `apply` (with `write` and `grants`), `observe` and
+`revoke` write leases, terms and events.
 """

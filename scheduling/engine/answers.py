@@ -1,4 +1,4 @@
-"""Writes what a round answered to jobs with deadlines: rows that are added and never changed."""
+"""Writes a round's answers to jobs with deadlines: rows that are added and never changed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CAUSE_MAX = 255
 
 
 def write_answers(write: RoundWrite) -> None:
-    """Add each answer; a job that is gone since the snapshot has none."""
+    """Insert each answer; skip jobs that were deleted since the snapshot."""
     answers = {answer.job: answer for answer in write.plan.decision.answers}
     if not answers:
         return

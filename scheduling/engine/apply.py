@@ -1,8 +1,8 @@
 """The one writer of leases, terms, slots and lease events: its half for decisions.
 
-What executors report is written by `scheduling.engine.observe`, what was cancelled by
-`scheduling.engine.revoke`. Each is one transaction that begins by locking the pool's fence at the
-caller's token, so that at most one holder writes and event numbers have no gaps.
+`scheduling.engine.observe` writes the executors' reports, `scheduling.engine.revoke` the
+cancellations. Each is one transaction, which first locks the pool's fence at the caller's token. So
+at most one holder writes, and event numbers have no gaps.
 """
 
 from __future__ import annotations
@@ -58,17 +58,17 @@ from scheduling.selectors.rounds.states import LeftState, posted_prices
 from tenants.faults import fault_point
 from tenants.scopes import engine_scope
 
-# As many as the column takes.
+# The length of the column.
 NOTE_CHARACTERS = 255
 
 
 def apply_round(plan: RoundPlan) -> Round:
-    """Write a decided round: all of it in one transaction, or nothing.
+    """Write a decided round in one transaction.
 
-    What changed since the snapshot is left out and recorded as superseded.
+    Items whose facts changed since the snapshot are left out and recorded as superseded.
 
     Raises:
-        FencedError: the pool was taken by another holder since.
+        FencedError: another holder has taken the pool.
         IntegrityError: a round of this instant is committed already.
     """
     snapshot = plan.snapshot
@@ -100,9 +100,9 @@ def apply_round(plan: RoundPlan) -> Round:
 
 
 def _record_entitlements(write: RoundWrite) -> None:
-    """Tell billing about effective quotas when they differ from those it has.
+    """Record effective quotas as events for billing if they changed.
 
-    They are those that trades have made: idle quota is lent by whoever has it now.
+    They include swaps by trades: idle quota is lent by the tenant that has it now.
     """
     snapshot = with_swaps(write.plan.snapshot, write.plan.decision.swaps)
     before = write.plan.left.entitled
@@ -114,13 +114,13 @@ def _record_entitlements(write: RoundWrite) -> None:
 
 
 def _record_trades(write: RoundWrite) -> None:
-    """Keep what tenants traded, and undid, as events: they stay when the round's bytes go."""
+    """Record trades, and their reversals, as events, which outlive the round's bytes."""
     for trade in write.plan.decision.trades:
         write.events.add(Kind.TRADED, write.at, trade_row(trade))
 
 
 def _renew(write: RoundWrite) -> int:
-    """Give leases one more term on the same GPUs."""
+    """Renew leases on the same GPUs; return how many were renewed."""
     unfunded = write.unfunded.leases
     renewals = [item for item in write.plan.decision.renewals if item.lease not in unfunded]
     for lease, why in unfunded.items():
@@ -164,9 +164,9 @@ class _TakenBack(NamedTuple):
 
 
 def _end(write: RoundWrite) -> int:
-    """Take leases back: the executor is asked to stop them; their jobs will wait again.
+    """Take leases back: ask the executor to stop them; their jobs will wait again.
 
-    Where that comes before a lease's expiry, the event that gives notice says by which rule.
+    If this is before a lease's expiry, the event that gives notice names the rule.
     """
     spared, notices = spared_leases(write), notices_of(write.plan)
     ends = []
@@ -215,7 +215,7 @@ def _end(write: RoundWrite) -> int:
 
 
 def _unfunded_ends(write: RoundWrite) -> list[End]:
-    """Leases whose next term cannot be paid: they are over, as those that are not renewed."""
+    """Return ends of the leases whose next term cannot be paid; they are not renewed."""
     return [
         End(item.lease, item.job, item.tenant, EndReason.BUDGET)
         for item in write.plan.decision.renewals
@@ -224,7 +224,7 @@ def _unfunded_ends(write: RoundWrite) -> list[End]:
 
 
 def _write_reasons(write: RoundWrite) -> None:
-    """Write why jobs wait, only where the reason changed."""
+    """Write why jobs wait, if the reason changed."""
     write.cursor.execute(
         "SELECT id, reason_code FROM scheduling_job"
         " WHERE pool_id = %s AND state IN ('pending', 'stopping')",
@@ -319,7 +319,7 @@ def _record_round(write: RoundWrite, *, granted: int, renewed: int, ended: int) 
 
 
 def _gpus_of_nodes(pool_id: int) -> int:
-    """All GPUs of a pool's nodes, up or not; 0 if it has no node."""
+    """Return the number of GPUs of a pool's nodes, up or not."""
     nodes = Node.objects.filter(pool_id=pool_id)
     gpus: int = nodes.aggregate(all=Sum("gpus", default=0))["all"]
     return gpus

@@ -1,9 +1,9 @@
 """Moves the bytes of rounds from the database to files, a day after a week (docs/adr/0204).
 
-Level-triggered and in small steps, each a transaction: a file is written, read back and compared,
-and only then its row is there; a day leaves the database when all of it is in files, which the
-database asks by itself (`evenshare_drop_archived_day`). Whatever is cut off is done again: a file
-without a row is nobody's, and is written over.
+It is level-triggered and works in small transactions. A file is written, read back and compared;
+only then its row is inserted. A day leaves the database when all of it is in files, which
+`evenshare_drop_archived_day` checks in the database. Interrupted steps are repeated: a file without
+a row is overwritten.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ from tenants.scopes import site_scope
 log = structlog.get_logger(__name__)
 
 DATABASE_DAYS = 7
-# Of one file, which takes some seconds: it is made and read back in memory, in one transaction, and
-# its directory is kept by who reads.
+# Limits of one file. It takes some seconds: it is built and read back in memory, in one
+# transaction, and readers cache its directory.
 FILE_ROUNDS, FILE_BYTES = 500, 16 * 2**20
-# The worker has the ticks to do as well.
+# The worker also has to run the ticks.
 ARCHIVE_S = 5.0
-# Whoever wants to write waits behind who waits to drop.
+# Writers queue behind the transaction that waits to drop a partition.
 LOCK_TIMEOUT = "1s"
 FAILURE_MAX = 255
-# Among Postgres' advisory locks of two numbers; the log of a pool has 1.
+# An advisory lock of PostgreSQL with two numbers; a pool's log uses 1.
 LOCK = (36, 1)
-_STAMP = (1980, 1, 1, 0, 0, 0)  # the same bytes give the same file
+_STAMP = (1980, 1, 1, 0, 0, 0)  # a fixed time, so that the same bytes give the same file
 _STORED = """
 SELECT number, array_agg(part), sum(bytes) FROM (
     SELECT number, 'blob' AS part, octet_length(snapshot) + octet_length(decision) AS bytes
@@ -75,12 +75,12 @@ UNION SELECT pool_id FROM scheduling_roundstate WHERE day = %(day)s ORDER BY poo
 
 
 class ArchivingError(Exception):
-    """A day cannot be put into files, and stays in the database."""
+    """A day cannot be archived, and stays in the database."""
 
 
 @dataclass
 class Archived:
-    """What one call did."""
+    """The result of one call."""
 
     files: int = 0
     days: int = 0
@@ -88,10 +88,10 @@ class Archived:
 
 
 def archive_rounds(*, seconds: float = ARCHIVE_S) -> Archived:
-    """Put days that are old enough into files, the oldest first, and drop them; for a while.
+    """Archive days that are old enough, the oldest first, and drop them; stop after `seconds`.
 
-    A pool whose day fails is named in its `RoundArchiving`; its day stays in the database, those
-    of before and after it are done.
+    If a pool's day fails, the error is stored in its `RoundArchiving` and the day stays in the
+    database. Other days are archived all the same.
     """
     done = Archived()
     until = time.monotonic() + seconds
@@ -113,14 +113,14 @@ def archive_rounds(*, seconds: float = ARCHIVE_S) -> Archived:
 
 
 def old_days() -> list[date]:
-    """Return the days in the database that are to be in files, the oldest first."""
+    """Return the days in the database that are due for archiving, the oldest first."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT evenshare_old_round_days(%s)", [DATABASE_DAYS])
         return [day for (day,) in cursor.fetchall()]
 
 
 def _archive_day(day: date, done: Archived, failed: dict[int, str], until: float) -> bool:
-    """Put a day of all pools into files; return whether nothing of it is left over."""
+    """Archive a day of all pools; return whether no part of it is left."""
     whole = True
     for pool in Pool.objects.filter(pk__in=_pools_of(day)).order_by("pk"):
         if pool.pk in failed:
@@ -158,10 +158,10 @@ def _pools_of(day: date) -> list[int]:
 
 
 def archive_next(pool: Pool, day: date) -> bool:
-    """Put the next rounds of a pool's day into a file; return whether there were any.
+    """Archive the next rounds of a pool's day in one file; return whether there were any.
 
     Raises:
-        ArchivingError: the file is not what was written, or rounds are not sealed yet.
+        ArchivingError: the file differs from the data written, or rounds are not sealed yet.
     """
     with site_scope():
         if not _locked():
@@ -188,12 +188,13 @@ def archive_next(pool: Pool, day: date) -> bool:
 
 
 def drop_day(day: date) -> bool:
-    """Drop a day all of which is in files; return whether it was.
+    """Drop a day all of which is in files; return whether it was dropped.
 
-    Not where somebody else is at it, or reads for longer than rounds shall wait, as a backup does.
+    It is not dropped while another process archives, or while a long reader (such as a backup)
+    holds the tables.
 
     Raises:
-        ArchivingError: a part of it is in no file.
+        ArchivingError: a part of the day is in no file.
     """
     try:
         with site_scope():
@@ -215,14 +216,14 @@ def drop_day(day: date) -> bool:
 
 
 def _locked() -> bool:
-    """Whether nobody else is at it, until the transaction ends."""
+    """Return whether this transaction got the lock, which it holds until its end."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_try_advisory_xact_lock(%s, %s)", LOCK)
         return bool(cursor.fetchone()[0])
 
 
 def _next_rounds(pool_id: int, day: date) -> list[tuple[int, frozenset[str]]]:
-    """The rounds after the last that is in a file, and their parts, as many as a file takes."""
+    """Return the rounds after the last archived one, with their parts, as many as fit in a file."""
     filed = RoundArchive.objects.filter(pool_id=pool_id, day=day)
     after = filed.order_by("-last").values_list("last", flat=True).first()
     last = -1 if after is None else after
@@ -240,7 +241,7 @@ def _next_rounds(pool_id: int, day: date) -> list[tuple[int, frozenset[str]]]:
 
 
 def _guard_sealed(pool_id: int, number: int) -> None:
-    """Wait for the bundles: what is sealed later would be in no file."""
+    """Refuse unsealed rounds: their bundles would be in no file."""
     sealed = RoundSealing.objects.filter(pool_id=pool_id).values_list("number", flat=True).first()
     if sealed is None or number > sealed:
         raise ArchivingError(f"its rounds are sealed up to {sealed or 0} only, not up to {number}")
@@ -249,7 +250,7 @@ def _guard_sealed(pool_id: int, number: int) -> None:
 def _members(
     pool_id: int, day: date, stored: Iterable[tuple[int, frozenset[str]]]
 ) -> Iterator[tuple[str, bytes]]:
-    """Yield the parts of rounds by their name in a file, as they are stored."""
+    """Yield the stored parts of rounds as (name in the file, bytes)."""
     numbers: dict[str, list[int]] = {"blob": [], "bundle": [], "state": []}
     for number, parts in stored:
         for part in parts:
@@ -274,7 +275,7 @@ def _members(
 
 
 def pack(members: Mapping[str, bytes]) -> bytes:
-    """Return a zip of parts as they are: they are compressed already."""
+    """Return an uncompressed zip of parts, which are compressed already."""
     packed = io.BytesIO()
     with ZipFile(packed, "w", ZIP_STORED) as file:
         for name in sorted(members, key=_by_round):
@@ -288,7 +289,10 @@ def _by_round(name: str) -> tuple[int, str]:
 
 
 def _write(name: str, data: bytes) -> None:
-    """Write a file; one of that name has no row, so it was cut off, or is of another database."""
+    """Write a file.
+
+    An existing file without a row was cut off or is another database's: replace it.
+    """
     storage = round_storage()
     if RoundArchive.objects.filter(name=name).exists():
         raise ArchivingError(f"the file {name} is another round's already")
@@ -301,12 +305,12 @@ def _write(name: str, data: bytes) -> None:
 
 
 def _compare(archive: RoundArchive, members: Mapping[str, bytes]) -> None:
-    """Read a file back, and hold each part against what is stored and its round's hashes.
+    """Read a file back, and compare each part with the stored bytes and its round's hashes.
 
-    What was damaged before is moved as it is, so that it stays known as damaged.
+    Parts that were damaged before are moved unchanged, so that they stay known as damaged.
 
     Raises:
-        ArchivingError: it is not what was written.
+        ArchivingError: the file differs from the data written.
     """
     data = round_files.read_file(archive)
     if sha256_hex(data) != archive.sha256:
@@ -345,7 +349,7 @@ def _expected(
     hashes: Mapping[int, tuple[str, str]],
     bundles: Mapping[int, str],
 ) -> str | None:
-    """The hash that a part should have; None: it has none, or its round's row is missing."""
+    """Return the hash that a part should have, or None if it has none or its round has no row."""
     if part == round_files.BUNDLE:
         return bundles.get(number)
     if part in (round_files.SNAPSHOT, round_files.DECISION) and number in hashes:

@@ -11,14 +11,14 @@ from evenshare_core.deadlines.declared import step_texts, steps_of_values
 from scheduling.models import Arrival, Job, Profile, VirtualWork
 from tenants.scopes import engine_scope
 
-# One transaction takes at most so many jobs; the next round takes the rest.
+# The most jobs of one transaction; the next round takes the rest.
 BATCH = 2000
 
 
 def submit_arrivals(pool_id: int, *, until: datetime) -> int:
-    """Make jobs of what is due by `until`, in order of (instant, id); return how many.
+    """Create the jobs that are due by `until`, in order of (instant, id); return how many.
 
-    Locked rows are another round's, which then makes the jobs: each row becomes one job.
+    Locked rows belong to another round, which creates their jobs: each row becomes one job.
     """
     with engine_scope(pool_id):
         due = Arrival.objects.filter(pool_id=pool_id, at__lte=until).order_by("at", "id")
@@ -30,9 +30,9 @@ def submit_arrivals(pool_id: int, *, until: datetime) -> int:
 
 
 def job_fields(extra: Mapping[str, Any], at: datetime) -> dict[str, Any]:
-    """Return the fields of a job that a trace's optional columns give, but for its profile.
+    """Return a job's fields from a trace's optional columns, except its profile.
 
-    It is submitted at `at`.
+    The job is submitted at `at`.
     """
     fields = {name: extra[name] for name in _TO_JOB if name in extra}
     if "max_price" in fields:
@@ -44,10 +44,10 @@ def job_fields(extra: Mapping[str, Any], at: datetime) -> dict[str, Any]:
 
 
 def deadline_fields(at: datetime, values: Iterable[tuple[int, int]]) -> dict[str, Any]:
-    """Return the fields of a job with these deadlines, submitted at `at`; of none for none.
+    """Return the deadline fields of a job that is submitted at `at`; empty without deadlines.
 
-    `values`: microseconds after the submission, and what it is worth until then. With one it is
-    strict, with several soft.
+    `values`: (microseconds after the submission, the value of an end until then). A single deadline
+    makes the job strict, several make it soft.
     """
     steps = steps_of_values(values)
     if not steps:
@@ -60,9 +60,10 @@ def deadline_fields(at: datetime, values: Iterable[tuple[int, int]]) -> dict[str
 
 
 def profile_fields(profile: Profile | None, gpu_types: Sequence[str] = ()) -> dict[str, Any]:
-    """Return the fields of a job of this type: it accepts the types that it can run on.
+    """Return the fields of a job of this type; empty for a job without a type.
 
-    Of these those in `gpu_types`, if it names any. Nothing for a job without a type.
+    The job accepts the GPU types that its type can run on. If `gpu_types` is not empty, it accepts
+    only those of them.
     """
     if profile is None:
         return {}

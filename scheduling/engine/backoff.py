@@ -1,6 +1,6 @@
-"""What the loss of a process means for its job: it waits longer each time, or is failed.
+"""The consequences of a lost process for its job: a longer wait each time, then failure.
 
-Part of the one writer: `scheduling.engine.observe` asks it of leases that ended. The rule is
+Part of the one writer: `scheduling.engine.observe` calls it for leases that ended. The rule is
 `evenshare_core.domain.backoff`.
 """
 
@@ -18,7 +18,7 @@ from scheduling.models import Job, Lease
 
 
 class AfterLoss(NamedTuple):
-    """What becomes of a job whose lease has ended: the losses in a row, and until when it waits."""
+    """A job's losses in a row after the end of a lease, and the end of its wait."""
 
     losses: int = 0
     until: datetime | None = None
@@ -26,7 +26,7 @@ class AfterLoss(NamedTuple):
 
 
 def losses_so_far(reports: Sequence[Report]) -> dict[int, int]:
-    """Return how often in a row processes of jobs were lost whose stop is reported."""
+    """Return the losses in a row, by job, of the jobs whose stop is reported."""
     stopped = [token_job(r.token) for r in reports if r.state is ReportState.STOPPED]
     if not stopped:
         return {}
@@ -34,7 +34,7 @@ def losses_so_far(reports: Sequence[Report]) -> dict[int, int]:
 
 
 def after_end(lease: Lease, reason: EndReason, losses: int) -> AfterLoss:
-    """Return what comes after the end of a lease; `losses`: of its job, before it."""
+    """Return the consequences of a lease's end; `losses` is the job's count before it."""
     if reason is not EndReason.LOST or lease.ended_at is None:
         return AfterLoss()
     ended_us = to_us(lease.ended_at)

@@ -1,12 +1,12 @@
-"""A circuit breaker around each pool's executor: an engine that is down is not asked each round.
+"""A circuit breaker around each pool's executor, so that rounds do not wait for a dead engine.
 
-Five calls in a row that fail open it; that `extend` or `forget` succeeds shows nothing, for they
-may have nothing to ask. Calls are then refused at once until a cool-down has passed, and the next
-one is the probe. Executors keep nothing in memory and rounds run in several processes, so
-its state is a row, read before each call and written where something changes. Rounds go on
-meanwhile: intents stay open, nothing is declared lost. What an adapter raises besides ExecutorError
-counts as one, so that its bugs stop no round; errors of our own database are not its fault.
-Source: docs/adr/0207-executors-that-fail.md.
+Five failed calls in a row open it. A success of `extend` or `forget` proves nothing, since these
+may have nothing to ask. Open, it refuses calls at once until a cool-down has passed; the next call
+is the probe. Executors keep nothing in memory and rounds run in several processes, so its state is
+a row. It is read before each call and written on changes. Rounds go on meanwhile: intents stay
+open, and no lease is declared lost. Any other exception of an adapter counts as an ExecutorError,
+so that its bugs stop no round. Errors of our own database are excepted. Source:
+docs/adr/0207-executors-that-fail.md.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from scheduling.engine.executors import CALL_S, Executor, ExecutorError, Extensi
 from scheduling.engine.well_formed import Listing, well_formed
 from scheduling.models import ExecutorHealth, Pool
 
-# So many failures in a row open the breaker, for so long at first, twice as long after each probe
-# that fails, and never longer than the last.
+# FAILURES failures in a row open the breaker, for COOL_DOWN_S at first. Each failed probe doubles
+# the time, up to COOL_DOWN_MAX_S.
 FAILURES = 5
 COOL_DOWN_S = 30
 COOL_DOWN_MAX_S = 300
-# A process that died during its probe keeps the others from trying for so long.
+# A probe reserves this time; if its process dies, no other process tries earlier.
 PROBE_S = 30
 T = TypeVar("T")
 
@@ -37,20 +37,20 @@ log = structlog.get_logger(__name__)
 
 
 class BreakerOpenError(ExecutorError):
-    """The engine was not asked: its breaker is open."""
+    """The engine was not called: its breaker is open."""
 
 
 def warn_of(event: str, pool: Pool, error: ExecutorError) -> None:
-    """Log a call that failed. That none is made, for the breaker is open, was said as it opened."""
+    """Log a failed call, unless the open breaker refused it: its opening was logged."""
     if not isinstance(error, BreakerOpenError):
         log.warning(event, pool=pool.name, error=str(error))
 
 
 class GuardedExecutor:
-    """A pool's executor behind its breaker; what it answers is well formed.
+    """A pool's executor behind its breaker; its answers are well formed.
 
-    Every call raises ExecutorError where the engine cannot be asked, and nothing else of its own.
-    `health`: the pool's row as the last call found it; None where there is none.
+    If the engine cannot be reached, every call raises ExecutorError and no other error. `health`:
+    the pool's row as the last call read it, or None if there is no row.
     """
 
     def __init__(self, pool: Pool, executor: Executor, installation: str) -> None:
@@ -59,22 +59,22 @@ class GuardedExecutor:
         self.health: ExecutorHealth | None = None
 
     def launch(self, launches: Sequence[Launch]) -> Listing:
-        """Start processes; reports are of the tokens that were asked for alone."""
+        """Start processes; return reports of the requested tokens only."""
         reports = self._call("launch", lambda: _listed(self._executor.launch(launches)))
         return self._well_formed(reports, {one.token for one in launches})
 
     def stop(self, stops: Sequence[Stop]) -> Listing:
-        """Ask processes to stop; reports are of the tokens that were asked for alone."""
+        """Ask processes to stop; return reports of the requested tokens only."""
         reports = self._call("stop", lambda: _listed(self._executor.stop(stops)))
         return self._well_formed(reports, {one.token for one in stops})
 
     def list(self, at_us: int) -> Listing:
-        """Ask for everything of the pool."""
+        """Return reports of all processes of the pool."""
         reports = self._call("list", lambda: _listed(self._executor.list(self._pool.pk, at_us)))
         return self._well_formed(reports, None)
 
     def extend(self, leases: Sequence[Extension]) -> None:
-        """Move dead man's limits. The next round does so anew: a failure is logged alone."""
+        """Move dead man's limits. A failure is only logged, since the next round extends again."""
         try:
             self._call(
                 "extend", lambda: self._executor.extend(self._pool.pk, leases), is_answer=False
@@ -83,7 +83,10 @@ class GuardedExecutor:
             warn_of("executor.not_extended", self._pool, error)
 
     def forget(self, tokens: Sequence[str]) -> None:
-        """Drop what is recorded. It is listed until that succeeds: a failure is logged alone."""
+        """Drop the executor's records.
+
+        A failure is only logged: tokens are listed until it succeeds.
+        """
         if not tokens:
             return
         try:
@@ -95,7 +98,7 @@ class GuardedExecutor:
         return well_formed(self._pool, reports, installation=self.installation, asked=asked)
 
     def _call(self, name: str, call: Callable[[], T], *, is_answer: bool = True) -> T:
-        """Make a call; `is_answer`: that it succeeds shows that the engine was asked."""
+        """Make a call. `is_answer`: a success proves that the engine answered."""
         self._admit(may_probe=is_answer)
         began = time.monotonic()
         try:
@@ -117,18 +120,18 @@ class GuardedExecutor:
         return answer
 
     def _admit(self, *, may_probe: bool) -> None:
-        """Let a call pass, or refuse it.
+        """Return if a call may be made.
 
         Raises:
-            BreakerOpenError: the engine is not asked now.
+            BreakerOpenError: the engine must not be called now.
         """
         self.health = ExecutorHealth.objects.filter(pool=self._pool).first()
         if self.health is None or self.health.failures < FAILURES:
             return
         now = Func(function="clock_timestamp", output_field=DateTimeField())
-        # No cool-down ends so late, unless the clock was set back since.
+        # No cool-down ends this late, unless the clock was set back.
         too_late = now + timedelta(seconds=max(COOL_DOWN_MAX_S, PROBE_S))
-        # Compare-and-swap: of several processes one is the probe.
+        # Compare-and-swap: one of several processes makes the probe.
         over = ExecutorHealth.objects.filter(
             Q(open_until__lte=now) | Q(open_until__gt=too_late),
             pool=self._pool,
@@ -158,7 +161,7 @@ class GuardedExecutor:
                 """,
                 {
                     "pool": self._pool.pk,
-                    # What no column takes: adapters quote their engines.
+                    # Adapters quote their engines; the column accepts no NUL and no surrogates.
                     "error": error.replace("\0", "")[:400].encode(errors="replace").decode(),
                     "limit": FAILURES,
                     "first": COOL_DOWN_S,
@@ -177,5 +180,5 @@ class GuardedExecutor:
 
 
 def _listed(answer: Iterable[object]) -> list[object]:
-    """What an adapter answers, read to its end; it may be no list at all."""
+    """Return an adapter's answer, read to its end; raise if it is not iterable."""
     return list(answer)

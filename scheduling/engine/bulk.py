@@ -1,6 +1,6 @@
 """Bulk writes for the engine: one statement for new rows, one for many changes.
 
-A round at full size makes thousands of rows; as objects they cost more than the decision.
+A round at full size writes thousands of rows; as objects they cost more than the decision.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from django.db import connection
 
 
 def _plain(value: object) -> int:
-    """What `msgspec` does not know: the driver's integers."""
+    """Encode subclasses of int by the driver, which `msgspec` does not know."""
     if isinstance(value, int):
         return int(value)
     raise TypeError(f"cannot be written: {value!r}")
@@ -33,10 +33,10 @@ def insert_rows(
 ) -> list[tuple[Any, ...]]:
     """Insert rows in one statement, in the running transaction; constraints and triggers apply.
 
-    Columns that are not named get the database's default; what a JSON column holds is given as
-    text. Returns the columns `returning` of the new rows. Postgres reads one JSON document of all
-    rows about as fast as COPY, which row level security does not allow, and in a fifth of the time
-    that arrays by column take.
+    Columns that are not named get the database's default. Values of JSON columns are given as text.
+    Returns the columns `returning` of the new rows. PostgreSQL reads one JSON document of all rows
+    about as fast as COPY, which row level security does not allow. Arrays by column take five times
+    as long.
     """
     kinds = _kinds(table)
     chosen = ", ".join(f"{name}::{kinds[name]}" for name in columns)
@@ -55,13 +55,13 @@ def insert_rows(
 
 
 def document(value: object) -> str | None:
-    """Return what a JSON column holds as `insert_rows` takes it."""
+    """Return a JSON column's value as text for `insert_rows`."""
     return None if value is None else _json(value).decode()
 
 
 @cache
 def _kinds(table: str) -> dict[str, str]:
-    """The types of a table's columns, by the models."""
+    """Return the types of a table's columns, from its model."""
     (model,) = [one for one in apps.get_models() if one._meta.db_table == table]  # noqa: SLF001 - documented
     fields = model._meta.concrete_fields  # noqa: SLF001 - Django's documented model API
     return {str(field.column): str(field.db_type(connection)) for field in fields}

@@ -1,4 +1,4 @@
-"""Traces that come with the portal, read into plain values; `settings.BUNDLED_TRACES` has them."""
+"""Traces that are shipped with the portal in `settings.BUNDLED_TRACES`, read into plain values."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from evenshare_core.simulation.trace_fields import OPTIONAL_READERS
 
 @dataclass(frozen=True, slots=True)
 class TraceJob:
-    """One job of a trace. `submit_s` counts from the slice's start; 0 is the backlog.
+    """A job of a trace. `submit_s` counts from the slice's start; 0 is the backlog.
 
-    `profile` names its job type, whose slowest GPU type `duration_s` is told for; empty: none.
-    `utility` is what its completion is worth, as a text (`evenshare_core.domain.utilities`); such a
-    job says how long it takes. `estimate_s`: what it says instead; 0: nothing else. `deadlines`:
-    microseconds after the submission, and what it is worth until then. `stop_when` is the metric by
-    which it ends, as a request says it, after `iterations` at most; such a job does not know how
-    long it takes.
+    `profile` names its job type, or is empty; `duration_s` holds on the slowest GPU type of the job
+    type. `utility` is the value of its completion as text (`evenshare_core.domain.utilities`); such
+    a job declares its duration. `estimate_s` is a declared duration that differs; 0 if it does not.
+    `deadlines`: (microseconds after the submission, the value of an end until then). `stop_when` is
+    the metric that ends it, in the form of a request, after `iterations` at most; such a job
+    declares no duration.
     """
 
     trace_id: int
@@ -70,7 +70,7 @@ def _rows(path: Path) -> Iterator[TraceJob]:
 
 
 def _deadlines(row: Mapping[str, str]) -> tuple[tuple[int, int], ...]:
-    """Deadlines and values, as traces that are imported write them."""
+    """Return (deadline, value) pairs in the format of imported traces."""
     if not row.get("deadline_s"):
         return ()
     deadlines: Any = OPTIONAL_READERS["deadline_s"](row["deadline_s"], "deadline_s")

@@ -1,8 +1,8 @@
-"""Turns what the rows say now into timed changes since the last round. Pure.
+"""Compares the current rows with the last round and returns timed changes. Pure.
 
-Compared by level, not by message: whatever order things were recorded in, the changes bring
-the sums from the state that `service` describes to the state that the rows describe. What was
-recorded late counts from the last round on, because the sums before it are closed.
+The comparison is by level, not by message. In whatever order events were recorded, the changes turn
+the sums of `service` into the sums of the rows. Facts recorded late count from the last round on,
+because the sums before it are closed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from evenshare_core.domain.snapshot import Change, ChangeKind, JobService, Servi
 
 
 class JobFacts(NamedTuple):
-    """A job that is active now (`ended_us` None) or ended since the last round."""
+    """A job that is active now (`ended_us` is None) or ended since the last round."""
 
     job: Job
     ended_us: int | None = None
@@ -24,7 +24,7 @@ class JobFacts(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LeaseHold:
-    """One lease's hold, from its start until its end (None: it still holds)."""
+    """The hold of a lease, from its start until its end (`ended_us` is None if it still holds)."""
 
     job: int
     gpus: int
@@ -38,7 +38,7 @@ def timed_changes(
 ) -> list[Change]:
     """Return the changes in (service.at_us, at_us], in order per job.
 
-    `holds` are in order of lease number per job. Jobs that came and went unseen before
+    `holds` are in order of lease number per job. Jobs that started and ended unseen before
     `service.at_us` leave no trace.
     """
     known = {job.job: job for job in service.jobs}
@@ -50,7 +50,7 @@ def timed_changes(
         before = known.get(facts.job.id)
         if before is None and facts.ended_us is not None and facts.ended_us <= service.at_us:
             continue
-        # Nearly all jobs of a long queue: known, still active, and nothing was or is held.
+        # Skip most jobs of a long queue early: known, still active, and without a hold.
         mine = holds_of.get(facts.job.id)
         if before is not None and facts.ended_us is None and not mine and not before.held:
             continue
@@ -67,7 +67,7 @@ def _job_changes(
     def add(
         instant_us: int, kind: ChangeKind, gpus: int = 0, gpu_types: tuple[str, ...] = ()
     ) -> None:
-        # Never backwards inside a job, never outside the interval.
+        # Instants of a job never go backwards and stay within the interval.
         nonlocal clock_us
         clock_us = min(max(instant_us, clock_us), at_us)
         weight = job.weight if kind is ChangeKind.ACTIVE else 1

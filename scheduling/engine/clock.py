@@ -1,10 +1,10 @@
-"""Pool time: read from the database's clock, monotone, re-anchored where it must not jump.
+"""Pool time, read from the database's clock; monotone, re-anchored where it must not jump.
 
-The only module that reads a pool's clock: rounds, services and pages get a `PoolNow` or an instant
-passed in, and `wall_now` is asked of the database here alone. A reader of pages may select the
-wall time beside its rows, in the same statement, and works out the pool time by `pool_time`.
-Other clocks measure only: how long a step took (`scheduling.engine.rounds`), the fence's and the
-tokens' validity in their own statements, and a job's process, which has this machine's clock alone
+Only this module reads a pool's clock: rounds, services and pages receive a `PoolNow` or an instant.
+`wall_now` returns the database's wall time. A reader of pages may select the wall time in the same
+statement as its rows, and compute the pool time by `pool_time`. Other clocks serve three purposes.
+`scheduling.engine.rounds` measures how long a step took. The fence and the tokens check their
+validity in their own statements. A job's process has only its machine's clock
 (`scheduling.engine.executors.local`).
 """
 
@@ -21,14 +21,14 @@ from evenshare_core.domain.instants import from_us, to_us
 from evenshare_core.units import SECOND_US
 from scheduling.models import Pool, PoolClock
 
-# A scaled clock that nobody ticked for so long resumes where it was last seen: a demo switched
-# off overnight must not wake up days later.
+# A scaled clock without a tick for this long resumes where it was last seen. A demo that was
+# switched off overnight must not wake up days later.
 GAP = timedelta(seconds=15)
 
 
 @dataclass(frozen=True)
 class PoolNow:
-    """One reading of a pool's clock: wall and pool time of the same moment."""
+    """A reading of a pool's clock: wall and pool time of the same moment."""
 
     wall: datetime
     pool_at: datetime
@@ -52,29 +52,29 @@ def wall_time(clock: PoolClock, pool_at: datetime) -> datetime:
 
 
 def reading(clock: PoolClock, wall: datetime) -> PoolNow:
-    """Return what a pool's clock shows at `wall`, without a query."""
+    """Return the reading of a pool's clock at `wall`, without a query."""
     return PoolNow(wall, pool_time(clock, wall), clock.scale, clock.paused)
 
 
 def read_clock(pool_id: int) -> PoolNow:
-    """Read the pool's clock without moving anything. One query."""
+    """Read the pool's clock without changing it, in one query."""
     wall = Func(function="clock_timestamp", output_field=DateTimeField())
     clock = PoolClock.objects.annotate(wall=wall).get(pool_id=pool_id)
     return reading(clock, clock.wall)
 
 
 def read_clocks(pool_ids: Collection[int]) -> dict[int, PoolNow]:
-    """Read the clocks of some pools, as `read_clock` does. One query."""
+    """Read the clocks of some pools, as `read_clock` does, in one query."""
     wall = Func(function="clock_timestamp", output_field=DateTimeField())
     rows = PoolClock.objects.annotate(wall=wall).filter(pool_id__in=list(pool_ids))
     return {row.pool_id: reading(row, row.wall) for row in rows}
 
 
 def tick_clock(pool_id: int) -> PoolNow:
-    """Note that the pool is alive; re-anchor after a gap; pause when nobody looks.
+    """Record that the pool is alive; re-anchor after a gap; pause without viewers.
 
-    A gap longer than `GAP` is taken out of a scaled clock. At scale 1 real processes ran on
-    meanwhile, so only a wall clock that went backwards is taken out.
+    A gap longer than `GAP` is removed from a scaled clock. At scale 1 real processes ran on
+    meanwhile, so time is removed only if the wall clock went backwards.
     """
     with transaction.atomic():
         clock = PoolClock.objects.select_for_update().select_related("pool").get(pool_id=pool_id)
@@ -98,7 +98,7 @@ def tick_clock(pool_id: int) -> PoolNow:
 
 
 def note_viewer(pool_id: int) -> None:
-    """Note that somebody looks at the pool; wake it if it paused for want of a viewer."""
+    """Record that a user views the pool; resume it if it paused without viewers."""
     with transaction.atomic():
         clock = PoolClock.objects.select_for_update().get(pool_id=pool_id)
         wall = wall_now()
@@ -147,9 +147,9 @@ def grid_instant(now: PoolNow, round_s: int) -> datetime:
 
 
 def silent_s(clock: PoolClock, wall: datetime, checked_at: datetime | None) -> float:
-    """Return the wall seconds since an instant of the pool was looked at; 0 if it is paused.
+    """Return the wall seconds since the pool's last check for a round; 0 if it is paused.
 
-    A pool that never had a look is silent since its clock was set.
+    A pool that was never checked is silent since its clock was set.
     """
     if clock.paused:
         return 0.0
@@ -161,11 +161,11 @@ def silent_s(clock: PoolClock, wall: datetime, checked_at: datetime | None) -> f
 def round_late_s(
     clock: PoolClock, wall: datetime, checked_at: datetime | None, round_s: int
 ) -> float | None:
-    """Return for how many wall seconds a round has been due; None if none is due.
+    """Return for how many wall seconds a round has been due, or None if none is due.
 
-    It is due since the first grid instant after `checked_at`. A new pool waits since its clock
-    was set: if it counted from the latest instant, pools that are always late would keep it
-    waiting for ever.
+    It is due since the first grid instant after `checked_at`. A new pool waits since its clock was
+    set. If it counted from the latest instant, pools that are always late would keep it waiting for
+    ever.
     """
     now = reading(clock, wall)
     if now.paused:
@@ -180,7 +180,7 @@ def round_late_s(
 
 
 def wall_now() -> datetime:
-    """Return the database's wall clock (also inside a transaction: not its start)."""
+    """Return the database's wall clock; within a transaction it is not the transaction's start."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT clock_timestamp()")
         instant: datetime
@@ -189,6 +189,6 @@ def wall_now() -> datetime:
 
 
 def _anchor(clock: PoolClock, shown_at: datetime, wall: datetime) -> None:
-    """From `wall` on, continue with the pool time that was shown at `shown_at`."""
+    """Continue from `wall` on with the pool time of `shown_at`."""
     clock.anchor_pool = pool_time(clock, shown_at)
     clock.anchor_wall = wall

@@ -1,7 +1,8 @@
-"""Carries intents to the executor, after commit and outside any transaction.
+"""Delivers intents to the executor, after the commit and outside any transaction.
 
-Level-triggered: an intent stays open until its call has succeeded, and is tried again with the
-same token, so a crash between commit and call, or between call and mark, heals by itself.
+Level-triggered: an intent stays open until its call has succeeded, and is retried with the same
+token. A crash between commit and call, or between call and mark, is therefore repaired by the next
+call.
 """
 
 from __future__ import annotations
@@ -27,15 +28,15 @@ from scheduling.models import Intent, Lease, Pool
 from tenants.faults import fault_point
 from tenants.scopes import engine_scope
 
-# Stops free GPUs, which opens launches, whose reports open nothing: two passes settle it.
+# Stops free GPUs for launches, and reports of launches open no intents: two passes suffice.
 _PASSES = 4
 
 
 def dispatch(pool: Pool, executor: Executor, token: int, *, installation: str, at: datetime) -> int:
-    """Carry out the pool's open intents as of `at`; return how many are done.
+    """Deliver the pool's open intents as of `at`; return how many are done.
 
     Raises:
-        FencedError: the pool was taken by another holder since.
+        FencedError: another holder has taken the pool.
     """
     guarded = GuardedExecutor(pool, executor, installation)
     done = 0
@@ -77,7 +78,7 @@ def _carry(
     """Call the executor, stops first; return its reports and the intents it accepted."""
     stops = [intent for intent in intents if intent.kind == Intent.Kind.STOP]
     launches = [intent for intent in intents if intent.kind == Intent.Kind.LAUNCH]
-    # A lease that ended before it was launched is not launched any more.
+    # A lease that ended before its launch is no longer launched.
     void = [intent for intent in launches if intent.lease.state != Lease.State.LAUNCHING]
     wanted = [intent for intent in launches if intent.lease.state == Lease.State.LAUNCHING]
     reports: list[Report] = []
@@ -102,7 +103,7 @@ def _carry(
             carried += wanted
     except ExecutorError as error:
         warn_of("executor.refused", pool, error)
-        # What was not asked for was not refused.
+        # The open breaker made no call, so the engine refused nothing.
         if not isinstance(error, BreakerOpenError):
             _note_failure(pool, [intent for intent in intents if intent not in carried], error)
     return reports, carried

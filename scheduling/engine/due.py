@@ -1,4 +1,4 @@
-"""Which rounds are due, and which comes first. PostgreSQL says it, not the messages that came."""
+"""Due rounds and their order, read from PostgreSQL and not from messages."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ log = structlog.get_logger(__name__)
 class DueRound:
     """A pool whose round is due, or wanted between two grid instants (`on_demand`).
 
-    `intervals_late`: round intervals of wall time that the round waits; 0 if it is only wanted.
-    A round that failed waits since it failed, so that it keeps no other pool waiting.
+    `intervals_late`: round intervals of wall time that the round waits; 0 if it is only wanted. A
+    round that failed waits since its failure, so that it delays no other pool.
     """
 
     pool_id: int
@@ -29,11 +29,10 @@ class DueRound:
 
 
 def due_rounds(asked: int | None = None) -> list[DueRound]:
-    """Return the rounds that are due, the latest relative to its pool's interval first.
+    """Return the due rounds, the latest relative to its pool's interval first.
 
-    `asked`: a pool for which somebody asked for a round on demand. A pool that cannot be read is
-    logged and left out. One query, and one more for each pool with rounds on demand that is not
-    due.
+    `asked`: a pool for which a round on demand was requested. A pool that cannot be read is logged
+    and left out. Runs one query, and one more for each pool with rounds on demand that is not due.
     """
     wall = Func(function="clock_timestamp", output_field=DateTimeField())
     pools = Pool.objects.select_related("clock", "fence", "failure").annotate(wall=wall)
@@ -64,9 +63,9 @@ def _due(pool: Pool, asked: int | None) -> DueRound | None:
 
 
 def _is_wanted(pool: Pool) -> bool:
-    """Whether something came in since the last look that a round on demand would act on.
+    """Return whether a job was submitted or cancelled since the last check.
 
-    A submission asks for a round. This finds its job if that message was lost.
+    A submission requests a round. This finds its job if that message was lost.
     """
     checked = pool.fence.last_checked_at
     jobs = Job.objects.filter(pool=pool, state__in=Job.ACTIVE_STATES)

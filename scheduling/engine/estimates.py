@@ -1,6 +1,6 @@
-"""Estimates of jobs in the snapshot, and the runs that they are made of.
+"""Estimates of jobs in the snapshot, and the past runs on which they are based.
 
-A round reads what was measured and what earlier runs took, and stores the estimates with its
+A round reads the measurements and the durations of earlier runs, and stores the estimates with its
 snapshot: a replay needs neither. Source: docs/adr/0192-curves-of-live-jobs.md.
 """
 
@@ -25,7 +25,7 @@ from scheduling.engine.snapshot_rows import StoredJob, fetch_rows
 from scheduling.models import Profile, RunRecord
 from scheduling.selectors.jobs.estimates import TypeRecords, read_job_types, read_stops
 
-# Of a job type, so many sizes are kept: those with the newest runs.
+# The most sizes that are kept of a job type: those with the newest runs.
 SIZES_MOST = 64
 
 _RUNS = """
@@ -45,11 +45,10 @@ ORDER BY j.ended_at, j.id, t.name
 def with_estimates(
     rows: Sequence[StoredJob], profiles: Collection[ProfileValue]
 ) -> tuple[tuple[JobValue, ...], tuple[JobEstimate, ...]]:
-    """Return the jobs with the work that is known of them, and how sure that is.
+    """Return the jobs with their estimated work, and the confidence of each estimate.
 
-    Two queries, and one where jobs stop by a metric. Of a job without a job type, or of one of
-    whose type nothing was measured and no run ended, nothing is said but what it says itself:
-    `Job.estimate_us`, as its row has it.
+    Two queries, and one more if jobs stop by a metric. A job without a job type, or whose type has
+    neither measurements nor ended runs, keeps its declared `Job.estimate_us`.
     """
     if not profiles:
         return tuple(row.job for row in rows), ()
@@ -59,7 +58,7 @@ def with_estimates(
     estimates: list[JobEstimate] = []
     for row in rows:
         job = row.job
-        if row.profiling_s:  # it lasts as long as it may
+        if row.profiling_s:  # its duration is its limit
             with_work.append(job)
             continue
         claims = JobClaims(
@@ -75,7 +74,7 @@ def with_estimates(
 def estimated_job(
     types: TypeRecords, job: JobValue, claims: JobClaims
 ) -> tuple[JobValue, JobEstimate | None]:
-    """Return a job with the work that is known of it, and how sure that is; None: nothing is."""
+    """Return a job with its estimated work, and the estimate, or None if nothing is known."""
     size = types.size(job.profile, job.gpus, job.gpu_types) if job.profile else None
     known = None if size is None else estimate_work(claims, size)
     if size is None or known is None:
@@ -85,11 +84,11 @@ def estimated_job(
 
 
 def keep_runs(jobs: Sequence[int]) -> None:
-    """Keep how long those of some jobs took that have just succeeded and have a job type.
+    """Store the durations of jobs that have just succeeded and have a job type.
 
-    For the caller's transaction, which recorded their ends, and holds the pool's fence. Of a job
-    type that somebody is changing the runs are left out, as its measurements are: who holds its row
-    may wait for this engine's.
+    The caller's transaction recorded their ends and holds the pool's fence. Runs are left out if
+    another transaction is changing their job type, as for measurements: the holder of its row may
+    wait for this engine's.
     """
     ended = _ended(jobs) if jobs else {}
     if not ended:
@@ -119,7 +118,7 @@ def keep_runs(jobs: Sequence[int]) -> None:
 
 
 def _ended(jobs: Sequence[int]) -> dict[tuple[int, int], tuple[list[dict[str, Any]], datetime]]:
-    """The runs of these jobs by (job type, GPUs) in the order of their ends, and the last end."""
+    """Return the jobs' runs by (job type, GPUs) in order of their ends, and the last end."""
     runs: dict[int, dict[str, Any]] = {}
     by_size: dict[tuple[int, int], tuple[list[dict[str, Any]], datetime]] = {}
     for job, profile, gpus, declared_s, ended_at, kind, held_us in fetch_rows(_RUNS, [list(jobs)]):

@@ -1,9 +1,9 @@
-"""Keeps what jobs report of their stopping metric: (iteration, metric), bounded.
+"""Stores the reported values of stopping metrics: (iteration, metric), bounded.
 
-Reports say all evaluations of a process, so that one that is seen twice, late or out of order
-changes nothing, and one that is missed is in the next. What cannot be used is left out and noted at
-the job. Nothing is fitted here: `scheduling.engine.refits` does it beside the rounds.
-Source: docs/adr/0192-curves-of-live-jobs.md.
+Reports contain all evaluations of a process. A repeated, late or reordered report therefore changes
+nothing, and a missed one is in the next. Unusable reports are left out and noted at the job. Curves
+are fitted outside rounds, by `scheduling.engine.refits`. Source:
+docs/adr/0192-curves-of-live-jobs.md.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from scheduling.models import Job, Lease, MetricHistory, criterion_of
 from tenants.faults import fault_point
 from tenants.scopes import engine_scope
 
-# What `MetricHistory.refused` takes.
+# The length of `MetricHistory.refused`.
 WHY_MAX = 200
 
 log = structlog.get_logger(__name__)
@@ -34,13 +34,13 @@ class _Change(NamedTuple):
 def keep_evaluations(
     pool_id: int, token: int, reports: Sequence[Report], *, installation: str
 ) -> None:
-    """Add what processes report of their stopping metric to the histories of their jobs.
+    """Add the reported evaluations of stopping metrics to the histories of their jobs.
 
-    To be called before the same reports are observed: only live leases are heard, of jobs that have
-    a criterion and may still run.
+    Call it before the same reports are observed. It accepts only reports of live leases, of jobs
+    that have a criterion and may still run.
 
     Raises:
-        FencedError: the pool was taken by another holder since.
+        FencedError: another holder has taken the pool.
     """
     speaking = {one.token: one.evaluations for one in reports if one.evaluations is not None}
     if not speaking:
@@ -63,7 +63,7 @@ _KEPT = ["points", "evaluations", "iteration", "is_met", "refused"]
 def _jobs(
     pool_id: int, speaking: dict[str, Evaluations], installation: str
 ) -> list[tuple[Job, Evaluations]]:
-    """The jobs with a criterion whose live leases speak, with what they say, in order of ids."""
+    """Return the jobs with a criterion whose live leases report, with the reports, by id."""
     leases = (
         Lease.objects.filter(
             pool_id=pool_id,
@@ -75,13 +75,13 @@ def _jobs(
         .order_by("job_id", "number")
     )
     named = [(row.job, lease_token(row.job_id, row.number, installation)) for row in leases]
-    # By job: of one that was moved the newest lease speaks.
+    # By job: the report of a moved job's newest lease counts.
     heard = {job.pk: (job, speaking[token]) for job, token in named if token in speaking}
     return list(heard.values())
 
 
 def _change(job: Job, said: Evaluations) -> _Change | None:
-    """What a report changes of a job's history; None: nothing."""
+    """Return the change of a job's history by a report, or None if there is none."""
     criterion = criterion_of(job)
     if criterion is None:
         return None

@@ -1,6 +1,6 @@
 """Drafts of lease events, numbered without gaps when they are written.
 
-Used by the writers of leases alone: `scheduling.engine.apply` (through `scheduling.engine.write`),
+Only the writers of leases use it: `scheduling.engine.apply` (through `scheduling.engine.write`),
 `scheduling.engine.observe` and `scheduling.engine.revoke`. Each holds the lock of the fence's row
 while it writes.
 """
@@ -20,7 +20,7 @@ _json = msgspec.json.Encoder().encode
 
 
 class EventDraft(NamedTuple):
-    """An event without its number; `data` is JSON. In the order of the columns."""
+    """An event without its number, in the order of the columns; `data` is JSON text."""
 
     kind: str
     at: datetime

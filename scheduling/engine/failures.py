@@ -1,4 +1,4 @@
-"""Makes a pool whose rounds fail visible: one row per pool, gone with the next good round."""
+"""Records failing pools: one row per pool, deleted by the next good round."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ log = structlog.get_logger(__name__)
 
 
 def record_failure(pool_id: int, error: Exception) -> None:
-    """Note that a round of the pool failed, and why; never fails itself."""
+    """Record that a round of the pool failed, and why; never raise."""
     log.error("round.failed", pool=pool_id, error=type(error).__name__)
     reason = f"{type(error).__name__}: {error}"[:400]
     try:
@@ -27,11 +27,11 @@ def record_failure(pool_id: int, error: Exception) -> None:
                     error=reason, at=Now(), count=F("count") + 1
                 )
     except Error:
-        # The database is what failed; the error itself is raised by the caller.
+        # The database itself failed; the caller raises the error.
         log.warning("round.failure_not_noted", pool=pool_id, exc_info=True)
 
 
 def clear_failure(pool_id: int) -> None:
-    """The pool's rounds go on: what failed before is over."""
+    """Delete the pool's failure: its rounds succeed again."""
     with engine_scope(pool_id):
         RoundFailure.objects.filter(pool_id=pool_id).delete()

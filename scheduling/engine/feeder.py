@@ -1,6 +1,6 @@
 """Replays traces into a pool: jobs arrive at their own instants of pool time.
 
-Imported traces wait as rows (`scheduling.engine.arrivals`), the demo's is read from its file.
+Imported traces wait as rows (`scheduling.engine.arrivals`); the demo's is read from its file.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from scheduling.requests.job_deadline import parsed_stop
 from tenants.models import Tenant
 from tenants.scopes import engine_scope
 
-# One transaction takes at most so many jobs, whatever gap there was.
+# The most jobs of one transaction, however long the gap was.
 BATCH = 2000
 
 
@@ -29,11 +29,11 @@ def feed(pool_id: int, *, until: datetime) -> int:
 
 
 def _bundled(pool_id: int, until: datetime) -> int:
-    """Submit what is due of the pool's bundled trace, if it has one.
+    """Submit the due jobs of the pool's bundled trace, if it has one.
 
-    At the end of the trace it begins again, shifted by its length, without the backlog. While
-    more than `max_pending` jobs wait, the trace stands still: an overloaded demo stays bounded, and
-    no job comes with an instant that is long past.
+    At its end the trace starts again, shifted by its length, without the backlog. While more than
+    `max_pending` jobs wait, the trace is held back: an overloaded demo stays bounded, and no job
+    arrives long after its instant.
     """
     with engine_scope(pool_id):
         row = TraceFeed.objects.select_for_update().filter(pool_id=pool_id).first()
@@ -51,7 +51,7 @@ def _bundled(pool_id: int, until: datetime) -> int:
 
 
 def _due(row: TraceFeed, until: datetime) -> list[tuple[TraceJob, int, datetime]]:
-    """Move the feed on; return (trace job, cycle, submission) of what is due."""
+    """Advance the feed; return (trace job, cycle, submission) of the due jobs."""
     jobs = read_trace(row.trace)
     due: list[tuple[TraceJob, int, datetime]] = []
     while len(due) < BATCH:
@@ -64,7 +64,7 @@ def _due(row: TraceFeed, until: datetime) -> list[tuple[TraceJob, int, datetime]
 
 
 def _next_at(row: TraceFeed, jobs: Sequence[TraceJob]) -> datetime:
-    """When the next job is due; at the end of the trace it begins again."""
+    """Return when the next job is due; at its end the trace starts again."""
     if row.position == len(jobs):
         row.cycle += 1
         row.position = next(i for i, job in enumerate(jobs) if job.submit_s > 0)
@@ -110,7 +110,7 @@ def _submit(feed_row: TraceFeed, due: list[tuple[TraceJob, int, datetime]]) -> N
 
 
 def _said_fields(job: TraceJob) -> dict[str, Any]:
-    """What a job of a trace is worth, and how long it says that it takes, or when it stops."""
+    """Return a trace job's fields for its utility, and for its duration or stopping metric."""
     fields: dict[str, Any] = {}
     if job.iterations:
         fields["iterations"] = job.iterations

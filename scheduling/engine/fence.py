@@ -1,8 +1,8 @@
-"""Who may write a pool's rounds: one row per pool with a fencing token, on the database's clock.
+"""The lock of a pool's writer: one row per pool with a fencing token, on the database's clock.
 
-Taking the fence adds one to its token where the last holder's time has passed. Every write
-locks the row at its own token first, so a holder that slept past its time writes nothing.
-(Advisory locks are no substitute: they leak or vanish behind a connection pooler.)
+Taking the fence increments its token if the last holder's time has passed. Every write locks the
+row at its own token first, so a holder that slept past its time writes nothing. Advisory locks are
+no substitute: they leak or vanish behind a connection pooler.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ HOLD_S = 30
 
 
 class FencedError(Exception):
-    """Another holder has taken the pool since; nothing was written."""
+    """Another holder has taken the pool; nothing was written."""
 
     def __init__(self, pool_id: int, token: int) -> None:
         super().__init__(f"pool {pool_id}: fenced, token {token} was superseded")
@@ -55,7 +55,7 @@ def lock_fence(pool_id: int, token: int) -> PoolFence:
     """Lock the fence's row for the running transaction.
 
     Raises:
-        FencedError: the pool was taken by another since.
+        FencedError: another holder has taken the pool.
     """
     fence = PoolFence.objects.select_for_update().get(pool_id=pool_id)
     if fence.token != token:
@@ -64,7 +64,7 @@ def lock_fence(pool_id: int, token: int) -> PoolFence:
 
 
 def release_fence(pool_id: int, token: int) -> None:
-    """Let the pool go, unless another has taken it."""
+    """Release the pool, unless another holder has taken it."""
     with connection.cursor() as cursor:
         cursor.execute(
             "UPDATE scheduling_poolfence SET until = clock_timestamp(), holder = ''"

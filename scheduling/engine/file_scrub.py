@@ -1,5 +1,4 @@
-"""Looks at files of rounds again, some at a time: one that is damaged is known before it is asked
-for."""
+"""Checks some files of rounds at a time, so that damage is known before a file is needed."""
 
 from __future__ import annotations
 
@@ -13,16 +12,16 @@ from tenants.scopes import site_scope
 
 log = structlog.get_logger(__name__)
 
-# An hour: of 90 days with a round every 10 s, all are looked at within two days a pool.
+# Limits per hour: 90 days of rounds every 10 s are all checked within two days for each pool.
 FILES_AT_ONCE = 40
 BYTES_AT_ONCE = 256 * 2**20
 PROBLEM_MAX = 255
 
 
 def scrub_files(*, files: int = FILES_AT_ONCE, size: int = BYTES_AT_ONCE) -> int:
-    """Compare the files that were not looked at for longest with their hashes; return how many.
+    """Compare the least recently checked files with their hashes; return how many.
 
-    At least one, and no more bytes than are asked for.
+    It checks at least one file, and at most `files` files or `size` bytes.
     """
     rows = RoundArchive.objects.filter(dropped_at=None).order_by("checked_at", "id")
     looked = 0
@@ -35,7 +34,7 @@ def scrub_files(*, files: int = FILES_AT_ONCE, size: int = BYTES_AT_ONCE) -> int
 
 
 def look_at(archive: RoundArchive) -> str:
-    """Compare a file with what was written; note what is wrong with it, and return that."""
+    """Compare a file with the data written; store the problem, if any, and return it."""
     try:
         is_same = sha256_hex(read_file(archive)) == archive.sha256
         problem = "" if is_same else f"the file {archive.name} is another one than was written"

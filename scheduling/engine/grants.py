@@ -1,4 +1,4 @@
-"""New leases of a round: their slots, rows and launch intents. Part of the one writer."""
+"""The new leases of a round: their slots, rows and launch intents. Part of the one writer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from scheduling.models import GpuType, Intent, Lease
 
 
 class _New(NamedTuple):
-    """A lease about to be written. `ready`: its slots are free now, and its job has no other."""
+    """A lease to be written. `ready`: its slots are free now, and its job has no other lease."""
 
     id: int
     number: int
@@ -27,10 +27,11 @@ class _New(NamedTuple):
 
 
 def write_grants(write: RoundWrite) -> int:
-    """Make new leases; those whose GPUs are still being released wait for them.
+    """Create new leases; those whose GPUs are still being released wait for them.
 
-    A grant whose job no longer waits, whose node was drained or lost, or whose tenant's credit was
-    promised elsewhere since the snapshot, is superseded and leaves its job as it is.
+    A grant is superseded if its job no longer waits or its node was drained or lost. It is also
+    superseded if its tenant's credit was promised elsewhere since the snapshot. Its job is then
+    left unchanged.
     """
     if not write.plan.decision.grants:
         return 0
@@ -61,13 +62,16 @@ def write_grants(write: RoundWrite) -> int:
 
 
 def _moved(write: RoundWrite) -> set[int]:
-    """Jobs whose lease ends in this very round, and which get another one."""
+    """Return the jobs whose lease ends in this round, and which may get another one."""
     return {item.job for item in write.plan.decision.ends}
 
 
 def _held(write: RoundWrite) -> set[int]:
-    """Jobs that wait, and whose last lease is not over yet: the one that was to follow it has been
-    withdrawn, while an engine is silent for instance. The next waits for that end."""
+    """Return the waiting jobs whose last lease is not over yet.
+
+    Their next lease was withdrawn, for instance while an engine is silent. The new one waits for
+    that end.
+    """
     write.cursor.execute(
         """
         SELECT job_id FROM scheduling_lease
@@ -94,7 +98,7 @@ def _grantable(write: RoundWrite) -> dict[int, int]:
 
 
 def _placed(write: RoundWrite, numbers: dict[int, int]) -> list[_New]:
-    """Choose slots in the order of the decision; note what is superseded."""
+    """Choose slots in the order of the decision; record superseded grants."""
     grants, moved = write.plan.decision.grants, _moved(write)
     held = _held(write)
     slots = read_slots(node for item in grants for node, _ in item.placement)
@@ -128,7 +132,7 @@ _COLUMNS = (
 
 
 def _protected_until(write: RoundWrite) -> datetime | None:
-    """Until when no policy may end the new leases; None where they are not protected."""
+    """Return when the protection of the new leases ends, or None if they have none."""
     if not write.protected_us:
         return None
     return from_us(write.plan.snapshot.at_us + write.protected_us)
@@ -137,7 +141,7 @@ def _protected_until(write: RoundWrite) -> datetime | None:
 def _row(
     write: RoundWrite, lease: _New, types: dict[str, int], protected_until: datetime | None
 ) -> tuple[Any, ...]:
-    """A new lease's columns: launched at once, or waiting for the leases it succeeds."""
+    """Return a new lease's columns: launched at once, or waiting for the previous leases."""
     snapshot, item = write.plan.snapshot, lease.item
     state = Lease.State.LAUNCHING if lease.ready else Lease.State.WAITING
     return (

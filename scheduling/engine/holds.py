@@ -1,11 +1,11 @@
 """Holds the credit of a round's new terms, so that no credit is promised twice.
 
-A round decides on the credit of its snapshot. Until it is applied, a round of another pool may have
-promised the same credit, or somebody may have given it away. So the writer locks the budgets before
-its first write, in the order of tenants, and looks again. Terms that do not fit any more are left
-out, in the order of the decision, renewals first. They stay locked until the round is committed:
-two rounds cannot both find the same credit free. Part of the one writer.
-Source: docs/adr/0169-one-credit-limit.md.
+A round decides with the credit of its snapshot. Before it is applied, another pool's round may have
+promised the same credit, or a user may have transferred it. So the writer locks the budgets before
+its first write, in the order of tenants, and checks again. Terms that no longer fit are left out,
+in the order of the decision, renewals first. The budgets stay locked until the round is committed,
+so that two rounds cannot both use the same credit. Part of the one writer. Source:
+docs/adr/0169-one-credit-limit.md.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tenants.selectors.credit import CreditLeft, credit_left
 
 
 def hold_credit(write: RoundWrite) -> None:
-    """Lock the budgets of all tenants that borrow; note what they cannot pay any more."""
+    """Lock the budgets of all tenants that borrow; record the terms that they can no longer pay."""
     decision = write.plan.decision
     terms: list[Grant | Renew] = [*decision.renewals, *decision.grants]
     worst = [(item, write.worst_micro(item)) for item in terms]
@@ -39,10 +39,10 @@ def hold_credit(write: RoundWrite) -> None:
 
 
 def write_reserved(write: RoundWrite) -> None:
-    """Add the worst case of the terms that were written; the database refuses what is too much."""
+    """Add the worst case of the written terms; the database refuses an excess."""
     tenants = [tenant for tenant, amount in write.reserved.items() if amount]
     write.cursor.execute(
-        # In the order of tenants, as metering and the ledger lock them: no deadlock.
+        # Locked by tenant, like metering and the ledger: no deadlock.
         """
         WITH locked AS (
             SELECT b.id, x.amount FROM tenants_budget b
@@ -61,7 +61,7 @@ def write_reserved(write: RoundWrite) -> None:
 
 
 def _refusal(left: CreditLeft | None, promised_micro: int) -> SupersededReason | None:
-    """Return why `promised_micro` cannot be promised; None if it can."""
+    """Return why `promised_micro` cannot be promised, or None if it can."""
     if promised_micro > (LIMIT_MICRO - 1 if left is None else left.storable_micro):
         return SupersededReason.UNSTORABLE
     if left is None or left.micro is None or promised_micro <= left.micro:

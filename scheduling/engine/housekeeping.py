@@ -1,6 +1,6 @@
-"""Drops what is kept for a limited time: intents that were carried out.
+"""Deletes rows that are kept for a limited time: finished intents.
 
-Bytes of rounds are moved to files by `scheduling.engine.archive`.
+`scheduling.engine.archive` moves the bytes of rounds to files.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ KEEP_INTENTS = "1 day"
 
 
 def drop_old_rows() -> int:
-    """Drop old intents; return how many.
+    """Delete old intents; return how many.
 
-    Records, hashes, summaries, shares and prices of rounds stay for ever; money is never dropped.
+    Records, hashes, summaries, shares and prices of rounds are kept for ever; money is never
+    deleted.
     """
     with site_scope(), connection.cursor() as cursor:
         cursor.execute(

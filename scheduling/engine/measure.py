@@ -1,9 +1,9 @@
-"""What processes report of their iterations becomes measured speeds of job types.
+"""Turns reported iterations of processes into measured speeds of job types.
 
-Reports are sums since a process's start. What came since the last reading is one report to the
-averages; a report that is seen twice says nothing new the second time, and one that is missed is in
-the next. Policies read the speeds from the snapshot alone: rows of measurements are not in it.
-Source: docs/adr/0183-virtual-truth.md.
+Reports are sums since a process's start. The difference to the last reading is one report to the
+averages. A repeated report adds nothing, and a missed one is in the next. Policies read the speeds
+only from the snapshot, which contains no rows of measurements. Source:
+docs/adr/0183-virtual-truth.md.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from tenants.faults import fault_point
 from tenants.scopes import engine_scope
 
 Kind = Measurement.Kind
-# Of a job type are kept: so many averages, those seen last; and so many notes, the newest.
+# Limits per job type: the averages seen last, and the newest notes.
 ROWS_MAX, NOTES_MAX = 64, 50
-# A program's clock and the executor's differ by less, in wall time.
+# The largest difference between a program's clock and the executor's, in wall time.
 SLACK_US = 10 * SECOND_US
 
 log = structlog.get_logger(__name__)
 
 
 class _MeasuredShape(NamedTuple):
-    """What an average is of; the costs of a lease's begin and end are of the job type alone."""
+    """The key of an average; the times to resume and to suspend have a job type only."""
 
     profile: int
     kind: str
@@ -53,7 +53,7 @@ class _MeasuredShape(NamedTuple):
 
 @dataclass
 class _Measured:
-    """What the reports of one call change, collected before it is written."""
+    """The changes by the reports of one call, collected before they are written."""
 
     at: datetime
     profiles: dict[int, Profile]
@@ -78,14 +78,14 @@ class _Measured:
 def measure(
     pool_id: int, token: int, reports: Sequence[Report], *, installation: str, at: datetime
 ) -> None:
-    """Add what processes report of their iterations to the averages of their job types.
+    """Add the reported iterations of processes to the averages of their job types.
 
-    To be called before the same reports are observed: only live leases are measured. A job without
-    a job type is not. A job type that somebody is changing, or that a job is being made of, is left
-    to the next reports.
+    Call it before the same reports are observed: only live leases are measured. Jobs without a job
+    type are skipped. If another transaction changes a job type, or creates a job of it, the next
+    reports update it.
 
     Raises:
-        FencedError: the pool was taken by another holder since.
+        FencedError: another holder has taken the pool.
     """
     speaking = {one.token: one for one in reports if one.iterations is not None or one.refused}
     if not speaking:
@@ -109,10 +109,10 @@ def measure(
 
 
 class _TimeLimits:
-    """How much time a process can have spent: what it ran, and a slack.
+    """The most time that a process can have spent: its running time, and a slack.
 
-    What the executor says of its begin and end is held within what its lease was, as in
-    `scheduling.engine.observe`: a process may reach the files that say so.
+    The executor's start and end are limited to those of the lease, as in
+    `scheduling.engine.observe`. A process may be able to write the files behind them.
     """
 
     def __init__(self, pool_id: int, at: datetime) -> None:
@@ -121,7 +121,7 @@ class _TimeLimits:
         self._slack_us = SLACK_US * clock.scale
 
     def refusal(self, lease: Lease, report: Report, before: IterationReading) -> str:
-        """Why a report cannot be used; empty: it can."""
+        """Return why a report cannot be used; empty if it can."""
         spoken = report.iterations
         if spoken is None:
             return report.refused
@@ -142,7 +142,7 @@ class _TimeLimits:
 def _leases(
     pool_id: int, speaking: Mapping[str, Report], installation: str
 ) -> list[tuple[Lease, Report]]:
-    """The live leases of jobs with a job type, with their reports, in order of their ids."""
+    """Return the live leases of jobs with a job type, with their reports, by id."""
     rows = (
         Lease.objects.filter(
             pool_id=pool_id,
@@ -175,7 +175,7 @@ def _reading(lease: Lease) -> IterationReading:
 
 def _read(leases: Sequence[tuple[Lease, Report]], at: datetime) -> _Measured:
     wanted = {lease.job.profile_id or 0 for lease, _ in leases}
-    # What is locked is in use by somebody who may wait for this engine's rows: not waited for.
+    # Skip locked rows: their users may wait for this engine's rows.
     held = Profile.objects.select_for_update(no_key=True, skip_locked=True)
     profiles = {row.pk: row for row in held.filter(pk__in=wanted).order_by("id")}
     rows = Measurement.objects.filter(profile__in=profiles).order_by("id")
@@ -187,7 +187,7 @@ def _shape_of(row: Measurement) -> _MeasuredShape:
 
 
 def _take(measured: _Measured, lease: Lease, report: Report, limits: _TimeLimits) -> None:
-    """Add what came since the last reading; or note once, of a lease, why it cannot be used."""
+    """Add the difference to the last reading, or record once per lease why it cannot be used."""
     reading = _reading(lease)
     profile = measured.profiles[lease.job.profile_id or 0]
     measured.readings[lease.pk] = reading
@@ -238,7 +238,7 @@ def _take_iterations(
 
 
 def _add(measured: _Measured, shape: _MeasuredShape, value: int, lease: Lease) -> Measurement:
-    """Add one report to an average; note it where that starts anew."""
+    """Add a report to an average; record a note if the average restarts."""
     profile = measured.profiles[shape.profile]
     row = measured.rows.get(shape)
     if row is None:
@@ -269,7 +269,7 @@ def _columns(shape: _MeasuredShape) -> dict[str, Any]:
 
 
 def _use(measured: _Measured, profile: Profile) -> None:
-    """Make the speeds that policies use of the averages, by the core's rule."""
+    """Derive the speeds that policies use from the averages, by the core's rule."""
     times = [
         IterationTime(shape.gpu_type, shape.gpus, shape.several_nodes, row.average)
         for shape, row in measured.rows.items()
@@ -294,7 +294,7 @@ def _use(measured: _Measured, profile: Profile) -> None:
 
 
 def _write(measured: _Measured) -> None:
-    """Write what was collected; keep the tables within their bounds."""
+    """Write the collected changes, and keep the tables within their limits."""
     Measurement.objects.bulk_update(measured.changed.values(), _AVERAGED)
     Measurement.objects.bulk_create(measured.made.values())
     IterationReading.objects.bulk_create(

@@ -1,11 +1,10 @@
-"""Leases that were launched and that their executor leaves out: when they are taken for lost.
+"""Launched leases that their executor does not list, and when they count as lost.
 
-Silence says little: an engine that was started anew, asked in a wrong place or by a wrong user
-answers with an empty list, and in good faith. So an executor whose engine can forget is given time
-(`ExecutorTraits.silence_s`), of which only time with listings counts. Where many leases vanish at
-once nothing is concluded at all, until they are listed again or an operator says that they are
-gone.
-Source: docs/adr/0207-executors-that-fail.md.
+Silence proves little. An engine that was restarted, queried in a wrong place or by a wrong user
+answers with an empty list. So an executor whose engine can forget gets time
+(`ExecutorTraits.silence_s`), of which only time with listings counts. If many leases vanish at
+once, no loss is concluded until they are listed again or an operator declares them lost. Source:
+docs/adr/0207-executors-that-fail.md.
 """
 
 from __future__ import annotations
@@ -30,15 +29,15 @@ log = structlog.get_logger(__name__)
 
 
 def is_mass_disappearance(missing: int, launched: int) -> bool:
-    """Whether so many of a pool's launched leases are missing that nothing is concluded."""
+    """Return whether too many launched leases of a pool are missing to conclude a loss."""
     return missing >= MASS_LEAST and missing * MASS_SHARE > launched
 
 
 def unheard(gap: timedelta, round_s: int) -> timedelta:
-    """Return the part of the time since the last listing that is no silence of the engine.
+    """Return the part of the time since the last listing that does not count as silence.
 
-    Nobody listened then: the clock jumped, the machine slept, or no round was decided. Negative if
-    the clock was set back.
+    No round listened then: the clock jumped, the machine slept, or no round was decided. It is
+    negative if the clock was set back.
     """
     most = timedelta(seconds=max(HEARD_S, HEARD_ROUNDS * round_s))
     return gap - min(max(gap, timedelta(0)), most)
@@ -47,10 +46,10 @@ def unheard(gap: timedelta, round_s: int) -> timedelta:
 def lost_leases(
     executor: GuardedExecutor, pool: Pool, token: int, *, missing: Sequence[str], launched: int
 ) -> list[str]:
-    """Note what a listing leaves out of so many launched leases; return what is lost for good.
+    """Record the missing ones of `launched` leases; return those that are lost for good.
 
     Raises:
-        FencedError: the pool was taken by another holder since.
+        FencedError: another holder has taken the pool.
     """
     row = executor.health
     is_noted = row is not None and (row.missing or row.accepted or row.frozen_since)
@@ -74,7 +73,7 @@ def _noted(
 ) -> list[str]:
     now = wall_now()
     with engine_scope(pool.pk):
-        # A holder that slept since its listing must not write what that left out.
+        # A holder that slept since its listing must not write an old result.
         lock_fence(pool.pk, token)
         ExecutorHealth.objects.get_or_create(pool=pool)
         row = ExecutorHealth.objects.select_for_update().get(pool=pool)
@@ -88,7 +87,7 @@ def _noted(
         else:
             if row.frozen_since is not None:
                 log.info("executor.thawed", pool=pool.name, missing=len(rest))
-                # No listing of a mass disappearance counts as one in which a lease was missing.
+                # Listings of a mass disappearance do not count as listings without a lease.
                 since |= dict.fromkeys(rest, now)
             silent = timedelta(seconds=executor.silence_s)
             over = [one for one in rest if _is_over(since[one], now, silent)]
@@ -103,7 +102,7 @@ def _noted(
 def _since(
     row: ExecutorHealth, missing: Collection[str], now: datetime, round_s: int
 ) -> dict[str, datetime]:
-    """Since when each missing lease is, in listings without a gap; later by what is unheard."""
+    """Return since when each lease is missing in listings without a gap, plus the unheard time."""
     late = unheard(now - row.listed_at, round_s) if row.listed_at else timedelta(0)
     return {
         one: datetime.fromisoformat(row.missing[one]) + late if one in row.missing else now
@@ -112,7 +111,7 @@ def _since(
 
 
 def _is_over(since: datetime, now: datetime, silent: timedelta) -> bool:
-    """Whether a lease was missing for long enough, in this listing and an earlier one."""
+    """Return whether a lease was missing long enough, in this listing and an earlier one."""
     return not silent or (since < now and now - since >= silent)
 
 

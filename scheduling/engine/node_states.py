@@ -1,8 +1,8 @@
-"""Node states both ways: what the engine says of nodes is shown here, drains from here go there.
+"""Synchronises node states: the engine's states are shown here, drains from here go to the engine.
 
-Level-triggered: each look compares what operators said with what the engine tells, and asks for
-what is missing, so a lost call, a crash or somebody's hand in the engine heals with the next look.
-A drain of the engine's own people is never undone, and one from here never taken for theirs.
+Level-triggered: each check compares the operators' states with the engine's and requests the
+difference. So the next check repairs a lost call, a crash or a manual change in the engine. A drain
+by the engine's administrators is never undone, and a drain from here is never taken for theirs.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from scheduling.models import ExecutorHealth, Node, Pool, PoolFence
 from scheduling.selectors.pools.nodes import drain_reasons
 from tenants.scopes import engine_scope
 
-# Rounds may come every second; nodes are asked for this seldom (wall time).
+# The least wall time between two queries for nodes, since rounds may come every second.
 LOOK_S = 5.0
 _WRITTEN = ("engine_state", "engine_reason", "engine_since", "engine_trouble")
 _TEXT_MAX = 200
@@ -35,13 +35,13 @@ log = structlog.get_logger(__name__)
 
 
 def follow_nodes(pool: Pool, executor: Executor, token: int) -> None:
-    """Look at the engine's nodes, if it has any of its own and the last look is a while ago.
+    """Synchronise node states, if the engine has nodes and the last check is a while ago.
 
-    An engine that cannot be asked changes nothing and stops no round; what it refuses is noted
-    with the nodes.
+    An engine that does not answer changes nothing and stops no round; its refusals are stored with
+    the nodes.
 
     Raises:
-        FencedError: the pool was taken by another holder since.
+        FencedError: another holder has taken the pool.
     """
     source = node_source(executor)
     if source is None:
@@ -69,14 +69,14 @@ def follow_nodes(pool: Pool, executor: Executor, token: int) -> None:
 def _carry_out(
     pool: Pool, source: NodeSource, rows: Sequence[Node], there: Mapping[str, EngineNode]
 ) -> dict[str, str]:
-    """Have the engine do what operators said; return what it refuses, by node."""
+    """Request the operators' states from the engine; return its refusals by node."""
     drains, resumes = [], []
     for row in rows:
         node = there.get(row.name)
         if node is None:
             continue
-        # One that is drained or down already starts nothing. Its reason is the engine's: by that it
-        # knows whether the node may come back by itself.
+        # A drained or down node starts nothing anyway. Its reason stays the engine's, which decides
+        # by it whether the node may come back by itself.
         is_open = node.state == EngineNodeState.UP and not node.drained_here
         if row.state == Node.State.DRAINED and is_open:
             drains.append(row)
@@ -101,7 +101,7 @@ def _carry_out(
 
 @dataclass(frozen=True)
 class _EngineWord:
-    """A node's row, and what its columns are to be."""
+    """A node's row, and the new values of its columns."""
 
     row: Node
     state: str
@@ -118,7 +118,7 @@ class _EngineWord:
         if node is None:
             node = EngineNode(row.name, state=EngineNodeState.DOWN, reason="it has no such node")
         if trouble and node.state == EngineNodeState.UP and row.state == Node.State.UP:
-            # What was to be resumed would keep its leases waiting.
+            # A node that should have been resumed would keep its leases waiting.
             node = replace(node, state=EngineNodeState.DRAINED, reason="the drain from here stands")
         if node.state == EngineNodeState.UP:
             return cls(row, node.state.value, "", None, trouble)
@@ -137,7 +137,7 @@ class _EngineWord:
 
 
 def _write(pool: Pool, token: int, now: datetime, seen: Sequence[_EngineWord]) -> None:
-    """Record a look at our token, and what is new. Only the engine's own columns are written."""
+    """Store a check at our token, and the changes, in the engine's columns only."""
     fresh = [one for one in seen if one.is_new]
     _tell(pool, fresh)
     for one in fresh:
@@ -161,7 +161,7 @@ def _tell(pool: Pool, fresh: Sequence[_EngineWord]) -> None:
                 state=one.state,
                 reason=one.reason,
             )
-    # Once, however often it is tried again, and however many nodes it is about.
+    # Log once per trouble, however often it is retried and however many nodes it affects.
     troubles: dict[str, list[str]] = {}
     for one in fresh:
         if one.trouble and one.row.engine_trouble != one.trouble:

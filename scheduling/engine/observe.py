@@ -1,7 +1,7 @@
-"""The second half of the one writer: what the executor reports becomes rows and events.
+"""The second half of the one writer: turns the executor's reports into rows and events.
 
-Kept beside `apply` for size; both lock the pool's fence first and write nothing without it.
-Reports are worked through in the order of their instants; rows are then written in bulk.
+It is separate from `apply` for size; both lock the pool's fence first and write nothing without it.
+Reports are processed in the order of their instants; rows are then written in bulk.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from tenants.faults import fault_point
 from tenants.scopes import engine_scope
 
 Kind = LeaseEvent.Kind
-SAID_LETTERS = 200  # of a contradiction that an event keeps
+SAID_LETTERS = 200  # the most characters of a contradiction in an event
 OVER = (ReportState.FINISHED, ReportState.STOPPED)
-# Jobs that are over where their process stops, by why it was stopped.
+# The states of jobs that are over once their process stops, by the reason of the stop.
 _STATE_AFTER = {
     EndReason.CANCELLED: Job.State.CANCELLED,
     EndReason.PROFILED: Job.State.SUCCEEDED,
@@ -44,7 +44,7 @@ log = structlog.get_logger(__name__)
 
 
 class _JobState(NamedTuple):
-    """Where a job stands after its lease: ended, or waiting, perhaps not before an instant."""
+    """A job's state after its lease: ended, or waiting, possibly with a back-off."""
 
     job: int
     state: str
@@ -56,13 +56,13 @@ class _JobState(NamedTuple):
 
 @dataclass
 class _Observed:
-    """What the reports of one call change, collected before it is written."""
+    """The changes by the reports of one call, collected before they are written."""
 
     events: EventLog
     waiting: dict[int, Lease]
     gpu_types: dict[int, str]
     losses: dict[int, int]
-    of_ends: dict[str, bool]  # that their events have besides
+    of_ends: dict[str, bool]  # additional data of the events of ends
     started: list[Lease] = field(default_factory=list)
     ended: list[Lease] = field(default_factory=list)
     jobs: list[_JobState] = field(default_factory=list)
@@ -77,16 +77,16 @@ def observe(
     at: datetime,
     are_written_off: bool = False,
 ) -> list[str]:
-    """Record what the executor reports; let waiting leases have the GPUs that were released.
+    """Record the executor's reports; give the released GPUs to waiting leases.
 
-    Reports that say nothing new change nothing, so they may come twice and in any order. The
-    engine's clock is not trusted: no lease starts before its GPUs were its own, or in the future,
-    and none ends after `at`, as of which the engine was asked. `are_written_off`: an operator says
-    so, not the executor; the events of the ends name it.
-    Returns the tokens of processes whose end is recorded: the executor may forget them.
+    Reports without news change nothing, so they may come twice and in any order. The engine's clock
+    is not trusted. No lease starts before its GPUs were its own, or in the future. No lease ends
+    after `at`, the instant of the query. `are_written_off`: an operator reports the ends, not the
+    executor; their events state it. Returns the tokens of processes whose end is recorded: the
+    executor may forget them.
 
     Raises:
-        FencedError: the pool was taken by another holder since.
+        FencedError: another holder has taken the pool.
         ValueError: a process is reported to have ended, but not when.
     """
     with engine_scope(pool_id):
@@ -106,14 +106,14 @@ def observe(
         for report in sorted(held, key=_moment):
             lease = by_token.get(report.token)
             ended = report.state in OVER
-            # Of a waiting lease nothing was launched, so nothing of it can have run.
+            # A waiting lease was never launched, so it cannot have run.
             if lease is not None and lease.state not in (Lease.State.ENDED, Lease.State.WAITING):
                 if ended:
                     _ended(observed, lease, report)
                 elif report.state is ReportState.RUNNING:
                     _started(observed, lease, report)
             if ended:
-                over.append(report.token)  # recorded now, or already
+                over.append(report.token)  # recorded now, or before
         _note_contradictions(observed, by_token, held, at)
         _write(observed)
         keep_runs([one.job for one in observed.jobs if one.state == Job.State.SUCCEEDED])
@@ -127,7 +127,7 @@ def observe(
 
 
 def _concerned(pool_id: int, reports: Sequence[Report]) -> list[Lease]:
-    """The leases that reports may change: not the many that run and go on running."""
+    """Return the leases that reports may change, without the many that keep running."""
     ended = [token_job(r.token) for r in reports if r.state in OVER or r.contradiction]
     return list(
         Lease.objects.filter(pool_id=pool_id)
@@ -140,7 +140,7 @@ def _concerned(pool_id: int, reports: Sequence[Report]) -> list[Lease]:
 def _note_contradictions(
     observed: _Observed, leases: Mapping[str, Lease], reports: Sequence[Report], at: datetime
 ) -> None:
-    """Note what files of jobs say against the engine, once for each lease."""
+    """Record contradictions between files of jobs and the engine, once for each lease."""
     said = {
         leases[report.token].pk: report
         for report in reports
@@ -160,24 +160,24 @@ def _note_contradictions(
 
 
 class _ReportBounds:
-    """What instants of a report can be true, of the leases that reports may change.
+    """The bounds of plausible instants for the leases that reports may change.
 
-    A machine whose clock is wrong would else start a lease before the one that held its GPUs had
-    ended: two would hold the same GPUs in the books, for ever.
+    Otherwise a machine with a wrong clock could start a lease before the end of the lease that held
+    its GPUs. The books would then show two holders of the same GPUs, for ever.
     """
 
     def __init__(self, pool_id: int, leases: Sequence[Lease], at: datetime) -> None:
         self._at_us = self._now_us = to_us(at)
-        # The GPUs are a lease's own from the instant on at which its launch was ordered.
+        # A lease owns its GPUs from the instant of its launch intent.
         self._ordered: dict[int, datetime] = {}
         fresh = [lease.pk for lease in leases if lease.started_at is None]
         if fresh:
             launches = Intent.objects.filter(lease__in=fresh, kind=Intent.Kind.LAUNCH)
             self._ordered = dict(launches.values_list("lease_id", "at"))
-            # What was launched after `at` runs already.
+            # A process that was launched after `at` already runs.
             self._now_us = max(self._at_us, to_us(read_clock(pool_id).pool_at))
-        # What a renewal or an order to stop closed is charged, or never will be where no start was
-        # known: what an engine tells late, for it was silent meanwhile, is no earlier than that.
+        # Time before a renewal or a stop is charged already, or never will be if no start was
+        # known. So late reports of a silent engine are moved to that instant.
         self._closed: dict[int, datetime] = {}
         renewed = [one.pk for one in leases if one.term > 1]
         if renewed:
@@ -189,7 +189,7 @@ class _ReportBounds:
             self._closed |= dict(orders.values_list("lease_id", "at"))
 
     def hold(self, report: Report, leases: Mapping[str, Lease]) -> Report:
-        """Return the report within what can be true; as it is, where no lease is concerned."""
+        """Return the report with its instants within the bounds, unchanged without a lease."""
         lease = leases.get(report.token)
         if lease is None or (report.state in OVER and report.ended_us is None):
             return report
@@ -200,7 +200,7 @@ class _ReportBounds:
             started_us = to_us(lease.started_at)
         ended_us = report.ended_us
         if ended_us is not None:
-            # The engine tells of ends until `at`, and of what was lost, whenever it looked.
+            # The engine reports ends until `at`; lost processes get the time of its check.
             ended_us = max(min(ended_us, self._at_us), started_us)
         if abs(started_us - report.started_us) > SECOND_US:
             log.warning(
@@ -223,7 +223,7 @@ def _moment(report: Report) -> tuple[int, str]:
 
 
 def _started(observed: _Observed, lease: Lease, report: Report) -> None:
-    """The process runs: from now on the lease holds, and is charged."""
+    """Record a running process: from now on the lease holds its GPUs and is charged."""
     if lease.started_at is not None:
         return
     lease.started_at = from_us(report.started_us)
@@ -250,14 +250,14 @@ def _started(observed: _Observed, lease: Lease, report: Report) -> None:
 
 
 def _ended(observed: _Observed, lease: Lease, report: Report) -> None:
-    """The process is gone: the lease ends, its GPUs are free, its job is done or waits."""
+    """Record an ended process: the lease ends, its GPUs are free, its job is done or waits."""
     if report.ended_us is None:
         raise ValueError(f"{report.token} is reported {report.state.value} without an end")
     ended_at = from_us(report.ended_us)
     successor = observed.waiting.get(lease.job_id)
     if report.state is ReportState.STOPPED:
         if report.started_us < report.ended_us:
-            _started(observed, lease, report)  # it ran, though nobody saw it run: it is charged
+            _started(observed, lease, report)  # it ran unobserved, and is charged
         reason = EndReason(lease.end_reason or EndReason.LOST)
         _close(observed, lease, ended_at, reason, None)
         if reason in _STATE_AFTER:
@@ -280,7 +280,9 @@ def _ended(observed: _Observed, lease: Lease, report: Report) -> None:
 
 
 def _without_process(observed: _Observed, lease: Lease, reason: EndReason) -> _JobState:
-    """The job waits again; lost again and again for longer and longer, until it is failed."""
+    """Return the waiting state, with a longer back-off after each loss, or finally the failed
+    state.
+    """
     after = after_end(lease, reason, observed.losses.get(lease.job_id, 0))
     if after.is_given_up:
         failed = Job.State.FAILED.value
@@ -313,7 +315,7 @@ def _close(
 
 
 def _write(observed: _Observed) -> None:
-    """Write what was collected, in bulk."""
+    """Write the collected changes in bulk."""
     if observed.started:
         leases = [lease.pk for lease in observed.started]
         run(
@@ -360,13 +362,13 @@ def _write(observed: _Observed) -> None:
 
 
 def _write_jobs(observed: _Observed) -> None:
-    """Compare-and-swap: a job that was cancelled meanwhile stays cancelled."""
+    """Compare-and-swap job states: a job that was cancelled meanwhile stays cancelled."""
     if not observed.jobs:
         return
     jobs, states, ends, codes, losses, until = zip(*observed.jobs, strict=True)
     run(
         "UPDATE scheduling_job j SET state = x.state, ended_at = x.at, exit_code = x.code,"
-        # Why a preempted job waits was written by the round that took its lease back.
+        # The round that took a lease back wrote why its job waits.
         " reason_code = CASE WHEN x.state = 'pending' THEN j.reason_code ELSE '' END,"
         " losses = x.losses, backoff_until = x.until, version = version + 1"
         " FROM unnest(%s::bigint[], %s::text[], %s::timestamptz[], %s::int[], %s::int[],"
@@ -377,7 +379,7 @@ def _write_jobs(observed: _Observed) -> None:
 
 
 def _write_progress(reports: Sequence[Report]) -> None:
-    """Keep what jobs report of themselves, where it changed."""
+    """Store the progress that jobs report, if it changed."""
     changed = [(token_job(r.token), r.progress) for r in reports if r.progress is not None]
     if changed:
         run(
@@ -389,7 +391,7 @@ def _write_progress(reports: Sequence[Report]) -> None:
 
 
 def _activate(pool_id: int, at: datetime) -> None:
-    """Waiting leases whose GPUs are all released take them and are launched."""
+    """Launch waiting leases whose GPUs are all released."""
     ready = find_ready_leases(pool_id)
     if not ready:
         return

@@ -1,4 +1,4 @@
-"""Writes the plans that a round published, one row a job."""
+"""Writes the plans that a round published, one row per job."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _KINDS = (
     *("bigint", "bigint", "bigint", "timestamptz", "text", "text", "int", "int"),
     *("timestamptz", "timestamptz", "numeric", "numeric", "numeric", "numeric", "numeric"),
 )
-# A job that is gone since the snapshot has no plan.
+# A job that was deleted since the snapshot gets no plan.
 _WRITE = """
 INSERT INTO scheduling_jobplan ({columns})
 SELECT {chosen} FROM unnest({arrays}) AS x({columns})
@@ -30,7 +30,7 @@ ON CONFLICT (job_id) DO UPDATE SET {updates}
 
 
 def write_plans(write: RoundWrite) -> None:
-    """Write each plan over the one that its job had."""
+    """Write each plan over its job's previous plan."""
     plans = write.plan.decision.plans
     if plans:
         rows = [_row(write, plan) for plan in plans]

@@ -1,7 +1,6 @@
-"""Leases that a round ends before their expiry: what their notice says, and which ones go on.
+"""Leases that a round ends before their expiry: their notices, and those that are spared.
 
-Asked by the writer alone, under the pool's fence.
-Source: docs/adr/0150-a-notice-stands.md.
+Only the writer calls it, under the pool's fence. Source: `docs/adr/0150-a-notice-stands.md`.
 """
 
 from __future__ import annotations
@@ -17,9 +16,9 @@ from scheduling.models import Node
 
 
 def notices_of(plan: RoundPlan) -> dict[int, dict[str, Any]]:
-    """Return what the event says that gives notice to a lease, by lease.
+    """Return the data of the events that give notice, by lease.
 
-    `notice_s`: how many seconds of pool time its process has to save its state, at most.
+    `notice_s`: the most seconds of pool time that its process has to save its state.
     """
     return {
         row.lease: {
@@ -34,19 +33,20 @@ def notices_of(plan: RoundPlan) -> dict[int, dict[str, Any]]:
 
 
 def spared_leases(write: RoundWrite) -> dict[int, SupersededReason]:
-    """Return the leases that go on although the decision preempts them, and why, by lease.
+    """Return the leases that go on although the decision preempts them, with the reasons.
 
-    The job that was to have their GPUs does not take them: it was cancelled since the snapshot, a
-    node of its own was drained or lost, or its tenant cannot pay for it any more. A lease is spared
-    only where nothing else of the decision rests on its end: no other new lease on its nodes, and
-    no new term of its tenant on its GPU type, whose own and borrowed GPUs were counted without it.
+    The beneficiary does not take their GPUs. It was cancelled since the snapshot, its node was
+    drained or lost, or its tenant can no longer pay. A lease is spared only if nothing else of the
+    decision depends on its end. There must be no other new lease on its nodes. There must also be
+    no new term of its tenant on its GPU type, since own and borrowed GPUs were counted without the
+    lease.
     """
     decision = write.plan.decision
     lost = _lost_grants(write)
     spared = {row.lease: row for row in decision.preemptions if row.for_job in lost}
     leases = {lease.id: lease for lease in write.plan.snapshot.leases}
     while spared:
-        # A lease that goes on is not moved: its own grant is left out as well.
+        # A spared lease is not moved: its own grant is left out as well.
         left_out = lost.keys() | {row.job for row in spared.values()}
         needed = [id_ for id_ in spared if _is_needed(leases[id_], decision, left_out)]
         if not needed:
@@ -57,7 +57,7 @@ def spared_leases(write: RoundWrite) -> dict[int, SupersededReason]:
 
 
 def _is_needed(lease: Lease, decision: Decision, left_out: Collection[int]) -> bool:
-    """Whether another part of the decision rests on the lease's end."""
+    """Return whether another part of the decision depends on the lease's end."""
     nodes = {node for node, _ in lease.placement}
     grants = [grant for grant in decision.grants if grant.job not in left_out]
     if any(node in nodes for grant in grants for node, _ in grant.placement):
@@ -68,7 +68,7 @@ def _is_needed(lease: Lease, decision: Decision, left_out: Collection[int]) -> b
 
 
 def _lost_grants(write: RoundWrite) -> dict[int, SupersededReason]:
-    """The jobs that leases are preempted for and that get none now, with the reason."""
+    """Return the beneficiaries of preemptions that get no GPUs now, with the reasons."""
     decision = write.plan.decision
     beneficiaries = {row.for_job for row in decision.preemptions}
     grants = [grant for grant in decision.grants if grant.job in beneficiaries]
@@ -88,7 +88,7 @@ def _lost_grants(write: RoundWrite) -> dict[int, SupersededReason]:
 
 
 def _lock_waiting(write: RoundWrite, jobs: Sequence[int]) -> set[int]:
-    """Lock jobs; return those that still wait, or whose lease this very round ends."""
+    """Lock jobs; return those that still wait, or whose lease this round ends."""
     write.cursor.execute(
         """
         SELECT id FROM scheduling_job

@@ -1,4 +1,4 @@
-"""Profiles as those read them who are about to make jobs of them."""
+"""Locks job types for callers that are about to create jobs of them."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ ORDER BY id FOR SHARE
 def lock_profiles(
     pool_id: int, wanted: Iterable[tuple[int, str]]
 ) -> dict[tuple[int, str], Profile]:
-    """Return profiles by (tenant, name); they stay as they are until the transaction ends.
+    """Return profiles by (tenant, name), locked until the transaction ends.
 
-    Without the lock a type could be taken out of a profile (`scheduling.services.profiles`) while a
-    job is made that accepts it, and no round would know what to do with that job.
+    Without the lock a GPU type could be removed from a profile (`scheduling.services.profiles`)
+    while a job is created that accepts it. No round could then place that job.
     """
     pairs = set(wanted)
     if not pairs:

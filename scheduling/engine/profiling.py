@@ -1,10 +1,10 @@
-"""Makes profiling runs: jobs of their own that find out how fast a job type is.
+"""Creates profiling runs: separate jobs that measure the speed of a job type.
 
-For each job type of which a job of more than `RUN_GPUS` GPUs waits and nobody knows how long its
-iterations take: a run on one GPU, then one on two, half the time each, so that equation (2) says
-the rest. What is needed is found anew in each round, so it does not matter by which way a job came,
-and nothing is lost with a crash. A job waits for no run.
-Source: UniSched, III-A; docs/adr/0193-profiling-runs.md.
+A job type is profiled if a job of more than `RUN_GPUS` GPUs waits and the time of its iterations is
+unknown. It gets a run on one GPU, then one on two, half the time each, so that equation (2) gives
+the rest. The need is computed again in each round. So it does not matter how a job was submitted,
+and a crash loses nothing. No job waits for a run. Source: UniSched, III-A;
+docs/adr/0193-profiling-runs.md.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from scheduling.selectors.jobs.estimates import profile_value, read_job_types
 from tenants.faults import fault_point
 from tenants.scopes import engine_scope
 
-# The sizes that (2) needs of a job type, in the order in which they are measured.
+# The sizes that (2) needs of a job type, in the order of measurement.
 SIZES = (1, 2)
 RUN_GPUS = SIZES[-1]
-# What was measured before is measured again; pool time.
+# Older measurements are repeated; pool time.
 FRESH = timedelta(days=7)
-# So many of a tenant wait or run at once in a pool.
+# The most runs of a tenant that wait or run at once in a pool.
 RUNS_MOST = 2
-# A run that nobody waits for stays so long: the next job of its type may be there by then. One
-# that waits for longer does not count among those of its tenant.
+# The time for which a run is kept without a waiting job: the next job of its type may come by then.
+# A run that has waited for longer does not count towards its tenant's limit.
 KEPT = timedelta(hours=1)
 SOURCE = "profiling"
 
@@ -42,21 +42,21 @@ log = structlog.get_logger(__name__)
 
 
 class _Wish(NamedTuple):
-    """A job that waits, and on how many GPUs its job type is to be measured for it."""
+    """A waiting job, and the number of GPUs on which its job type is to be measured."""
 
     job: Job
     gpus: int
 
 
 def make_profiling_runs(pool: Pool, token: int, *, at: datetime) -> int:
-    """Make the profiling runs that the pool's waiting jobs need; return how many.
+    """Create the profiling runs that the pool's waiting jobs need; return how many.
 
-    Of each job type one at most waits or runs, and of a tenant `RUNS_MOST`, not counting those that
-    have waited for `KEPT`. One of these that no job waits for any more is withdrawn, and so it is
-    where the operator has ended profiling; what runs then goes on.
+    At most one run of each job type waits or runs. A tenant has at most `RUNS_MOST` runs, not
+    counting those that have waited for `KEPT`. Such a run is withdrawn if no job waits for it any
+    more, or if the operator has ended profiling; running ones go on.
 
     Raises:
-        FencedError: the pool was taken by another holder since.
+        FencedError: another holder has taken the pool.
     """
     runs = Job.objects.filter(pool=pool, profiling_s__gt=0, state__in=Job.ACTIVE_STATES)
     with engine_scope(pool.pk):
@@ -65,7 +65,7 @@ def make_profiling_runs(pool: Pool, token: int, *, at: datetime) -> int:
         fence = lock_fence(pool.pk, token)
         if fence.last_at is None:
             return 0
-        # Jobs that a round has seen, and that wait all the same: others measure themselves.
+        # Only jobs that still wait after a round: the others measure themselves.
         wishes = _wishes(pool, fence.last_at, at) if pool.profiling_s else {}
         active = list(runs)
         _withdraw(active, wishes, at)
@@ -75,7 +75,7 @@ def make_profiling_runs(pool: Pool, token: int, *, at: datetime) -> int:
 
 
 def _wishes(pool: Pool, seen_at: datetime, at: datetime) -> dict[int, _Wish]:
-    """What is to be measured, by job type, in the order in which the jobs came."""
+    """Return the needed measurements by job type, in the order of the jobs' submission."""
     waiting = _waiting(pool, seen_at)
     profiles = {job.profile_id: job.profile for job in waiting if job.profile}
     if not profiles:
@@ -96,7 +96,7 @@ def _wishes(pool: Pool, seen_at: datetime, at: datetime) -> dict[int, _Wish]:
 
 
 def _waiting(pool: Pool, seen_at: datetime) -> list[Job]:
-    """Jobs that never ran and need more GPUs than a run has, the first of each type and size."""
+    """Return jobs that never ran and need more GPUs than a run, the first of each type and size."""
     jobs = Job.objects.filter(
         pool=pool, state=Job.State.PENDING, terms=0, profiling_s=0, gpus__gt=RUN_GPUS,
         profile__isnull=False, quarantine="", submitted_at__lt=seen_at,
@@ -107,16 +107,16 @@ def _waiting(pool: Pool, seen_at: datetime) -> list[Job]:
 
 
 def _past_sizes(profiles: Collection[Profile], at: datetime) -> dict[int, set[int] | None]:
-    """On how many GPUs each job type was profiled lately; None: its runs report nothing.
+    """Return the recently profiled sizes of each job type, or None if its runs report nothing.
 
-    One that reported nothing, or was cancelled before it did, is the last until the job type is
-    declared anew.
+    After a run that reported nothing, or was cancelled before it did, none is created until the job
+    type is declared again.
     """
     ids = [row.pk for row in profiles]
     sizes: dict[int, set[int] | None] = {one: set() for one in ids}
     over = Job.objects.filter(profile__in=ids, profiling_s__gt=0)
     over = over.exclude(state__in=Job.ACTIVE_STATES)
-    # A run that was withdrawn tells nothing of its job type; what it measured counts by itself.
+    # A withdrawn run says nothing about its job type; its measurements count by themselves.
     over = over.exclude(profiled_for__isnull=True, state=Job.State.CANCELLED)
     seen = _seen(ids)
     before = {row.pk: row.past_run for row in profiles}
@@ -138,14 +138,14 @@ def _past_sizes(profiles: Collection[Profile], at: datetime) -> dict[int, set[in
 
 
 def _seen(profiles: Sequence[int]) -> Mapping[tuple[int, int], datetime]:
-    """When iterations of job types were reported last, by job type and number of GPUs."""
+    """Return the last reports of iterations, by job type and number of GPUs."""
     rows = Measurement.objects.filter(profile__in=profiles, kind=Measurement.Kind.ITERATION)
     last = rows.order_by().values_list("profile_id", "gpus").annotate(last=Max("seen_at"))
     return {(profile, gpus): at for profile, gpus, at in last}
 
 
 def _withdraw(active: Sequence[Job], wishes: Collection[int], at: datetime) -> None:
-    """Cancel the runs that have waited for long and that nobody waits for. This round ends them."""
+    """Cancel runs that have waited long without a waiting job. This round ends them."""
     idle = [run.pk for run in active if run.profile_id not in wishes and _has_waited_long(run, at)]
     if idle:
         rows = Job.objects.filter(pk__in=idle, state=Job.State.PENDING)
@@ -154,14 +154,14 @@ def _withdraw(active: Sequence[Job], wishes: Collection[int], at: datetime) -> N
 
 
 def _has_waited_long(run: Job, at: datetime) -> bool:
-    """Whether a run waits although it was made `KEPT` ago, in quarantine too."""
+    """Return whether a run still waits `KEPT` after its creation, also in quarantine."""
     return run.state == Job.State.PENDING and run.submitted_at <= at - KEPT
 
 
 def _make(pool: Pool, wishes: Sequence[_Wish], active: Sequence[Job], at: datetime) -> int:
-    """Make a run for each wish that has none, as far as its tenant may have more."""
+    """Create a run for each wish without one, within its tenant's limit."""
     busy = {run.profile_id for run in active}
-    # One that gets no GPUs, or is in quarantine, keeps no other job type waiting.
+    # A run without GPUs, or in quarantine, does not delay other job types.
     of_tenant = Counter(
         run.tenant_id for run in active if not (run.quarantine or _has_waited_long(run, at))
     )
@@ -183,7 +183,7 @@ def _make(pool: Pool, wishes: Sequence[_Wish], active: Sequence[Job], at: dateti
 
 
 def _run(pool: Pool, wish: _Wish, at: datetime) -> Job:
-    """The job that measures on so many GPUs: its own quota's, or GPUs that cost nothing."""
+    """Return a job that measures on these GPUs: the tenant's own, or GPUs at no cost."""
     job, gpus = wish
     name = job.profile.name if job.profile else ""
     lasts_s = max(1, pool.profiling_s // len(SIZES))

@@ -1,7 +1,8 @@
-"""How the rows of a round are named in its bundle: by pseudonyms of the pool's day.
+"""The names of a round's rows in its bundle: pseudonyms of the pool's day.
 
-Whose a row is says the database, by the ids that the round names. A row that is gone by then (a
-job type may be dropped) is named by its number under the key of the day, which nobody can compute.
+The database knows each row's tenant by the ids of the round. A row may be deleted before (a job
+type may be dropped). It is then named by its number under the secret of the day, so that no reader
+can compute the name.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ from evenshare_core.disclosure.pseudonyms import (
 from scheduling.models import Job, Lease, Profile, PseudonymKey
 
 KEY_BYTES = 32
-NAME_BYTES = 8  # as those of evenshare_core.disclosure.pseudonyms
+NAME_BYTES = 8  # as in evenshare_core.disclosure.pseudonyms
 
 
 def day_key(pool_id: int, day: date) -> bytes:
-    """Return the key of a pool's day (UTC, pool time); it is made for the day's first round.
+    """Return the key of a pool's day (UTC, pool time); create it for the day's first round.
 
-    Whoever asks holds the lock of the pool's sealing.
+    The caller holds the lock of the pool's sealing.
     """
     row, _ = PseudonymKey.objects.get_or_create(
         pool_id=pool_id, day=day, defaults={"secret": secrets.token_bytes(KEY_BYTES)}
@@ -38,7 +39,7 @@ def day_key(pool_id: int, day: date) -> bytes:
 
 
 def name_rows(secret: bytes, ids: RoundIds) -> Naming:
-    """Return the pseudonyms of all rows of a round under the key of its day. Three queries."""
+    """Return the pseudonyms of all rows of a round under the key of its day, in three queries."""
     key_of = cache(partial(tenant_key, secret))
     jobs = Job.objects.filter(pk__in=ids.jobs).values_list("id", "tenant_id", "uid")
     leases = Lease.objects.filter(pk__in=ids.leases).values_list("id", "tenant_id")

@@ -1,4 +1,4 @@
-"""Finds the job that makes a policy fail, and quarantines it, so that the round goes on."""
+"""Finds a job that makes the policy fail, and quarantines it, so that the round goes on."""
 
 from __future__ import annotations
 
@@ -20,11 +20,10 @@ Decide = Callable[[Snapshot], Decision]
 
 
 def find_faulty_job(snapshot: Snapshot, decide: Decide) -> Job | None:
-    """Return a waiting job without which the policy would get on, by bisection; None if the
-    policy fails with no waiting job at all: then it is no job's fault.
+    """Return a waiting job without which the policy would succeed, by bisection.
 
-    Takes about 2 log2(jobs) decisions. Of several faulty jobs it finds one; the next call finds
-    the next.
+    Return None if the policy fails without any waiting job: then no job is the cause. It takes
+    about 2 log2(jobs) decisions. Of several faulty jobs it finds one; the next call finds the next.
     """
     held = {lease.job for lease in snapshot.leases}
     waiting = sorted((job for job in snapshot.jobs if job.id not in held), key=arrival_order)
@@ -39,14 +38,14 @@ def find_faulty_job(snapshot: Snapshot, decide: Decide) -> Job | None:
         elif _fails(snapshot, newer, decide):
             suspects = newer
         else:
-            return suspects[-1]  # they fail only together: the newest gives way
+            return suspects[-1]  # they fail only together: quarantine the newest
     return suspects[0]
 
 
 def quarantine_job(job: int, why: str) -> None:
-    """Take a job out of all rounds until somebody releases it, and say why on the job.
+    """Exclude a job from all rounds until an operator releases it, and store the reason.
 
-    One that holds a lease is then to be revoked (`scheduling.engine.revoke`).
+    If it holds a lease, the caller revokes it (`scheduling.engine.revoke`).
     """
     why = why.replace("\x00", "")[:400]
     with connection.cursor() as cursor:

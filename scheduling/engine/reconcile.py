@@ -1,4 +1,4 @@
-"""Asks the executor what there is, and records what is new."""
+"""Queries the executor for its processes, and records what changed."""
 
 from __future__ import annotations
 
@@ -38,22 +38,22 @@ log = structlog.get_logger(__name__)
 def reconcile(
     pool: Pool, executor: Executor, token: int, *, installation: str, at: datetime
 ) -> int:
-    """Record what the executor says as of `at`; return how many processes have ended.
+    """Record the executor's reports as of `at`; return how many processes have ended.
 
-    What an operator wrote off ends first. What runs without a lease is stopped, and noted while it
-    runs on. A lease whose process was launched and is not there is over, as
-    `scheduling.engine.missing` has it. An executor that cannot be asked changes nothing else:
-    nothing is declared lost for it.
+    Leases that an operator wrote off end first. A process without a lease is stopped, and recorded
+    while it runs on. A launched lease that is not listed ends by the rules of
+    `scheduling.engine.missing`. An executor that does not answer changes nothing else: no lease is
+    declared lost.
 
     Raises:
-        FencedError: the pool was taken by another holder since.
+        FencedError: another holder has taken the pool.
     """
     guarded = GuardedExecutor(pool, executor, installation)
     try:
         reports, named = guarded.list(to_us(at))
     except ExecutorError as error:
         warn_of("executor.silent", pool, error)
-        # What an operator said does not wait for its answer.
+        # An operator's write-off does not wait for its answer.
         return len(end_written_off(guarded, pool, token, (), at=at))
     fault_point("reconcile.after_list")
     written_off = end_written_off(guarded, pool, token, reports, at=at)
@@ -77,7 +77,7 @@ def reconcile(
 
 
 def _live_leases(pool: Pool, installation: str) -> dict[str, bool]:
-    """The pool's live leases by token, and whether their launch was carried out."""
+    """Return the pool's live leases by token, and whether they were launched."""
     launched = Intent.objects.filter(
         lease=OuterRef("pk"), kind=Intent.Kind.LAUNCH, state=Intent.State.DONE
     )
@@ -98,10 +98,10 @@ def _live_leases(pool: Pool, installation: str) -> dict[str, bool]:
 def _stop_orphans(
     pool: Pool, executor: GuardedExecutor, orphans: Sequence[str], at: datetime
 ) -> list[str]:
-    """Stop processes that run on although their lease has ended; return those that did.
+    """Stop processes whose lease has ended; return those that stopped.
 
-    It happens where the end was recorded, and the crash came before the executor was asked to stop;
-    and where an operator wrote the lease off.
+    They exist if a crash came after the end was recorded and before the request to stop. They also
+    exist if an operator wrote the lease off.
     """
     if not orphans:
         return []

@@ -1,4 +1,4 @@
-"""What a round leaves in plain rows: counts, shares and the quotas that were in force. Pure."""
+"""Plain rows that a round stores: counts, shares and the effective quotas. Pure."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from evenshare_core.money.fixed_point import to_text
 from evenshare_core.policies.registry import policy_summary
 from evenshare_core.units import ONE_MILLI
 
-FALLBACK_LENGTH = 120  # of Round.fallback
+FALLBACK_LENGTH = 120  # the length of Round.fallback
 
 
 def entitled_rows(snapshot: Snapshot, *, known: Collection[str]) -> dict[str, dict[str, Any]]:
     """Return capacity and effective quotas per GPU type: {tenant: [GPUs, lendable at most]}.
 
-    The second figure is null where all idle quota may be lent. Types that are `known` to billing
-    from before and have no nodes any more have a capacity of 0 and no quotas.
+    The second figure is null if all idle quota may be lent. Types that are `known` to billing and
+    have no nodes any more have a capacity of 0 and no quotas.
     """
     capacity = capacity_by_type(snapshot.nodes)
     rows: dict[str, dict[str, Any]] = {
@@ -49,9 +49,9 @@ def price_row(price: PoolPrice) -> dict[str, Any]:
 
 
 def surcharge_row(row: Surcharge) -> dict[str, Any]:
-    """Return what the queue added to a posted price, with what it is made of, as billing reads it.
+    """Return a price's surcharge by the queue, with its inputs, as billing reads it.
 
-    Step and cap are of the base; without the operator's setting a price has none of these.
+    Step and cap are relative to the base. Without the operator's setting a price has none of these.
     """
     return {
         "queued": row.queued,
@@ -75,8 +75,8 @@ def share_rows(
 ) -> list[dict[str, Any]]:
     """Return shares with their field names, for the row that outlives the round's bytes.
 
-    In pools with profiles also what their GPUs do, `throughput_milli`; and where trades add to a
-    quota, or take from it, `swapped`, in GPUs.
+    In pools with profiles it adds `throughput_milli`, the throughput of their GPUs. If trades add
+    to a quota, or take from it, it adds `swapped`, in GPUs.
     """
     shares = {(row.tenant, row.gpu_type): row for row in decision.shares}
     swapped = {(row.tenant, row.gpu_type): row.gpus for row in decision.swaps}
@@ -94,7 +94,7 @@ def share_rows(
 def throughputs(snapshot: Snapshot, decision: Decision) -> dict[tuple[int, str], int]:
     """Return GPUs x speed of all leases after the round, by (tenant, GPU type).
 
-    In thousandths of a GPU of each job's slowest type; empty where no job has a profile.
+    In thousandths of a GPU of each job's slowest type; empty if no job has a profile.
     """
     if not snapshot.profiles:
         return {}
@@ -119,7 +119,9 @@ def throughputs(snapshot: Snapshot, decision: Decision) -> dict[tuple[int, str],
 
 
 def fallback_text(decision: Decision) -> str:
-    """Return what solved the round instead of what was asked, and why; empty where nothing did."""
+    """Return the backend that solved the round instead of the requested one, and why; "" if none
+    did.
+    """
     solve = decision.solve
     if solve is None or not solve.fallback:
         return ""
@@ -129,9 +131,9 @@ def fallback_text(decision: Decision) -> str:
 def summary_row(
     snapshot: Snapshot, decision: Decision, *, granted: int, renewed: int, ended: int
 ) -> dict[str, Any]:
-    """Return the counts of a round as applied (what was superseded is not in them).
+    """Return the counts of a round as applied, without superseded items.
 
-    In pools with profiles also the throughput, and the policy with its options in words.
+    In pools with profiles it adds the throughput, and a summary of the policy with its options.
     """
     capacity = sum(node.gpus for node in snapshot.nodes)
     used = sum(price.used for price in decision.prices)
@@ -150,7 +152,7 @@ def summary_row(
 
 
 def preempted_row(by_rule: Mapping[str, int]) -> dict[str, Any]:
-    """Return how many leases ended before their expiry, by rule; nothing where none did."""
+    """Return how many leases ended before their expiry, by rule; empty if none did."""
     return {"preempted": dict(sorted(by_rule.items()))} if by_rule else {}
 
 

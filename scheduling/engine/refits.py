@@ -1,9 +1,9 @@
-"""Fits learning curves to what jobs report of their metrics, beside the rounds.
+"""Fits learning curves to reported metrics of jobs, outside rounds.
 
-A fit takes tens of milliseconds, so no round and no tick waits for one: a process of its own makes
-a few at a time and writes whole numbers, which the next snapshot reads. Which of two rounds has a
-forecast first depends on when that was; what they decided by is in their snapshots.
-Source: docs/adr/0192-curves-of-live-jobs.md.
+A fit takes tens of milliseconds, so no round and no tick waits for it. A separate process makes a
+few at a time and writes whole numbers, which the next snapshot reads. Timing decides which round
+uses a forecast first; the snapshots store what each round used. Source:
+docs/adr/0192-curves-of-live-jobs.md.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from scheduling.engine.clock import wall_now
 from scheduling.models import Job, MetricHistory, StopForecast, criterion_of
 from tenants.scopes import site_scope
 
-# A call makes so many forecasts at most.
+# The most forecasts of a call.
 FITS_AT_ONCE = 16
-# A forecast is made anew where the last evaluation is 5 % later, or there are few of them yet.
+# A forecast is renewed if the last evaluation is 5 % later, or if there are few evaluations yet.
 GROWTH_PERCENT = 105
 FEW = 10
 UNFIT = "the cap: no curve could be fitted to its evaluations"
@@ -30,9 +30,10 @@ log = structlog.get_logger(__name__)
 
 
 def refit(*, most: int = FITS_AT_ONCE) -> int:
-    """Make the forecasts of jobs whose evaluations have moved on; return how many.
+    """Renew the forecasts of jobs with new evaluations; return how many.
 
-    No transaction is open while a curve is fitted. Two that do it at once make the same twice.
+    No transaction is open while a curve is fitted. Two concurrent calls write the same forecasts
+    twice.
     """
     with site_scope():
         due = list(due_histories()[:most])
@@ -48,7 +49,7 @@ def refit(*, most: int = FITS_AT_ONCE) -> int:
 
 
 def is_refit_due() -> bool:
-    """Whether a job's evaluations have moved on so far that its forecast is made anew."""
+    """Return whether a job has enough new evaluations for a new forecast."""
     with site_scope():
         return due_histories().exists()
 
@@ -60,10 +61,9 @@ _FITTED = [
 
 
 def due_histories() -> QuerySet[MetricHistory]:
-    """Histories of jobs that may still run, whose forecast is missing or of too long ago.
+    """Return histories of jobs that may still run, and whose forecast is missing or too old.
 
-    Tenants take turns, each with the forecast that was made longest ago: one with many jobs keeps
-    no other waiting.
+    Tenants take turns, each with its oldest forecast: a tenant with many jobs delays no other.
     """
     has_moved = Q(iteration__gt=F("job__stop_forecast__iteration"))
     is_news = (
@@ -85,11 +85,12 @@ def due_histories() -> QuerySet[MetricHistory]:
 
 
 def forecast_of(history: MetricHistory, *, at: datetime) -> StopForecast:
-    """Return the forecast that a job's evaluations make, in whole numbers.
+    """Return the forecast from a job's evaluations, in whole numbers.
 
-    Where no curve can be fitted it is the cap, and says so: what a program reports fails nobody.
+    If no curve can be fitted it is the cap, with a note: a program's reports cannot raise errors
+    here.
     """
-    # scipy takes half a second and 40 MB, which those that only look at these rows do not need.
+    # scipy takes half a second and 40 MB, which other users of these rows do not need.
     from evenshare_core.estimation.curves import estimate_stop  # noqa: PLC0415 - as said above
 
     job, points = history.job, history.as_points

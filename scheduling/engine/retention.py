@@ -1,7 +1,7 @@
-"""Drops files of rounds that are old enough and that nobody cites any more.
+"""Drops files of rounds that are old enough and no longer cited.
 
-Scheduling does not know who cites rounds: whoever does, billing, says from which round on. What
-stays of a round for good are its row with hashes, its record in the pool's log and its proofs.
+Scheduling does not know what cites rounds: billing passes the first cited round. The row of a round
+with its hashes, its record in the pool's log and its proofs are kept for ever.
 """
 
 from __future__ import annotations
@@ -23,11 +23,10 @@ KEEP_DAYS_LEAST = 90
 
 
 def drop_files(pool_id: int, *, cited_from: int, keep_days: int) -> int:
-    """Drop a pool's files of days that are older, and of rounds before `cited_from`; return how
-    many.
+    """Drop a pool's files that are older than `keep_days` and before `cited_from`; return how many.
 
-    First it is noted, so that nobody reads them any more; then they are deleted. What was noted
-    and not deleted, by a crash or an error of the storage, is deleted by the next call.
+    They are marked first, so that no reader uses them any more, and then deleted. If a crash or an
+    error of the storage leaves marked files, the next call deletes them.
     """
     keep_days = max(keep_days, KEEP_DAYS_LEAST)
     with site_scope():
@@ -41,11 +40,11 @@ def drop_files(pool_id: int, *, cited_from: int, keep_days: int) -> int:
 
 
 def delete_dropped(pool_id: int) -> int:
-    """Delete the files of a pool that were dropped; return how many."""
+    """Delete the marked files of a pool; return how many."""
     rows = RoundArchive.objects.filter(pool_id=pool_id, deleted_at=None)
     deleted = 0
     for row in rows.exclude(dropped_at=None).order_by("id"):
-        # A file that is not there is no error: a former call was cut off.
+        # A missing file is no error: an earlier call was cut off.
         round_storage().delete(row.name)
         with site_scope():
             RoundArchive.objects.filter(pk=row.pk).update(deleted_at=wall_now())

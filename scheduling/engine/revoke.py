@@ -1,7 +1,9 @@
-"""Takes leases back outside a decision: of jobs to be cancelled, of profiling runs whose time is
-over, of jobs in quarantine, and those that wait for GPUs which a written-off lease leaves unsafe.
+"""Takes leases back outside a decision.
 
-Part of the one writer, beside `apply` and `observe`: it locks the pool's fence first.
+These are leases of cancelled jobs, of profiling runs whose time is over and of jobs in quarantine.
+Leases that wait for GPUs which a written-off lease leaves unsafe are also ended.
+
+Part of the one writer, with `apply` and `observe`: it locks the pool's fence first.
 """
 
 from __future__ import annotations
@@ -21,14 +23,14 @@ from scheduling.models import Intent, LeaseEvent, PoolFence
 from tenants.faults import fault_point
 from tenants.scopes import engine_scope
 
-# Whether a profiling run ran as long as it may, over all of its leases; as of an instant.
+# Whether a profiling run has used its time over all of its leases, as of an instant.
 _PROFILED = """
 j.profiling_s > 0 AND j.profiling_s <= (
     SELECT extract(epoch FROM sum(coalesce(h.ended_at, %s) - h.started_at))
     FROM scheduling_lease h WHERE h.job_id = j.id AND h.started_at IS NOT NULL)
 """
 
-# Whether a lease waits for a GPU of one of some leases on a node that takes none.
+# Whether a lease waits for a GPU of given leases on a node that accepts none.
 _WAITS_ON_CLOSED_NODE = """
 l.state = 'waiting' AND EXISTS (
     SELECT FROM scheduling_leaseslot mine
@@ -40,7 +42,7 @@ l.state = 'waiting' AND EXISTS (
 
 
 class _Revoked(NamedTuple):
-    """A lease that was taken back: `ended_at` where it held nothing yet and ended at once."""
+    """A lease that was taken back. `ended_at` is set if it held nothing yet and ended at once."""
 
     lease: int
     job: int
@@ -56,7 +58,7 @@ def revoke_cancelled(pool_id: int, token: int, *, at: datetime) -> int:
     End those of them that hold nothing. Return how many.
 
     Raises:
-        FencedError: the pool was taken by another holder since.
+        FencedError: another holder has taken the pool.
     """
     with engine_scope(pool_id):
         fence = lock_fence(pool_id, token)
@@ -69,10 +71,10 @@ def revoke_cancelled(pool_id: int, token: int, *, at: datetime) -> int:
 
 
 def revoke_quarantined(pool_id: int, token: int, *, at: datetime) -> int:
-    """Ask the executor to stop jobs that came into quarantine while they ran. Return how many.
+    """Ask the executor to stop running jobs that were quarantined; return how many.
 
     Raises:
-        FencedError: the pool was taken by another holder since.
+        FencedError: another holder has taken the pool.
     """
     with engine_scope(pool_id):
         fence = lock_fence(pool_id, token)
@@ -88,12 +90,12 @@ def revoke_quarantined(pool_id: int, token: int, *, at: datetime) -> int:
 
 
 def withdraw_waiting(pool_id: int, token: int, leases: Sequence[int], *, at: datetime) -> int:
-    """End leases that wait for GPUs of `leases` on nodes that take none; return how many.
+    """End leases that wait for GPUs of `leases` on nodes that accept none; return how many.
 
-    Their jobs wait again. So nothing starts beside a process that nobody could end.
+    Their jobs wait again. So no program starts on the GPUs of a process that could not be ended.
 
     Raises:
-        FencedError: the pool was taken by another holder since.
+        FencedError: another holder has taken the pool.
     """
     with engine_scope(pool_id):
         fence = lock_fence(pool_id, token)
@@ -154,7 +156,7 @@ def _free(leases: list[int]) -> None:
 
 
 def _stop(pool_id: int, leases: list[_Revoked], at: datetime) -> None:
-    """One STOP intent per lease, and the jobs shown as stopping."""
+    """Write one STOP intent per lease, and mark the jobs as stopping."""
     if not leases:
         return
     run(

@@ -1,4 +1,4 @@
-"""One round of one pool, in numbered steps."""
+"""A round of a pool, in numbered steps."""
 
 from __future__ import annotations
 
@@ -49,22 +49,22 @@ from tenants.scopes import engine_scope
 log = structlog.get_logger(__name__)
 
 ON_DEMAND_GAP = timedelta(seconds=1)
-# A round puts at most so many jobs that make its policy fail into quarantine.
+# The most jobs that a round quarantines because they make its policy fail.
 MAX_FAULTY_JOBS = 8
 
 
 class RoundOutcome(StrEnum):
-    """What came of an attempt to run a round."""
+    """The outcome of an attempt to run a round."""
 
     COMMITTED = "committed"
-    NOT_DUE = "not_due"  # this grid instant was looked at already, or the pool is paused
+    NOT_DUE = "not_due"  # this grid instant was checked already, or the pool is paused
     QUIET = "quiet"  # nothing changed, waits or is due: no round is stored
     FENCED = "fenced"  # another holder has the pool, or took it meanwhile; nothing written
 
 
 @dataclass(frozen=True)
 class RoundResult:
-    """The outcome, and the round if one was committed."""
+    """The outcome, and the round if it was committed."""
 
     outcome: RoundOutcome
     round: Round | None = None
@@ -73,11 +73,11 @@ class RoundResult:
 def execute_round(
     pool_id: int, *, now: PoolNow, on_demand: bool = False, hold_s: float = HOLD_S
 ) -> RoundResult:
-    """Run the pool's round if one is due at `now`, under its fence for at most `hold_s`.
+    """Run the pool's round if it is due at `now`, under its fence for at most `hold_s`.
 
-    `on_demand`: a round between two grid instants is wanted, where the pool allows it.
+    `on_demand`: a round between two grid instants is wanted, if the pool allows it.
 
-    Safe to call at any time, from any number of processes: at most one round is committed per
+    It is safe to call at any time, from any number of processes: at most one round is committed per
     grid instant.
 
     Raises:
@@ -97,7 +97,7 @@ def execute_round(
     try:
         if not _is_due(pool_id, at):
             return RoundResult(RoundOutcome.NOT_DUE)
-        # Whatever is logged meanwhile, by an executor too, names the round that it belongs to.
+        # All logs meanwhile, also by an executor, name the round.
         with structlog.contextvars.bound_contextvars(pool=pool.name, round=next_number(pool_id)):
             return _run(pool, token, at, wall_at=now.wall, scale=now.scale)
     except FencedError as error:
@@ -108,9 +108,9 @@ def execute_round(
 
 
 def _instant_on_demand(pool_id: int, now: PoolNow) -> datetime:
-    """Now, if the last round is a second of wall time ago; otherwise that round's instant.
+    """Return now, or the last round's instant if that is less than a second of wall time ago.
 
-    A look that found nothing to do was no round, and keeps nobody waiting.
+    A check that found nothing to do was no round, and delays no request.
     """
     last = PoolFence.objects.values_list("last_at", flat=True).get(pool_id=pool_id)
     if last is not None and now.pool_at - last < ON_DEMAND_GAP * now.scale:
@@ -126,18 +126,18 @@ def _is_due(pool_id: int, at: datetime) -> bool:
 def _run(pool: Pool, token: int, at: datetime, *, wall_at: datetime, scale: int) -> RoundResult:
     executor = executor_for(pool.executor)
     fault_point("round.after_fence")
-    # 1. What a crash left undone.
+    # 1. Deliver intents that a crash left open.
     _dispatch(pool, executor, token, at)
-    # 2. What arrived and what ended until now.
+    # 2. Record arrivals and ends until now.
     feed(pool.pk, until=at)
     reconcile(pool, executor, token, installation=settings.INSTALLATION, at=at)
     follow_nodes(pool, executor, token)
     _profile(pool, token, at)
     revoke_cancelled(pool.pk, token, at=at)
     fault_point("cancel.after_mark")
-    # That frees GPUs for which leases may wait.
+    # This frees GPUs for which leases may wait.
     _dispatch(pool, executor, token, at)
-    # 3. One consistent view.
+    # 3. Read one consistent view.
     began = time.perf_counter_ns()
     snapshot, left = _read(pool, executor, token, at)
     read = time.perf_counter_ns()
@@ -149,7 +149,7 @@ def _run(pool: Pool, token: int, at: datetime, *, wall_at: datetime, scale: int)
     snapshot, decision = _decide(pool, snapshot, token, at)
     fault_point("round.after_decide")
     decided = time.perf_counter_ns()
-    # What can be said of its fairness; a failure to measure is in it, and stops nothing.
+    # The certificate measures fairness; it contains a failure to measure, which stops nothing.
     certificate = certify_round(snapshot, decision)
     if certificate.failure:
         log.warning("round.uncertified", pool=pool.name, why=certificate.failure)
@@ -166,7 +166,7 @@ def _run(pool: Pool, token: int, at: datetime, *, wall_at: datetime, scale: int)
     applied = time.perf_counter_ns()
     if round_.state_note:
         note_round(round_)
-    # 6. Carry it out.
+    # 6. Deliver the new intents.
     _dispatch(pool, executor, token, at)
     GuardedExecutor(pool, executor, settings.INSTALLATION).extend(_extensions(pool.pk))
     log.info(
@@ -184,9 +184,10 @@ def _run(pool: Pool, token: int, at: datetime, *, wall_at: datetime, scale: int)
 
 
 def _profile(pool: Pool, token: int, at: datetime) -> None:
-    """Make profiling runs; none while rows cannot be read: the snapshot finds out whose they are.
+    """Create profiling runs, unless rows cannot be read.
 
-    It quarantines these jobs, so that the next round makes the runs of the others.
+    The snapshot quarantines the jobs of these rows, so that the next round creates the others'
+    runs.
     """
     try:
         make_profiling_runs(pool, token, at=at)
@@ -195,9 +196,9 @@ def _profile(pool: Pool, token: int, at: datetime) -> None:
 
 
 def _read(pool: Pool, executor: Executor, token: int, at: datetime) -> tuple[Snapshot, LeftState]:
-    """Read the snapshot; jobs with rows that cannot be read are quarantined, and it is read again.
+    """Read the snapshot; if rows of jobs cannot be read, quarantine the jobs and read it again.
 
-    Those that hold GPUs are asked to stop: nobody can say any more what they hold them for.
+    Such jobs that hold GPUs are asked to stop: it is no longer known what they hold them for.
     """
     try:
         return _snapshot(pool, at)
@@ -223,8 +224,9 @@ def _snapshot(pool: Pool, at: datetime) -> tuple[Snapshot, LeftState]:
 
 
 def _decide(pool: Pool, snapshot: Snapshot, token: int, at: datetime) -> tuple[Snapshot, Decision]:
-    """Decide; a job that makes the policy fail is quarantined and the snapshot read again."""
-    registry.usable_options(snapshot.policy, snapshot.options)  # what fails here is no job's fault
+    """Decide; if a job makes the policy fail, quarantine it and read the snapshot again."""
+    # a failure here is not caused by a job
+    registry.usable_options(snapshot.policy, snapshot.options)
     for _ in range(MAX_FAULTY_JOBS):
         try:
             return snapshot, decide_round(snapshot)
@@ -235,12 +237,12 @@ def _decide(pool: Pool, snapshot: Snapshot, token: int, at: datetime) -> tuple[S
             if faulty_job is None:
                 raise
             _quarantine(pool, token, {faulty_job.id: f"{type(error).__name__}: {error}"})
-            snapshot, _ = _snapshot(pool, at)  # what the last round left is what it was
+            snapshot, _ = _snapshot(pool, at)  # the state left by the last round is unchanged
     return snapshot, decide_round(snapshot)
 
 
 def _extensions(pool_id: int) -> list[Extension]:
-    """Until when each live lease's process may run, as of this round."""
+    """Return until when each live lease's process may run, as of this round."""
     leases = Lease.objects.filter(
         pool_id=pool_id, state__in=(Lease.State.LAUNCHING, Lease.State.RUNNING)
     )
@@ -262,11 +264,11 @@ def _dispatch(pool: Pool, executor: Executor, token: int, at: datetime) -> None:
 
 
 def _quiet(snapshot: Snapshot) -> bool:
-    """Whether nothing changed, nothing waits, no lease is due and no price has a surcharge left.
+    """Return whether nothing changed, nothing waits, no lease is due and no price has a surcharge.
 
-    The simulator skips by the same rule. While nobody waits a surcharge falls, round by round,
-    and each of its prices is posted (0165). More must not be skipped: while a job waits, the keys
-    of the policies drift with time.
+    The simulator skips rounds by the same rule. While no job waits a surcharge falls, round by
+    round, and each of its prices is posted (ADR 0165). No more may be skipped: while a job waits,
+    the keys of the policies change with time.
     """
     held = {lease.job for lease in snapshot.leases}
     return (

@@ -1,7 +1,7 @@
-"""Looks at stored rounds again, a part at a time: what is damaged is known before it is asked for.
+"""Checks some stored rounds at a time, so that damage is known before a round is needed.
 
-Hashes and seals are compared, and each round is held against the one before it; `manage.py
-replay_round --all` decides rounds again.
+It compares hashes and seals, and each round with the one before it. `manage.py replay_round --all`
+decides rounds again.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from tenants.scopes import engine_scope, site_scope
 
 log = structlog.get_logger(__name__)
 
-# A pool with a round every 10 s keeps 60,000: all are looked at within a day and a half.
+# A pool with a round every 10 s keeps 60,000 rounds: all are checked within a day and a half.
 ROUNDS_AT_ONCE = 2000
-# What is found of a round: it is not what was written, or does not follow from the one before.
+# Kinds of findings: the stored bytes changed; the round does not follow from the one before.
 DAMAGE, BREAK = "damage", "break"
 
 
 def scrub_rounds(*, limit: int = ROUNDS_AT_ONCE) -> int:
-    """Look at the next stored rounds of every pool, from the first again after the last.
+    """Check the next stored rounds of every pool; after the last, start again from the first.
 
-    Returns how many of all that are kept are known to be damaged.
+    Return the number of kept rounds that are known to be damaged.
     """
     with site_scope():
         return sum(_scrub(pool, limit) for pool in Pool.objects.order_by("id"))
@@ -58,7 +58,7 @@ def _scrub(pool: Pool, limit: int) -> int:
             problems.append({"number": row.number, "text": text, "kind": kind})
             log.error("round.damaged", pool=pool.name, round=row.number, kind=kind, why=text)
     with transaction.atomic():
-        # A round may have been noted meanwhile.
+        # Another process may have added a round meanwhile.
         scrub = RoundScrub.objects.select_for_update().get(pool=pool)
         known = [row for row in scrub.damaged if row["number"] >= oldest]
         known = [row for row in known if not after < row["number"] <= last]
@@ -69,7 +69,7 @@ def _scrub(pool: Pool, limit: int) -> int:
 
 
 def _looked_at(row: Round, follower: Follower) -> Iterator[tuple[str, str]]:
-    """What is wrong with a round, by kind; whether it follows too, where its bytes are whole."""
+    """Yield the problems of a round by kind; compare it with the last if its bytes are whole."""
     damages = damages_of(row)
     if damages:
         yield DAMAGE, str(DamagedRoundError(row.number, damages))
@@ -85,12 +85,12 @@ def _looked_at(row: Round, follower: Follower) -> Iterator[tuple[str, str]]:
 
 
 def note_text(row: Round) -> str:
-    """Say that a round did not begin with what was stored for it, and with what."""
+    """Return a text that a round did not start with the state stored for it, and why."""
     return f"round {row.number} did not begin as it should: {row.state_note}"
 
 
 def note_round(round_: Round) -> None:
-    """Let a round that did not begin with what was stored for it be known at once."""
+    """Record at once a round that did not start with the state stored for it."""
     text = note_text(round_)
     with engine_scope(round_.pool_id):
         RoundScrub.objects.get_or_create(

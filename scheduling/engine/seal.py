@@ -1,10 +1,9 @@
 """Seals rounds: makes the bundle of each, and commits to it in the pool's log.
 
-Beside the rounds, never in their transactions. Level-triggered: what is committed and not sealed
-yet is sealed, in order, whoever calls and however often; the row of the pool's `RoundSealing` is
-the lock. Each round gets one record, a damaged one too, so that the number of a round tells the
-place of its record.
-Source: docs/adr/0198-sums-are-history.md.
+It runs outside rounds, never in their transactions. It is level-triggered: all committed rounds
+that are not sealed yet are sealed in order, however often it is called. The row of the pool's
+`RoundSealing` is the lock. Each round gets one record, even a damaged one, so that the number of a
+round gives the place of its record. Source: docs/adr/0198-sums-are-history.md.
 """
 
 from __future__ import annotations
@@ -59,22 +58,22 @@ from tenants.scopes import engine_scope
 
 log = structlog.get_logger(__name__)
 
-# In one transaction. With 10,000 jobs a round takes 0.4 s, and the worker has the ticks to do.
+# Per transaction. With 10,000 jobs a round takes 0.4 s, and the worker also has to run the ticks.
 ROUNDS_AT_ONCE = 4
-# 10,000 jobs: half the time of level 9, and 3 % larger.
+# For 10,000 jobs: half the time of level 9, and 3 % larger.
 PACKING = 5
-# What decides, beside the policy's own version.
+# Packages that affect decisions, in addition to the policy's version.
 DECIDING = ("evenshare-core", "highspy", "msgspec", "numpy", "ortools")
 FAILURE_MAX = 255
 
 
 class SealingError(Exception):
-    """The log of a pool and how far its rounds are sealed do not agree; nothing is appended."""
+    """The pool's log and its `RoundSealing` disagree; nothing is appended."""
 
 
 @dataclass
 class _Sealed:
-    """What became of one round: its record, what was found, and the bundle unless damaged."""
+    """The result for one round: its record, the findings, and the bundle unless it is damaged."""
 
     record: RoundRecord
     disclosed: Disclosed | None = None
@@ -85,8 +84,8 @@ class _Sealed:
 def seal_rounds(pool_id: int, *, limit: int = ROUNDS_AT_ONCE) -> int:
     """Seal the next rounds of a pool, in one transaction; return how many.
 
-    None where all are sealed, where somebody else is at it, and where the next one fails: why is
-    in the pool's `RoundSealing`, and the next call tries again.
+    Return 0 if all are sealed, if another process seals, or if the next one fails. The error is
+    stored in the pool's `RoundSealing`, and the next call retries.
     """
     pool = Pool.objects.get(pk=pool_id)
     RoundSealing.objects.get_or_create(pool=pool)
@@ -100,15 +99,15 @@ def seal_rounds(pool_id: int, *, limit: int = ROUNDS_AT_ONCE) -> int:
 
 
 def retry_sealing() -> int:
-    """Seal the next rounds of every pool, also where that failed; return how many.
+    """Seal the next rounds of every pool, also after a failure; return how many.
 
-    For the hourly housekeeping: a pool that stands still asks for nothing by itself.
+    For the hourly housekeeping: a pool whose sealing failed is not woken by itself.
     """
     return sum(seal_rounds(pool_id) for pool_id in Pool.objects.values_list("pk", flat=True))
 
 
 def _unsealed(sealing: RoundSealing) -> range:
-    """The rounds after the last that is sealed; at first from the oldest whose bytes are kept."""
+    """Return the rounds after the last sealed one; at first from the oldest with stored bytes."""
     rounds = Round.objects.filter(pool_id=sealing.pool_id)
     newest = rounds.aggregate(newest=Max("number"))["newest"] or 0
     if not sealing.first and newest:
@@ -121,7 +120,7 @@ def _unsealed(sealing: RoundSealing) -> range:
 
 @dataclass
 class _Sealer:
-    """Seals rounds of a pool whose lock the running transaction has."""
+    """Seals rounds of a pool whose lock the running transaction holds."""
 
     pool: Pool
     sealing: RoundSealing
@@ -130,7 +129,7 @@ class _Sealer:
     queue: dict[str, Any] | None = None
 
     def seal(self, numbers: range) -> int:
-        """Seal these rounds; the first that fails ends it, and those before it are sealed."""
+        """Seal these rounds up to the first that fails; return how many."""
         self.log_name = transparency.round_log(self.pool.name)
         with transparency.locked_log(self.log_name) as log_:
             records, failure = self._records(numbers, log_)
@@ -147,7 +146,7 @@ class _Sealer:
         return len(records)
 
     def _records(self, numbers: range, log_: transparency.LockedLog) -> tuple[list[bytes], str]:
-        """Make the records of these rounds up to the first that fails, and say why that did."""
+        """Return the records of these rounds up to the first that fails, and its error."""
         records: list[bytes] = []
         try:
             self._guard_size(log_.size)
@@ -167,7 +166,7 @@ class _Sealer:
         return records, ""
 
     def _guard_size(self, size: int) -> None:
-        """Refuse to go on where the log has not one record for each round that is sealed."""
+        """Raise unless the log has one record for each sealed round."""
         expected = self.sealing.number - self.sealing.first + 1
         if size != expected:
             raise SealingError(f"the log has {size} records, and {expected} rounds are sealed")
@@ -234,7 +233,7 @@ class _Sealer:
         )
 
     def _note(self, findings: Sequence[dict[str, Any]]) -> None:
-        """Keep what was found of rounds as long as their bytes are."""
+        """Keep findings on rounds as long as their bytes."""
         if not findings:
             return
         rounds = kept_rounds(Round.objects.filter(pool=self.pool))
@@ -244,10 +243,10 @@ class _Sealer:
 
 
 def _read(round_: Round) -> tuple[Snapshot, Decision]:
-    """Return what is stored of a round, read `with_seals`.
+    """Return the stored values of a round that was read `with_seals`.
 
     Raises:
-        DamagedRoundError, ReplayError: as `round_values`; the row counts too.
+        DamagedRoundError, ReplayError: as for `round_values`; the row is checked too.
     """
     if damages := row_damages(round_):
         raise DamagedRoundError(round_.number, damages)
@@ -255,7 +254,7 @@ def _read(round_: Round) -> tuple[Snapshot, Decision]:
 
 
 def _is_outdated(round_: Round) -> bool:
-    """Whether a policy decided the round that is not there any more, or not in this version."""
+    """Return whether the round's policy is missing here, or has another version."""
     policy = POLICIES.get(round_.policy)
     return policy is None or policy.version != round_.policy_version
 
@@ -263,7 +262,9 @@ def _is_outdated(round_: Round) -> bool:
 def _own_digests(
     disclosed: Disclosed, tenants: Mapping[str, int], secret: bytes
 ) -> tuple[str, ...]:
-    """Digests of what each tenant may read of the round, sorted; `tenants`: ids by pseudonym."""
+    """Return the digests of each tenant's excerpt of the round, sorted; `tenants`: ids by
+    pseudonym.
+    """
     digests = []
     for number, excerpt in own_excerpts(disclosed).items():
         key = tenant_key(secret, tenants[disclosed.names.tenants[number - 1]])
@@ -272,7 +273,7 @@ def _own_digests(
 
 
 def _damage_text(number: int, error: ReplayError) -> str:
-    """Say what is wrong with a round; what a decoder says may quote a row, and all read records."""
+    """Return a public text for a damaged round; a decoder's message may quote a row."""
     if error.__cause__ is not None:
         return f"round {number} cannot be read: its bytes are of another schema"
     return str(error)
@@ -283,7 +284,7 @@ def _with(record: RoundRecord, **changes: Any) -> RoundRecord:
 
 
 def _store(round_: Round, sha256: str, data: bytes) -> None:
-    """Keep a bundle beside the bytes of its round, for the same time."""
+    """Store a bundle with the bytes of its round, for the same time."""
     day = round_.wall_at.date()
     with connection.cursor() as cursor:
         cursor.execute("SELECT evenshare_make_bundle_day(%s)", [day])
@@ -295,7 +296,7 @@ def _store(round_: Round, sha256: str, data: bytes) -> None:
 
 
 def _stored(pool_id: int, number: int) -> Disclosed | None:
-    """The disclosed form of a round that was sealed; None where there is none, or none any more."""
+    """Return the disclosed form of a sealed round, or None if it is not stored (any more)."""
     try:
         packed = packed_bundle(pool_id, number)
     except DamagedRoundError:
@@ -305,12 +306,12 @@ def _stored(pool_id: int, number: int) -> Disclosed | None:
 
 
 def _breaks(before: Disclosed | None, after: Disclosed) -> tuple[str, ...]:
-    """Why a round does not follow from the one before; nothing where that is not known."""
+    """Return why a round does not follow from the one before; empty if that is unknown."""
     return breaks(before, after) if before else ()
 
 
 def _public_breaks(broken: tuple[str, ...], number: int, visibility: str) -> tuple[str, ...]:
-    """What all readers of the log may know of them: each has its own rows alone in some pools."""
+    """Return the breaks for all readers of the log, without details if they see only their rows."""
     if not broken or visibility != Pool.Visibility.OWN:
         return broken
     return (f"It does not begin with what round {number - 1} left.",)
@@ -318,5 +319,5 @@ def _public_breaks(broken: tuple[str, ...], number: int, visibility: str) -> tup
 
 @cache
 def versions() -> dict[str, str]:
-    """Return the versions of what decides rounds here; of Python too."""
+    """Return the versions of Python and of the packages that affect decisions."""
     return {"python": python_version(), **{name: metadata.version(name) for name in DECIDING}}

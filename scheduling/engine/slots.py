@@ -1,4 +1,4 @@
-"""Chooses the slots of new leases on their nodes, and finds which waiting leases may go on."""
+"""Chooses the slots of new leases on their nodes, and finds waiting leases that may start."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from scheduling.models import Node
 
 @dataclass
 class SlotMap:
-    """The slots of some nodes: which are free, and which will be when a stopping lease ends."""
+    """The slots of some nodes: the free ones, and those of stopping leases."""
 
     free: dict[int, list[int]] = field(default_factory=dict)
     freeing: dict[int, list[int]] = field(default_factory=dict)
@@ -21,8 +21,8 @@ class SlotMap:
     def take(self, placement: Placement) -> tuple[list[tuple[int, int]], bool] | None:
         """Choose slots, lowest free ones first, then those about to be released.
 
-        Returns ([(node, slot), ...], whether all are free now), or None where a node has too
-        few: it was drained or lost since the snapshot.
+        Returns ([(node, slot), ...], whether all are free now), or None if a node has too few: it
+        was drained or lost since the snapshot.
         """
         chosen: list[tuple[int, int]] = []
         all_free = True

@@ -1,4 +1,4 @@
-"""The rows of jobs, leases and job types, as a snapshot reads them, and those it cannot read."""
+"""Reads rows of jobs, leases and job types for a snapshot, and finds those it cannot read."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ FROM scheduling_lease l JOIN scheduling_gputype t ON t.id = l.gpu_type_id
 WHERE l.pool_id = %s AND l.state NOT IN ('ended', 'stopping'){only}
 ORDER BY l.id
 """
-# What a row raises that code cannot read, by its place in the database or by what is in it.
+# Errors of unreadable rows, raised by the database or by their content.
 UNREADABLE = (
     DataError, NotSupportedError, ArithmeticError, AttributeError, LookupError, TypeError,
     ValueError, msgspec.MsgspecError,
@@ -88,7 +88,7 @@ def fetch_rows(query: str, parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
 
 
 def active_jobs(pool_id: int, at: datetime) -> list[StoredJob]:
-    """The jobs that a round at `at` looks at, in order of their ids."""
+    """Return the jobs of a round at `at`, in order of their ids."""
     return [_stored_job(row) for row in fetch_rows(_ALL_JOBS, [pool_id, at])]
 
 
@@ -101,7 +101,7 @@ def _stored_job(row: tuple[Any, ...]) -> StoredJob:
 
 
 def with_price_limits(rows: Sequence[StoredJob], limits: Mapping[int, int]) -> Sequence[StoredJob]:
-    """Jobs with the highest price that they pay: at most their tenant's, `limits` by tenant id."""
+    """Return jobs with their highest price limited to their tenant's, `limits` by tenant id."""
     if not limits:
         return rows
 
@@ -113,25 +113,25 @@ def with_price_limits(rows: Sequence[StoredJob], limits: Mapping[int, int]) -> S
 
 
 def live_leases(pool_id: int) -> tuple[Lease, ...]:
-    """The leases that hold their GPUs or will, in order of their ids; not those that stop."""
+    """Return the leases that hold or will hold GPUs and are not stopping, in order of ids."""
     return tuple(_lease(row) for row in fetch_rows(_ALL_LEASES, [pool_id]))
 
 
 def node_resources(pool_id: int) -> tuple[Resources, ...]:
-    """CPUs and memory of the nodes that tell them, up or not, in order of their ids."""
+    """Return CPUs and memory of the nodes that declare them, up or not, in order of their ids."""
     rows = NodeRow.objects.filter(pool_id=pool_id).exclude(cpus=0, memory_mb=0).order_by("id")
     return tuple(Resources(*row) for row in rows.values_list("id", "cpus", "memory_mb"))
 
 
 def job_resources(rows: Iterable[StoredJob]) -> tuple[Resources, ...]:
-    """What these jobs need besides GPUs, of those that tell it, in the order given."""
+    """Return the jobs' needs in addition to GPUs, if declared, in the given order."""
     return tuple(
         Resources(row.job.id, row.cpus, row.memory_mb) for row in rows if row.cpus or row.memory_mb
     )
 
 
 def job_utilities(rows: Iterable[StoredJob]) -> tuple[Utility, ...]:
-    """What these jobs are worth, of those that say it, in the order given."""
+    """Return the utilities of the jobs that declare them, in the given order."""
     # Django leaves jsonb as text on raw cursors.
     utilities = (
         stated_utility(row.job.id, msgspec.json.decode(row.utility))
@@ -142,7 +142,7 @@ def job_utilities(rows: Iterable[StoredJob]) -> tuple[Utility, ...]:
 
 
 def job_deadlines(rows: Iterable[StoredJob]) -> tuple[Deadline, ...]:
-    """The deadlines of these jobs, of those that have one, in the order given."""
+    """Return the deadlines of the jobs that have one, in the given order."""
     return tuple(
         _deadline_of(row)
         for row in rows
@@ -169,14 +169,14 @@ def _lease(row: tuple[Any, ...]) -> Lease:
 
 
 def read_profiles(wanted: Collection[int]) -> tuple[Profile, ...]:
-    """The profiles of the jobs that the round looks at."""
+    """Return the profiles of the round's jobs."""
     return read_measured_profiles(wanted)[0]
 
 
 def read_measured_profiles(
     wanted: Collection[int],
 ) -> tuple[tuple[Profile, ...], tuple[MeasuredProfile, ...]]:
-    """The same, and what was measured of those of which anything was. One query."""
+    """Return the profiles of the round's jobs, and the measured ones of them, in one query."""
     rows = list(ProfileRow.objects.filter(pk__in=wanted).order_by("id"))
     read = tuple(
         Profile(row.pk, row.tenant_id, tuple(sorted(row.speedups.items())), row.priority)
@@ -189,7 +189,7 @@ def read_measured_profiles(
         for row in rows
         if row.measured
     )
-    # JSON takes anything, and what is no number would fail inside of a policy.
+    # JSON accepts anything, and a value that is no number would fail within a policy.
     numbers = [milli for profile in read for _, milli in profile.speedups]
     numbers += [milli for one in measured for _, milli in one.declared]
     numbers += [number for one in measured for _, speed in one.measured for number in speed]
@@ -199,10 +199,11 @@ def read_measured_profiles(
 
 
 def unreadable_jobs(pool_id: int, at: datetime) -> dict[int, str]:
-    """Return why which jobs make the snapshot of `at` fail: by their own row, their lease's or
-    their job type's. Empty where no job is at fault.
+    """Return the jobs that make the snapshot of `at` fail, with the reasons; empty if there are
+    none.
 
-    Takes some 2 log2(jobs) queries for each that is found.
+    The cause is their own row, their lease's or their job type's. It takes about 2 log2(jobs)
+    queries for each such job.
     """
     with engine_view(pool_id):
         jobs = dict(fetch_rows(_JOB_PROFILES, [pool_id, at]))
@@ -217,7 +218,7 @@ def unreadable_jobs(pool_id: int, at: datetime) -> dict[int, str]:
 
 
 def _failing(ids: Sequence[int], read: Callable[[Sequence[int]], object]) -> dict[int, str]:
-    """Which rows cannot be read, and why, by bisection."""
+    """Return the rows that cannot be read, with the reasons, by bisection."""
     if not ids:
         return {}
     try:
@@ -234,7 +235,7 @@ def _failing(ids: Sequence[int], read: Callable[[Sequence[int]], object]) -> dic
 def _read_jobs(pool_id: int, at: datetime, ids: Sequence[int]) -> None:
     query = _JOBS.format(only=" AND id = ANY(%s)")
     for row in fetch_rows(query, [pool_id, at, list(ids)]):
-        # As a replay reads it: what cannot be written down again cannot be decided upon.
+        # As a replay reads it: a value that cannot be encoded again cannot be decided upon.
         stored = _stored_job(row)
         decode(canonical_bytes(stored.job), Job)
         job_utilities([stored])

@@ -1,4 +1,4 @@
-"""Reads a pool's rows, in one consistent view, into the snapshot that a policy may look at."""
+"""Reads a pool's rows, in one consistent view, into the snapshot for a policy."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ WHERE l.pool_id = %s AND l.started_at IS NOT NULL AND (l.state <> 'ended' OR l.e
 ORDER BY l.job_id, l.number
 """
 
-# Of one in quarantine, what could not be read is never looked at again.
+# The submission of a job in quarantine may be unreadable, so it is bounded.
 _GONE = """
 SELECT id, tenant_id, gpus,
        (extract(epoch FROM greatest(submitted_at, '0001-01-01Z')) * 1000000)::bigint, gpu_types,
@@ -74,17 +74,17 @@ ORDER BY id
 def read_snapshot(pool_id: int, *, number: int, at: datetime) -> Snapshot:
     """Return the snapshot of a pool for its round `number` at the grid instant `at`.
 
-    Reads in one REPEATABLE READ transaction, so that all rows are of one moment. The caller
-    holds the pool's fence; nothing is locked here.
+    It reads in one REPEATABLE READ transaction, so that all rows are of one moment. The caller
+    holds the pool's fence; no row is locked here.
     """
     return read_with_state(pool_id, number=number, at=at)[0]
 
 
 def read_with_state(pool_id: int, *, number: int, at: datetime) -> tuple[Snapshot, LeftState]:
-    """Return the snapshot, and what the last round left, which is in it.
+    """Return the snapshot, and the state that the last round left, which it includes.
 
     Raises:
-        MissingStateError: nobody can say what the last round left.
+        MissingStateError: the state of the last round is unknown.
     """
     with engine_view(pool_id):
         left = read_left_state(pool_id)
@@ -106,14 +106,14 @@ def _read(pool_id: int, number: int, at_us: int, left: LeftState) -> Snapshot:
     nodes = _nodes(pool_id, from_us(at_us), from_us(until_us))
     prices, surcharges = _prices(pool_id, nodes, left.prices)
     entitlements, quota_changes = _entitlements(pool_id, nodes, service, prices, at_us)
-    # What was submitted after the grid instant is the next round's: nothing acts on the future.
+    # Jobs submitted after the grid instant belong to the next round: no round uses the future.
     job_rows = with_price_limits(active_jobs(pool_id, from_us(at_us)), price_limits(pool_id))
-    # A job whose lease is being released is neither a candidate nor a holder: its GPUs are
-    # free for a successor, which then waits for them.
+    # A job whose lease is being released is neither a candidate nor a holder. Its GPUs are free for
+    # a successor, which then waits for them.
     candidates = [row for row in job_rows if row.state != "stopping"]
     leases = live_leases(pool_id)
     backoffs = _backoffs(job_rows, at_us)
-    # Where no node tells what it has, nothing can lack: what jobs say is left out.
+    # If no node declares resources, none can lack: leave out the jobs' declarations.
     has, utilities = node_resources(pool_id), job_utilities(candidates)
     deadlines = job_deadlines(candidates)
     needs = job_resources(candidates) if has else ()
@@ -152,7 +152,7 @@ def _read(pool_id: int, number: int, at_us: int, left: LeftState) -> Snapshot:
 
 
 def _backoffs(job_rows: Iterable[StoredJob], at_us: int) -> tuple[Backoff, ...]:
-    """The jobs that wait because their process was lost, and may not start yet."""
+    """Return the jobs that wait after a lost process, and may not start yet."""
     return tuple(
         Backoff(row.job.id, row.backoff_until_us, row.losses)
         for row in job_rows
@@ -163,11 +163,11 @@ def _backoffs(job_rows: Iterable[StoredJob], at_us: int) -> tuple[Backoff, ...]:
 
 
 def _nodes(pool_id: int, at: datetime, until: datetime) -> tuple[Node, ...]:
-    """The nodes, without GPUs where they are not up or a maintenance window is near.
+    """Return the nodes, without GPUs if they are not up or have a maintenance window soon.
 
-    A term that begins at `at` holds its GPUs for a lease length, at least for the minimum runtime
-    that protects it, and, as only a round ends it, up to one round more, `until`: no term may begin
-    whose time a window overlaps.
+    A term that starts at `at` holds its GPUs for a lease length, or for the minimum runtime if that
+    is longer. It may last one more round, until `until`, because only a round ends it. No term may
+    overlap a window.
     """
     windows = MaintenanceWindow.objects.filter(pool_id=pool_id, starts_at__lt=until, ends_at__gt=at)
     blocked = set(windows.values_list("node_id", flat=True))
@@ -187,7 +187,7 @@ def _entitlements(
     prices: tuple[PoolPrice, ...],
     at_us: int,
 ) -> tuple[tuple[Entitlement, ...], list[Change]]:
-    """Return the effective quotas at `at_us`, and what they change (`quotas_since` says when).
+    """Return the effective quotas at `at_us`, and their changes (`quotas_since` gives their time).
 
     Their modes and limits are narrowed by their tenants' own settings and offers, at `prices`.
     """
@@ -239,9 +239,9 @@ def _tenants(pool: Pool, rows: Iterable[Entitlement | JobValue], at_us: int) -> 
 def _prices(
     pool_id: int, nodes: tuple[Node, ...], last: Iterable[Mapping[str, Any]]
 ) -> tuple[tuple[PoolPrice, ...], tuple[Surcharge, ...]]:
-    """The prices posted last, with the operator's present setting for the next posting.
+    """Return the last posted prices, with the operator's present setting for the next posting.
 
-    The surcharges are of the types whose price rises with the queue.
+    Surcharges are returned only for the types whose price rises with the queue.
     """
     posted = {row["gpu_type"]: row for row in last}
     settings = {
@@ -280,7 +280,7 @@ def _changes(
 ) -> list[Change]:
     facts = [JobFacts(row.job) for row in job_rows]
     active = {row.job.id for row in job_rows}
-    # One in quarantine has not ended, but claims nothing any more.
+    # A job in quarantine has not ended, but claims nothing any more.
     vanished = [job.job for job in service.jobs if job.job not in active]
     since, at = from_us(service.at_us), from_us(at_us)
     facts += [
@@ -295,12 +295,12 @@ def _changes(
 
 
 def next_number(pool_id: int) -> int:
-    """Return the number that the pool's next round will get."""
+    """Return the number of the pool's next round."""
     return PoolFence.objects.values_list("next_round", flat=True).get(pool_id=pool_id)
 
 
 def next_instant(pool_id: int, now: PoolNow) -> datetime:
-    """Return the instant of the next round on the grid, after whatever was looked at last."""
+    """Return the instant of the next round on the grid, after the last checked instant."""
     pool = Pool.objects.select_related("fence").get(pk=pool_id)
     step = timedelta(seconds=pool.round_s * now.scale)
     at = grid_instant(now, pool.round_s)

@@ -1,4 +1,4 @@
-"""Keeps what a round leaves for the next one, in the partition of its day."""
+"""Stores the state that a round leaves for the next one, in the partition of its day."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from scheduling.selectors.rounds.states import LeftState
 
 
 def keep_state(pool_id: int, left: LeftState, day: date) -> None:
-    """Add the row of a round; in the running transaction, if there is one."""
+    """Insert a round's state, in the running transaction, if there is one."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT evenshare_make_state_day(%s)", [day])
     RoundState.objects.bulk_create(

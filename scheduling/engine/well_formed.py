@@ -1,7 +1,7 @@
-"""What an adapter reports, before anybody acts on it: what is not well formed is left out.
+"""Checks an adapter's reports before they are used, and drops malformed ones.
 
-Instants are held within what can be true later, by `scheduling.engine.observe`: a clock that is
-wrong must not keep a lease that has ended.
+`scheduling.engine.observe` limits instants to plausible ones later: a wrong clock must not keep a
+lease that has ended.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from tenants.scopes import engine_scope
 OVER = (ReportState.FINISHED, ReportState.STOPPED)
 _TOKEN = re.compile(r"[A-Za-z0-9]{1,32}-[0-9]{1,19}-[0-9]{1,10}", re.ASCII)
 _BIGINT, _INT = 2**63, 2**31
-# Leases whose reports are named in a warning; a broken adapter may send very many.
+# The most reports named in a warning: a broken adapter may send very many.
 _SHOWN = 20
 
 log = structlog.get_logger(__name__)
 
 
 class Listing(NamedTuple):
-    """An executor's answer: its well-formed reports, one of a token at most.
+    """An executor's answer: its well-formed reports, at most one per token.
 
-    `named`: all tokens that it spoke of; of those without a report nothing is concluded.
+    `named`: all tokens that it mentioned. No conclusion is drawn from those without a report.
     """
 
     reports: list[Report]
@@ -48,10 +48,10 @@ class Listing(NamedTuple):
 def well_formed(
     pool: Pool, answer: Sequence[object], *, installation: str, asked: set[str] | None
 ) -> Listing:
-    """Return what can be used of an adapter's answer.
+    """Return the usable part of an adapter's answer.
 
-    Tokens of another installation are not ours to act on. `asked`: reports of other tokens are no
-    answer; None: everything of the pool was asked for.
+    Tokens of another installation are ignored. `asked`: the requested tokens, others are ignored;
+    None if all processes of the pool were requested.
     """
     named: set[str] = set()
     refused: list[str] = []
@@ -85,7 +85,7 @@ def well_formed(
 def without_other_pools(
     pool: Pool, reports: Sequence[Report], live: Mapping[str, bool]
 ) -> list[Report]:
-    """Leave out reports of jobs of other pools: to stop those would end what runs there."""
+    """Drop reports of other pools' jobs: stopping those would end their processes."""
     jobs = {token_job(one.token) for one in reports if one.token not in live}
     if not jobs:
         return list(reports)
@@ -98,7 +98,7 @@ def without_other_pools(
 
 
 def _fault(report: object) -> str:
-    """Why something is no report that can be acted on; empty: it is one."""
+    """Return why an object is no usable report; empty if it is one."""
     if not isinstance(report, Report):
         return "is no report"
     is_over, code = report.state in OVER, report.exit_code
@@ -126,7 +126,7 @@ def _is_token(token: object) -> bool:
 
 
 def _without_bad_extras(report: Report) -> Report:
-    """What a process says of itself harms its own report alone."""
+    """Drop malformed data of the process itself, which affects only its own report."""
     checks: dict[str, Callable[[object], bool]] = {
         "progress": is_storable_progress,
         "iterations": _is_iterations,

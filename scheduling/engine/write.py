@@ -1,7 +1,7 @@
-"""What the steps of a round's one transaction share, and the rows that several of them write.
+"""The shared state of the steps in a round's transaction, and rows that several steps write.
 
-Part of the one writer: `apply` and `grants` write with it, under the pool's fence, what
-`scheduling.engine.rounds` hands over as a `RoundPlan`.
+Part of the one writer: with it `apply` and `grants` write, under the pool's fence, the `RoundPlan`
+of `scheduling.engine.rounds`.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ Kind = LeaseEvent.Kind
 class RoundPlan:
     """A decided round, ready to be applied at its fencing token.
 
-    `grace_s`: pool seconds that a process has to save its state once it is asked to stop. `left`:
-    what the round before left, which is in the snapshot.
+    `grace_s`: pool seconds that a process has to save its state after a request to stop. `left`:
+    the state that the round before left, which is in the snapshot.
     """
 
     snapshot: Snapshot
@@ -53,7 +53,7 @@ class RoundPlan:
 
 @dataclass
 class Unfunded:
-    """Terms that were decided and cannot be paid: jobs of grants, leases of renewals, and why."""
+    """Decided terms that cannot be paid: jobs of grants and leases of renewals, with reasons."""
 
     jobs: dict[int, SupersededReason] = field(default_factory=dict)
     leases: dict[int, SupersededReason] = field(default_factory=dict)
@@ -61,11 +61,11 @@ class Unfunded:
 
 @dataclass
 class RoundWrite:
-    """What the steps of one round's transaction share.
+    """The shared state of the steps in one round's transaction.
 
-    `unfunded`: jobs and leases whose term their tenant's credit does not cover any more. `spared`:
-    jobs whose lease goes on although the decision ends it, and why. `preempted`: ends before the
-    expiry that were applied, by rule. `entitled`: what billing knows of quotas after the round.
+    `unfunded`: jobs and leases whose term their tenant's credit no longer covers. `spared`: jobs
+    whose lease goes on although the decision ends it, with the reasons. `preempted`: applied ends
+    before the expiry, by rule. `entitled`: the quotas known to billing after the round.
     """
 
     plan: RoundPlan
@@ -85,33 +85,33 @@ class RoundWrite:
         self._lengths_us = {row.job: row.lease_us for row in self.plan.decision.lengths}
 
     def lease_us(self, item: Grant | Renew) -> int:
-        """How long a term lasts: as the policy said, else the pool's lease length."""
+        """Return the length of a term: the policy's, or else the pool's lease length."""
         return self._lengths_us.get(item.job, self.plan.snapshot.lease_us)
 
     def expires_at(self, item: Grant | Renew) -> datetime:
-        """When a term expires, in pool time."""
+        """Return when a term expires, in pool time."""
         return from_us(self.plan.snapshot.at_us + self.lease_us(item))
 
     @property
     def protected_us(self) -> int:
-        """How long from their start no policy may end new leases; 0 if they are not protected."""
+        """The minimum runtime of new leases from their start; 0 if they are not protected."""
         snapshot = self.plan.snapshot
         return registry.options(snapshot.policy, snapshot.options).min_runtime_us
 
     def supersede(self, item: str, id_: int, why: SupersededReason, *, ends: bool = False) -> None:
-        """Note that a part of the decision could not be applied any more.
+        """Record that a part of the decision could no longer be applied.
 
-        `ends`: its lease ends for it, although the decision did not end it.
+        `ends`: its lease ends for this reason, although the decision did not end it.
         """
         row = {"item": item, "id": id_, "why": why.value}
         self.superseded.append(row | ({"ends": True} if ends else {}))
 
     def worst_micro(self, item: Grant | Renew) -> int:
-        """The most that a term may cost, in micro-credits."""
+        """Return the highest possible cost of a term, in micro-credits."""
         return worst_case_micro(item.borrowed, item.price_micro, self.lease_us(item))
 
     def reserve(self, item: Grant | Renew) -> None:
-        """Set aside the term's worst case from its tenant's budget."""
+        """Reserve the term's worst case in its tenant's budget."""
         worst = self.worst_micro(item)
         self.reserved[item.tenant] = self.reserved.get(item.tenant, 0) + worst
 
@@ -121,7 +121,7 @@ def write_terms(
 ) -> None:
     """Record terms (lease, term number, decided figures), their events and reservations."""
     snapshot = write.plan.snapshot
-    # What decides whether rounds were late for a term, as they are set when it is granted.
+    # Fixed at the grant: they decide later whether rounds were late for the term.
     lateness = {"late_us": LATE_ROUNDS * snapshot.round_us}
     if kind is Kind.GRANTED and write.protected_us:
         lateness["protected_us"] = write.protected_us
@@ -162,7 +162,7 @@ def write_terms(
 
 
 def write_intents(write: RoundWrite, kind: Intent.Kind, leases: Sequence[tuple[int, int]]) -> None:
-    """Ask the executor, once per (lease, kind, term)."""
+    """Write intents for the executor, once per (lease, kind, term)."""
     insert_rows(
         "scheduling_intent",
         ("pool_id", "lease_id", "kind", "term", "at", "state", "attempts", "last_error"),
@@ -174,7 +174,7 @@ def write_intents(write: RoundWrite, kind: Intent.Kind, leases: Sequence[tuple[i
 
 
 def set_job_states(write: RoundWrite, jobs: Sequence[int], state: str) -> None:
-    """Move jobs that run or stop to a state."""
+    """Set the state of running or stopping jobs."""
     write.cursor.execute(
         "UPDATE scheduling_job SET state = %s, version = version + 1"
         " WHERE id = ANY(%s) AND state IN ('running', 'stopping')",

@@ -1,9 +1,8 @@
-"""Leases that an operator ended because their engine does not, and what runs on without a lease.
+"""Leases that an operator ended because their engine does not, and processes without a lease.
 
-Whether a process is gone is the operator's word, so nothing here asks the engine. A lease ends as
-of when its stop was due, and for the reason for which it was to stop: late ends that engines report
-are recorded in the same way. A process that is listed later is an orphan.
-Source: docs/adr/0230-an-operator-ends-a-lease.md.
+The operator declares that a process is gone, so the engine is not asked here. A lease ends when its
+stop was due, with the reason of that stop. Late ends that engines report are recorded in the same
+way. A process that is listed later is an orphan. Source: docs/adr/0230-an-operator-ends-a-lease.md.
 """
 
 from __future__ import annotations
@@ -34,10 +33,10 @@ def end_written_off(
 ) -> list[str]:
     """End the leases that an operator wrote off; return their tokens.
 
-    Where the executor reports an end, that holds instead.
+    If the executor reports an end, that is recorded instead.
 
     Raises:
-        FencedError: the pool was taken by another holder since.
+        FencedError: another holder has taken the pool.
     """
     installation, health = executor.installation, executor.health
     asked = list(health.written_off) if health is not None else []
@@ -61,10 +60,10 @@ def end_written_off(
 def note_orphans(
     pool: Pool, health: ExecutorHealth | None, token: int, orphans: Collection[str]
 ) -> None:
-    """Note which processes run on although their lease has ended, and since when.
+    """Record the processes that run on although their lease has ended, and since when.
 
     Raises:
-        FencedError: the pool was taken by another holder since.
+        FencedError: another holder has taken the pool.
     """
     known = health.orphans if health is not None else {}
     if set(known) == set(orphans):
@@ -79,7 +78,7 @@ def note_orphans(
 
 
 def _end(token: str, stop: Intent, at: datetime) -> Report:
-    """The end of a lease when its stop was due; one that never started is not charged."""
+    """Return a lease's end when its stop was due; a lease that never started is not charged."""
     due_us = to_us(min(stop_due(stop), at))
     started_at = stop.lease.started_at
     started_us = due_us if started_at is None else to_us(started_at)
@@ -87,7 +86,7 @@ def _end(token: str, stop: Intent, at: datetime) -> Report:
 
 
 def _drop(pool: Pool, token: int, asked: Collection[str]) -> None:
-    """Forget what is carried out; what was written off meanwhile is the next round's."""
+    """Delete the write-offs that were carried out; newer ones are the next round's."""
     with engine_scope(pool.pk):
         lock_fence(pool.pk, token)
         row = ExecutorHealth.objects.select_for_update().get(pool=pool)

@@ -1,4 +1,4 @@
-"""Which cluster a command looks at: a pool's own, or one that is named on the command line."""
+"""The cluster of a command: a pool's own, or one that the command line names."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from tenants.scopes import site_scope
 
 
 def add_cluster_arguments(parser: CommandParser) -> None:
-    """Take a pool, or a partition with its slurm.conf."""
+    """Add arguments for a pool, or for a partition with its slurm.conf."""
     parser.add_argument("pool", nargs="?", help="a pool whose executor_options say the rest")
     parser.add_argument("--partition", help="without a pool: the partition to look at")
     parser.add_argument("--conf", default="", help="slurm.conf, where it is not the tools' own")
 
 
 def chosen_cluster(options: dict[str, Any]) -> tuple[SlurmOptions, Pool | None]:
-    """Return the options of the cluster, and the pool where one was named.
+    """Return the options of the cluster, and the pool if one was named.
 
     Raises:
-        CommandError: none or both are named, there is no such pool, or its options are wrong.
+        CommandError: none or both are named, the pool does not exist, or its options are wrong.
     """
     if bool(options["pool"]) == bool(options["partition"]):
         raise CommandError("name a pool, or a --partition; not both")

@@ -1,4 +1,4 @@
-"""A command of the core library, as `manage.py` offers it."""
+"""A command of the core library, as a `manage.py` command."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from evenshare_core.cli.command import CliError, CoreCommand
 
 
 class LibraryCommand(BaseCommand):
-    """Runs `command`: the same options and output as `evenshare-core` has, and no database."""
+    """Runs `command` with the options and output of `evenshare-core`, and without a database."""
 
     command: ClassVar[CoreCommand]
     requires_system_checks = []
@@ -19,7 +19,7 @@ class LibraryCommand(BaseCommand):
         self.command.add_arguments(parser)
 
     def handle(self, **options: Any) -> None:
-        """Run it; it ends its own lines, Django those of its errors."""
+        """Run the command; it ends its own lines, Django those of its errors."""
         streams = (self.stdout, self.stderr)
         endings = [stream.ending for stream in streams]
         self.stdout.ending = self.stderr.ending = ""

@@ -1,4 +1,4 @@
-"""What rounds answered to jobs with deadlines: a row for each answer that said something new."""
+"""Answers of rounds to jobs with deadlines: one row for each answer that differs from the last."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from tenants.models import Tenant
 
 
 class JobAnswer(models.Model):
-    """An answer as a round published it; `round` of the job's pool, `at` its instant. Append-only.
+    """An answer to a job's deadline, as a round published it. Append-only.
 
-    Pool time. `by_at` and `reward_micro` (millionths of a point): the step that its plan meets.
-    `leases` and `blocked`: [[start_us, end_us], ...], microseconds since 1970, ascending.
-    `chance_milli`: thousandths. See `evenshare_core.domain.deadlines.DeadlineAnswer`.
+    `round` is a number of the job's pool and `at` the round's instant (pool time). `by_at` and
+    `reward_micro` (millionths of a point) are the step that the job's plan meets. `leases` and
+    `blocked`: [[start_us, end_us], ...], microseconds since 1970, ascending. `chance_milli`:
+    thousandths. See `evenshare_core.domain.deadlines.DeadlineAnswer`.
     """
 
     job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="answers")

@@ -1,4 +1,4 @@
-"""Files that hold the bytes of rounds of whole days, and how far days are in files."""
+"""Archive files with the bytes of rounds by day, and the progress of archiving."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from scheduling.models.cluster import Pool
 class RoundArchive(models.Model):
     """A file with the stored bytes of rounds of one pool and one day, written and read back.
 
-    Rounds `first` to `last` of `day` (as `RoundBlob.day`); `members` are the parts in it, `bytes`
-    and `sha256` those of the whole file. `problem`: what was found when it was looked at again, at
-    `checked_at`. A file is dropped by `dropped_at` first, and is gone at `deleted_at`. The
-    application's role may change these four columns, and no row is ever deleted.
+    It holds rounds `first` to `last` of `day` (as `RoundBlob.day`). `members` is the number of
+    parts; `bytes` and `sha256` are the size and the hash of the whole file. `problem` is the error
+    of the last check, at `checked_at`. A file is marked by `dropped_at` first and deleted at
+    `deleted_at`. The application's role may change these four columns; no row is ever deleted.
     """
 
     pool = models.ForeignKey(Pool, on_delete=models.PROTECT, related_name="+")
@@ -43,9 +43,9 @@ class RoundArchive(models.Model):
 
 
 class RoundArchiving(models.Model):
-    """How the last look for days to put into files went, for a pool that had one.
+    """The result of a pool's last archiving run.
 
-    `failure`: why a day is still in the database, "" where none is that should not.
+    `failure`: why a day is still in the database; "" if no day is overdue.
     """
 
     pool = models.OneToOneField(

@@ -1,4 +1,4 @@
-"""Jobs of an imported trace that are still to come."""
+"""Jobs of an imported trace that are not submitted yet."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from tenants.models import Tenant
 
 
 class Arrival(models.Model):
-    """A job that will be submitted at an instant of pool time, and is none until then.
+    """A job that will be submitted at a later instant of pool time.
 
-    The round of that instant makes it a Job and deletes the row, so that nothing which counts,
-    lists or decides about jobs ever meets one of the future. `extra` holds the optional fields
-    of `evenshare_core.simulation.trace_formats.OPTIONAL`.
+    The round of that instant creates the Job and deletes the row. Counts, lists and policies
+    therefore never see future jobs. `extra` holds the optional fields of
+    `evenshare_core.simulation.trace_formats.OPTIONAL`.
     """
 
     pool = models.ForeignKey(Pool, on_delete=models.CASCADE, related_name="arrivals")
@@ -29,6 +29,6 @@ class Arrival(models.Model):
             models.CheckConstraint(condition=models.Q(gpus__gte=1), name="arrival_asks_a_gpu"),
         ]
         indexes = [
-            # The round takes what is due, in order; a tenant's share of it is never asked for.
+            # The round takes the due rows in order. No query filters them by tenant.
             models.Index(fields=["pool", "at", "id"], name="arrival_by_instant"),
         ]

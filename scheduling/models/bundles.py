@@ -1,6 +1,6 @@
-"""What is published of rounds: bundles, the keys of their pseudonyms, how far they are sealed.
+"""Published bundles of rounds, the keys of their pseudonyms, and the progress of sealing.
 
-The records of the chain itself are kept by `tenants.transparency`.
+`tenants.transparency` keeps the records of the chain itself.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from scheduling.models.cluster import Pool
 
 
 class PseudonymKey(models.Model):
-    """The secret from which the pseudonyms of a pool's day (UTC, pool time) are made. Append-only.
+    """The secret behind the pseudonyms of a pool's day (UTC, pool time). Append-only.
 
-    32 random bytes. Nobody is given it: each tenant gets the key of its own that is made of it
+    32 random bytes, never disclosed. Each tenant gets its own key, derived from the secret
     (`evenshare_core.disclosure.pseudonyms.tenant_key`).
     """
 
@@ -28,10 +28,10 @@ class PseudonymKey(models.Model):
 
 
 class RoundBundle(models.Model):
-    """The disclosed form of a round as it is downloaded, gzip-compressed, in day partitions.
+    """The disclosed form of a round for download, gzip-compressed, in day partitions.
 
-    `day` is that of the round's `RoundBlob`, so that both are dropped together; `sha256` that of
-    the bundle before compression, which the round's record in the chain commits to.
+    `day` is the day of the round's `RoundBlob`, so that both are dropped together. `sha256` is the
+    hash of the bundle before compression; the round's record in the chain commits to it.
     """
 
     day = models.DateField()
@@ -43,19 +43,18 @@ class RoundBundle(models.Model):
     pk = models.CompositePrimaryKey("day", "pool_id", "number")
 
     class Meta:
-        managed = False  # partitioned: made in 0001_guards.sql
+        managed = False  # partitioned: created in 0001_guards.sql
         db_table = "scheduling_roundbundle"
 
 
 class RoundSealing(models.Model):
-    """How far the rounds of a pool are sealed; its row is the lock of whoever seals.
+    """The progress of sealing a pool's rounds. Its row is the lock of the process that seals.
 
-    `first` is the round of the first record, `number` that of the last; 0: nothing is sealed yet.
-    `findings`:
-    [{"number", "kind": "damage" or "break", "text"}, ...] of rounds whose bytes are kept, or
-    should be. `failure`: why the next round cannot be sealed, "" while it can.
-    `queues`: [{"round", "jobs": ids or null, "text"}, ...], the first jobs of the queue by the last
-    rounds, newest first; empty unless the queue is long (`scheduling.selectors.jobs.queue_order`).
+    `first` is the round of the first record, `number` that of the last; 0 if no round is sealed.
+    `findings`: [{"number", "kind": "damage" or "break", "text"}, ...] of rounds whose bytes are
+    kept, or should be. `failure`: why the next round cannot be sealed; "" while sealing works.
+    `queues`: [{"round", "jobs": ids or null, "text"}, ...], the first jobs of the queue in the last
+    rounds, newest first. Empty unless the queue is long (`scheduling.selectors.jobs.queue_order`).
     """
 
     pool = models.OneToOneField(

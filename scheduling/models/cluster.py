@@ -26,14 +26,14 @@ class GpuType(models.Model):
 class Pool(models.Model):
     """Nodes that one policy schedules together, through one executor.
 
-    `round_s` is wall time between rounds; `lease_s`, `grace_s` and `outage_grace_s` are pool
-    time. `least_lease_s`, `most_lease_s`: what a policy may give a term instead of `lease_s`; 0:
-    `lease_s` is the bound. `profiling_s`: how long a job type is profiled in all; 0: none is.
-    `book` names the currency (`main` for pools at scale 1, another for scaled ones).
+    `round_s` is wall time between rounds; `lease_s`, `grace_s` and `outage_grace_s` are pool time.
+    A policy may vary a term from `least_lease_s` to `most_lease_s`; 0 means that `lease_s` is the
+    bound. `profiling_s` is the total profiling time of a job type; 0 turns profiling off. `book`
+    names the currency (`main` for pools at scale 1, another for scaled ones).
     """
 
     class Visibility(models.TextChoices):
-        """What a tenant sees of others in rounds."""
+        """The form in which a tenant sees other tenants in rounds."""
 
         FULL = "full", "tenants by name"
         PSEUDONYMS = "pseudonyms", "tenants by pseudonym"
@@ -82,10 +82,10 @@ class Pool(models.Model):
 
 
 class PoolClock(models.Model):
-    """Pool time = anchor_pool + (database now - anchor_wall) x scale, still while paused.
+    """A pool's clock: pool time = anchor_pool + (database now - anchor_wall) x scale.
 
-    Written by `scheduling.engine.clock` alone. `seen_wall` is the last tick; a scaled clock
-    that was not seen for a while resumes where it was last seen.
+    Pool time does not advance while `paused`. Only `scheduling.engine.clock` writes the row.
+    `seen_wall` is the last tick. After a gap a scaled clock resumes where it was last seen.
     """
 
     pool = models.OneToOneField(
@@ -108,11 +108,11 @@ class PoolClock(models.Model):
 
 
 class PoolFence(models.Model):
-    """One row per pool: who may write its rounds, and the counters that its writer draws from.
+    """The fence of a pool: the lock of its writer, and the counters from which the writer draws.
 
-    A round takes the fence (`token` + 1 where `until` has passed), and every write of it locks
-    this row at its token, so a stale holder writes nothing. `next_event` and `next_round` make
-    numbers gapless because they are drawn under that lock.
+    A round takes the fence and increments `token` if `until` has passed. Every write of the round
+    locks this row at its token, so a stale holder writes nothing. `next_event` and `next_round` are
+    drawn under that lock, so their numbers have no gaps.
     """
 
     pool = models.OneToOneField(
@@ -135,8 +135,9 @@ class PoolFence(models.Model):
 class PriceSetting(models.Model):
     """The operator's price of a GPU type: base x (theta^utilisation - 1) credits a GPU-hour.
 
-    GPUs queued for borrowing may add to it (ADR 0165): at most `surcharge_cap` times the base in
-    all (0: nothing), moving by `surcharge_step` per cent of the base per round.
+    GPUs queued for borrowing may add a surcharge (ADR 0165) of at most `surcharge_cap` times the
+    base; 0 turns it off. The surcharge moves by at most `surcharge_step` per cent of the base per
+    round.
     """
 
     pool = models.ForeignKey(Pool, on_delete=models.CASCADE, related_name="price_settings")
@@ -163,29 +164,29 @@ class PriceSetting(models.Model):
 
 
 class Node(models.Model):
-    """One server of a pool. Its slots are 0 .. gpus-1: our bookkeeping, not physical indices.
+    """A server of a pool. Its slots 0 .. gpus-1 are our bookkeeping, not device indices.
 
-    Without a pool it was removed: past leases still name it. `state` is what operators said here;
-    `engine_state`, with its reason and since when (wall time), what the executor's engine says.
-    Neither overwrites the other: `effective_state` is both, and what asks whether a node takes
-    leases asks that. `engine_trouble`: why the engine does not do what operators said.
+    A node without a pool was removed; past leases still name it. `state` is set by operators of the
+    portal. `engine_state`, its reason and its start (wall time) come from the executor's engine.
+    Neither overwrites the other: `effective_state` combines both and decides about new leases.
+    `engine_trouble`: why the engine does not follow an operator's `state`.
     """
 
     class State(models.TextChoices):
-        """Whether new leases may go there."""
+        """The operator's state: new leases go to nodes that are up."""
 
         UP = "up", "up"
         DRAINED = "drained", "drained"
         LOST = "lost", "lost"
 
     class EngineState(models.TextChoices):
-        """Whether the engine would start something there."""
+        """The engine's state: it starts programs on nodes that are up."""
 
         UP = "up", "up"
         DRAINED = "drained", "drained"
         DOWN = "down", "down"
 
-    # What the audit log calls the change whose reason pages show.
+    # The audit log's name of the change whose reason pages show.
     DRAIN_ACTION = "node.drained"
 
     pool = models.ForeignKey(
@@ -228,5 +229,5 @@ class Node(models.Model):
 
     @property
     def audit_subject(self) -> str:
-        """What the audit log calls it, while it is a pool's."""
+        """The name of the node in the audit log while it belongs to a pool."""
         return f"node {self.pool.name if self.pool else ''}/{self.name}"

@@ -1,4 +1,4 @@
-"""What jobs with a stopping metric report of it, and when they are expected to stop."""
+"""Reported evaluations of jobs with a stopping metric, and forecasts of their end."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from tenants.models import Tenant
 
 
 class MetricHistory(models.Model):
-    """The evaluations of a job's stopping metric, written by `scheduling.engine.evaluate` alone.
+    """The evaluations of a job's stopping metric; only `scheduling.engine.evaluate` writes them.
 
     `points`: [[iterations, metric]] in order, at most
-    `evenshare_core.estimation.evaluations.HISTORY_MAX`; `evaluations` is how many these are, and
-    `iteration` the last one's. `is_met`: one of them meets the criterion. `refused`: why a report
-    of the job could not be used, the last time that one could not; empty: all could.
+    `evenshare_core.estimation.evaluations.HISTORY_MAX`. `evaluations` is the number of points and
+    `iteration` that of the last point. `is_met`: a point meets the criterion. `refused`: why the
+    last unusable report of the job was refused; empty if all could be used.
     """
 
     job = models.OneToOneField(
@@ -30,22 +30,22 @@ class MetricHistory(models.Model):
 
     @property
     def as_points(self) -> tuple[MetricPoint, ...]:
-        """The evaluations as the core merges and fits them."""
+        """The evaluations as values of the core."""
         return tuple(MetricPoint(iteration, float(metric)) for iteration, metric in self.points)
 
 
 class StopForecast(models.Model):
-    """After how many iterations a job is expected to stop, by its evaluations so far.
+    """The number of iterations after which a job is expected to stop, from its evaluations so far.
 
-    Whole numbers of `evenshare_core.estimation.curves.StopEstimate`: `iterations` is the median,
-    `low` and `high` are met with chance 0.1 and 0.9; `source` is `fitted`, `measured` (the target
-    was met) or `cap`, with `note` saying why. `families`: {curve: weight in thousandths}. Made of
-    `evaluations` points, the last at `iteration`. Written by `scheduling.engine.refits` alone;
-    `fitted_at` is of the wall.
+    Whole numbers of `evenshare_core.estimation.curves.StopEstimate`. `iterations` is the median;
+    the job stops by `low` with chance 0.1, by `high` with chance 0.9. `source` is `fitted`,
+    `measured` (the target was met) or `cap`, with the reason in `note`. `families`: {curve: weight
+    in thousandths}. Based on `evaluations` points, the last at `iteration`. Only
+    `scheduling.engine.refits` writes it; `fitted_at` is wall time.
     """
 
     class Source(models.TextChoices):
-        """Where the number comes from."""
+        """The source of the number."""
 
         MEASURED = "measured", "the target was met"
         FITTED = "fitted", "fitted curves"
@@ -68,7 +68,7 @@ class StopForecast(models.Model):
 
 
 def criterion_of(job: Job) -> StopCriterion | None:
-    """Return when a job's metric ends it; None: it has none."""
+    """Return the criterion by which a job's metric ends it, or None if it has no metric."""
     if not job.stop_metric or job.stop_value is None or not job.iterations:
         return None
     return StopCriterion(

@@ -1,4 +1,4 @@
-"""Lease events (what happened, gapless per pool) and intents (what the executor shall do)."""
+"""Lease events (a log without gaps per pool) and intents (pending calls of the executor)."""
 
 from __future__ import annotations
 
@@ -12,37 +12,36 @@ from tenants.models import Tenant
 
 
 class LeaseEvent(models.Model):
-    """What happened to a lease, in the order of the pool's writer. Append-only.
+    """An event of a lease, in the order of the pool's writer. Append-only.
 
-    `number` has no gaps inside a pool, so a reader's cursor cannot miss one. `at` is pool
+    `number` has no gaps within a pool, so a reader's cursor cannot miss an event. `at` is pool
     time. `term` is the lease's term after the event. Kinds and their `data`:
 
     - `entitled`: the effective quotas changed (no lease). {"gpu_type", "capacity", "quotas":
       {tenant id: [gpus, lendable at most or null]}}
     - `granted`: {"own", "borrowed", "price", "gpu_type", "expires_us", "late_us"}, and
       "protected_us" if the policy has a minimum runtime. A round is on time for the term until
-      `late_us` after it was due; events of before ADR 0232 do not have these
-    - `started`: the executor reports it runs. {"own", "borrowed", "price", "gpu_type"}
-    - `renewed`: the term before closes at `at`, this one begins. {"own", "borrowed", "price",
+      `late_us` after it was due; events from before ADR 0232 do not have these
+    - `started`: the executor reports that it runs. {"own", "borrowed", "price", "gpu_type"}
+    - `renewed`: the previous term closes at `at`, this one starts. {"own", "borrowed", "price",
       "gpu_type", "expires_us", "late_us"}
-    - `stop_asked`: the round takes the GPUs back. {"reason"}; before the expiry, as notice, also
-      {"rule", "for_job", "for_tenant", "numbers", "notice_s"}: by which rule and for whom
+    - `stop_asked`: the round takes the GPUs back. {"reason"}. If this is before the expiry it is a
+      notice, and names its rule and its beneficiary: {"rule", "for_job", "for_tenant", "numbers",
+      "notice_s"}
     - `ended`: the last term closes at `at`. {"reason", "exit_code", "started": bool,
-      "gpu_type"}; of a preempted lease that held no GPUs yet also what its notice would say.
-      "written_off": true where an operator ended it, for its engine did not (0230)
+      "gpu_type"}. A preempted lease that held no GPUs yet also has the fields of its notice.
+      "written_off": true if an operator ended it because its engine did not (ADR 0230)
     - `priced`: prices posted at the end of a round, valid in the next one (no lease).
       {"valid_from_round", "prices": [{"gpu_type", "price", "used", "capacity", "base",
-      "theta"}, ...]}; with "queued", "surcharge", "surcharge_step", "surcharge_cap" where the queue
+      "theta"}, ...]}. With "queued", "surcharge", "surcharge_step", "surcharge_cap" if the queue
       may add to the price
-    - `contradicted`: files of the job say of its start or end what cannot be by the executor, whose
-      word is recorded; once for a lease at most. {"said"}
-    - `traded`: two tenants exchange quota, or undo that (no lease). The fields of
+    - `contradicted`: files of the job report an impossible start or end. The executor's report is
+      recorded instead; at most once for a lease. {"said"}
+    - `traded`: two tenants exchange quota, or undo an exchange (no lease). The fields of
       `evenshare_core.domain.decision.Trade` by name
     """
 
     class Kind(models.TextChoices):
-        """What happened."""
-
         ENTITLED = "entitled"
         GRANTED = "granted"
         STARTED = "started"
@@ -71,25 +70,25 @@ class LeaseEvent(models.Model):
         ]
         indexes = [
             models.Index(fields=["job", "id"], name="event_by_job"),
-            # The pool's page and the API list what was preempted, newest first.
+            # For the pool's page and the API, which list preemptions, newest first.
             models.Index(
                 fields=["pool", "-number"],
                 name="event_notice_by_pool",
                 condition=models.Q(data__has_key="rule"),
             ),
-            # A job's page and the API list what made way for it.
+            # For a job's page and the API, which list the leases preempted for the job.
             models.Index(
                 KeyTransform("for_job", "data"),
                 name="event_notice_by_winner",
                 condition=models.Q(data__has_key="rule"),
             ),
-            # Quotas of a stretch of time, and the last ones before it.
+            # For the quotas in a period, and the last ones before it.
             models.Index(
                 fields=["pool", "at", "number"],
                 name="event_quota_by_time",
                 condition=models.Q(kind="entitled"),
             ),
-            # Trades of a round, and those of a pool, newest first.
+            # For the trades of a round, and those of a pool, newest first.
             models.Index(
                 fields=["pool", "round", "number"],
                 name="event_trade_by_round",
@@ -99,20 +98,16 @@ class LeaseEvent(models.Model):
 
 
 class Intent(models.Model):
-    """What the executor shall do for a lease, written with the plan, carried out after commit.
+    """A call of the executor for a lease, stored with the plan and made after the commit.
 
-    At most one per (lease, kind, term): delivering it twice changes nothing.
+    At most one per (lease, kind, term): to deliver it twice changes nothing.
     """
 
     class Kind(models.TextChoices):
-        """What to do."""
-
         LAUNCH = "launch"
         STOP = "stop"
 
     class State(models.TextChoices):
-        """How far it got."""
-
         OPEN = "open"
         DONE = "done"
 

@@ -1,4 +1,4 @@
-"""How a pool's executor answers: what its circuit breaker and its guard against losses keep."""
+"""The health of a pool's executor: state of its circuit breaker and of its guard against losses."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from scheduling.models.cluster import Pool
 
 
 class ExecutorHealth(models.Model):
-    """A pool whose executor failed, or left launched leases out. None: it always answered well.
+    """The health of an executor that failed or did not list launched leases; no row if it never
+    did.
 
-    Wall time of the database; tokens name leases. `failures` calls failed in a row since
-    `failing_since`, the last with `error`; none is made before `open_until`. `missing`: launched
-    leases that the listing of `listed_at` left out, with the instant since when. Nothing is
-    concluded while `frozen_since` is set. `accepted`: those of them that an operator says are gone.
-    `written_off`: leases that an operator ended, until a round does so. `orphans`: what the last
-    listing had running although its lease has ended, with the instant since when.
-    Written by `scheduling.engine.breaker`, `scheduling.engine.missing`,
+    All times are the database's wall time; tokens name leases. `failures` counts the calls in a row
+    that failed since `failing_since`, the last one with `error`. No call is made before
+    `open_until`. `missing`: launched leases that the listing of `listed_at` left out, with the
+    first such instant. No loss is concluded while `frozen_since` is set. `accepted`: missing leases
+    that an operator declared lost. `written_off`: leases that an operator ended, until a round ends
+    them. `orphans`: processes in the last listing whose leases have ended, with the first such
+    instant. Written by `scheduling.engine.breaker`, `scheduling.engine.missing`,
     `scheduling.engine.write_offs`, `scheduling.services.executors` and
     `scheduling.services.write_offs`.
     """

@@ -1,4 +1,4 @@
-"""When queued jobs are expected to start, as of a round, and what became of it."""
+"""Forecasts of the starts of queued jobs and of prices, as of a round, and their outcomes."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from tenants.models import Tenant
 
 
 class StartForecast(models.Model):
-    """One look ahead at a pool's whole queue, by a process of its own.
+    """A forecast for a pool's whole queue, made by its own process.
 
-    `round` is the last one before it, `at` the pool time that it starts from, `until` how far all
-    of its runs came; the other times are of the wall. `claim` names the process: what it writes is
-    written where state and claim are still as it knows them. `beat_at` is its last sign of life.
-    `cpu_ms` is what its process computed; of one that was lost, all the time until that was
-    noticed. No other forecast, of any pool, begins before `rest_until`. `facts`: the assumptions,
-    counts only.
+    `round` is the last round before it, `at` the pool time from which it starts. `until` is the
+    pool time that all its simulations reached; the other times are wall time. `claim` names the
+    process, which writes only while state and claim are unchanged. `beat_at` is its last sign of
+    life. `cpu_ms` is the CPU time of its process. If the process was lost, it is the time until the
+    loss was noticed. No other forecast, of any pool, starts before `rest_until`. `facts`: the
+    assumptions, counts only.
     """
 
     class State(models.TextChoices):
-        """Where it is; done and failed ones never change again."""
+        """The state of a forecast. Done and failed forecasts never change again."""
 
         RUNNING = "running", "running"
         DONE = "done", "done"
@@ -46,7 +46,7 @@ class StartForecast(models.Model):
     class Meta:
         ordering = ("-id",)
         constraints = [
-            # One process at a time, of all pools together.
+            # At most one running process for all pools together.
             models.UniqueConstraint(
                 fields=["state"], condition=Q(state="running"), name="forecast_one_runs"
             ),
@@ -63,17 +63,16 @@ class StartForecast(models.Model):
 
 
 class StartEstimate(models.Model):
-    """When one job was expected to start, as of `at` of pool time.
+    """The estimated start of one job, as of `at` (pool time).
 
-    `raw_p50` and `raw_p90` are those before they were corrected; without a `raw_p50`, p50 was not.
-    Where `reason` is not empty there is no estimate, and it says why; `p90` alone may be missing
-    too. Those that are `kept` stay for a month. Their p50 and their p90 are counted on the
-    calibration page once that instant has passed. The others are deleted by the next forecast of
-    the pool.
+    `raw_p50` and `raw_p90` are the values before correction. Without `raw_p50`, `p50` is
+    uncorrected. If `reason` is not empty, it says why there is no estimate. `p90` may also be
+    missing by itself. Estimates that are `kept` stay for a month: the calibration page counts their
+    p50 and p90 once that instant has passed. The pool's next forecast deletes the others.
     """
 
     class Fate(models.TextChoices):
-        """What became of it: `gone` is cancelled, or ended without another start."""
+        """The outcome. `gone`: the job was cancelled, or ended without another start."""
 
         OPEN = "open", "open"
         STARTED = "started", "started"
@@ -108,13 +107,13 @@ class StartEstimate(models.Model):
             ),
         ]
         indexes = [
-            # A job's page asks for its newest one.
+            # For a job's page, which reads the newest estimate.
             models.Index(fields=["job", "-id"], name="estimate_by_job"),
-            # The calibration page counts those whose p90 has passed.
+            # For the calibration page, which counts the estimates whose p90 has passed.
             models.Index(fields=["pool", "p90"], name="estimate_past", condition=Q(kept=True)),
-            # Every forecast is corrected by the newest ones.
+            # For the correction of forecasts, which uses the newest estimates.
             models.Index(fields=["pool", "-id"], name="estimate_newest", condition=Q(kept=True)),
-            # Every forecast looks up what became of those that are open.
+            # For forecasts, which look up the outcomes of open estimates.
             models.Index(
                 fields=["pool", "job"],
                 name="estimate_open",
@@ -124,11 +123,11 @@ class StartEstimate(models.Model):
 
 
 class PriceForecast(models.Model):
-    """How the price of a GPU type may go, as of a round: the pool's own, nothing of one tenant.
+    """The forecast price of a GPU type in a pool, as of a round. It contains no data of one tenant.
 
     `p10`, `p50` and `p90` are micro-credits per GPU-hour at `at` + 1, 2, ... x `step_s` of pool
-    time; where they are empty, `reason` says why. Of those that are `kept`, `points` instants have
-    passed by now, and at `hits` of them the posted price was from p10 to p90.
+    time. If they are empty, `reason` says why. If the forecast is `kept`, `points` counts the
+    instants that have passed, and `hits` those at which the posted price was from p10 to p90.
     """
 
     pool = models.ForeignKey(Pool, on_delete=models.CASCADE, related_name="price_forecasts")

@@ -1,4 +1,4 @@
-"""Jobs, and what only the virtual executor and the trace feeder know about them."""
+"""Jobs, and the data that only the virtual executor and the trace feeder read."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from tenants.models import Tenant
 
 
 class Job(models.Model):
-    """One training run; needs `gpus` GPUs all at once. Times are pool time but `created_at`.
+    """A training run; it needs `gpus` GPUs all at once. Times are pool time except `created_at`.
 
-    State changes are compare-and-swap on (id, state, version) in `scheduling.engine.apply`
-    and `scheduling.services`.
+    State changes are compare-and-swap on (id, state, version) in `scheduling.engine.apply` and
+    `scheduling.services`.
     """
 
     class State(models.TextChoices):
-        """Where the job is. `stopping`: its lease was taken back and is being released."""
+        """A job's state. `stopping`: its lease was taken back and is being released."""
 
         PENDING = "pending", "waiting"
         RUNNING = "running", "running"
@@ -34,14 +34,12 @@ class Job(models.Model):
         CANCELLED = "cancelled", "cancelled"
 
     class JobClass(models.TextChoices):
-        """What the job promises to whom."""
-
         BEST_EFFORT = "best_effort", "best effort"
         STRICT_SLO = "strict_slo", "strict deadline"
         SOFT_SLO = "soft_slo", "soft deadline"
 
     class StopRule(models.TextChoices):
-        """When a metric says that the job is done."""
+        """The comparison of the metric with its target that ends the job."""
 
         AT_LEAST = "at_least", "at least"
         AT_MOST = "at_most", "at most"
@@ -149,7 +147,7 @@ class Job(models.Model):
                 condition=Q(deadline_steps__isnull=True) | Q(job_class="soft_slo"),
                 name="job_steps_of_a_soft_deadline",
             ),
-            # No utility is NULL: readers need to know one form of nothing.
+            # A missing utility is NULL only, so that readers check one form.
             models.CheckConstraint(
                 condition=Q(utility__isnull=True) | Q(utility__has_key="kind"),
                 name="job_utility_has_its_kind",
@@ -179,24 +177,24 @@ class Job(models.Model):
             ),
         ]
         indexes = [
-            # The snapshot reads the active jobs of a pool, in arrival order.
+            # For the snapshot, which reads a pool's active jobs in arrival order.
             models.Index(
                 fields=["pool", "submitted_at", "id"],
                 name="job_active_by_arrival",
                 condition=Q(state__in=("pending", "running", "stopping")),
             ),
-            # The snapshot reads the jobs that ended since the last round.
+            # For the snapshot, which reads the jobs that ended since the last round.
             models.Index(fields=["pool", "ended_at"], name="job_by_end"),
-            # Job lists page by key, newest first, inside one tenant.
+            # For job lists, which page by key, newest first, within one tenant.
             models.Index(fields=["tenant", "-id"], name="job_by_tenant"),
             models.Index(fields=["tenant", "state", "-id"], name="job_by_tenant_state"),
-            # A page of a tenant's long queue, behind the jobs that have positions.
+            # For pages of a tenant's long queue, after the jobs that have positions.
             models.Index(
                 fields=["tenant", "pool", "submitted_at", "id"],
                 condition=Q(state="pending"),
                 name="job_queued_by_tenant",
             ),
-            # Rounds and pages ask for the few profiling runs of a job type.
+            # For rounds and pages, which read the few profiling runs of a job type.
             models.Index(
                 fields=["profile", "-id"],
                 name="job_profiling_by_type",
@@ -209,7 +207,7 @@ class Job(models.Model):
 
     @property
     def is_given_up(self) -> bool:
-        """Whether it failed because its process was lost again and again."""
+        """Whether the job failed because its process was lost too often in a row."""
         return self.state == self.State.FAILED and is_given_up(self.losses)
 
     @property
@@ -219,14 +217,14 @@ class Job(models.Model):
 
 
 class VirtualWork(models.Model):
-    """How long a job of the virtual executor truly runs, where no snapshot can read it.
+    """The true duration of a job in the virtual executor, kept where no snapshot can read it.
 
-    Microseconds of pool time. `done_us` is the work that ended leases left behind; `token`
-    names the lease that runs now, since `launched_us` (of pool time, since 1970), at
-    `speed_milli` thousandths of the speed that `duration_us` is meant for; `stopped_us` is set
-    where it was asked to stop. `last_number` is the newest of the job's leases that was launched
-    or stopped: an older one never starts. `iteration_us`: what an iteration takes at the speed that
-    `duration_us` is meant for; 0: it reports none.
+    Microseconds of pool time. `done_us` is the work done in ended leases. `token` names the lease
+    that runs now, since `launched_us` (pool time, since 1970), at `speed_milli` thousandths of the
+    speed to which `duration_us` refers. `stopped_us` is set once it was asked to stop.
+    `last_number` is the newest of the job's leases that was launched or stopped: an older one never
+    starts. `iteration_us` is the duration of an iteration at the speed of `duration_us`; 0 if the
+    job reports no iterations.
     """
 
     job = models.OneToOneField(
@@ -244,16 +242,16 @@ class VirtualWork(models.Model):
 
     class Meta:
         indexes = [
-            # The executor lists what runs, out of all jobs that ever did.
+            # For the executor, which lists the running jobs among all past ones.
             models.Index(fields=["job"], name="work_running", condition=~Q(token="")),
         ]
 
 
 class TraceFeed(models.Model):
-    """Replays a trace file into a pool: how far it got.
+    """The progress of replaying a trace file into a pool.
 
-    `started_at` is the pool time of the trace's instant 0 in cycle 0; cycle n is shifted by
-    n x `length_s`. `held_back` counts rounds in which it waited because too many jobs pend.
+    `started_at` is the pool time of the trace's instant 0 in cycle 0; cycle n is shifted by n x
+    `length_s`. `held_back` counts the rounds in which it waited because too many jobs were pending.
     """
 
     pool = models.OneToOneField(

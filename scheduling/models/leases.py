@@ -1,4 +1,4 @@
-"""Leases, their slots and their terms. Written by `scheduling.engine.apply` alone."""
+"""Leases, their slots and their terms, written only by `scheduling.engine.apply`."""
 
 from __future__ import annotations
 
@@ -12,15 +12,18 @@ from tenants.models import Tenant
 
 
 class Lease(models.Model):
-    """An unbroken hold of GPUs by a job. Times are pool time.
+    """The right of a job to hold GPUs without a break. Times are pool time.
 
-    `number` counts the job's leases from 1. `placement` is [[node id, GPUs], ...]. `term` is
-    the present term's number, `own`, `borrowed` and `price` its fixed figures (also in
-    LeaseTerm). Expiry is the earliest instant at which a round may take the GPUs.
+    `number` counts the job's leases from 1. `placement` is [[node id, GPUs], ...]. `term` is the
+    current term's number; `own`, `borrowed` and `price` are fixed for that term (also in
+    LeaseTerm). The expiry is the earliest instant at which a round may take the GPUs.
     """
 
     class State(models.TextChoices):
-        """`waiting`: for the leases it succeeds; `launching`: GPUs reserved, not started."""
+        """A lease's state.
+
+        `waiting`: its GPUs are in use; `launching`: it has its GPUs, not started.
+        """
 
         WAITING = "waiting", "waiting for GPUs"
         LAUNCHING = "launching", "launching"
@@ -55,7 +58,7 @@ class Lease(models.Model):
     class Meta:
         constraints = [
             models.UniqueConstraint(fields=["job", "number"], name="lease_number_once"),
-            # A job that is moved has its next lease waiting while the last one is released.
+            # While a moved job's last lease is released, its next one is waiting.
             models.UniqueConstraint(
                 fields=["job"],
                 condition=Q(state__in=("launching", "running", "stopping")),
@@ -78,7 +81,7 @@ class Lease(models.Model):
             models.Index(
                 fields=["pool", "id"], name="lease_live_by_pool", condition=~Q(state="ended")
             ),
-            # The snapshot reads the holds that ended since the last round.
+            # For the snapshot, which reads the holds that ended since the last round.
             models.Index(fields=["pool", "ended_at"], name="lease_by_end"),
             models.Index(fields=["job", "-number"], name="lease_by_job"),
             models.Index(fields=["tenant", "-id"], name="lease_by_tenant"),
@@ -86,7 +89,7 @@ class Lease(models.Model):
 
 
 class LeaseSlot(models.Model):
-    """One GPU slot of a lease. `planned` until its predecessor lets go, then `holding`."""
+    """A GPU slot of a lease: `planned` until the previous lease releases it, then `holding`."""
 
     lease = models.ForeignKey(Lease, on_delete=models.CASCADE, related_name="slots")
     node = models.ForeignKey(Node, on_delete=models.PROTECT)
@@ -96,7 +99,8 @@ class LeaseSlot(models.Model):
 
     class Meta:
         constraints = [
-            # No two leases ever hold the same slot, whatever the code above it believes.
+            # The database guarantees that no two leases hold the same slot, even if the code is
+            # wrong.
             models.UniqueConstraint(
                 fields=["node", "slot"], condition=Q(holding=True), name="slot_held_once"
             ),
@@ -108,10 +112,10 @@ class LeaseSlot(models.Model):
 
 
 class LeaseTerm(models.Model):
-    """The grant of a lease or one renewal: fixes price, own and borrowed GPUs. Append-only.
+    """A lease's grant or one renewal: it fixes price, own and borrowed GPUs. Append-only.
 
-    It begins at `starts_at` (the first one when the executor started the job) and lasts until
-    the next term begins or the lease ends.
+    It starts at `starts_at` (for the first term, when the executor started the job) and lasts until
+    the next term starts or the lease ends.
     """
 
     lease = models.ForeignKey(Lease, on_delete=models.PROTECT, related_name="terms")
@@ -131,10 +135,10 @@ class LeaseTerm(models.Model):
 
 
 class IterationReading(models.Model):
-    """How much of what a live lease's process reports is measured already; its sums so far.
+    """The part of a live lease's reports that is measured already, as sums.
 
-    Pool time. `is_resumed`: the time to its first iteration is measured. `is_refused`: a report of
-    this lease could not be used, and a note says so.
+    Pool time. `is_resumed`: the time to the first iteration is measured. `is_refused`: a report of
+    this lease could not be used, and a note states it.
     """
 
     lease = models.OneToOneField(

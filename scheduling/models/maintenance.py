@@ -1,4 +1,4 @@
-"""What an operator plans for nodes, and what went wrong with a pool's rounds."""
+"""Maintenance windows of nodes, and failures of a pool's rounds."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from scheduling.models.cluster import Node, Pool
 
 
 class MaintenanceWindow(models.Model):
-    """A time in which a node is not to be used; instants are pool time.
+    """A period in which a node must not be used; instants are pool time.
 
-    A lease that could still hold GPUs when the window begins is neither granted nor renewed.
+    No lease is granted or renewed that could still hold the node's GPUs when the window starts.
     """
 
     pool = models.ForeignKey(Pool, on_delete=models.CASCADE, related_name="windows")
@@ -37,9 +37,10 @@ class MaintenanceWindow(models.Model):
 
 
 class RoundFailure(models.Model):
-    """A pool whose rounds fail: since when, how often, and the last error. None: all is well.
+    """A failing pool: since when its rounds fail, how often, and the last error.
 
-    Wall time. Written by `scheduling.engine.failures`; the next round that succeeds deletes it.
+    Wall time. A healthy pool has no row. Written by `scheduling.engine.failures`; the next round
+    that succeeds deletes the row.
     """
 
     pool = models.OneToOneField(

@@ -1,4 +1,4 @@
-"""When a job is to start by its policy's plan, at what price, and what it gains; or needed."""
+"""Plans of policies for jobs: start, price and gain, or the price that would be needed."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from tenants.models import Tenant
 
 
 class JobPlan(models.Model):
-    """The plan of a job as a round published it last; `round` of the job's pool, `at` its instant.
+    """A job's plan as a round last published it, at `round` of the job's pool, at the instant `at`.
 
-    Pool time; credits, prices per GPU-hour. Of one that is refused there are neither instants nor
-    a cost: `needed` is the price at which it would be admitted, `lowest` the one that there was.
-    A plan binds nobody: each batch makes it anew, and it is written where it says something else.
+    Pool time; credits, prices per GPU-hour. The plan of a refused job has neither instants nor a
+    cost. `needed` is the price at which it would be admitted, `lowest` the lowest price at the
+    time. A plan is not binding. Each batch computes it again; a row is written if the plan changed.
     """
 
     job = models.OneToOneField(Job, on_delete=models.CASCADE, primary_key=True, related_name="plan")

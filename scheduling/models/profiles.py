@@ -12,18 +12,18 @@ from tenants.models import Tenant
 
 
 class Profile(models.Model):
-    """One job type of a tenant in a pool.
+    """A job type of a tenant in a pool.
 
-    `speedups`: {GPU type: thousandths of the speed on the slowest type}, which policies use;
-    `declared` is what the tenant said of it (empty: `speedups`), `measured` what was made of
-    measurements: {GPU type: {"speed_milli", "spread_milli", "reports"}}, written by
-    `scheduling.engine.measure` alone. `priority` divides the tenant's weight among its job types
-    (OEF 4.2.4). A measured profile names when its used speeds were last measured, and on which job.
-    `past_run`: its profiling runs up to this job's id are of an earlier declaration.
+    `speedups`: {GPU type: thousandths of the speed on the slowest type}, which policies use.
+    `declared` is the tenant's declaration (empty: equal to `speedups`). `measured` is derived from
+    measurements: {GPU type: {"speed_milli", "spread_milli", "reports"}}; only
+    `scheduling.engine.measure` writes it. `priority` divides the tenant's weight among its job
+    types (OEF 4.2.4). `measured_at` and `measured_job`: when and on which job the used speeds were
+    last measured. `past_run`: profiling runs up to this job id belong to an earlier declaration.
     """
 
     class Source(models.TextChoices):
-        """Where the speeds come from."""
+        """The source of the speeds."""
 
         DECLARED = "declared", "declared by the tenant"
         MEASURED = "measured", "measured by the portal"
@@ -59,28 +59,28 @@ class Profile(models.Model):
 
     @property
     def as_declared(self) -> dict[str, int]:
-        """What its tenant said, or what was published."""
+        """The declared or published speedups."""
         return dict(self.declared or self.speedups)
 
     @property
     def as_measured(self) -> dict[str, MeasuredSpeed]:
-        """What was measured by the rule; empty where nothing was."""
+        """The measured speeds by GPU type; empty if nothing was measured."""
         return {kind: MeasuredSpeed(**one) for kind, one in self.measured.items()}
 
 
 class Measurement(models.Model):
-    """Recent averages of what a job type's jobs report: see `evenshare_core.domain.averages`.
+    """Recent averages of the reports of a job type's jobs: see `evenshare_core.domain.averages`.
 
     `iteration`: nanoseconds of pool time per iteration on `gpus` GPUs of a type, on one node or
-    several. `resume` and `suspend`: microseconds from a process's start to the end of its first
-    iteration, and from the wish for its GPUs to its last file; these name no GPU type. `reports`
-    since the average started, `iterations` ever; `restarts` counts the changes. What begins with
-    `used_` is the average as estimates of jobs use it: it does not move with each report
-    (`evenshare_core.estimation.jobs.settle`).
+    several. `resume`: microseconds from a process's start to the end of its first iteration.
+    `suspend`: microseconds from the request for its GPUs to its last file. These two name no GPU
+    type. `reports` count since the average started, `iterations` since ever; `restarts` counts the
+    changes. The fields `used_*` are the average as estimates of jobs use it: it does not move with
+    each report (`evenshare_core.estimation.jobs.settle`).
     """
 
     class Kind(models.TextChoices):
-        """What is averaged."""
+        """The averaged quantity."""
 
         ITERATION = "iteration", "time per iteration"
         RESUME = "resume", "time to resume"
@@ -115,7 +115,6 @@ class Measurement(models.Model):
 
     @property
     def average(self) -> Average:
-        """The average as the core adds reports to it."""
         return Average(self.reports, self.mean, self.deviation, self.up_milli, self.down_milli)
 
     @average.setter
@@ -133,11 +132,11 @@ class Measurement(models.Model):
 
 
 class RunRecord(models.Model):
-    """What the newest runs of a job type on so many GPUs took, the newest last.
+    """The durations of a job type's newest runs on `gpus` GPUs, the newest last.
 
     `runs`: [{"held": {GPU type: microseconds that it held such GPUs}, "declared_s": seconds that
-    its owner had said, or null}], of runs that succeeded. Written by `scheduling.engine.estimates`
-    alone.
+    its owner declared, or null}], of runs that succeeded. Only `scheduling.engine.estimates` writes
+    it.
     """
 
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="+")
@@ -153,14 +152,12 @@ class RunRecord(models.Model):
 
 
 class MeasurementNote(models.Model):
-    """What happened to a job type's measurements, for people: the newest are kept.
+    """A note for users on a job type's measurements; only the newest notes are kept.
 
-    `at` is pool time; `data` says the figures, by `kind`.
+    `at` is pool time; `data` holds the figures, by `kind`.
     """
 
     class Kind(models.TextChoices):
-        """What happened."""
-
         CHANGED = "changed", "an average started anew: what is reported has changed"
         REFUSED = "refused", "a report could not be used"
         USED = "used", "the speeds that policies use have changed"
@@ -179,10 +176,10 @@ class MeasurementNote(models.Model):
 
 
 class VirtualSpeeds(models.Model):
-    """How fast a job type truly runs in the virtual executor, where no snapshot can read it.
+    """The true speeds of a job type in the virtual executor, kept where no snapshot can read them.
 
     `speedups` as of `Profile`; an iteration takes `iteration_us` of pool time on the slowest type.
-    Without a row it runs as declared, and nothing is measured: there would be nothing to find out.
+    Without a row the job type runs as declared, and nothing is measured.
     """
 
     profile = models.OneToOneField(

@@ -1,4 +1,4 @@
-"""Rounds, their stored bytes, and what each leaves for the next one."""
+"""Rounds, their stored bytes, and the state that each leaves for the next round."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from scheduling.models.cluster import Pool
 
 
 class Round(models.Model):
-    """One committed scheduling decision of a pool. Append-only.
+    """A committed scheduling decision of a pool. Append-only.
 
-    `at` is the instant on the round grid: the policy's `now`. `summary` holds counts for
-    lists, `shares` the rows of the decision per (tenant, type); in pools with profiles both hold
-    `throughput_milli`, GPUs x speed of the leases after the round. `superseded`: what changed
-    between snapshot and apply: [{"item", "id", "why"}, ...].
+    `at` is the instant on the round grid: the policy's `now`. `summary` holds counts for lists,
+    `shares` the rows of the decision per (tenant, type). In pools with profiles both hold
+    `throughput_milli`, GPUs x speed of the leases after the round. `superseded`: changes between
+    snapshot and apply: [{"item", "id", "why"}, ...].
     """
 
     pool = models.ForeignKey(Pool, on_delete=models.PROTECT, related_name="rounds")
@@ -46,7 +46,8 @@ class Round(models.Model):
     class Meta:
         constraints = [
             models.UniqueConstraint(fields=["pool", "number"], name="round_number_once"),
-            # At most one committed round per instant, whoever believes to hold the fence.
+            # At most one committed round per instant, even if two processes believe that they hold
+            # the fence.
             models.UniqueConstraint(fields=["pool", "at"], name="round_instant_once"),
         ]
 
@@ -63,15 +64,15 @@ class RoundBlob(models.Model):
     pk = models.CompositePrimaryKey("day", "pool_id", "number")
 
     class Meta:
-        managed = False  # partitioned: made in 0001_guards.sql
+        managed = False  # partitioned: created in 0001_guards.sql
         db_table = "scheduling_roundblob"
 
 
 class RoundScrub(models.Model):
-    """How far the stored rounds of a pool were looked at again, and which are damaged.
+    """The progress of checking a pool's stored rounds again, and the damaged rounds.
 
-    `damaged`: [{"number", "text", "kind"}, ...] of rounds whose bytes are kept, or should be; kind
-    is damage, or break: it does not follow from the round before it.
+    `damaged`: [{"number", "text", "kind"}, ...] of rounds whose bytes are kept, or should be.
+    `kind` is "damage", or "break" if the round does not follow from the round before it.
     """
 
     pool = models.OneToOneField(
@@ -83,12 +84,12 @@ class RoundScrub(models.Model):
 
 
 class RoundState(models.Model):
-    """What a round leaves for the next one, in day partitions. Append-only.
+    """The state that a round leaves for the next round, in day partitions. Append-only.
 
-    GPU-time sums and the policy's memory as compressed canonical bytes, the prices posted last of
-    every GPU type, and what billing was told of quotas. Number 0: a pool's beginning. The round's
-    row has the hash of it (`scheduling.selectors.rounds.states`). That of a pool's newest round is
-    never dropped.
+    It holds GPU-time sums and the policy's memory as compressed canonical bytes. It also holds the
+    last posted price of every GPU type, and the quotas last reported to billing. Number 0 is a
+    pool's initial state. The round's row has its hash (`scheduling.selectors.rounds.states`). The
+    state of a pool's newest round is never dropped.
     """
 
     day = models.DateField()
@@ -105,5 +106,5 @@ class RoundState(models.Model):
     pk = models.CompositePrimaryKey("pool_id", "number", "day")
 
     class Meta:
-        managed = False  # partitioned: made in 0001_guards.sql
+        managed = False  # partitioned: created in 0001_guards.sql
         db_table = "scheduling_roundstate"

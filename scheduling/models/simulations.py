@@ -1,4 +1,4 @@
-"""Simulations that an operator asked for, and what came of them."""
+"""Simulations that operators requested, and their results."""
 
 from __future__ import annotations
 
@@ -11,16 +11,19 @@ from scheduling.models.cluster import Pool
 
 
 class Simulation(models.Model):
-    """The next hours of a pool with its present queue, under its policy and another one.
+    """A simulation of a pool's next hours with its present queue, under its policy and another one.
 
-    `at` is the pool time that it starts from, of the snapshot of that hash; all other
-    times are of the wall. `claim` names the process that runs it: state, progress and result are
-    written where state and claim are still as that process knows them, so that one that was given
-    up writes nothing. `beat_at` is its last sign of life.
+    It starts from the pool time `at`, with the snapshot of that hash; all other times are wall
+    time. `claim` names the process that runs it. State, progress and result are written only while
+    state and claim are unchanged, so that an abandoned process writes nothing. `beat_at` is its
+    last sign of life.
     """
 
     class State(models.TextChoices):
-        """Where it is. Queued and running ones are open, the others never change again."""
+        """The state of a simulation.
+
+        Queued and running ones are open; the others never change again.
+        """
 
         QUEUED = "queued", "queued"
         RUNNING = "running", "running"
@@ -68,9 +71,9 @@ class Simulation(models.Model):
             ),
         ]
         indexes = [
-            # A pool's page lists its simulations, newest first.
+            # For a pool's page, which lists its simulations, newest first.
             models.Index(fields=["pool", "-id"], name="simulation_by_pool"),
-            # Every few seconds the open ones are looked for, out of all that ever were.
+            # For the worker, which looks up the open simulations every few seconds.
             models.Index(
                 fields=["id"],
                 name="simulation_open",
@@ -80,10 +83,9 @@ class Simulation(models.Model):
 
     @property
     def is_open(self) -> bool:
-        """Whether it waits for its turn or runs."""
         return self.state in self.OPEN_STATES
 
     @property
     def progress_percent(self) -> int:
-        """How much of it is simulated, in whole per cent."""
+        """The simulated part, in whole per cent."""
         return self.progress_milli // 10

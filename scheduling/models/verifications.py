@@ -1,4 +1,4 @@
-"""What people's clients said that they verified."""
+"""Reports of clients about their verifications."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ from tenants.models import Tenant, User
 
 
 class Verification(models.Model):
-    """A run of `evenshare round verify` or `statement verify`, as it told of itself. Append-only.
+    """A run of `evenshare round verify` or `statement verify`, as the client reported it.
 
-    A remark: nothing is trusted for it. `size` and `root` (hex) are the head that was shown to
-    it, which was one of this log when it was said. `said_at` is wall time. Of rounds: `first` to
-    `last`; of a statement: `since` to `until`, pool time. `checked` rounds, or amounts of a
-    statement, were recomputed, and `findings` of what was looked at is wrong. `unproven`: how much
-    that was asked for is not proven; null: an older client, which did not tell it.
+    Append-only.
+
+    It is a remark: no code trusts it. `size` and `root` (hex) are the head that the client was
+    shown; it was a head of this log at the time of the report. `said_at` is wall time. For rounds:
+    `first` to `last`; for a statement: `since` to `until`, pool time. `checked` counts the
+    recomputed rounds, or amounts of a statement; `findings` counts the wrong ones. `unproven`
+    counts the requested items without a proof; null if an older client did not report it.
     """
 
     class Kind(models.TextChoices):
@@ -57,7 +59,7 @@ class Verification(models.Model):
             ),
         ]  # fmt: skip # a table
         indexes = [
-            # The newest of a tenant, and of a person.
+            # For the newest report of a tenant, and of a user.
             models.Index(fields=["pool", "tenant", "kind", "-id"], name="verification_newest"),
             models.Index(fields=["user", "pool", "kind", "-id"], name="verification_of_person"),
         ]

@@ -1,4 +1,4 @@
-"""A pool whose rounds are long ago, so that their day is moved to files."""
+"""A pool whose rounds are old enough for their day to be archived."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DAY = date(2020, 5, 4)
 
 
 def files_in(settings: Any, folder: Path) -> Path:
-    """Have files of rounds in a folder of the test's own."""
+    """Store archive files of rounds in a folder."""
     where = folder / "rounds"
     settings.STORAGES = {
         **settings.STORAGES,
@@ -32,7 +32,7 @@ def files_in(settings: Any, folder: Path) -> Path:
 
 
 def old_lab(rounds: int = 4, **fields: Any) -> Cluster:
-    """Sealed rounds of a day of long ago; the newest is of the day after."""
+    """Return a pool with sealed rounds of an old day; the newest is of the day after."""
     lab = cluster({"a": 4, "b": 4}, lease_s=20, begin=LONG_AGO, **fields)
     lab.submit("a", 2, 1000)
     lab.submit("b", 8, 1000)
@@ -43,7 +43,7 @@ def old_lab(rounds: int = 4, **fields: Any) -> Cluster:
 
 
 def stored(pool: Pool) -> dict[int, tuple[bytes, bytes, bytes]]:
-    """Snapshot, decision and bundle of each round as the database has them."""
+    """Return snapshot, decision and bundle of each round in the database."""
     bundles = {row.number: bytes(row.data) for row in RoundBundle.objects.filter(pool=pool)}
     return {
         row.number: (bytes(row.snapshot), bytes(row.decision), bundles.get(row.number, b""))
@@ -52,13 +52,13 @@ def stored(pool: Pool) -> dict[int, tuple[bytes, bytes, bytes]]:
 
 
 def put_away() -> None:
-    """Move all old days to files, however long that takes."""
+    """Archive all old days without a time limit."""
     while archive_rounds(seconds=60).days:
         pass
 
 
 def step_by_step() -> None:
-    """The same, by its steps; what fails is raised."""
+    """Archive all old days step by step; errors are raised."""
     for day in old_days():
         for pool in Pool.objects.order_by("pk"):
             while archive_next(pool, day):
@@ -67,7 +67,7 @@ def step_by_step() -> None:
 
 
 def keep_files(pool: Pool) -> None:
-    """Move all old days to files, and drop the first of them as nobody cites it."""
+    """Archive all old days, and drop the first as if no bill cited it."""
     step_by_step()
     file = RoundArchive.objects.filter(pool=pool).order_by("first").first()
     if file is not None:
@@ -87,7 +87,7 @@ def days_ago(days: int) -> date:
 
 
 def make_old(owner: psycopg.Connection[Any], pool: Pool, day: date = DAY) -> None:
-    """Let all stored rounds of a pool be of a day of long ago."""
+    """Move all stored rounds of a pool to an old day."""
     with connection.cursor() as cursor:
         for kind in ("blob", "bundle", "state"):
             cursor.execute(f"SELECT evenshare_make_{kind}_day(%s)", [day])

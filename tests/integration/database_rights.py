@@ -1,10 +1,10 @@
-"""What the application's role may do with each table of the database, as a table."""
+"""A table of the rights of the application's role on each table of the database."""
 
 from __future__ import annotations
 
 from django.db import connections
 
-# New rows alone: history. Everything else of ours may be changed by the code above it.
+# Inserts only: history. All other tables may be changed by the application.
 APPEND_ONLY = (
     "billing_entry",
     "billing_loggedtransfer",
@@ -27,16 +27,15 @@ APPEND_ONLY = (
     "tenants_lognode",
     "tenants_transparencylog",
 )
-# A balance is written by the trigger on entries, as the owner.
-# A limit is copied from the tenant's budget by another.
-# What becomes of a file of rounds; a trigger of its own refuses the rest.
+# The trigger on entries writes balances, as the owner. Another trigger copies the tenant's budget
+# to a limit. The state of a file of rounds changes; its trigger refuses other changes.
 COLUMNS = {
     "billing_account": {"overrun"},
     "scheduling_roundarchive": {"checked_at", "problem", "dropped_at", "deleted_at"},
 }
 # In day partitions.
 PARTITIONED = ("scheduling_roundblob", "scheduling_roundbundle", "scheduling_roundstate")
-# Sealed row by row; what is in day partitions by the hashes of its round, or its record in the log.
+# Sealed row by row; day partitions by the hashes of their round, or by its record in the log.
 SEALED = tuple(table for table in APPEND_ONLY if table not in PARTITIONED)
 
 _ROLE = "evenshare_app"
@@ -67,7 +66,7 @@ WHERE tgname ~ '_zz_seal$' AND tgenabled = 'O'
 
 
 def wrong_rights() -> list[str]:
-    """Every table on which the role may do other things than it should, asked as the owner."""
+    """Return every table on which the role has other rights than it should; run as the owner."""
     with connections["owner"].cursor() as cursor:
         cursor.execute(_RIGHTS, [_ROLE] * 3)
         tables = cursor.fetchall()
@@ -87,8 +86,7 @@ def _expected(table: str, *, is_partition: bool) -> tuple[set[str], set[str]]:
 
 
 def unguarded_tables() -> list[str]:
-    """Append-only tables and their parts that do not refuse changes to everybody, or have no
-    seal; and others that do."""
+    """Return append-only tables or partitions without a guard or seal, and others that have one."""
     with connections["owner"].cursor() as cursor:
         cursor.execute(_REFUSING)
         refusing = set(cursor.fetchall())
@@ -102,7 +100,6 @@ def unguarded_tables() -> list[str]:
 
 
 def partitions() -> list[str]:
-    """All partitions of round bytes and bundles."""
     with connections["owner"].cursor() as cursor:
         cursor.execute("SELECT inhrelid::regclass::text FROM pg_inherits"
                        " WHERE inhparent = ANY (%s::regclass[])", [list(PARTITIONED)])  # fmt: skip

@@ -1,6 +1,6 @@
-"""What every executor must do: one suite, run against each of them.
+"""The contract of executors: one test suite, run against each of them.
 
-A test file gives the fixture `stage` and inherits `ExecutorContract`.
+A test file provides the fixture `stage` and inherits `ExecutorContract`.
 """
 
 from __future__ import annotations
@@ -28,26 +28,26 @@ GRACE_US = 5 * SECOND_US
 
 
 class Stage(ABC):
-    """A pool with leases for an executor to run, and its time."""
+    """A pool with leases for an executor to run, and its clock."""
 
     pool: Pool
     executor: Executor
-    grain_us = 0  # by how much an engine's own instant may lie before the true one
+    grain_us = 0  # the most by which an engine's instant may precede the true one
 
     @abstractmethod
     def lease(self, *, runs_s: float, exit_code: int = 0, after: str = "") -> str:
-        """Make a job with a lease whose program runs so long; return its token.
+        """Create a job with a lease whose program runs for `runs_s`; return its token.
 
-        `after`: a further lease of the job that this token names.
+        `after`: a token of an earlier lease of the same job.
         """
 
     @abstractmethod
     def now_us(self) -> int:
-        """The present instant of pool time."""
+        """Return the present instant of pool time."""
 
     @abstractmethod
     def wait(self, seconds: float) -> None:
-        """Let pool time pass."""
+        """Wait for some pool time."""
 
     def end(self, token: str) -> None:
         """Record in the database that a lease has ended, as `observe` does."""
@@ -56,7 +56,7 @@ class Stage(ABC):
         )
 
     def over(self, token: str) -> None:
-        """Have a process end, and its end recorded and forgotten."""
+        """End a process, record its end and forget it."""
         self.ended(token, *self.stop(token))
         self.end(token)
         self.executor.forget([token])
@@ -87,8 +87,6 @@ class Stage(ABC):
 
 
 class CallsContract:
-    """What a launch, a stop and a listing do by themselves."""
-
     def test_a_launch_is_reported_with_its_start(self, stage: Stage) -> None:
         before_us = stage.now_us()
         token = stage.lease(runs_s=60)
@@ -146,7 +144,7 @@ class CallsContract:
 
 
 class ExecutorContract(CallsContract):
-    """Idempotent by token, exact about ends, silent about what is forgotten."""
+    """Executors are idempotent by token, exact about ends, and forget on request."""
 
     def test_an_end_is_reported_until_it_is_forgotten(self, stage: Stage) -> None:
         token = stage.lease(runs_s=0.1)
@@ -185,7 +183,7 @@ class ExecutorContract(CallsContract):
         assert stage.reports() == before
 
     def test_a_launch_that_comes_late_changes_nothing(self, stage: Stage) -> None:
-        """A round that slept before its call wakes when the job's next lease runs."""
+        """A round that slept before its call wakes up when the job's next lease runs."""
         old = stage.lease(runs_s=60)
         stage.launch(old)
         stage.over(old)
@@ -227,7 +225,7 @@ class ExecutorContract(CallsContract):
         assert stage.reports() == before
 
     def test_a_launch_of_a_lease_that_has_ended_starts_nothing(self, stage: Stage) -> None:
-        """Its intent was read, then the lease was cancelled, and only then comes the call."""
+        """Its intent was read, then the lease was cancelled, and only then the call is made."""
         token = stage.lease(runs_s=60)
         stage.stop(token)
         stage.end(token)

@@ -1,8 +1,8 @@
-"""Executors whose engines fail in every way: nothing starts twice, nothing is lost, all heals.
+"""Executors whose engines fail in every way: no program starts twice, no lease is lost.
 
-A test file gives the fixture `stage`, as for `ExecutorContract`, and inherits
-`FaultyExecutorContract`. Faults are put between the engine's side of the portal and the executor
-under test, whose own effects are real.
+A test file provides the fixture `stage`, as for `ExecutorContract`, and inherits
+`FaultyExecutorContract`. Faults are injected between the portal's engine and the executor under
+test, whose effects are real.
 """
 
 from __future__ import annotations
@@ -38,45 +38,45 @@ from tenants.models import AuditRecord, User
 from tests.integration.executor_contract import Stage
 from tests.tools import PATIENCE_S
 
-# Inside the class, `list` is what the protocol calls so.
+# Within the class, `list` is the protocol's method.
 Reports = list[Report]
-# What an answer becomes; the effect was had before.
+# A fault changes the answer only; the call had its effect.
 Fault = Callable[[Reports], Any]
 OTHERS = "elsewhere-1-1"
 
 
 def refuses(_: Reports) -> Reports:
-    """Accepted, and then an error: nobody knows whether it happened."""
+    """Raise an error after the call took effect: the portal cannot know whether it did."""
     raise ExecutorError("502 Bad Gateway")
 
 
 def is_too_slow(_: Reports) -> Reports:
-    """The answer does not come within the limit."""
+    """Answer too late."""
     raise ExecutorError("did not answer within 5 s")
 
 
 def raises(_: Reports) -> Reports:
-    """A bug of the adapter."""
+    """Raise like a bug of the adapter."""
     raise KeyError("no such field\0 in the answer")
 
 
 def says_nothing(_: Reports) -> Reports:
-    """The answer is lost on its way, and an empty one comes."""
+    """Lose the answer, and return an empty one."""
     return []
 
 
 def says_none(_: Reports) -> None:
-    """The adapter returns nothing at all."""
+    """Return None instead of a list."""
 
 
 def reuses_ids(reports: Reports) -> Reports:
-    """The engine gives an id again, and the answer is of jobs that had it before as well."""
+    """Reuse an id, so that the answer also contains jobs that had it before."""
     strangers = [replace(one, token=_other_lease(one.token)) for one in reports]
     return [*reports, *strangers, Report(OTHERS, ReportState.RUNNING, 1)]
 
 
 def talks_nonsense(reports: Reports) -> builtins.list[Any]:
-    """Each report is wrong in a way of its own, and none of them is one."""
+    """Return reports that are each malformed in another way."""
     wrong: builtins.list[Any] = [None, "running", 7, {"token": "es-1-1"}]
     for number, one in enumerate(reports):
         started: Any = one.started_us
@@ -88,7 +88,7 @@ def talks_nonsense(reports: Reports) -> builtins.list[Any]:
             [Report(one.token, ReportState.RUNNING, started, started)],
             [Report(one.token, "gone", started, started)],  # type: ignore[arg-type]  # nonsense
             [Report(one.token, ReportState.FINISHED, started, started, code)],
-            # Of two that contradict each other none is believed.
+            # Of two contradicting reports neither is used.
             [
                 Report(one.token, ReportState.FINISHED, started, started + 1, 0),
                 Report(one.token, ReportState.RUNNING, started),
@@ -99,30 +99,30 @@ def talks_nonsense(reports: Reports) -> builtins.list[Any]:
 
 
 def says_half(reports: Reports) -> Reports:
-    """A page of the listing is missing."""
+    """Leave out a page of the listing."""
     return reports[: len(reports) // 2]
 
 
 def _other_lease(token: str) -> str:
-    """A token of an earlier lease of the same job, of which nothing is recorded."""
+    """Return a token of an earlier lease of the same job, which is not recorded."""
     return token.rpartition("-")[0] + "-0"
 
 
 RUNNING = ReportState.RUNNING
 OF_CALLS = (refuses, is_too_slow, raises, says_nothing, says_none, reuses_ids, talks_nonsense)
-# What is left out of a listing, and said of nothing, is missing at once in great numbers.
+# Faults that leave out many leases of a listing look like a mass disappearance.
 OF_LISTINGS = (*OF_CALLS, says_half)
 
 
 class FaultyExecutor:
-    """The executor under test, whose next answer to a call is spoiled."""
+    """The executor under test, with a fault in its next answer to a call."""
 
     def __init__(self, executor: Executor) -> None:
         self._executor = executor
         self.traits = executor.traits
         self.faults: dict[str, Fault] = {}
         self.calls = 0
-        # The starts that were ever reported, by token.
+        # All reported starts by token.
         self.starts: defaultdict[str, set[int]] = defaultdict(set)
 
     def launch(self, launches: Sequence[Launch]) -> Reports:
@@ -157,7 +157,7 @@ class FaultyExecutor:
 
 
 class _Engine:
-    """The engine's steps on a stage, through an executor that fails."""
+    """The engine's steps on a stage, through a faulty executor."""
 
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
@@ -167,7 +167,7 @@ class _Engine:
         self._fence = fence
 
     def order(self, count: int) -> list[str]:
-        """Leases that are to be launched."""
+        """Order launches."""
         tokens = [self.stage.lease(runs_s=600) for _ in range(count)]
         for token in tokens:
             self.intend(token, Intent.Kind.LAUNCH)
@@ -189,13 +189,13 @@ class _Engine:
         )
 
     def step(self) -> None:
-        """What a round asks of its executor."""
+        """Make a round's calls of its executor."""
         at = from_us(self.stage.now_us())
         dispatch(self.stage.pool, self.executor, self._fence, installation="es", at=at)
         reconcile(self.stage.pool, self.executor, self._fence, installation="es", at=at)
 
     def until(self, is_so: Callable[[], bool]) -> None:
-        """Go on without faults until something is so."""
+        """Go on without faults until a condition holds."""
         self.executor.faults = {}
         for _ in range(int(10 * PATIENCE_S)):
             self.step()
@@ -226,11 +226,11 @@ class _Engine:
 
 
 class FaultyExecutorContract:
-    """Whatever the engine answers, a token starts once, and no lease ends that runs."""
+    """Whatever the engine answers, a token starts once, and no running lease ends."""
 
     @pytest.fixture(autouse=True)
     def _patient(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """An open breaker lets the next call probe at once, unless a test says otherwise."""
+        """Make the next call of an open breaker a probe, unless a test changes it."""
         monkeypatch.setattr(breaker, "COOL_DOWN_S", 0)
 
     def test_launches_that_go_wrong_start_everything_once(self, stage: Stage) -> None:
@@ -294,7 +294,7 @@ class FaultyExecutorContract:
         for _ in range(3):
             engine.step()
         assert engine.executor.calls == asked, "an open breaker lets nothing through"
-        # That was said when it opened.
+        # It was logged when it opened.
         assert "not asked" not in caplog.text
         assert engine.states() == {runs[0]: ("running", ""), waits[0]: ("launching", "")}
         assert Intent.objects.get(lease__job=token_job(waits[0])).state == "open"
@@ -344,7 +344,7 @@ class FaultyExecutorContract:
         engine.step()
         assert set(engine.states().values()) == {("ended", "lost")}
         assert set(Job.objects.values_list("state", flat=True)) == {"pending"}
-        # They were not gone: what runs without a lease is stopped.
+        # They were not gone: processes without a lease are stopped.
         engine.until(lambda: stage.reports() == {})
         assert (_health().missing, _health().accepted) == ({}, [])
         engine.assert_started_once(tokens)

@@ -1,4 +1,4 @@
-"""A pool with a past and a queue, of which tests make start forecasts."""
+"""A pool with past jobs and a queue, for tests of start forecasts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Known = TypeVar("Known")
 
 
 def busy_lab() -> Cluster:
-    """Eight GPUs, twelve jobs that ended after ten minutes each, and more queued than fit."""
+    """Return 8 GPUs, 12 jobs that ended after ten minutes each, and a queue that does not fit."""
     made = cluster({"north": 4, "south": 4}, round_s=30)
     for _ in range(6):
         made.submit("north", 1, 10 * MINUTES)
@@ -40,14 +40,14 @@ def busy_lab() -> Cluster:
 
 @contextmanager
 def lab_of(stages: Stages, make: Callable[[], Cluster] = busy_lab) -> Iterator[Cluster]:
-    """A copy of a pool whose clock shows its instant now."""
+    """Yield a copy of a pool whose clock shows its instant now."""
     with stages.copy(make) as lab:
         set_clock(lab)
         yield lab
 
 
 def foreseen_lab() -> Cluster:
-    """The same pool, and its start forecast, in which hardly any price was looked for."""
+    """Return the same pool with its start forecast, which includes hardly any price."""
     made = busy_lab()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(prices, "POINTS", 1)
@@ -60,12 +60,12 @@ def set_clock(lab: Cluster) -> None:
 
 
 def every_beat() -> Callable[[], float]:
-    """A timer on which every 25th round gives a sign of life."""
+    """Return a timer by which every 25th round gives a sign of life."""
     return itertools.count(0, 0.04).__next__
 
 
 def forecast(**options: Any) -> StartForecast:
-    """Claim one and make it in this process, as if no other had been made before."""
+    """Claim a forecast and make it in this process, as if it were the first."""
     StartForecast.objects.update(rest_until=None)
     claimed = service.claim_forecast()
     assert claimed is not None

@@ -1,4 +1,4 @@
-"""Faults that tests inject at named points: an exception, a connection that is gone, kill -9."""
+"""Faults that tests inject at named points: an exception, a lost connection, kill -9."""
 
 from __future__ import annotations
 
@@ -19,21 +19,20 @@ from tests.factories import Cluster
 from tests.tools import PATIENCE_S
 
 CHILD = Path(__file__).with_name("round_process.py")
-# What a step may raise whose connection was cut.
+# Errors of a step whose connection was cut.
 CUT_OFF = (DatabaseError, transaction.TransactionManagementError)
 
 
 class InjectedError(Exception):
-    """The fault of these tests."""
+    """The injected fault."""
 
 
 def fail() -> None:
-    """Raises InjectedError."""
     raise InjectedError
 
 
 def cut_database() -> None:
-    """End the connection that this process has."""
+    """End this process's connection."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_backend_pid()")
         pid = cursor.fetchone()[0]
@@ -42,7 +41,7 @@ def cut_database() -> None:
 
 
 def once(point: str, fault: Callable[[], None]) -> tuple[Callable[[str], None], list[str]]:
-    """A hook that has its fault at the first time the point is reached."""
+    """Return a hook that runs its fault when the point is first reached."""
     reached: list[str] = []
 
     def hook(name: str) -> None:
@@ -57,7 +56,7 @@ Step = Callable[[Cluster], object]
 
 
 def interrupted(point: str, step: Step, lab: Cluster) -> None:
-    """A step that raises at a point."""
+    """Run a step that raises at a point."""
     hook, reached = once(point, fail)
     with arm_faults(hook), pytest.raises(InjectedError):
         step(lab)
@@ -65,9 +64,9 @@ def interrupted(point: str, step: Step, lab: Cluster) -> None:
 
 
 def cut_off(point: str, step: Step, lab: Cluster) -> None:
-    """A step whose connection to the database is ended at a point."""
+    """Run a step whose connection to the database is cut at a point."""
     hook, reached = once(point, cut_database)
-    # A point outside a transaction may meet a connection that heals by itself.
+    # Outside a transaction the connection may be restored by itself.
     with arm_faults(hook), contextlib.suppress(*CUT_OFF):
         step(lab)
     assert reached
@@ -75,7 +74,7 @@ def cut_off(point: str, step: Step, lab: Cluster) -> None:
 
 
 def killed(point: str, _step: Step, lab: Cluster) -> None:
-    """The same step in a process of its own, which is killed at a point."""
+    """Run the step in a separate process, which is killed at a point."""
     module = type(registry.POLICIES[lab.pool.policy]).__module__
     policies = [module] if module.startswith("tests.") else []
     arguments = (str(lab.pool.pk), lab.at.isoformat(), f"{point}:kill", "30", *policies)
@@ -90,5 +89,5 @@ def killed(point: str, _step: Step, lab: Cluster) -> None:
     assert printed.splitlines()[-1] == point
 
 
-# What a story of faults tries, by the name of its cases.
+# The faults of a story, by the name of its cases.
 FAULTS = {"interrupted": interrupted, "cut_from_database": cut_off, "kill_9": killed}

@@ -15,7 +15,7 @@ import django
 
 django.setup()
 
-# Models need Django's set-up, so these come after it.
+# Models need Django's set-up, so import these after it.
 from django.conf import settings  # noqa: E402 - after django.setup()
 
 from scheduling.engine.executors import Launch  # noqa: E402 - after django.setup()
@@ -23,7 +23,6 @@ from scheduling.engine.executors.local import LocalExecutor  # noqa: E402 - afte
 
 
 def main(root: str, *tokens: str) -> None:
-    """Launch, say so, wait."""
     settings.LOCAL_ROOT = root
     LocalExecutor().launch([Launch(token, int(token.split("-")[1]), 0) for token in tokens])
     print("launched", flush=True)

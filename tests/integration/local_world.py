@@ -1,4 +1,4 @@
-"""A pool on the `local` executor whose leases a test makes and ends by hand, without rounds."""
+"""A pool on the `local` executor whose leases a test creates and ends by hand, without rounds."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class LocalWorld:
     tokens: list[str] = field(default_factory=list)
 
     def lease(self, *argv: str, job: Job | None = None, **fields: Any) -> str:
-        """Make a job (or take one) with a lease that is to be launched; return its token."""
+        """Create a job (or use one) with a lease that is ready to launch; return its token."""
         made = job or self.lab.submit("a", 1, 60, command=list(argv), **fields)
         number = Lease.objects.filter(job=made).count() + 1
         now = read_clock(self.lab.pool.pk).pool_at
@@ -89,15 +89,15 @@ class LocalWorld:
         return token
 
     def shell(self, text: str, **fields: Any) -> str:
-        """Launch a shell, which is a program like any other; return its token."""
+        """Launch a shell script; return its token."""
         return self.run("/bin/sh", "-c", text, **fields)
 
     def python(self, text: str, **fields: Any) -> str:
-        """Launch a Python program at once; return its token."""
+        """Launch a Python program; return its token."""
         return self.run(PYTHON, "-c", text, **fields)
 
     def launch(self, *tokens: str) -> list[Report]:
-        """Launch as a dispatcher does, and note that the intent was carried out."""
+        """Launch like a dispatcher, and mark the intent as done."""
         at_us = self.now_us()
         reports = self.executor.launch([Launch(t, int(t.split("-")[1]), at_us) for t in tokens])
         for lease in Lease.objects.filter(job_id__in=[int(t.split("-")[1]) for t in tokens]):
@@ -110,12 +110,11 @@ class LocalWorld:
         return reports
 
     def stop(self, token: str, grace_s: float = 600.0) -> list[Report]:
-        """Ask one process to stop."""
         grace_us = int(grace_s * SECOND_US)
         return self.executor.stop([Stop(token, self.job(token), self.now_us(), grace_us)])
 
     def listed(self) -> dict[str, Report]:
-        """What the executor says now, by token."""
+        """Return the executor's reports by token."""
         reports = self.executor.list(self.lab.pool.pk, self.now_us())
         return {report.token: report for report in reports}
 
@@ -151,11 +150,11 @@ class LocalWorld:
         return data.decode(errors="replace")
 
     def says(self, token: str, words: str) -> None:
-        """Wait until a program has said something."""
+        """Wait until a program has printed something."""
         eventually(lambda: words in self.log(token))
 
     def processes(self) -> list[int]:
-        """Living processes that were started below the root, whatever became of them."""
+        """Return running processes that were started below the root."""
         return processes_below(self.root)
 
     def close(self) -> None:
@@ -168,7 +167,7 @@ class LocalWorld:
 
 
 def processes_below(root: Path) -> list[int]:
-    """Shims by their command line, programs and what they left by their environment."""
+    """Find shims by their command line, programs and their children by their environment."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal() and int(entry.name) != os.getpid():
@@ -184,7 +183,6 @@ def processes_below(root: Path) -> list[int]:
 
 @contextmanager
 def local_world(root: Path) -> Iterator[LocalWorld]:
-    """A world below `root`, closed at the end."""
     with override_settings(LOCAL_ROOT=str(root)):
         world = LocalWorld(root)
         try:

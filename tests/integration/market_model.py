@@ -1,7 +1,7 @@
-"""What docs/money.md says of offers and credit, once more: dicts, loops and fractions.
+"""A second implementation of docs/money.md on offers and credit: dicts, loops and fractions.
 
-Whole micro-credits and seconds of pool time. It is shown which terms rounds gave, and computes
-what they cost, who earns it, what is reserved, and what each tenant has spent and may promise.
+Whole micro-credits and seconds of pool time. It reads the terms that rounds gave. It computes their
+costs and earnings, the reservations, and each tenant's spending and remaining credit.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ FREEDOM = ["RESERVE", "LEND", "LEND_AND_BORROW"]
 
 @dataclass
 class ModelOffer:
-    """So many GPUs for a floor price or more, until an instant."""
+    """An offer of GPUs at a floor price or more, until an instant."""
 
     gpus: int
     floor: int
@@ -30,7 +30,7 @@ class ModelOffer:
 
 @dataclass
 class Party:
-    """A tenant: its quota and what it lends, its credit, and its budget of a calendar month."""
+    """A tenant: its quota and offers, its credit, and its budget of a calendar month."""
 
     quota: int
     bounds: tuple[str, int | None] = ("LEND_AND_BORROW", None)
@@ -47,7 +47,7 @@ class Party:
     unsettled: dict[str, int] = field(default_factory=dict)  # by day; a part of `reserved`
 
     def most_lent(self, at: int, price: int) -> int:
-        """GPUs that may be lent of its quota while all of it is idle."""
+        """Return the GPUs of its quota that may be lent while all of it is idle."""
         if "RESERVE" in (self.own[0], self.bounds[0]):
             return 0
         limits = [limit for limit in (self.own[1], self.bounds[1]) if limit is not None]
@@ -61,17 +61,17 @@ class Party:
 
     @property
     def short(self) -> int:
-        """By how much what is owed and promised exceeds the credit."""
+        """Return by how much debts and promises exceed the credit."""
         if self.limit is None:
             return 0
         return max(0, self.reserved - self.balance - self.limit)
 
     def may_give(self, micro: int) -> bool:
-        """Whether the credit leaves so much to be given away."""
+        """Return whether the credit is sufficient for a gift."""
         return self.limit is None or self.balance + self.limit - self.reserved >= micro
 
     def may_promise(self, month: str) -> int | None:
-        """What rounds may promise: what credit leaves, or what the month's budget leaves."""
+        """Return how much rounds may promise by the credit and the month's budget."""
         rooms = []
         if self.limit is not None:
             rooms.append(self.balance + self.limit - self.reserved)
@@ -82,18 +82,18 @@ class Party:
         return min(rooms, default=None)
 
     def spent_in(self, month: str) -> int:
-        """Charges of the days of a month, as corrected."""
+        """Return the charges on the days of a month, as corrected."""
         return sum(micro for day, micro in self.spent.items() if day.startswith(month))
 
 
 def lends(offer: ModelOffer, at: int, price: int) -> bool:
-    """Whether an offer stands and its floor is the posted price or less."""
+    """Return whether an offer is valid and its floor is at most the posted price."""
     return offer.stands and (offer.until is None or at < offer.until) and offer.floor <= price
 
 
 @dataclass
 class Term:
-    """The grant of a lease or one renewal; `ends` None: it runs."""
+    """The grant of a lease or one renewal; `ends` is None while it runs."""
 
     tenant: int
     own: int
@@ -106,28 +106,28 @@ class Term:
     hour: int = 0
     shares: dict[int, int] = field(default_factory=dict)
     settled: bool = False
-    round_at: int | None = None  # the first round from its expiry on
-    borne: int = 0  # what the operator pays lenders for time without rounds
+    round_at: int | None = None  # the first round at or after its expiry
+    borne: int = 0  # the operator's payment to lenders for time without rounds
 
     @property
     def worst(self) -> int:
-        """What its round reserves, rounded up."""
+        """The reservation of its round, rounded up."""
         return -(-self.borrowed * self.price * (self.expires - self.starts) // HOUR_S)
 
     @property
     def charged_until(self) -> int:
-        """Its end, or its expiry if it ended later because rounds were late."""
+        """The end of the charge: its end, or its expiry if rounds were late."""
         assert self.ends is not None
         is_late = self.round_at is not None and self.round_at > self.expires + LATE_S
         return min(self.ends, self.expires) if is_late else self.ends
 
     @property
     def full(self) -> int:
-        """What its lenders earn: the charge, and what the operator pays."""
+        """The lenders' earnings: the charge, and the operator's payment."""
         return (self.charge or 0) + self.borne
 
     def exact(self, until: int) -> Fraction:
-        """What it costs up to an instant before it is rounded."""
+        """Return its cost up to an instant before rounding."""
         return Fraction(self.borrowed * self.price * (until - self.starts), HOUR_S)
 
 
@@ -139,16 +139,16 @@ class Model:
         self.parties = {tenant: Party(quota) for tenant, quota in quotas.items()}
         self.operator = 0
         self.terms: dict[int, dict[int, Term]] = {}  # by lease and number
-        self.lendable: list[tuple[int, dict[int, int]]] = []  # since which round, GPUs by tenant
+        self.lendable: list[tuple[int, dict[int, int]]] = []  # GPUs by tenant since a round
 
     def note_round(self, at: int) -> None:
-        """Note the round that came for terms that have expired."""
+        """Record the first round after the expiry of terms."""
         for term in self.every():
             if term.ends is None and term.round_at is None and term.expires <= at:
                 term.round_at = at
 
     def meter(self) -> None:
-        """Charge what is over; the worst case is released, what it cost stays reserved."""
+        """Charge ended terms: release the worst case, and reserve the cost."""
         for terms in self.terms.values():
             exact = Fraction(0)
             for number in sorted(terms):
@@ -168,7 +168,7 @@ class Model:
                 party.unsettled[day] = party.unsettled.get(day, 0) + term.charge
 
     def settle(self, until: int) -> None:
-        """Move what all hours cost that end by an instant."""
+        """Transfer the costs of all hours that end by an instant."""
         for term in self.every():
             if term.charge is None or term.settled or term.hour >= until:
                 continue
@@ -190,7 +190,7 @@ class Model:
         return [term for terms in self.terms.values() for term in terms.values()]
 
     def idle(self, at: int) -> dict[int, int]:
-        """What each lender has idle and lends at an instant; the operator what nobody owns."""
+        """Return each lender's idle GPUs on offer at an instant; the operator's are unallocated."""
         rows = [row for since, row in self.lendable if since <= at]
         most = rows[-1] if rows else dict.fromkeys(self.parties, 0)
         idle = {OPERATOR: self.capacity - sum(one.quota for one in self.parties.values())}
@@ -206,7 +206,7 @@ class Model:
         return idle
 
     def parts(self, term: Term) -> dict[int, Fraction]:
-        """Each lender's part of a term: at each instant own idle / all idle; they sum to 1."""
+        """Return each lender's part of a term: own idle / all idle over time; the sum is 1."""
         assert term.ends is not None
         changes = {since for since, _ in self.lendable}
         changes |= {at for one in self.every() for at in (one.starts, one.ends) if at is not None}
@@ -222,9 +222,9 @@ class Model:
         return {lender: part / (term.ends - term.starts) for lender, part in parts.items() if part}
 
     def split(self, term: Term) -> dict[int, int]:
-        """Who earns what of a charge: by the largest remainder, ties by id, the operator last.
+        """Split a charge by the largest remainder, ties by id, the operator last.
 
-        Lenders earn for time that the borrower is not charged for, too.
+        Lenders also earn for time that the borrower is not charged for.
         """
         if not term.full:
             return {}
@@ -237,11 +237,11 @@ class Model:
 
 
 def rounded(exact: Fraction) -> int:
-    """The nearest whole micro-credit, halves up."""
+    """Return the nearest whole micro-credit, halves up."""
     return int((2 * exact + 1) // 2)
 
 
 def day_name(day: int) -> str:
-    """A day since 1970 as YYYY-MM-DD."""
+    """Return a day since 1970 as YYYY-MM-DD."""
 
     return (date(1970, 1, 1) + timedelta(days=day)).isoformat()

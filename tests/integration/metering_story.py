@@ -25,7 +25,7 @@ from scheduling.models import (
 )
 from tenants.models import Budget, Tenant
 
-# What a round's summary counts.
+# The counts of a round's summary.
 COUNTED = (
     "granted", "renewed", "ended", "waiting", "waiting_gpus", "capacity", "used", "idle",
 )  # fmt: skip
@@ -33,14 +33,15 @@ NOON = datetime(2026, 5, 4, 12, tzinfo=UTC)
 
 
 def at(minute: float) -> datetime:
-    """The instant `minute` minutes after noon."""
+    """Return the instant `minute` minutes after noon."""
     return NOON + timedelta(minutes=minute)
 
 
 class Story:
     """Tenants a (quota 4) and b (quota 4) in a pool of 8 GPUs of type v100; 30-minute leases.
 
-    `late_min`: rounds are late that long after a term's expiry; None: as before ADR 0232.
+    `late_min`: rounds are on time until then after a term's expiry; None for events from before ADR
+    0232.
     """
 
     def __init__(
@@ -111,7 +112,6 @@ class Story:
         self._event("started", minute, self._figures(lease), lease)
 
     def run(self, minute: float, tenant: str, **terms: Any) -> Lease:
-        """Grant and start at once."""
         lease = self.grant(minute, tenant, **terms)
         self.start(minute, lease)
         return lease
@@ -140,7 +140,7 @@ class Story:
         self._event("ended", minute, data | {"gpu_type": "v100"}, lease)
 
     def post_round(self, minute: float, price: str = "1.000000") -> None:
-        """A round that posts the price of the next one: what happened before it is known."""
+        """Write a round that posts the next price; earlier events are then complete."""
         self.round += 1
         Round.objects.create(
             pool=self.pool,
@@ -163,12 +163,12 @@ class Story:
         self.looked(minute)
 
     def looked(self, minute: float) -> None:
-        """The scheduler looked at the pool at this minute, with a round or without."""
+        """Record that the scheduler checked the pool at this minute, with a round or without."""
         self.fence.last_checked_at, self.fence.next_round = at(minute), self.round + 1
         self.fence.save()
 
     def meter(self, limit: int = 5000) -> Metered:
-        """Meter everything there is, in batches of `limit`."""
+        """Meter all events, in batches of `limit`."""
         total = Metered()
         while (batch := meter_pool(self.pool.pk, limit=limit)).events or batch.lines:
             total = Metered(total.events + batch.events, total.lines + batch.lines)
@@ -190,7 +190,7 @@ class Story:
         Budget.objects.filter(tenant=self.tenants[tenant]).update(credit_limit=credits_)
 
     def balances(self) -> dict[str, str]:
-        """Balances by tenant name (`operator` for the operator), zeros left out."""
+        """Return the balances by tenant name (`operator` for the operator), without zeros."""
         rows = Account.objects.select_related("tenant").order_by("pk")
         return {
             (row.tenant.slug if row.tenant else "operator"): str(row.balance)
@@ -199,7 +199,7 @@ class Story:
         }
 
     def budget(self, tenant: str) -> tuple[str, str]:
-        """(spendable, reserved) of a tenant."""
+        """Return (spendable, reserved) of a tenant."""
         row = Budget.objects.get(tenant=self.tenants[tenant], book="demo")
         return str(row.spendable), str(row.reserved)
 
@@ -227,7 +227,7 @@ class Story:
         budget = Budget.objects.get(tenant_id=lease.tenant_id, book="demo")
         worst = worst_case_micro(term.borrowed, to_micro(term.price), 1800 * 1_000_000)
         budget.reserved += to_credits(worst)
-        # The engine promised this much, whatever the limit says.
+        # The engine promised this much, whatever the limit is.
         if budget.credit_limit is not None:
             short = budget.reserved - budget.spendable - budget.credit_limit
             budget.overrun = max(budget.overrun, short)
@@ -258,7 +258,7 @@ class Story:
 
 
 def lines_and_shares() -> list[tuple[Any, ...]]:
-    """What the meter wrote, without row ids: equal for equal events."""
+    """Return the meter's rows without ids: equal for equal events."""
     return [
         (
             line.lease_id,
@@ -284,7 +284,7 @@ def lines_and_shares() -> list[tuple[Any, ...]]:
 
 
 def swept_at_once(pool_id: int) -> list[tuple[Any, ...]]:
-    """The same rows by one sweep in memory over all events, without the database's state."""
+    """Return the same rows from one sweep in memory over all events, without stored state."""
     sweep = Sweep()
     events = read_events(pool_id, after=0, limit=1_000_000)
     rows: list[tuple[Any, ...]] = []

@@ -1,4 +1,4 @@
-"""What an executor reports against what the database says: every pair, for every executor."""
+"""Every pair of an executor's report and a state in the database, for every executor."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from scheduling.models import ExecutorHealth, Intent, Job, Lease
 from tests.integration.executor_contract import Stage
 from tests.tools import PATIENCE_S
 
-# What the database says of a lease. `ordered`: launching, and its call was not carried out yet.
+# The lease's state in the database. `ordered`: launching, and its call was not made yet.
 RECORDED = ("no row", "ended", "ordered", "launching", "running", "stopping")
-# What became of its process. `unknown`: the executor has no memory of it, `over`: it has ended.
+# The state of its process. `unknown`: the executor has forgotten it; `over`: it has ended.
 PROCESSES = ("unknown", "runs", "over", "stopped")
 
 
 class Outcome(NamedTuple):
-    """A lease's state and the reason of its end, and its job's state, after all was settled."""
+    """The final states of a lease and its job, with the reason of the lease's end."""
 
     lease: str
     reason: str
@@ -40,7 +40,7 @@ OUTCOMES = {
     **{("no row", process): NOTHING for process in PROCESSES},
     **{("ended", process): ENDED for process in PROCESSES},
     ("ordered", "unknown"): Outcome("launching", "", "running"),
-    # The call was made, and the crash came before that was noted.
+    # The call was made, and the crash came before it was recorded.
     ("ordered", "runs"): RUNNING,
     ("ordered", "over"): FINISHED,
     ("ordered", "stopped"): LOST,
@@ -53,7 +53,7 @@ OUTCOMES = {
     ("running", "over"): FINISHED,
     ("running", "stopped"): LOST,
     ("stopping", "unknown"): TAKEN,
-    # Its stop is another intent's affair.
+    # Its stop belongs to another intent.
     ("stopping", "runs"): Outcome("stopping", "not_renewed", "stopping"),
     ("stopping", "over"): FINISHED,
     ("stopping", "stopped"): TAKEN,
@@ -61,9 +61,9 @@ OUTCOMES = {
 
 
 class ReconcileContract:
-    """What runs without a lease is stopped, what is recorded and does not run is over."""
+    """A process without a lease is stopped, and a recorded lease without a process ends."""
 
-    # In two parts: three launched leases that are missing at once would be a mass disappearance.
+    # In two parts: three missing launched leases at once would be a mass disappearance.
     @pytest.mark.parametrize(
         "part", [RECORDED[:4], RECORDED[4:]], ids=["before", "after its start"]
     )
@@ -95,7 +95,7 @@ class ReconcileContract:
         assert set(reports) == running, "what is over is forgotten"
 
     def _pass_silence(self, stage: Stage) -> None:
-        """Have what is missing be so for as long as the executor's silence is to be borne."""
+        """Keep leases missing for the executor's whole `silence_s`."""
         silence = timedelta(seconds=stage.executor.traits.silence_s)
         for row in ExecutorHealth.objects.filter(pool=stage.pool):
             row.missing = {
@@ -152,7 +152,7 @@ RUNS = (ReportState.ACCEPTED, ReportState.RUNNING)
 
 
 def noted_missing() -> dict[str, str] | None:
-    """What is noted of leases that the executor leaves out."""
+    """Return the recorded missing leases."""
     missing: dict[str, str] | None = ExecutorHealth.objects.values_list(
         "missing", flat=True
     ).first()
@@ -160,7 +160,7 @@ def noted_missing() -> dict[str, str] | None:
 
 
 def _meant(tokens: dict[tuple[str, str], str]) -> set[str]:
-    """What should run: whatever does, and has a live lease."""
+    """Return the tokens that should run: those that run and have a live lease."""
     return {
         token
         for (recorded, process), token in tokens.items()
@@ -169,9 +169,9 @@ def _meant(tokens: dict[tuple[str, str], str]) -> set[str]:
 
 
 def _every_pair(stage: Stage, part: tuple[str, ...]) -> dict[tuple[str, str], str]:
-    """Tokens of leases for each pair, with their processes as they should be.
+    """Return tokens of leases for each pair, with their processes in the wanted state.
 
-    What ends by itself has ended before the others are launched: they have the GPUs.
+    Processes that end by themselves end before the others are launched: they hold the GPUs.
     """
     tokens = {
         (recorded, process): stage.lease(runs_s=0.1 if process == "over" else 600)
@@ -190,7 +190,7 @@ def _every_pair(stage: Stage, part: tuple[str, ...]) -> dict[tuple[str, str], st
 
 
 def _launched(stage: Stage, process: str) -> str:
-    """A lease's token, with its process as it should be."""
+    """Return a lease's token, with its process in the wanted state."""
     token = stage.lease(runs_s=0.1 if process == "over" else 600)
     if process == "unknown":
         return token
@@ -203,7 +203,7 @@ def _launched(stage: Stage, process: str) -> str:
 
 
 def _record(stage: Stage, token: str, recorded: str) -> None:
-    """Write what the database is to say of the lease and of its job."""
+    """Write the database's state of the lease and its job."""
     leases = Lease.objects.filter(job_id=token_job(token), number=token_number(token))
     lease, now = leases.get(), from_us(stage.now_us())
     Intent.objects.filter(lease=lease).delete()

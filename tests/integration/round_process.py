@@ -1,7 +1,7 @@
-"""A process that runs one round, meters, settles and keeps files, and fails at a named point.
+"""A process that runs a round, meters, settles and archives files, and fails at a named point.
 
 Usage: round_process.py POOL INSTANT POINT:(kill|stop) HOLD_S [MODULE]; prints the point, then the
-outcome. MODULE has a POLICY of tests' own.
+outcome. MODULE defines a POLICY for tests.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import django
 
 django.setup()
 
-# Models need Django's set-up, so these come after it.
+# Models need Django's set-up, so import these after it.
 from billing.metering import (  # noqa: E402 - after django.setup()
     log_transfers,
     meter_pool,

@@ -1,4 +1,4 @@
-"""What tests of gangs on a Slurm cluster ask of a lease whose ranks train."""
+"""Helpers of tests of gangs on a Slurm cluster, whose ranks train."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from tests.tools import eventually
 
 
 def begins(world: SlurmWorld, token: str, ranks: int = 2) -> list[int]:
-    """The steps at which the ranks of a lease begin, once all have."""
+    """Return the first steps of a lease's ranks, once all have started."""
     pattern = re.compile(r"rank \d begins at step (\d+)")
     eventually(lambda: len(pattern.findall(world.log(token))) == ranks)
     return [int(step) for step in pattern.findall(world.log(token))]
 
 
 def reaches(world: SlurmWorld, token: str, step: int) -> None:
-    """Wait until the lease has reported so many steps."""
+    """Wait until the lease has reported a step."""
 
     def is_there() -> bool:
         report = world.listed().get(token)

@@ -1,4 +1,4 @@
-"""A process that runs one round whose jobs lie below a folder, and fails at a named point.
+"""A process that runs a round with job folders below ROOT, and fails at a named point.
 
 Usage: slurm_process.py ROOT POOL INSTANT POINT:(kill|stop) HOLD_S; as round_process.py.
 """

@@ -1,4 +1,4 @@
-"""Rounds of a pool whose five nodes are a real Slurm cluster's, in real time, and jobs for it."""
+"""Real-time rounds of a pool with the five nodes of a real Slurm cluster, and jobs for it."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ from tests.tools import PATIENCE_S, eventually
 
 CHILD = Path(__file__).with_name("slurm_process.py")
 
-# A gang counts to a number in steps of 0.1 s, its first rank for all; asked to stop, it keeps the
-# count. Each start leaves a line, and ends with the code that is wanted.
+# A gang counts to a number in steps of 0.1 s, its first rank for all, and saves the count on a
+# stop. Each start writes a line, and the program ends with the wanted code.
 COUNTER = """
 import os, pathlib, signal, sys, time
 home = pathlib.Path(os.environ["EVENSHARE_JOB_DIR"])
@@ -69,17 +69,17 @@ class SlurmRounds:
     def submit(
         self, tenant: str, gpus: int, steps: int, code: int = 0, gpu_types: Sequence[str] = ()
     ) -> Job:
-        """Submit a gang that counts so far; at the present instant of the pool's clock."""
+        """Submit a gang that counts to `steps`, at the present instant of the pool's clock."""
         self.lab.at = read_clock(self.lab.pool.pk).pool_at
         command = [sys.executable, "-c", COUNTER, str(steps), str(code)]
         return self.lab.submit(tenant, gpus, 1, command=command, gpu_types=list(gpu_types))
 
     def end(self, job: Job) -> None:
-        """Have the program of a job end, however far it is to count."""
+        """End the program of a job before its last step."""
         (self.root / str(job.pk) / "done").touch()
 
     def turn(self) -> bool:
-        """Run the round that is due, as the tick does, and its meter; true, to go on."""
+        """Run the due round and its meter, as the tick does; return True to go on."""
         execute_round(self.lab.pool.pk, now=read_clock(self.lab.pool.pk))
         seal_rounds(self.lab.pool.pk)
         meter_pool(self.lab.pool.pk)
@@ -87,7 +87,7 @@ class SlurmRounds:
         return True
 
     def turn_that_is_killed(self, point: str) -> bool:
-        """Have another process run a round and be killed at a point; whether it got there."""
+        """Run a round in another process that is killed at a point; return whether it got there."""
         at = read_clock(self.lab.pool.pk).pool_at
         command = [sys.executable, str(CHILD), str(self.root), str(self.lab.pool.pk)]
         victim = subprocess.Popen(
@@ -101,17 +101,17 @@ class SlurmRounds:
         return victim.returncode == -signal.SIGKILL
 
     def take_over(self) -> None:
-        """What is else waited for: the fence of a process that is gone expires."""
+        """Expire the fence of a dead process, instead of waiting."""
         with connection.cursor() as cursor:
             cursor.execute("UPDATE scheduling_poolfence SET until = clock_timestamp()")
 
     def starts(self, job: Job) -> list[tuple[int, int]]:
-        """The lease and the count of each start of a job's program."""
+        """Return the lease and the count of each start of a job's program."""
         lines = (self.root / str(job.pk) / "starts").read_text().splitlines()
         return [(int(lease), int(count)) for lease, count in map(str.split, lines)]
 
     def in_slurm(self) -> int:
-        """How many jobs Slurm has that run, or may yet run."""
+        """Return how many Slurm jobs run, or may yet run."""
         return len(self.slurm.run("squeue", "--noheader").splitlines())
 
     def close(self) -> None:
@@ -120,13 +120,12 @@ class SlurmRounds:
         try:
             tools.cancel(job.job_id for job in tools.queue().values())
         except ExecutorError:
-            return  # A test failed with its controller dead: the cluster's end kills what runs.
+            return  # A test failed with its controller dead: the cluster's end kills its jobs.
         eventually(lambda: not processes_below(self.root))
 
 
 @contextmanager
 def slurm_rounds(root: Path, slurm: SlurmCluster, **fields: Any) -> Iterator[SlurmRounds]:
-    """A pool on a cluster, its jobs' folders below `root`; closed at the end."""
     number_jobs_anew()
     options = {"conf": str(slurm.conf), "partition": slurm.partition}
     types = list(dict.fromkeys(node.gpu_type for node in slurm.nodes))
@@ -154,9 +153,9 @@ def slurm_rounds(root: Path, slurm: SlurmCluster, **fields: Any) -> Iterator[Slu
 
 
 def ended_events(job: Job) -> list[str]:
-    """Why each of a job's leases that ran ended, in order.
+    """Return the end reasons of a job's leases that ran, in order.
 
-    One that waited for an earlier one to move its job has nothing to run where that one finishes.
+    A lease that waited to move its job has nothing to run if the job finishes before.
     """
     ran = Lease.objects.filter(job=job, state="ended", started_at__isnull=False)
     rows = ran.order_by("number")

@@ -1,4 +1,4 @@
-"""A pool on a real cluster whose tenants' jobs run as Unix users of their own."""
+"""A pool on a real cluster whose tenants' jobs run as separate Unix users."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.unix_users import NAMES, common_python, open_folder, require_users
 
 ANN, BEN, REST = NAMES
 AS_ROOT = ("runuser", "-u", "{user}", "--")
-# Says who it is, and when asked to stop keeps how far it came, as jobs do.
+# Prints its user, and saves its progress on a stop, like real jobs.
 SAVES = """
 import json, os, signal, sys, time
 rank = os.environ.get("RANK", "0")
@@ -55,7 +55,7 @@ def users_cluster() -> Iterator[SlurmCluster]:
 
 
 class UsersWorld(SlurmWorld):
-    """Tenants `a` and `b` with a user each, and `c` with none."""
+    """Tenants `a` and `b` with a user each, and `c` without one."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -73,12 +73,12 @@ class UsersWorld(SlurmWorld):
         )
 
     def of(self, tenant: str, *argv: str, gpus: tuple[int, ...] = (1,)) -> str:
-        """Make a lease of a tenant's job."""
+        """Create a lease of a tenant's job."""
         job = self.lab.submit(tenant, sum(gpus), 60, command=list(argv))
         return self.lease(job=job, gpus=gpus)
 
     def again(self, token: str, gpus: tuple[int, ...] = (1,)) -> str:
-        """Record a lease's end, and make the next one of its job."""
+        """Record a lease's end, and create the next one of its job."""
         job = Job.objects.get(pk=token_job(token))
         Lease.objects.filter(job=job).update(
             state="ended", ended_at=job.submitted_at, started_at=job.submitted_at

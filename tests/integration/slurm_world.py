@@ -1,4 +1,4 @@
-"""A pool on the `slurm` executor whose leases a test makes and ends by hand, without rounds."""
+"""A pool on the `slurm` executor whose leases a test creates and ends by hand, without rounds."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ OVER = (ReportState.FINISHED, ReportState.STOPPED)
 def make_lab(
     slurm: SlurmCluster, options: Mapping[str, Any] | None = None, **fields: Any
 ) -> Cluster:
-    """A pool whose nodes are the cluster's of its first GPU type; `options`: more of its own."""
+    """Return a pool with the cluster's nodes of its first GPU type; `options` are added."""
     number_jobs_anew()
     first = slurm.nodes[0]
     names = [node.name for node in slurm.nodes if node.gpu_type == first.gpu_type]
@@ -53,7 +53,7 @@ def make_lab(
 
 @dataclass
 class SlurmWorld:
-    """Jobs with a lease each; `close` leaves nothing running. Nodes that are `avoided` get none."""
+    """Jobs with a lease each, never on `avoided` nodes; `close` leaves no process running."""
 
     root: Path
     slurm: SlurmCluster
@@ -74,7 +74,7 @@ class SlurmWorld:
     def lease(
         self, *argv: str, gpus: Sequence[int] = (1,), job: Job | None = None, **fields: Any
     ) -> str:
-        """Make a job with a lease that is to be launched, of so many GPUs on each node."""
+        """Create a job with a lease that is ready to launch, on `gpus` GPUs of each node."""
         made = job or self.lab.submit("a", sum(gpus), 60, command=list(argv), **fields)
         number = Lease.objects.filter(job=made).count() + 1
         now = read_clock(self.lab.pool.pk).pool_at
@@ -86,17 +86,17 @@ class SlurmWorld:
         token = lease_token(made.pk, number, "es")
         self._nodes[token] = list(zip(self._emptiest_first(), gpus, strict=False))
         for node, count in self._nodes[token]:
-            # What is held by leases that have ended in truth only is no matter here.
+            # Ignore slots of leases that have really ended.
             LeaseSlot.objects.bulk_create(
                 LeaseSlot(lease=lease, node=node, slot=slot) for slot in range(count)
             )
         return token
 
     def _emptiest_first(self) -> list[Node]:
-        """The pool's nodes by how many GPUs are used or asked for there: a lease must not wait."""
+        """Return the pool's nodes by used or requested GPUs: a lease must not wait."""
         every = Node.objects.filter(pool=self.lab.pool).order_by("id")
         nodes = list(every.exclude(name__in=self.avoided))
-        # Slurm says what has ended. A job may write otherwise into its files.
+        # Ask Slurm which jobs have ended: a job may falsify its files.
         runs = {token for token, job in self._queue().items() if not is_over(job.state)}
         used: Counter[int] = Counter()
         for token, shares in self._nodes.items():
@@ -106,13 +106,13 @@ class SlurmWorld:
         return sorted(nodes, key=lambda node: used[node.pk])
 
     def _queue(self) -> dict[str, SlurmJob]:
-        """Jobs of leases as the executor asks for them: a test may leave it no tools."""
+        """Return jobs of leases like the executor, even if a test took its tools away."""
         if not self._launched:
             return {}
         return self.executor._queue(self.executor._cluster(self.lab.pool.pk))
 
     def launch(self, *tokens: str) -> list[Report]:
-        """Launch until all run or have ended, and note that the intents were carried out."""
+        """Launch until all run or have ended, and mark the intents as done."""
         at_us = self.now_us()
         wanted = [Launch(token, token_job(token), at_us) for token in tokens]
         self._launched.update(tokens)
@@ -137,7 +137,7 @@ class SlurmWorld:
         return token
 
     def shell(self, text: str, gpus: Sequence[int] = (1,), **fields: Any) -> str:
-        """Launch a shell, which is a program like any other; return its token."""
+        """Launch a shell script; return its token."""
         return self.run("/bin/sh", "-c", text, gpus=gpus, **fields)
 
     def stop(self, token: str, grace_s: float = 20.0) -> list[Report]:
@@ -145,7 +145,7 @@ class SlurmWorld:
         return self.executor.stop([Stop(token, token_job(token), self.now_us(), grace_us)])
 
     def listed(self) -> dict[str, Report]:
-        """What the executor says now, by token."""
+        """Return the executor's reports by token."""
         reports = self.executor.list(self.lab.pool.pk, self.now_us())
         return {report.token: report for report in reports}
 
@@ -174,7 +174,7 @@ class SlurmWorld:
         return data.decode(errors="replace")
 
     def says(self, token: str, *words: str) -> None:
-        """Wait until a program has said all of this."""
+        """Wait until a program has printed all of this."""
         eventually(lambda: all(word in self.log(token) for word in words))
 
     def queued(self, token: str) -> SlurmJob | None:
@@ -183,7 +183,7 @@ class SlurmWorld:
     def close(self) -> None:
         self.tools.cancel(job.job_id for job in self.tools.queue().values())
         eventually(lambda: not processes_below(self.root))
-        # The next test finds the cluster as this one did.
+        # Leave the cluster in its initial state for the next test.
         eventually(lambda: all(is_over(job.state) for job in self.tools.queue().values()))
 
 
@@ -191,7 +191,6 @@ class SlurmWorld:
 def slurm_world(
     root: Path, slurm: SlurmCluster, options: Mapping[str, Any] | None = None
 ) -> Iterator[SlurmWorld]:
-    """A world below `root`, closed at the end; `options`: more of its pool."""
     with override_settings(LOCAL_ROOT=str(root)):
         world = SlurmWorld(root, slurm, options=options or {})
         try:
@@ -202,7 +201,7 @@ def slurm_world(
 
 @contextmanager
 def own_slurm_world(root: Path, **settings: Any) -> Iterator[SlurmWorld]:
-    """A world on a cluster that a test may break; `settings` are the cluster's."""
+    """Yield a world on a cluster that a test may break; `settings` are the cluster's."""
     with (
         own_slurm(root / "slurm", **settings) as slurm,
         slurm_world(root / "jobs", slurm) as world,

@@ -1,7 +1,6 @@
-"""History stays as it was written: who may do what with which table, and what finds a change.
+"""History is append-only: rights on each table, and checks that find changes.
 
-The tables are those of the database, so that one that is new, or a partition that is made
-tomorrow, is among them.
+The tables are read from the database, so that new ones and future partitions are included.
 """
 
 from __future__ import annotations
@@ -36,14 +35,14 @@ TODAY = date(2030, 1, 1)
 
 
 def make_day(day: date) -> None:
-    """As a round of that day does, and who seals it."""
+    """Create partitions like a round of that day and its sealing."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT evenshare_make_blob_day(%s)", [day])
         cursor.execute("SELECT evenshare_make_bundle_day(%s)", [day])
 
 
 class TestTheApplicationsRole:
-    """Rights of every table and partition, those to come too."""
+    """Rights on every table and partition, also future ones."""
 
     def test_may_only_add_to_history_and_knows_no_partition(self, committed_db: str) -> None:
         assert committed_db
@@ -77,7 +76,7 @@ class TestTheApplicationsRole:
 
 
 def refused(statement: str, using: str, *, may_pass: bool = False) -> str:
-    """What the database says to it; "" where it changes no row and may pass."""
+    """Return the database's error; "" if it changes no row and may pass."""
     try:
         with transaction.atomic(using=using), connections[using].cursor() as cursor:
             cursor.execute(statement)
@@ -111,12 +110,12 @@ OTHER = {
     "bytea": "set_byte({0}, 0, get_byte({0}, 0) # 1)",
 }
 TEXT = "left({0}, -1) || CASE right({0}, 1) WHEN 'x' THEN 'y' ELSE 'x' END"
-# Columns that no seal covers, with the reason.
+# Columns without a seal, with the reason.
 NOT_COVERED: dict[Column, str] = {}
 
 
 class History:
-    """A database with rows in every sealed table, and a session that obeys no trigger."""
+    """A database with rows in every sealed table, and a session without triggers."""
 
     def __init__(self, database: str, services: Services) -> None:
         lab = story()
@@ -138,7 +137,7 @@ class History:
         transparency.checkpoint_note(transparency.round_log("p"))
         self.session: psycopg.Connection[Any] = services.postgres.connect(database)
         self.session.execute("SET session_replication_role = replica")
-        # Columns are changed one by one, also those that are there together or not at all.
+        # Columns are changed one by one, even if a constraint ties them together.
         for table, constraint in (
             ("billing_postedprice", "price_surcharge_whole_or_none"),
             ("billing_usageline", "usage_borne_past_its_charge"),
@@ -160,7 +159,7 @@ class History:
         return [Column(*row) for row in found.fetchall()]
 
     def change(self, column: Column) -> None:
-        """Change one value of one row, and remember the table as it was."""
+        """Change one value of one row, and remember the original table."""
         table, other = column.table, OTHER.get(column.type, TEXT).format(column.name)
         self.execute(f"CREATE TEMP TABLE kept AS SELECT * FROM {table}")  # noqa: S608 - the same
         changed = self.execute(
@@ -172,13 +171,13 @@ class History:
         assert changed.fetchall() == [(True,)] or column.name == "seal", column
 
     def put_back(self, table: str) -> None:
-        """Have the table as it was before the last change."""
+        """Restore the table before the last change."""
         self.execute(f"DELETE FROM {table}")  # noqa: S608 - of the catalogue
         self.execute(f"INSERT INTO {table} SELECT * FROM kept")  # noqa: S608 - the same
         self.execute("DROP TABLE kept")
 
     def execute(self, statement: str) -> psycopg.Cursor[Any]:
-        """Carry out SQL that was made of names."""
+        """Run SQL that was composed of names."""
         return self.session.execute(statement)
 
 
@@ -190,7 +189,7 @@ def history(committed_db: str, services: Services) -> Iterator[History]:
 
 
 class TestAChangeByTheOwner:
-    """Whoever can switch the guards off leaves a row behind that is not what was sealed."""
+    """An owner who disables the guards leaves a row that differs from its seal."""
 
     def test_of_any_column_is_found(self, history: History) -> None:
         assert check_seals() == []
@@ -207,7 +206,7 @@ class TestAChangeByTheOwner:
         assert check_seals() == []
 
     def test_of_a_column_that_a_later_migration_adds_is_found_too(self, history: History) -> None:
-        """It fills the column of rows that are there, and seals them again, in one transaction."""
+        """It fills the column of old rows, and seals them again, in one transaction."""
         for table in rights.SEALED:
             with transaction.atomic(using="owner"), connections["owner"].cursor() as cursor:
                 cursor.execute(f"ALTER TABLE {table} ADD COLUMN later int")

@@ -1,4 +1,4 @@
-"""Days of rounds move from the database to files, whole, and whatever is cut off loses nothing."""
+"""Days of rounds move whole from the database to files; interruptions lose nothing."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The restore drill: dump a live portal, restore into an empty server, prove it, go on.
 
-The scripts are those of docs/operations.md, run as they are, in production mode.
+The scripts are the unchanged ones of docs/operations.md, in production mode.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ PASSWORDS = {"owner": "owner-pass-4711", "app": "app-pass-0815"}
 
 @dataclass
 class Drill:
-    """A backup of a portal in the middle of its rounds, and that portal."""
+    """A portal in the middle of its rounds, and its backup."""
 
     lab: Cluster
     folder: Path
@@ -64,7 +64,7 @@ class Drill:
 
 
 def addresses(postgres: Postgres, database: str = DATABASE) -> dict[str, str]:
-    """What the scripts need, with passwords that trusting servers ignore."""
+    """Return the variables of the scripts; trusting servers ignore the passwords."""
     found = {}
     for name, role, who in (
         ("DATABASE_URL", APP_ROLE, "app"),
@@ -76,7 +76,7 @@ def addresses(postgres: Postgres, database: str = DATABASE) -> dict[str, str]:
 
 
 def run(script: str, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """One of the scripts, in production mode."""
+    """Run one of the scripts, in production mode."""
     return subprocess.run(
         [str(ROOT / "deploy" / script), *words],
         capture_output=True,
@@ -97,7 +97,7 @@ def run(script: str, *words: str, **environment: str) -> subprocess.CompletedPro
 
 @contextmanager
 def pointed_to(blocker: DjangoDbBlocker, host: Path, database: str) -> Iterator[None]:
-    """Have Django's connections of this process go there."""
+    """Point Django's connections of this process to a database."""
     before = {alias: dict(connections.settings[alias]) for alias in connections.settings}
     with blocker.unblock():
         connections.close_all()
@@ -136,7 +136,7 @@ def rows() -> dict[str, int]:
 
 
 def story() -> Cluster:
-    """Two hours of two tenants, one of which borrows from the other; settled, and under way."""
+    """Two hours of two tenants, one of which borrows from the other; settled, with live leases."""
     lab = cluster({"a": 6, "b": 2}, nodes=2, gpus=4)
     for hours in range(4):
         lab.submit("b", 4, 4000, after_s=hours * 1200)
@@ -148,7 +148,7 @@ def story() -> Cluster:
 
 
 def numbered_transfers(lab: Cluster) -> dict[UUID, int]:
-    """Transfers with the numbers of their transactions, which an empty server has yet to reach."""
+    """Return transfers with transaction numbers that an empty server has not reached."""
     numbers = {}
     for day in range(5):
         burn_transactions(5000)
@@ -167,7 +167,7 @@ def numbered_transfers(lab: Cluster) -> dict[UUID, int]:
 
 
 def burn_transactions(count: int = 0, *, before: int = 0) -> None:
-    """Use so many numbers of transactions, or all `before` one."""
+    """Use `count` transaction numbers, or all numbers below `before`."""
     with connection.cursor() as cursor:
         cursor.execute(
             f"""
@@ -221,7 +221,7 @@ def drill(
 
 @pytest.fixture(scope="module")
 def empty_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
-    """A second PostgreSQL without our roles and without our database."""
+    """Yield a second PostgreSQL without our roles and without our database."""
     folder = tmp_path_factory.mktemp("second")
     (folder / "run").mkdir(mode=0o700)
     place = folders.Folders(folder, folder / "run")
@@ -273,7 +273,7 @@ class TestABackup:
 
 
 class TestTheDrill:
-    """Its tests follow each other on the one restored server."""
+    """These tests follow each other on one restored server."""
 
     def test_restores_into_an_empty_server_and_proves_it(
         self, drill: Drill, empty_server: Postgres
@@ -314,7 +314,7 @@ class TestTheDrill:
     def test_lets_nobody_add_to_an_old_transfer_when_its_number_comes_again(
         self, drill: Drill, empty_server: Postgres, django_db_blocker: DjangoDbBlocker
     ) -> None:
-        """Numbers of transactions begin again in a new server."""
+        """Transaction numbers start again in a new server."""
         met = []
         with pointed_to(django_db_blocker, socket_of(empty_server), DATABASE):
             before = rows()

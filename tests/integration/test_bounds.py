@@ -1,4 +1,4 @@
-"""No column of ours holds a number that is none, or an instant that no calendar of ours has."""
+"""No column of ours holds NaN, infinity, or an instant outside our calendar."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ BAD = {
     "timestamp with time zone": INSTANTS, "timestamp without time zone": INSTANTS,
     "date": INSTANTS,
 }  # fmt: skip
-# What is on the very edge may stay, since Python reads it, but where pages count from an instant
-# (`tenants.shapes.within_reach`).
+# Values on the very edge may stay, since Python reads them, except where pages compute from an
+# instant (`tenants.shapes.within_reach`).
 GOOD = {
     "timestamp with time zone": ("0001-01-01 00:00:00+00", "9999-12-31 23:59:59.999999+00"),
     "date": ("0001-01-01", "9999-12-31"),
 }
-# Tables of others: Django's, whose rows no round and no page of ours reads.
+# Django's own tables, whose rows no round and no page of ours reads.
 OTHERS = ("django_", "auth_")
 
 
 class Column(NamedTuple):
-    """A column, and the conditions of its table that look at it alone."""
+    """A column, and the conditions of its table on this column only."""
 
     table: str
     name: str
@@ -49,7 +49,7 @@ GROUP BY 1, 2, 3 ORDER BY 1, 2
 
 
 def test_every_number_and_instant_is_bounded(template_database: str, services: Services) -> None:
-    """By the catalogue, partitions too: a column without bounds is named here."""
+    """Read from the catalogue, with partitions: an unbounded column is named here."""
     with services.postgres.connect(template_database) as database:
         rows = database.execute(COLUMNS, [list(BAD)]).fetchall()
         columns = [Column._make(row) for row in rows if not row[0].startswith(OTHERS)]
@@ -71,7 +71,7 @@ def test_every_number_and_instant_is_bounded(template_database: str, services: S
 
 
 def takes(database: psycopg.Connection, column: Column, value: str) -> bool:
-    """Whether all conditions on the column alone let a value in."""
+    """Return whether all conditions on the column accept a value."""
     for check in column.checks:
         query = sql.SQL("SELECT {} FROM (SELECT CAST({} AS {}) AS {}) AS one").format(
             sql.SQL(check),

@@ -1,4 +1,4 @@
-"""A budget counts what its own period's days cost, settled or not, at the edge of a period too."""
+"""A budget counts the costs of its period's days, settled or not, also at its edges."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def use_at(story: Story, when: datetime) -> PeriodUse:
 
 
 def charged_from(begins: datetime) -> int:
-    """Charges of lines whose hour is in a period that begins so, settled or not."""
+    """Return the charges of hours in the period that starts at `begins`, settled or not."""
     lines = UsageLine.objects.filter(hour__gte=begins)
     return sum(to_micro(amount) for amount in lines.values_list("amount", flat=True))
 
@@ -56,7 +56,7 @@ def budget_of_the_day(story: Story, day: datetime) -> None:
 def test_of_a_period_counts_open_terms_and_the_charges_of_its_own_days(
     story: Story, settles: bool
 ) -> None:
-    """Rounds each quarter of an hour, from two hours before midnight to two hours after it."""
+    """A round each quarter of an hour, from two hours before midnight to two hours after it."""
     lease = story.run(MIDNIGHT - 120, "a", borrowed=2, price="3.000000")
     seen, expected = [], []
     for minute in range(MIDNIGHT - 105, MIDNIGHT + 120, 15):
@@ -86,7 +86,7 @@ def test_of_the_next_period_is_not_stopped_by_charges_that_are_not_settled(story
 
 
 def test_of_the_old_period_counts_what_its_last_hour_cost_when_it_is_settled(story: Story) -> None:
-    """Its charge is of the day that it was used on, although it is settled on the next one."""
+    """The charge belongs to the day of use, although it is settled on the next day."""
     lease = story.run(MIDNIGHT - 50, "a", borrowed=4, price="3.000000")
     story.end(MIDNIGHT - 2, lease)
     story.post_round(MIDNIGHT + 1)

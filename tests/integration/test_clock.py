@@ -1,4 +1,4 @@
-"""Pool time: monotone, scaled, and without the hours in which nobody ticked."""
+"""Pool time: monotone, scaled, and without the hours in which no tick came."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def wall(monkeypatch: pytest.MonkeyPatch) -> list[timedelta]:
-    """A wall clock that stands still, by its distance from now: append to move it."""
+    """A stopped wall clock, by its distance from now: append to move it."""
     offsets = [timedelta(0)]
     now = clock.wall_now()
     monkeypatch.setattr(clock, "wall_now", lambda: now + offsets[-1])
@@ -32,12 +32,12 @@ def pool_with(scale: int, **fields: Any) -> int:
 
 
 def about(seconds: float) -> object:
-    """Pool time in seconds after the beginning, within the test's own duration."""
+    """Return a matcher of pool time in seconds after the start, within the test's duration."""
     return pytest.approx(seconds, abs=60)
 
 
 def shown_s(pool_id: int) -> float:
-    """What the clock shows at the test's wall time."""
+    """Return the clock's reading at the test's wall time."""
     row = PoolClock.objects.get(pool_id=pool_id)
     return (clock.pool_time(row, clock.wall_now()) - BEGIN).total_seconds()
 
@@ -108,7 +108,7 @@ class TestAnyClock:
 class TestAnUnwatchedPool:
     def test_pauses_after_an_hour_and_wakes_for_a_viewer(self, wall: list[timedelta]) -> None:
         pool_id = pool_with(60, pause_unwatched_s=3600)
-        for minutes in range(0, 64, 2):  # ticked all the time, viewed never
+        for minutes in range(0, 64, 2):  # ticked all the time, never viewed
             wall.append(timedelta(minutes=minutes))
             PoolClock.objects.update(seen_wall=clock.wall_now())
             now = clock.tick_clock(pool_id)

@@ -1,6 +1,6 @@
-"""The machine's clock jumps, or the machine slept: rounds go on, and no engine is left unasked.
+"""After the machine's clock jumps or the machine slept, rounds go on and engines are queried.
 
-What is stored of the wall is moved the other way.
+Stored wall times are shifted in the other direction.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ JUMPS = [pytest.param(-600, id="ten minutes back"), pytest.param(3600, id="an ho
 
 
 def jump(seconds: int) -> None:
-    """Set the database's clock, as everything sees it that was stored before."""
+    """Set the database's clock as seen by all stored instants."""
     by = timedelta(seconds=seconds)
     PoolClock.objects.update(
         anchor_wall=F("anchor_wall") - by,
@@ -51,9 +51,9 @@ def test_rounds_go_on(seconds: int, scale: int) -> None:
     PoolClock.objects.update(anchor_pool=F("anchor_pool") + timedelta(seconds=1_000 * scale))
     assert tasks.run_round(lab.pool.pk) is RoundOutcome.COMMITTED
     passed = read_clock(lab.pool.pk).pool_at - before
-    # At scale 1 a jump ahead is taken for a time without rounds, in which jobs ran on.
+    # At scale 1 a jump ahead counts as time without rounds, in which jobs ran on.
     jumped_s = seconds if scale == 1 and seconds > 0 else 0
-    # But for what passes meanwhile, a jump is known from none.
+    # Apart from the elapsed time, a jump has no other sign.
     unexplained = passed - timedelta(seconds=1_000 * scale + jumped_s)
     assert abs(unexplained) < timedelta(seconds=300 * scale)
     assert Lease.objects.filter(ended_at=None).count() == 2
@@ -83,7 +83,7 @@ class TestABreaker:
 
 
 class ForgetfulExecutor(VirtualExecutor):
-    """Its engine may forget what runs, for ten minutes."""
+    """Its engine may forget processes for ten minutes."""
 
     traits = VirtualExecutor.traits._replace(silence_s=600)
 

@@ -1,4 +1,4 @@
-"""Corrections of charges count in the budget of the day that was charged."""
+"""Corrections of charges count in the budget of the charged day."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CHARGED = 9 * CREDIT  # 2 GPUs for an hour and a half at 3 credits
 
 @pytest.fixture
 def story() -> Story:
-    """b lends all that a borrows, on one day; on the next one b borrows of itself alone."""
+    """b lends all that a borrows, on one day; on the next day b borrows only from itself."""
     story = Story()
     story.post_round(0, price="3.000000")
     lease = story.run(0, "a", own=4, borrowed=2, price="3.000000")
@@ -52,7 +52,7 @@ def charge_of(story: Story, tenant: str = "a") -> Transfer:
 
 
 def correct(source: Transfer, why: str = "a node was slow", **micro: int) -> Transfer:
-    """What each named tenant gets in addition; paid below zero."""
+    """Post a correction; each named tenant receives an amount, or pays if it is negative."""
     accounts = {row.tenant.slug: row.pk for row in Account.objects.all() if row.tenant}
     entries = [(accounts[name], amount) for name, amount in micro.items()]
     return correct_transfer(source, entries=entries, effective_at=NEXT_MONTH, why=why)
@@ -104,7 +104,7 @@ class TestACorrection:
         assert broken() == []
 
     def test_of_what_a_tenant_paid_to_itself_too_counts_by_its_charge(self, story: Story) -> None:
-        """Of 3 credits b has paid one and a half to itself: all of its charge is given back."""
+        """Of 3 credits b has paid 1.5 to itself: the whole charge is given back."""
         charge = charge_of(story, "b")
         own = charge.entries.filter(account__tenant=story.tenants["b"])
         assert sorted(own.values_list("amount", flat=True)) == [-3, Decimal("1.5")]

@@ -1,4 +1,4 @@
-"""CPUs and memory in the live portal: what rounds read of them, and what that leaves as it was."""
+"""CPUs and memory in the live portal: how rounds read them, and when nothing changes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ WITH_RESOURCES = schema_of((), (), (Resources(1, 1, 0),))
 
 
 def shared(policy: str = "drf", **fields: Any) -> Cluster:
-    """A pool of two nodes with 4 GPUs each, which two tenants share."""
+    """Return a pool of two nodes with 4 GPUs each, shared by two tenants."""
     return cluster({"a": 4, "b": 4}, nodes=2, gpus=4, policy=policy, **fields)
 
 
@@ -64,7 +64,7 @@ class TestASnapshot:
 
     @pytest.mark.parametrize("policy", ["drf", "evenshare"])
     def test_is_as_it_was_where_no_node_tells_anything(self, policy: str) -> None:
-        """Jobs of a trace may tell CPUs; with nothing to hold them against, bytes stay."""
+        """Jobs of a trace may declare CPUs; if no node does, the snapshot's bytes stay the same."""
         lab = shared(policy)
         job = lab.submit("a", 1, 60)
         before = seen(lab)
@@ -119,7 +119,7 @@ class TestARound:
     def test_replays_to_the_same_bytes_from_before_nodes_told_anything_on(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """The first rounds are as an older portal stored them: of its version and schema."""
+        """The first rounds are stored like an older portal's: with its version and schema."""
         lab = shared(lease_s=20)
         for gpus in (1, 2, 4, 3):
             lab.submit("a", gpus, 45, cpus=gpus)

@@ -50,7 +50,7 @@ CHECKED = (
 
 @dataclass
 class Party:
-    """What the model knows of a tenant: whole micro-credits."""
+    """The model's state of a tenant in whole micro-credits."""
 
     tenant: Tenant
     balance: int = 0
@@ -64,12 +64,12 @@ class Party:
 
     @property
     def free(self) -> int | None:
-        """What credit leaves for promises and gifts."""
+        """The credit left for promises and gifts."""
         return None if self.limit is None else self.balance + self.limit - sum(self.holds)
 
     @property
     def promisable(self) -> int | None:
-        """What rounds may promise: the stricter of credit and budget."""
+        """The most that rounds may promise: the stricter of credit and budget."""
         of_budget = None
         if self.budget is not None:
             percent = 100 if self.is_block else 120
@@ -79,7 +79,7 @@ class Party:
 
 
 class CreditMachine(RuleBasedStateMachine):
-    """Each rule does one thing to the books and to the model; then both must agree."""
+    """Each rule changes the books and the model; then both must agree."""
 
     steps = 0
 
@@ -142,7 +142,7 @@ class CreditMachine(RuleBasedStateMachine):
 
     @rule(who=WHO, terms=st.lists(AMOUNTS, min_size=1, max_size=4))
     def hold(self, who: str, terms: list[int]) -> None:
-        """A round with so many new terms: those that fit are reserved, in their order."""
+        """Run a round with new terms: those that fit are reserved, in their order."""
         party = self.parties[who]
         grants = tuple(
             Grant(
@@ -173,7 +173,7 @@ class CreditMachine(RuleBasedStateMachine):
 
     @rule(who=WHO, which=st.integers(0, 50), late=st.integers(-60, 20))
     def settle(self, who: str, which: int, late: int) -> None:
-        """A term ends and its hour is over: it cost less than it held, or more if it was late."""
+        """End a term and its hour: it cost less than it held, or more if it was late."""
         party, lender = self.parties[who], self.parties["b" if who == "a" else "a"]
         if not party.holds:
             return
@@ -211,7 +211,7 @@ class CreditMachine(RuleBasedStateMachine):
             party.spent = 0
 
     def change_reserved(self, party: Party, micro: int) -> None:
-        """As the meter does where a term closes."""
+        """Change it like the meter when a term closes."""
         _change_reserved(self.book, {party.tenant.pk: micro})
 
     @invariant()

@@ -1,4 +1,4 @@
-"""The demo pool `deadlines`: who asks is answered, plans move, deadlines are met and missed."""
+"""The demo pool `deadlines`: jobs get answers, plans move, deadlines are met and missed."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def pool(stages: Stages) -> Iterator[Pool]:
 
 
 def four_minutes() -> Story:
-    """Four minutes of the demo, and beside the rounds what fits the curves."""
+    """Four minutes of the demo, with curve fits between the rounds."""
     seed_demo()
     pool = Pool.objects.get(name=POOL.name)
     first = pool.nodes.select_related("gpu_type").first()
@@ -95,7 +95,7 @@ class TestFourMinutesOfTheDemo:
         assert dated == set(answered)
         states = {state for _, state, _ in answered.values()}
         assert states == {DeadlineState.PLANNED, DeadlineState.REFUSED}
-        # One in eight of the strict ones asks for what cannot be.
+        # An eighth of the strict deadlines is impossible.
         assert DeadlineLimit.LENGTH in {limit for *_, limit in answered.values()}
         planned = [job for job, (_, state, _) in answered.items() if state == DeadlineState.PLANNED]
         over = list(Job.objects.filter(pk__in=planned, ended_at__isnull=False))
@@ -133,7 +133,7 @@ class TestFourMinutesOfTheDemo:
 
 
 def first_answers(story: Story) -> dict[int, tuple[int, DeadlineState, DeadlineLimit | None]]:
-    """(Round, state, limit) of each job's first answer, given in the first round that has it."""
+    """Return (round, state, limit) of each job's first answer, from the first round that has it."""
     first_seen: dict[int, int] = {}
     answered: dict[int, tuple[int, DeadlineState, DeadlineLimit | None]] = {}
     for round_, seen, decided in story:

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.usefixtures("committed_db")
 
 
 def busy_hours() -> Story:
-    """Two hours of 24 leases of three tenants, some renewed, and a look at the third."""
+    """Two hours of 24 leases of three tenants, some renewed, and a round in the third."""
     story = Story({"a": 1, "b": 3, "c": 4})
     story.limit("a", 50)
     running = []
@@ -42,7 +42,7 @@ def busy_hours() -> Story:
 
 
 def books() -> dict[str, Any]:
-    """All that billing has written, without row ids and times of the wall."""
+    """Return all rows of billing, without row ids and wall times."""
     return {
         "lines": lines_and_shares(),
         "transfers": sorted(Transfer.objects.values_list("id", "code", "tenant_id", "hour")),
@@ -60,7 +60,7 @@ def books() -> dict[str, Any]:
 
 
 def once(story: Story) -> dict[str, Any]:
-    """The books where every event comes once, in order; nothing of it stays."""
+    """Return the books after each event came once, in order; roll back."""
     with transaction.atomic():
         story.meter()
         story.settle()
@@ -70,7 +70,7 @@ def once(story: Story) -> dict[str, Any]:
 
 
 def in_four_threads(deliveries: list[Callable[[], object]]) -> list[Exception]:
-    """Let four workers make the deliveries, each every fourth one; return what failed."""
+    """Make the deliveries by four workers, each every fourth one; return the errors."""
     errors: list[Exception] = []
     barrier = threading.Barrier(WORKERS)
 
@@ -96,7 +96,7 @@ def in_four_threads(deliveries: list[Callable[[], object]]) -> list[Exception]:
 
 
 def test_leave_the_books_as_if_each_had_come_once() -> None:
-    """A tenth of the 10,000 that a release is tried with: 1,000 deliveries."""
+    """1,000 deliveries, a tenth of those before a release."""
     story = busy_hours()
     pool = story.pool.pk
     expected = once(story)
@@ -111,7 +111,7 @@ def test_leave_the_books_as_if_each_had_come_once() -> None:
     assert len(deliveries) >= 1000
     errors = in_four_threads(deliveries)
     assert errors == []
-    # Whoever was busy with it left the rest to the next wake-up.
+    # A busy worker may have left the rest to the next wake-up.
     story.meter()
     story.settle()
     assert books() == expected

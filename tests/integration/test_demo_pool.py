@@ -1,7 +1,7 @@
-"""`make run` from nothing: a live, fair, paid-for cluster, whose parts are killed meanwhile.
+"""`make run` from an empty folder: a live, fair, billed cluster, whose parts are killed.
 
-One real process tree in an empty data folder; the tests below follow it in order. Its starts and
-ends are in test_supervisor.py and test_local_executor_tree.py.
+The tests follow each other on a real process tree. Its starts and ends are tested in
+test_supervisor.py and test_local_executor_tree.py.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tests.ports import free_port
 from tests.tools import PATIENCE_S, eventually
 
 QUEUES = ("default", "rounds")
-# How many of its newest rounds each pool decides again.
+# The number of newest rounds that each pool replays.
 REPLAYED = {"philly": 8, "mixed": 4, "market": 4}
 STORED = (
     "SELECT array_agg(number ORDER BY number) FROM (SELECT b.number FROM scheduling_roundblob b"
@@ -54,21 +54,21 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningTree]:
 
 
 def one(demo: RunningTree, query: str) -> Any:
-    """The first value of a query on the demo's database."""
+    """Return the first value of a query on the demo's database."""
     answer = demo.query(query)
     assert answer is not None
     return answer
 
 
 def wait_for_rounds(demo: RunningTree, more: int) -> None:
-    """Wait until so many further rounds are committed."""
+    """Wait until `more` rounds are committed."""
     rounds = "SELECT count(*) FROM scheduling_round"
     wanted = one(demo, rounds) + more
     eventually(lambda: one(demo, rounds) >= wanted, every_s=0.5)
 
 
 def wait_for_pulses(demo: RunningTree) -> None:
-    """Each queue has to be consumed twice from now: a message may be under way already."""
+    """Wait until each queue was consumed twice: a message may be under way already."""
     for queue in QUEUES:
         stamp = demo.data / "run" / f"pulse-{queue}"
         for _ in range(2):
@@ -81,12 +81,12 @@ def newer(path: Path, stamp_ns: int) -> bool:
 
 
 def whys(demo: RunningTree) -> str:
-    """Why processes were started anew, as the operator's queue says it."""
+    """Return why processes were restarted, from the operator's queue."""
     return " ".join(row.why for row in read_restarts(demo.data / "run"))
 
 
 def counted(demo: RunningTree) -> tuple[float, int]:
-    """Requests that were answered, and how many web processes there are, by one scrape."""
+    """Return the answered requests and the number of web processes, from one scrape."""
     demo.front_page()
     text = gzip.decompress(demo.fetch("/metrics").read()).decode()
     rows = re.findall(r"^evenshare_http_requests_total\{.*\} (\S+)$", text, re.MULTILINE)
@@ -115,7 +115,7 @@ class TestATreeThatHasJustStarted:
                 assert answer.headers["Content-Encoding"] == "gzip", path
         (sheet,) = [path for path in named if path.endswith(".css")]
         css = gzip.decompress(demo.fetch(sheet).read()).decode()
-        # What the head preloads is what the style sheet asks for.
+        # The head preloads only fonts that the style sheet uses.
         fonts = {f"/static/{font}" for font in re.findall(r'url\("?([^")]+\.woff2)', css)}
         assert {path for path in named if path.endswith(".woff2")} <= fonts
 
@@ -143,7 +143,7 @@ class TestATreeThatHasJustStarted:
     def test_counts_requests_of_all_web_processes_as_one_through_a_crash(
         self, demo: RunningTree
     ) -> None:
-        """Whichever answers the scrape: to Prometheus, a sum that falls is a restart."""
+        """Any process may answer the scrape: to Prometheus, a sum that falls is a restart."""
         before = 0.0
         for number in range(24):
             if number == 12:
@@ -230,7 +230,7 @@ class TestARunningTree:
     def test_heals_after_a_session_of_the_database_was_killed_for_memory(
         self, demo: RunningTree
     ) -> None:
-        """PostgreSQL ends all other sessions too: rounds that run, and what they have written."""
+        """PostgreSQL ends all other sessions too: running rounds, and their writes."""
         sessions = (
             "SELECT pid FROM pg_stat_activity"
             " WHERE backend_type = 'client backend' AND pid <> pg_backend_pid() LIMIT 1"
@@ -244,8 +244,6 @@ class TestARunningTree:
 
 
 class TestTheBooks:
-    """After all of that."""
-
     def test_settle_each_hour_between_borrowers_and_lenders(self, demo: RunningTree) -> None:
         eventually(
             lambda: one(demo, "SELECT count(*) FROM billing_transfer") > 0,
@@ -266,7 +264,7 @@ class TestTheBooks:
 
 
 def stored(demo: RunningTree, pool: str) -> list[int]:
-    """The numbers of the newest rounds of a pool, once it has stored so many."""
+    """Return the numbers of the newest rounds of a pool, once enough are stored."""
     count = REPLAYED[pool]
     query = STORED.format(pool, count)
     eventually(lambda: len(demo.query(query) or []) == count, every_s=0.5)  # type: ignore[arg-type]  # an array

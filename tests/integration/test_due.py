@@ -1,4 +1,4 @@
-"""Whose round comes next: the pool that is latest relative to its interval, whatever was sent."""
+"""The next round is that of the pool which is latest relative to its interval."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.tools import PATIENCE_S
 
 
 def pool(tenant: str, *, late_s: float, round_s: int, **fields: Any) -> Cluster:
-    """A pool whose last round was on its grid, and whose next one is `late_s` late."""
+    """Return a pool whose last round was on its grid, and whose next one is `late_s` late."""
     lab = cluster({tenant: 4}, round_s=round_s, **fields)
     PoolFence.objects.filter(pool=lab.pool).update(last_checked_at=BEGIN)
     show(lab, timedelta(seconds=round_s + late_s))
@@ -28,7 +28,7 @@ def pool(tenant: str, *, late_s: float, round_s: int, **fields: Any) -> Cluster:
 
 
 def show(lab: Cluster, elapsed: timedelta) -> None:
-    """Have the pool's clock show so long after its begin, from now on."""
+    """Set the pool's clock to `elapsed` after its start."""
     wall = wall_now()
     PoolClock.objects.filter(pool=lab.pool).update(
         anchor_wall=wall, anchor_pool=BEGIN + elapsed, seen_wall=wall
@@ -36,7 +36,7 @@ def show(lab: Cluster, elapsed: timedelta) -> None:
 
 
 def show_new(lab: Cluster, elapsed: timedelta) -> None:
-    """Start the clock of a pool without a round so long ago."""
+    """Set the clock of a pool without a round, started `elapsed` ago."""
     PoolFence.objects.filter(pool=lab.pool).update(last_checked_at=None)
     PoolClock.objects.filter(pool=lab.pool).update(
         anchor_wall=wall_now() - elapsed, anchor_pool=BEGIN
@@ -63,7 +63,7 @@ class TestTheOrder:
         assert order() == [late.pool.pk, new.pool.pk]
 
     def test_counts_a_new_pool_from_the_start_of_its_clock(self) -> None:
-        """Where rounds are always late, a pool would otherwise never have its first one."""
+        """Otherwise, if rounds are always late, a pool would never have its first one."""
         late = pool("a", late_s=1_000, round_s=1_000)
         new = cluster({"b": 4}, round_s=1_000)
         show_new(new, timedelta(seconds=5_000))
@@ -75,13 +75,13 @@ class TestTheOrder:
         assert order() == []
 
     def test_leaves_out_a_pool_that_cannot_be_read(self) -> None:
-        """So that it keeps no other pool waiting."""
+        """So that it delays no other pool."""
         Pool.objects.create(name="without-a-clock")
         well = pool("a", late_s=100, round_s=100)
         assert order() == [well.pool.pk]
 
     def test_counts_from_the_failure_where_rounds_fail(self) -> None:
-        """So that a pool whose rounds fail slowly keeps no other pool waiting."""
+        """So that a pool whose rounds fail slowly delays no other pool."""
         failing = pool("a", late_s=5_000, round_s=100)
         well = pool("b", late_s=100, round_s=100)
         RoundFailure.objects.create(pool=failing.pool, error="it failed", at=timezone.now())
@@ -113,7 +113,7 @@ class TestTheOrder:
 
 @pytest.mark.django_db
 class TestOneWorker:
-    """Rounds of several pools, which take more time than the one worker has."""
+    """Rounds of several pools, which take more time than the worker has."""
 
     def test_gives_each_pool_its_turn_relative_to_what_it_asks(
         self, monkeypatch: pytest.MonkeyPatch

@@ -1,4 +1,4 @@
-"""What dispatching and reconciling ask of an executor, and what they do when it refuses."""
+"""The calls of dispatching and reconciling, and their handling of refusals."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ STOP, LAUNCH = Intent.Kind.STOP, Intent.Kind.LAUNCH
 
 
 class WatchedExecutor(VirtualExecutor):
-    """Keeps what it is asked, and refuses what the test names."""
+    """Records its calls, and refuses those that the test names."""
 
     def __init__(self, *refused: str) -> None:
         self.refused = refused
         self.asked: dict[str, list[Any]] = {"list": [], "launch": [], "stop": [], "forget": []}
 
     def note(self, call: str, what: Sequence[Any]) -> None:
-        """Keep a call that has something to say, and refuse it where that is wanted."""
+        """Record a call with arguments, and refuse it if wanted."""
         if call in self.refused:
             raise ExecutorError("x" * 500)
         self.asked[call] += what
@@ -64,8 +64,7 @@ class WatchedExecutor(VirtualExecutor):
 
 
 class Stage:
-    """One job runs, whose stop is ordered; another's launch is ordered, and that of a lease that
-    has ended since."""
+    """A running job with a stop intent, and two launch intents, one for an ended lease."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.lab: Cluster = cluster({"a": 8}, grace_s=7)
@@ -124,7 +123,7 @@ class TestDispatching:
     @pytest.mark.parametrize(
         ("refused", "done", "intents"),
         [
-            # What was carried before is done; what was refused is asked for once more at once.
+            # Delivered intents are done; the refused one is retried at once.
             ("stop", 1, {"stop": ("open", 2, 400), "launch": ("open", 2, 400)}),
             ("launch", 2, {"stop": ("done", 0, 0), "launch": ("open", 2, 400)}),
         ],

@@ -1,5 +1,7 @@
-"""An executor whose clock is wrong: no lease starts before its GPUs are its own, and none ends
-before it starts or after it was looked at."""
+"""An executor with a wrong clock.
+
+No lease starts before its GPUs are its own. None ends before it starts, or after the query.
+"""
 
 from __future__ import annotations
 
@@ -22,12 +24,12 @@ from tests.factories import cluster
 pytestmark = pytest.mark.usefixtures("committed_db")
 
 HOUR_S = 3600
-# Inside the class, `list` is what the protocol calls so.
+# Within the class, `list` is the protocol's method.
 Reports = list[Report]
 
 
 class ShiftedExecutor(VirtualExecutor):
-    """Says all instants so many seconds wrong."""
+    """Shifts all reported instants by some seconds."""
 
     def __init__(self, start_s: int, end_s: int) -> None:
         self._start_us, self._end_us = start_s * SECOND_US, end_s * SECOND_US
@@ -84,7 +86,7 @@ def test_books_and_slots_hold_whatever_it_says(
 def test_an_end_that_is_told_after_a_renewal_is_no_earlier_than_that(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The engine was silent when the lease was renewed: what is charged and what was held agree."""
+    """The engine was silent at the renewal: charged and held time must agree."""
     lab = cluster({"a": 8}, lease_s=20, policy="ltgf")
     lab.submit("a", 2, 15)
     lab.round()

@@ -1,4 +1,4 @@
-"""The example of docs/executors.md passes what is asked of every executor."""
+"""The example of docs/executors.md passes the contract of every executor."""
 
 from __future__ import annotations
 
@@ -61,11 +61,11 @@ def stage(tmp_path: Path) -> Iterator[FakeStage]:
 
 
 class TestTheFakeExecutor(ExecutorContract, ReconcileContract, FaultyExecutorContract):
-    """All three suites."""
+    """Runs all three suites."""
 
 
 class TestAnEngine:
-    """What its adapter has to bear, besides what every executor has."""
+    """Faults of this adapter's engine, in addition to those of every executor."""
 
     @pytest.mark.parametrize("lost", [1, 2, 3])
     def test_that_loses_answers_starts_nothing_twice(self, stage: FakeStage, lost: int) -> None:

@@ -36,7 +36,7 @@ from tests.integration.injected import FAULTS
 from tests.stages import Stages
 
 WORK_S = 45
-# Looked at in each iteration, of which there are as many as seconds of work.
+# Evaluated in each iteration; the work has one iteration per second.
 BY_METRIC: dict[str, Any] = {
     "iterations": 100, "stop_metric": "loss", "stop_rule": "at_most", "stop_value": 1,
 }  # fmt: skip
@@ -62,7 +62,7 @@ def eventful_cluster() -> Cluster:
         lab.submit("a", gpus, WORK_S, profile=profile, gpu_types=["v100"], **BY_METRIC)
         lab.submit("b", gpus, WORK_S)
     lab.round()
-    # An hour later, so that there is one to settle; the leases of before are due.
+    # An hour later, so that an hour can be settled; the earlier leases are due.
     lab.at += timedelta(seconds=3600)
     lab.submit("b", 1, WORK_S)
     doomed = lab.submit("a", 1, 10_000)
@@ -73,7 +73,7 @@ def eventful_cluster() -> Cluster:
 
 
 def step(lab: Cluster) -> None:
-    """What the workers do: a round, its sealing, and the meter."""
+    """Run a round, its sealing, and the meter, like the workers."""
     execute_round(lab.pool.pk, now=lab.now())
     seal_rounds(lab.pool.pk)
     meter_pool(lab.pool.pk)
@@ -84,7 +84,7 @@ def step(lab: Cluster) -> None:
 
 
 def assert_heals(lab: Cluster) -> None:
-    """Two rounds later nothing is half done; in the end every job is, and the books add up."""
+    """After two rounds nothing is half done; in the end every job is, and the books add up."""
     with connection.cursor() as cursor:
         cursor.execute("UPDATE scheduling_poolfence SET until = clock_timestamp()")
     for _ in range(2):
@@ -102,13 +102,13 @@ def assert_heals(lab: Cluster) -> None:
         step(lab)
     assert jobs.filter(state="cancelled").count() == 1
     assert set(jobs.exclude(state="cancelled").values_list("state", flat=True)) == {"succeeded"}
-    # Nothing ran twice, and nothing was lost: the work done is the work there was.
+    # Nothing ran twice, and nothing was lost: the work done equals the jobs' work.
     done = jobs.exclude(state="cancelled").values_list("virtual_work__done_us", flat=True)
     assert set(done) == {WORK_S * 1_000_000}
-    # Nor was any of it measured twice: an iteration is a second of work.
+    # No work was measured twice: an iteration is a second of work.
     assert sum(Measurement.objects.values_list("iterations", flat=True)) <= 4 * WORK_S
     assert set(Measurement.objects.values_list("mean", flat=True)) <= {10**9}
-    # And no evaluation of a metric was lost, the last one least.
+    # No evaluation of a metric was lost, not even the last one.
     seen = MetricHistory.objects.values_list("evaluations", "iteration", "is_met")
     assert set(seen) == {(WORK_S, WORK_S, True)}
     numbers = list(LeaseEvent.objects.order_by("number").values_list("number", flat=True))

@@ -1,4 +1,4 @@
-"""One writer per pool: contenders, stale holders and crashes, with real processes."""
+"""A single writer per pool: contenders, stale holders and crashes, with real processes."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def busy_cluster() -> Cluster:
 
 
 def child(lab: Cluster, stop_at: str, *, hold_s: float = 30) -> subprocess.Popen[str]:
-    """A process that runs the pool's round and stops itself at a named point."""
+    """Start a process that runs the pool's round and stops itself at a named point."""
     return subprocess.Popen(
         [sys.executable, str(CHILD), str(lab.pool.pk), lab.at.isoformat(), stop_at, str(hold_s)],
         stdout=subprocess.PIPE,
@@ -51,7 +51,7 @@ def child(lab: Cluster, stop_at: str, *, hold_s: float = 30) -> subprocess.Popen
 
 
 def expire_fence() -> None:
-    """Let the holder's time pass on the database's clock, without waiting for it."""
+    """Expire the holder's time on the database's clock, without waiting."""
     with connection.cursor() as cursor:
         cursor.execute("UPDATE scheduling_poolfence SET until = clock_timestamp()")
 
@@ -120,7 +120,7 @@ class TestTheFence:
         thread = threading.Thread(target=freeze)
         thread.start()
         assert frozen.wait(PATIENCE_S)
-        # At once, not after the frozen session is cut off.
+        # At once, not only after the frozen session is cut off.
         assert execute_round(lab.pool.pk, now=lab.now()).outcome is RoundOutcome.FENCED
         go_on.set()
         thread.join()

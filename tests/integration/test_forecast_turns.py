@@ -1,4 +1,4 @@
-"""Whose turn it is to be looked ahead at, how long all rest, and what a look for it reads."""
+"""The turns of pools in start forecasts, the rest between them, and the rows they read."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def lab(stages: Stages, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
 
 
 class Clock:
-    """The wall's clock, which stands still until a test moves it."""
+    """A stopped wall clock that a test moves."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = wall_now()
@@ -47,7 +47,7 @@ class Clock:
             monkeypatch.setattr(module, "wall_now", lambda: self.now)
 
     def begins_after(self, seconds: int) -> bool:
-        """Whether a forecast begins so many seconds later."""
+        """Return whether a forecast starts `seconds` later."""
         self.now += timedelta(seconds=seconds)
         begun = service.claim_forecast()
         if begun is not None:
@@ -69,7 +69,7 @@ class TestItsTurn:
         assert service.claim_forecast() is None, "nobody is queued, and prices were just forecast"
 
     def test_comes_after_four_times_the_cpu_seconds_of_the_last(self, lab: Cluster) -> None:
-        row = forecast(cpu=lambda: 7500.5)  # so many that no round here takes four times as long
+        row = forecast(cpu=lambda: 7500.5)  # more than a quarter of any round's time here
         assert row.cpu_ms == 7_500_500
         assert known(row.rest_until) - known(row.ended_at) == timedelta(seconds=30_002)
         lab.round(after_s=30)
@@ -93,7 +93,7 @@ class TestItsTurn:
     def test_comes_after_four_times_what_a_lost_one_may_have_used(
         self, lab: Cluster, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Nobody can ask what it used: no more than the time it had."""
+        """Its use is unknown: at most the time that it had."""
         clock = Clock(monkeypatch)
         first = service.claim_forecast()
         assert first is not None
@@ -156,7 +156,7 @@ FROM scheduling_startforecast, generate_series(1, 5000) ORDER BY generate_series
 
 
 def rows_read(table: str, call: Callable[[], Any]) -> int:
-    """How many rows of a table the queries of a call look at, by their plans."""
+    """Return how many rows of a table the queries of a call read, by their plans."""
 
     def count(plan: dict[str, Any]) -> float:
         mine = plan["Actual Rows"] + plan.get("Rows Removed by Filter", 0)
@@ -176,7 +176,7 @@ def rows_read(table: str, call: Callable[[], Any]) -> int:
 
 class TestAMonthOfForecasts:
     def test_is_not_read_for_the_newest_one(self, lab: Cluster) -> None:
-        """Of two pools: a list of jobs asks for the forecasts of all that its jobs are in."""
+        """For two pools: a list of jobs reads the forecasts of all pools of its jobs."""
         other = cluster({"west": 4}, nodes=1, round_s=30)
         other.submit("west", 4, 600)
         other.submit("west", 4, 600)
@@ -185,7 +185,7 @@ class TestAMonthOfForecasts:
         jobs = list(Job.objects.filter(state="pending").values_list("pk", flat=True))
         with connection.cursor() as cursor:
             cursor.execute(PAST)
-        with connections["owner"].cursor() as cursor:  # nobody else may
+        with connections["owner"].cursor() as cursor:  # no other user may
             cursor.execute("ANALYZE scheduling_startforecast")
         now = {row.pool_id: lab.at for row in forecasts}
         table = StartForecast._meta.db_table

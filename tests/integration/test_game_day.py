@@ -1,7 +1,7 @@
 """Game day: ten faults, each visible in probes, metrics or the operator's page within two rounds.
 
-Real faults through the real tasks; only the executor that refuses and the broker's address are
-stand-ins.
+The faults go through the real tasks. Only the executor that refuses and the broker's address are
+fake.
 """
 
 from __future__ import annotations
@@ -46,19 +46,19 @@ lab = staged(small_pool)
 
 
 class Stage:
-    """The pool on the database's own clock, and its operator, who looks at it."""
+    """The pool on the database's own clock, and an operator who views it."""
 
     def __init__(self, lab: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
         self.lab, self.patch = lab, monkeypatch
         self.client = Client()
         self.client.force_login(User.objects.get())
-        # What pages need is loaded by now: that may take longer than a round may be late.
+        # Load the pages' modules first: that may take longer than a round may be late.
         self.client.get("/operate/")
         self.elapsed = lab.at - BEGIN
         self.show(self.elapsed)
 
     def rounds(self, count: int) -> None:
-        """Let so many rounds fall due, and run them as the worker does."""
+        """Make `count` rounds due, and run each as the worker does."""
         for _ in range(count):
             self.elapsed += timedelta(seconds=10)
             self.show(self.elapsed)
@@ -66,7 +66,7 @@ class Stage:
                 tasks.run_round(self.lab.pool.pk)
 
     def show(self, elapsed: timedelta, *, ticked: bool = True) -> None:
-        """Let the pool's clock show so long after its beginning, now."""
+        """Set the pool's clock to `elapsed` after its start."""
         wall = wall_now()
         PoolClock.objects.update(anchor_wall=wall, anchor_pool=BEGIN + elapsed)
         if ticked:
@@ -74,7 +74,7 @@ class Stage:
 
 
 class Fault(NamedTuple):
-    """What is done, and what is then seen: (check, state), words of the page, metric line."""
+    """A fault and its symptoms: (check, state), text of the page, metric line."""
 
     name: str
     happen: Callable[[Stage], None]

@@ -1,4 +1,4 @@
-"""What Postgres itself refuses to the application: raw SQL attacks on the scheduling tables."""
+"""Raw SQL that PostgreSQL itself refuses to the application, on the scheduling tables."""
 
 from __future__ import annotations
 

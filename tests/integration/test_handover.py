@@ -22,19 +22,19 @@ pytestmark = pytest.mark.usefixtures("committed_db")
 
 
 class SlowExecutor(VirtualExecutor):
-    """Promises to stop, and does so when the test says; or the process ends by itself."""
+    """Stops a process when the test says so, or when the process ends by itself."""
 
     def __init__(self) -> None:
         self.asked: dict[str, Stop] = {}
         self.stops_now = False
 
     def stop(self, stops: Sequence[Stop]) -> list[Report]:
-        """Note what is asked; tell of nothing yet."""
+        """Record the request; report nothing yet."""
         self.asked |= {stop.token: stop for stop in stops}
         return []
 
     def list(self, pool_id: int, at_us: int) -> list[Report]:
-        """What runs, and what has stopped by now."""
+        """Report running processes, and those that have stopped by now."""
         reports = {report.token: report for report in super().list(pool_id, at_us)}
         if self.stops_now:
             due = [
@@ -54,7 +54,7 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> SlowExecutor:
 
 
 def decide_with(monkeypatch: pytest.MonkeyPatch, change: Callable[[Decision], Decision]) -> None:
-    """Let the next rounds decide what the test wants."""
+    """Replace the decisions of the next rounds."""
 
     def decide(snapshot: Snapshot) -> Decision:
         return change(decide_round(snapshot))
@@ -63,7 +63,7 @@ def decide_with(monkeypatch: pytest.MonkeyPatch, change: Callable[[Decision], De
 
 
 def move(lab: Cluster, job: Job, monkeypatch: pytest.MonkeyPatch) -> Lease:
-    """Run a round that takes the job's lease and grants it the other node; return the lease."""
+    """Run a round that ends the job's lease and grants it the other node; return the old lease."""
     old = Lease.objects.get(job=job)
     (home, gpus), *_ = old.placement
     away = lab.pool.nodes.exclude(pk=home).get().pk
@@ -146,7 +146,7 @@ class TestAMove:
     def test_whose_new_lease_was_withdrawn_gets_another_that_waits_for_the_old_process_too(
         self, slow: SlowExecutor, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Two held leases of a job would fail every round, as long as an engine is silent."""
+        """Two held leases of a job would fail every round while an engine is silent."""
         lab = cluster({"a": 8}, lease_s=20, policy="ltgf")
         job = lab.submit("a", 2, 1000)
         lab.round()

@@ -30,7 +30,7 @@ pytestmark = pytest.mark.usefixtures("committed_db")
 
 
 def two_pools() -> tuple[Cluster, Cluster]:
-    """Two pools of one book, in which `a` has a job beyond its quota that waits for credit."""
+    """Return two pools of one book, in which `a` has a job beyond its quota."""
     labs = cluster({"a": 0, "b": 4}), cluster({"a": 0, "b": 4})
     for lab in labs:
         lab.submit("b", 4, 10_000)
@@ -41,7 +41,7 @@ def two_pools() -> tuple[Cluster, Cluster]:
 
 
 def limit_to_one_term(lab: Cluster) -> int:
-    """Let `a` pay for the term of one job and half of another; return what one may cost."""
+    """Give `a` credit for one and a half terms; return the worst case of one, in micro-credits."""
     (price,) = left_by(lab.pool).prices
     micro = worst_case_micro(2, price["price_micro"], lab.pool.lease_s * SECOND_US)
     assert micro > 0
@@ -50,13 +50,13 @@ def limit_to_one_term(lab: Cluster) -> int:
 
 
 def take_credit(lab: Cluster) -> None:
-    """Leave `a` without any credit."""
+    """Set the credit of `a` to zero."""
     with site_scope():
         Budget.objects.filter(tenant=lab.tenants["a"]).update(credit_limit=0)
 
 
 def meanwhile(monkeypatch: pytest.MonkeyPatch, work: Callable[[], Any]) -> None:
-    """Let something happen once between a round's snapshot and its first write."""
+    """Run `work` once between a round's snapshot and its first write."""
 
     def late(plan: RoundPlan) -> Round:
         monkeypatch.setattr(engine, "apply_round", apply_round)
@@ -92,7 +92,7 @@ class TestTwoPools:
         assert (job.state, job.reason_code) == ("pending", "budget")
 
     def test_leave_what_is_own_alone(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """A term within the quota costs nothing, so no credit that is gone takes it away."""
+        """A term within the quota costs nothing, so missing credit does not prevent it."""
         lab = cluster({"a": 4, "b": 4})
         lab.submit("a", 4, 10_000)
         meanwhile(monkeypatch, lambda: take_credit(lab))
@@ -174,13 +174,13 @@ NOTHING: Any = None
 
 
 class _Hold:
-    """What a round's writer does with credit, without the rest of a round."""
+    """The credit steps of a round's writer, without the rest of a round."""
 
     def __init__(self, tenant: Tenant, price_micro: int) -> None:
         self.tenant, self.price_micro = tenant, price_micro
 
     def __call__(self) -> int:
-        """Hold a term of one GPU for an hour; return what was reserved, in micro-credits."""
+        """Hold a term of one GPU for an hour; return the reservation in micro-credits."""
         grant = Grant(
             *(1, 1, self.tenant.pk, "v100", ((1, 1),), Key(None, None)),
             borrowed=1,
@@ -196,7 +196,7 @@ class _Hold:
 
 
 def plan_of(grant: Grant) -> Any:
-    """What of a round's plan a hold reads."""
+    """Return the part of a round's plan that a hold reads."""
     decision = SimpleNamespace(renewals=(), grants=(grant,), lengths=())
     snapshot = SimpleNamespace(lease_us=HOUR_US)
     return SimpleNamespace(snapshot=snapshot, decision=decision, book="demo")
@@ -233,7 +233,7 @@ class TestHolds:
 
 class TestAPromiseThatNoColumnHolds:
     def test_is_not_made_and_stops_nobody_else(self) -> None:
-        """So much is promised already that a term more is no amount; others borrow on."""
+        """With one more term the reservation would overflow; other tenants still borrow."""
         lab = cluster({"a": 0, "b": 4, "c": 0}, nodes=1, gpus=8, lease_s=30 * 86_400)
         most = Decimal(10) ** 14 - Decimal("0.000001")
         Budget.objects.filter(tenant=lab.tenants["a"]).update(reserved=most)

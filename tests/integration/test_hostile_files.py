@@ -1,7 +1,7 @@
-"""Real processes that write what they like into the files of their leases, by the thousand.
+"""Real processes that write random data into the files of their leases, by the thousand.
 
-Eight leases at a time, beside one that writes nothing: each ends at the first look after its
-processes ended, at the instants of its engine, and the neighbour runs on.
+Eight leases at a time, one of which writes nothing. Each ends at the first poll after its processes
+ended, at its engine's instants, and the neighbour runs on.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ pytestmark = [
 ]
 
 AT_ONCE = 7
-# With so many examples it is 2,000 files.
+# About 2,000 files in total.
 EXAMPLES = 300
 RUNS = "sleep 6000"
 UNTIL_ITS_END = "until [ -e end ]; do sleep 0.05; done; exit 3"
@@ -48,9 +48,9 @@ REAL = settings(
 def write_and_end(
     world: LocalWorld | SlurmWorld, tokens: list[str], files: list[HostileFile]
 ) -> int:
-    """Have each lease's file changed while it runs, then let all programs end; return since when.
+    """Change each lease's file while it runs, then end all programs; return when.
 
-    Slurm's executor takes a job without a start in its files for one that is starting, for a while.
+    Slurm's executor takes a job without a start in its files for a starting job, for a while.
     """
     try:
         for token, file in zip(tokens, files, strict=True):
@@ -106,7 +106,7 @@ class TestALocalJob:
         for token, file in zip(tokens, files, strict=True):
             report = listed[token]
             assert report.state in OVER, file
-            # Its files may move it by a second.
+            # Its files may shift it by a second.
             assert before_us <= report.started_us <= launched_us + SECOND_US, file
             assert report.ended_us is not None
             assert report.ended_us <= gone_us + SECOND_US, file

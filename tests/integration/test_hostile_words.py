@@ -1,4 +1,4 @@
-"""What a local job writes of its own start and end: the engine's word is recorded, and no other."""
+"""A local job's false reports of its start and end: only the engine's instants are recorded."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def world(tmp_path: Path) -> Iterator[LocalWorld]:
 
 
 def claims(**said: object) -> str:
-    """A shell's text that changes what the shim says of its start."""
+    """Return shell code that changes the shim's record of its start."""
     new = json.dumps(said)
     merge = (
         "import json, sys; said = json.load(open('leases/1/shim.json'));"
@@ -45,12 +45,12 @@ def claims(**said: object) -> str:
 
 
 def ends(**said: object) -> str:
-    """A shell's text that says an end."""
+    """Return shell code that writes a false end."""
     return f"echo '{json.dumps(said)}' > leases/1/exit.json; touch done;"
 
 
 def begun(world: LocalWorld, text: str) -> str:
-    """Launch a shell, and wait until it has written what it wants."""
+    """Launch a shell script, and wait until it has written its files."""
     token = world.shell(text)
     world.lab.pool.leases.update(state=Lease.State.RUNNING)
     eventually((world.job_folder(token) / "done").exists)
@@ -58,7 +58,7 @@ def begun(world: LocalWorld, text: str) -> str:
 
 
 def over(world: LocalWorld, token: str) -> Report:
-    """Wait for its processes' end by the kernel; return what the very next look says."""
+    """Wait until the kernel ended its processes; return the report of the next poll."""
     eventually(lambda: not world.processes())
     report: Report = world.listed()[token]
     assert report.state in (ReportState.FINISHED, ReportState.STOPPED)
@@ -97,7 +97,7 @@ def test_no_lie_of_a_job_changes_when_it_ran(world: LocalWorld, lie: str) -> Non
 
 
 def test_a_shim_that_its_job_kills_has_ended_when_the_engine_saw_that(world: LocalWorld) -> None:
-    """Whatever end it wrote before, and although its start is not to come for years."""
+    """Whatever end it wrote before, and although its start is years in the future."""
     lie = claims(started_us=FUTURE_US) + ends(code=0, started_us=1, ended_us=2)
     token = begun(world, lie + RUNS)
     killed_us = world.now_us()

@@ -1,4 +1,4 @@
-"""The hourly task drops what is kept for a limited time, and nothing else."""
+"""The hourly task deletes only data that is kept for a limited time."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_old_attempts_go_and_history_stays() -> None:
 
 @pytest.mark.usefixtures("committed_db")
 def test_old_intents_go_by_the_task_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Their age is that of their lease's end: here it is any."""
+    """Their age counts from their lease's end; here any age is old."""
     monkeypatch.setattr(engine, "KEEP_INTENTS", "0 seconds")
     lab = cluster({"a": 4})
     lab.submit("a", 1, 5)
@@ -46,7 +46,7 @@ def test_old_intents_go_by_the_task_itself(monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.usefixtures("committed_db")
 def test_a_step_that_fails_keeps_no_other_from_its_work(monkeypatch: pytest.MonkeyPatch) -> None:
     def scrub_rounds() -> None:
-        """Fail inside of the database, in a transaction as the real one has."""
+        """Fail within the database, in a transaction like the real one."""
         with site_scope(), connection.cursor() as cursor:
             cursor.execute("SELECT 1 / 0")
 

@@ -1,4 +1,4 @@
-"""Traces come into a pool: all at once or at their own instants, and no good line is lost."""
+"""Traces are imported at once or at their own instants, without losing a good line."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ HEADER = "name,tenant,gpus,submit_s,duration_s\n"
 def place(committed_db: str) -> Cluster:
     assert committed_db
     town = cluster({"north": 4, "south": 4})
-    # The clock stands still at the beginning, so that instants can be foretold.
+    # The clock is stopped at the start, so that instants are predictable.
     PoolClock.objects.update(paused=True, anchor_pool=BEGIN)
     return town
 
 
 def run(place: Cluster, file: Path, *words: str, status: int = 0) -> tuple[str, str]:
-    """What the command wrote to its two outputs; its status is as expected."""
+    """Run the command; check its status and return its two outputs."""
     out, err = io.StringIO(), io.StringIO()
     streams: dict[str, Any] = {"stdout": out, "stderr": err}
     try:

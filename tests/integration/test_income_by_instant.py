@@ -1,4 +1,4 @@
-"""Money by instants and with remainders carried, from events to checked books; and older books."""
+"""Income by instants with carried remainders, from events to checked books; and older books."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def amounts(story: Story, line: UsageLine) -> dict[str, str]:
 
 class TestATermOfTwoHalves:
     def test_pays_3_and_1(self) -> None:
-        """Idle of b and c is (1, 0), then (2, 2); the ratio of integrals gave 12/5 and 8/5."""
+        """Idle GPUs of b and c: (1, 0), then (2, 2); the ratio of integrals gave 12/5 and 8/5."""
         story = Story({"a": 0, "b": 1, "c": 0}, capacity=1)
         story.post_round(0, price="4.000000")
         lease = story.run(0, "a", borrowed=1, price="4.000000")
@@ -56,7 +56,7 @@ class TestATermOfTwoHalves:
 class TestManyShortTerms:
     @pytest.mark.parametrize("limit", [1, 5000])
     def test_of_a_lease_add_up(self, limit: int) -> None:
-        """40 terms of a second at 0.00036 an hour: a tenth of a micro-credit each, four in all."""
+        """40 terms of a second at 0.00036 an hour: a tenth of a micro-credit each, 4 in total."""
         story = Story({"a": 0, "b": 8})
         story.post_round(0, price="0.000360")
         lease = story.run(0, "a", borrowed=1, price="0.000360")
@@ -105,7 +105,7 @@ class TestWeightsThatAreLong:
 
 
 def version_1(sweep: Sweep) -> dict[str, Any]:
-    """The state that the sweep stored before, of a sweep that had no other rule."""
+    """Return the state of a sweep in the format before the other rule existed."""
     state = sweep.to_state()
     types = {}
     for name, sums in sweep._types.items():
@@ -123,7 +123,7 @@ def version_1(sweep: Sweep) -> dict[str, Any]:
 
 
 def meter_as_before(story: Story, until: int) -> None:
-    """Meter the first events as the version before did."""
+    """Meter the first events like the version before."""
     with engine_scope(story.pool.pk):
         cursor = lock_cursor(story.pool.pk)
         assert cursor is not None

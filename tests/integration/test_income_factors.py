@@ -1,4 +1,4 @@
-"""Intervals of idle quota from a part of a pool's events: as from all of them, whoever was late."""
+"""Intervals of idle quota from a part of a pool's events equal those from all of them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def lines_of(story: Story, tenant: str) -> list[IncomeLine]:
 
 
 def check(story: Story) -> int:
-    """Each share's weight is what its intervals make, read alone and with others; how many."""
+    """Compare each share's weight with its intervals, read singly and together; return how many."""
     count = 0
     for name, tenant in story.tenants.items():
         lines = lines_of(story, name)
@@ -101,7 +101,7 @@ class TestTheIntervals:
     def test_hold_where_a_report_is_later_than_is_looked_for(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Two hours late: the quick look gives another weight than the share, so more is read."""
+        """Two hours late: the quick read gives another weight than the share, so more is read."""
         story = Story({"a": 0, "b": 4, "c": 4})
         busy = story.run(0, "b", own=4)
         story.post_round(1)
@@ -156,16 +156,16 @@ class TestAnyStory:
             story = play(data)
             story.meter()
             check(story)
-            # History refuses to be deleted; the next example has the same names.
+            # History refuses deletion; the next example has the same names.
             transaction.set_rollback(True)
 
 
 def play(data: st.DataObject) -> Story:
-    """Terms of three tenants, reported in any order, early and late, between rounds."""
+    """Draw terms of three tenants, reported in any order, early and late, between rounds."""
     quota = st.integers(0, 4)
     story = Story({name: data.draw(quota) for name in "abc"}, capacity=10)
     minute = 0
-    running: dict[Lease, int] = {}  # since which minute
+    running: dict[Lease, int] = {}  # the minute of the start
     for _ in range(data.draw(st.integers(3, 6))):
         story.post_round(minute)
         for lease in list(running):

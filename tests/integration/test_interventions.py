@@ -1,5 +1,4 @@
-"""What people and faults do to rounds: cancellations, rounds on demand, a job that breaks the
-policy."""
+"""Effects of users and faults on rounds: cancellations, rounds on demand, a faulty job."""
 
 from __future__ import annotations
 
@@ -117,11 +116,11 @@ class TestARoundOnDemand:
 
 
 class BadJobError(Exception):
-    """What the broken policy of these tests raises."""
+    """The error of the broken policy."""
 
 
 def breaking_on(*names: int) -> Callable[[Snapshot], Decision]:
-    """decide_round, but it fails as soon as it sees one of these jobs."""
+    """Return a decide_round that fails if it sees one of these jobs."""
 
     def decide(snapshot: Snapshot) -> Decision:
         for job in snapshot.jobs:

@@ -1,4 +1,4 @@
-"""What rounds answer to jobs with deadlines: rows that are there within a round, and stay."""
+"""Answers of rounds to jobs with deadlines: rows that appear within a round, and stay."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def lab(**fields: Any) -> Cluster:
 
 
 def due(place: Cluster, gpus: int = 1, *, within_s: int, work_s: int = 60, who: str = "a") -> Job:
-    """A job with a deadline so many seconds after its submission."""
+    """Submit a job with a deadline `within_s` after its submission."""
     return place.submit(
         who, gpus, work_s, job_class="strict_slo", estimate_s=work_s,
         deadline_at=place.at + timedelta(seconds=within_s),

@@ -1,4 +1,4 @@
-"""Deadlines on their way: into snapshots and rounds, out of traces, into exported pools."""
+"""Deadlines in snapshots and rounds, from traces, and in exported pools."""
 
 from __future__ import annotations
 
@@ -129,12 +129,12 @@ def deadlines_of(job: Job) -> tuple[str, timedelta | None, object]:
 
 
 def check_lines(lab: Cluster) -> None:
-    """The jobs of `LINES`, wherever they came from."""
+    """Check the jobs of `LINES`, whatever their source."""
     jobs = {job.name.partition("-")[0]: job for job in Job.objects.filter(pool=lab.pool)}
     assert deadlines_of(jobs["firm"]) == ("strict_slo", HOUR, None)
     soft = [["100", "100"], ["110", "80"], ["120", "50"], ["150", "20"]]
     assert deadlines_of(jobs["soft"]) == ("soft_slo", timedelta(seconds=600), soft)
-    # Not a whole percentage, and the very instants nevertheless.
+    # Not a whole percentage, but exact instants.
     job_class, length, steps = deadlines_of(jobs["odd"])
     assert (job_class, length) == ("soft_slo", timedelta(seconds=700))
     assert steps == [["100", "100"], ["142.857142857143", "33.333333"]]

@@ -1,4 +1,4 @@
-"""What job types measured, and what runs took, becomes the estimates that rounds decide by."""
+"""Measurements of job types and durations of runs become the estimates of rounds."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class TestARound:
         assert one.is_profiled
         view = read_estimate(job)
         assert view is not None
-        # On a V100, which alone it accepts, a quarter of that.
+        # On a V100, the only type that it accepts, a quarter of that.
         assert view.work_s == pytest.approx(125, rel=0.01)
         assert (view.source, view.basis) == (EstimateSource.MEASURED, 5)
 

@@ -81,7 +81,7 @@ class TestALateRound:
 
 
 class TestARoundOfTheEngine:
-    """Real rounds each 10 s on a clock that the test moves; leases of 900 s."""
+    """Real rounds every 10 s on a clock that the test moves; leases of 900 s."""
 
     @pytest.mark.parametrize(("after_s", "late"), [(20, False), (16_200, True)])
     def test_that_renews_a_lease_after_its_expiry_is_late_or_on_time(
@@ -107,7 +107,7 @@ class TestARoundOfTheEngine:
         self, committed_db: str
     ) -> None:
         lab = cluster({"a": 0, "b": 8}, policy="ltgf", lease_s=25)
-        lab.submit("a", 4, 28)  # it ends after its lease expired, before the round that sees it
+        lab.submit("a", 4, 28)  # it ends after its lease expired, before the round that records it
         lab.rounds(12, every_s=10)
         with site_scope():
             meter_pool(lab.pool.pk)

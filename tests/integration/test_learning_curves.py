@@ -1,4 +1,4 @@
-"""What jobs report of their stopping metrics becomes what rounds know of how long they run."""
+"""Reported stopping metrics become the work that rounds expect of jobs."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ def submit(lab: Cluster, profile: Profile, seconds: int = TRUE_S, **fields: Any)
 
 
 def play(lab: Cluster, rounds: int) -> None:
-    """Rounds, and beside them what fits the curves."""
+    """Run rounds, and fit the curves between them."""
     for _ in range(rounds):
         lab.round(after_s=10)
         refit()
 
 
 def estimate(lab: Cluster, job: Job) -> tuple[int | None, JobEstimate]:
-    """What the last round knew of a job."""
+    """Return the last round's estimate of a job."""
     snapshot: Snapshot = round_values(Round.objects.filter(pool=lab.pool).latest("number"))[0]
     work = {one.id: one.estimate_us for one in snapshot.jobs}
     (found,) = (one for one in snapshot.estimates if one.id == job.pk)
@@ -196,7 +196,7 @@ class TestRefits:
 
 
 def evaluated(lab: Cluster, tenant: str, number: int, *, points: int = 3) -> int:
-    """A job that reported evaluations; no round was needed for it."""
+    """Create a job with evaluations, without a round."""
     job = lab.submit(
         tenant, 1, 60, comment=str(number), iterations=50_000, stop_metric="accuracy",
         stop_rule="at_least", stop_value="0.93",

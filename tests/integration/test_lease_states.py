@@ -1,8 +1,8 @@
 """Every writer of a lease against every state that it may find.
 
-Between what a writer read and what it writes, another may have changed the lease: a round that
-slept, a cancellation, a report. What each makes of each state stands in one table; a pair that is
-not in it, or a new state, fails.
+Another writer may change a lease between a writer's read and its write: a round that slept, a
+cancellation, a report. A table has the result for each state. A pair that is not in it, or a new
+state, fails.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ Writer = Callable[[World, str], None]
 
 
 def write_state(lease: Lease, state: str) -> None:
-    """Let the lease be in this state, as another writer would leave it."""
+    """Put the lease in this state, as another writer would."""
     begun = state in ("running", "stopping", "ended")
     Lease.objects.filter(pk=lease.pk).update(
         state=state,
@@ -71,7 +71,7 @@ def fence_of(world: World) -> int:
 
 
 def decided(change: Callable[[World, Decision], Decision]) -> Writer:
-    """A round whose decision was made before the lease came into its state."""
+    """Return a writer: a round that decided before the lease changed its state."""
 
     def write(world: World, state: str) -> None:
         def decide(snapshot: Snapshot) -> Decision:
@@ -131,7 +131,7 @@ def cancellation(world: World, state: str) -> None:
 
 
 def launch_intent(world: World, state: str) -> None:
-    """The call of a launch, where one was ordered before the lease came into its state."""
+    """Deliver a launch that was ordered before the lease changed its state."""
     write_state(world.lease, state)
     world.lab.at = world.lease.expires_at
     Intent.objects.filter(lease=world.lease).update(state=Intent.State.OPEN)
@@ -151,7 +151,7 @@ WRITERS: dict[str, Writer] = {
     "report stopped": reported(ReportState.STOPPED),
 }
 SAME = "as it was"  # the lease's row, terms and events
-# A state and the lease's events after it; for renewals the number of terms tells.
+# A state and the lease's events after it; the number of terms identifies renewals.
 TABLE = {
     "renewal": {
         "waiting": "renewed", "launching": "renewed", "running": "renewed",
@@ -224,7 +224,7 @@ def test_a_writer_does_to_a_lease_what_its_state_allows(writer: str, state: str)
 
 
 def rows(world: World) -> dict[str, Any]:
-    """All that is recorded of the lease, and what its tenant has set aside."""
+    """Return all rows of the lease, and its tenant's reservation."""
     lease = world.lease.pk
     return {
         "lease": Lease.objects.values().get(pk=lease),

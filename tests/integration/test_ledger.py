@@ -1,4 +1,4 @@
-"""The ledger by its functions, against a plain model, and against other connections."""
+"""The ledger's functions against a plain model, and against other connections."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ NOON = datetime(2026, 5, 4, 12, tzinfo=UTC)
 
 
 class Shop:
-    """A book with the operator's account and two tenants'."""
+    """A book with the accounts of the operator and two tenants."""
 
     def __init__(self) -> None:
         self.book = open_book("demo")
@@ -303,7 +303,7 @@ class TestAtOnce:
         assert lines_and_shares() == swept_at_once(story.pool.pk)
 
     def test_events_read_again_from_the_start_write_nothing_twice(self, committed_db: str) -> None:
-        """A cursor that lost its place meets the unique lines, and rolls back whole."""
+        """A cursor that lost its place violates the uniqueness of lines, and rolls back whole."""
         story = eventful()
         story.meter()
         before = lines_and_shares()

@@ -1,4 +1,4 @@
-"""Raw SQL against the ledger: what the database refuses by itself."""
+"""Raw SQL against the ledger that the database itself refuses."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ ATTACKS = [
 
 
 class TestRawSql:
-    """As the app role, and as the owner: for whom the triggers are the last word."""
+    """As the app role, and as the owner, which only the triggers stop."""
 
     @pytest.mark.django_db
     @pytest.mark.parametrize("statement", ATTACKS)

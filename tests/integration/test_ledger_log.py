@@ -1,4 +1,4 @@
-"""Transfers in the log of their book: all of them, without an amount, and as they were."""
+"""Transfers in the log of their book: complete, without amounts, and unchanged."""
 
 # ruff: noqa: S608 - statements are made of the constants of this file
 
@@ -64,7 +64,7 @@ def session(
     book: Book,  # noqa: ARG001 - made before
     services: Services,
 ) -> Iterator[Session]:
-    """Somebody who owns the tables, and switches their triggers off."""
+    """A session of an owner of the tables, with triggers disabled."""
     with services.postgres.connect(connection.settings_dict["NAME"]) as session:
         session.execute("SET session_replication_role = replica")
         yield session
@@ -151,7 +151,7 @@ class TestTheLogOfABook:
         assert log_new_transfers(look_at_all=True) == 1
 
 
-# What is done to a transfer, and what is said of it.
+# The change of a transfer, and the reported fault.
 OF_IT = "WHERE transfer_id = %(id)s"
 NEWEST = f"WHERE id = (SELECT max(id) FROM billing_entry {OF_IT})"
 DONE = {

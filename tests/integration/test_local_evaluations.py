@@ -1,4 +1,4 @@
-"""Real processes report their metric through their files, and rounds know when they stop."""
+"""Real processes report their metric through files, and rounds estimate when they stop."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="the executor finds processes in /proc"),
 ]
 
-# Whatever it says, in turn; then it is done.
+# Reports each of these in turn; then it is done.
 HOSTILE = """
 import json, os, pathlib, time
 place = pathlib.Path(os.environ["EVENSHARE_EVALUATIONS"])
@@ -78,7 +78,7 @@ class TestATraining:
 
         eventually(lambda: forecast() is not None or state_of(job) == "succeeded")
         seen = StopForecast.objects.get(job=job)
-        # What it is depends on where training has come to; never is it above the cap.
+        # It depends on the progress of training, but is never above the cap.
         assert seen.source in ("fitted", "cap", "measured")
         assert seen.low <= seen.iterations <= seen.high <= 3000
         eventually(lambda: turn(lab) and state_of(job) == "succeeded")
@@ -86,7 +86,7 @@ class TestATraining:
         assert history.is_met
         assert history.refused == ""
         steps = [step for step, _ in history.points]
-        # Each evaluation is there, over all leases.
+        # All evaluations are stored, over all leases.
         assert steps == list(range(20, steps[-1] + 1, 20))
         assert steps[-1] < 3000
         assert [metric >= 0.93 for _, metric in history.points].count(True) == 1

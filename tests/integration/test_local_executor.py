@@ -1,4 +1,4 @@
-"""Real processes: started once, with a clean environment, ended exactly as they ended."""
+"""Real processes: started once, in a clean environment, with exact ends."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ signal.signal(signal.SIGUSR1, checkpoint)
 print("ready")
 time.sleep(6000)
 """
-# Ignores every signal it may, and leaves a child in a session of its own behind.
+# Ignores every signal it may, and leaves a child in its own session behind.
 STUBBORN = """
 import os, signal, time
 for number in (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -67,7 +67,7 @@ def outcome(report: Report) -> tuple[ReportState, int | None]:
 
 
 def age(entry: Path) -> None:
-    """Make a token older than any shim takes to come to its claim."""
+    """Make a token older than any shim takes to claim."""
     os.utime(entry, (entry.stat().st_mtime - 60,) * 2)
 
 

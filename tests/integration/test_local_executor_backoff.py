@@ -1,4 +1,4 @@
-"""A job that kills its shim again and again: it waits longer each time, and is failed at last."""
+"""A job that kills its shim repeatedly waits longer each time, and finally fails."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def client_of(job: Job) -> Client:
 
 
 def lost(lab: Cluster, job: Job, times: int) -> Lease:
-    """Play rounds until its process was lost so often; return the lease that was."""
+    """Run rounds until its process was lost `times` times; return the last lease."""
 
     def is_lost() -> bool:
         turn(lab)
@@ -51,7 +51,7 @@ def lost(lab: Cluster, job: Job, times: int) -> Lease:
 
 
 def pass_time(lab: Cluster, job: Job) -> None:
-    """Let the pool's clock stand at the end of the job's wait."""
+    """Move the pool's clock to the end of the job's back-off."""
     assert job.backoff_until is not None
     turn(lab)
     PoolClock.objects.filter(pool=lab.pool).update(
@@ -85,7 +85,7 @@ class TestAJobThatKillsItsShim:
         assert [round_.number for round_ in rounds if not replay_stored_round(round_).same] == []
 
     def says_why(self, client: Client, lab: Cluster, job: Job) -> None:
-        """The next round looks at it, and tells why it waits and until when."""
+        """Check that the page shows why it waits and until when, after the next round."""
 
         def is_told() -> bool:
             turn(lab)

@@ -1,4 +1,4 @@
-"""Whatever a local job makes of the files it can reach: it harms itself, and reads nobody's."""
+"""A local job that manipulates the files it can reach harms only itself."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def _pipe(path: Path, _: Path) -> None:
 
 
 def _device(path: Path, _: Path) -> None:
-    """The endless device itself, where one may make it; a link to it otherwise."""
+    """Create an endless device if allowed; otherwise link to one."""
     try:
         os.mknod(path, 0o600 | stat.S_IFCHR, os.makedev(1, 5))
     except OSError as error:
@@ -82,7 +82,7 @@ def _device(path: Path, _: Path) -> None:
 
 
 def _huge(path: Path, _: Path) -> None:
-    """A tebibyte in which nothing stands: who reads it all is out of memory."""
+    """Create a sparse file of a tebibyte, which cannot be read into memory."""
     with path.open("wb") as file:
         file.truncate(2**40)
 
@@ -105,7 +105,7 @@ def world(tmp_path: Path) -> Iterator[LocalWorld]:
 
 
 def _ran(world: LocalWorld) -> str:
-    """A lease whose shim is gone without a word: its files are as it left them."""
+    """Return a lease whose shim died without a record and left its files."""
     token = world.lease("true")
     folder = world.folder(token)
     folder.mkdir(parents=True)
@@ -125,7 +125,7 @@ def _becomes(path: Path, kind: Callable[[Path, Path], None], secret: Path) -> No
 
 
 def _read(world: LocalWorld, token: str) -> str:
-    """All that a page would show of the job."""
+    """Return everything that a page would show of the job."""
     window = read_log(world.job(token), int(token.rsplit("-", 1)[1]), limit=2**20)
     assert len(window.data) <= local_files.WINDOW_BYTES
     return f"{window.data!r} {read_progress(world.job(token))!r}"
@@ -171,7 +171,7 @@ def test_whatever_it_makes_of_a_file_others_run_on_and_nothing_leaks(
 
 
 class TestAFileThatIsSwapped:
-    """Between the look at it and the read."""
+    """Between the check and the read."""
 
     @pytest.mark.parametrize("name", ["out.log", "progress.json"])
     def test_for_a_link_shows_nothing_of_its_target(
@@ -181,7 +181,7 @@ class TestAFileThatIsSwapped:
         folder = world.job_folder(token) if name == "progress.json" else world.folder(token)
         secret = tmp_path / "strangers" / "secret"
         path = folder / name
-        # Longer than the secret, for no log is read past the size that was seen.
+        # Longer than the secret: no log is read past the size seen before.
         path.write_text("{}".ljust(4096))
         look, opened = os.stat, os.open
 

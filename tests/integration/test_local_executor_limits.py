@@ -1,4 +1,4 @@
-"""What bounds a local job: its last instant, the portal's life, its output, what is read of it."""
+"""Limits of a local job: its last instant, the portal's life, its output, and reads of it."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ class TestAMachineInTrouble:
 
 
 class TestTheEndOfAllShims:
-    """What the supervisor does when it is stopped."""
+    """When the supervisor is stopped."""
 
     def test_gives_each_program_its_grace(self, world: LocalWorld) -> None:
         token = world.python(CHECKPOINTS.format(code=99))

@@ -1,4 +1,4 @@
-"""The way of real jobs through rounds: lent, taken back, checkpointed, resumed, done."""
+"""Real jobs through rounds: borrowed, taken back, checkpointed, resumed, done."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="the executor finds processes in /proc"),
 ]
 
-# Counts up to a number, a step in 50 ms; keeps the count when it is asked to stop. Its first
-# lease counts to another number only and then waits, so that it cannot be done too early.
+# Counts up to a number, a step in 50 ms; saves the count on a stop. Its first lease counts only to
+# another number and then waits, so that it cannot end too early.
 COUNTER = """
 import json, os, pathlib, signal, sys, time
 saved = pathlib.Path(os.environ["EVENSHARE_JOB_DIR"], "count")
@@ -64,7 +64,7 @@ def lab(tmp_path: Path) -> Iterator[Cluster]:
 
 
 def turn(lab: Cluster) -> bool:
-    """Run the round that is due, as the tick does; true, to go on."""
+    """Run the due round, as the tick does; return True to go on."""
     lab.at = read_clock(lab.pool.pk).pool_at
     execute_round(lab.pool.pk, now=read_clock(lab.pool.pk))
     time.sleep(0.1)

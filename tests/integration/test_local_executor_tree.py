@@ -35,7 +35,7 @@ with site_scope():
     )
 print("job", job.pk)
 """
-# Writes down that it was asked to stop; leaves a child in a session of its own.
+# Records a request to stop; leaves a child in its own session.
 PROGRAM = """
 import os, signal, sys, time
 def checkpoint(*_):
@@ -53,13 +53,13 @@ time.sleep(6000)
 
 @dataclass
 class Portal:
-    """One data folder, and the process tree that runs on it or ran last."""
+    """A data folder, and the process tree that runs on it or ran last."""
 
     data: Path
     tree: RunningTree | None = None
 
     def start(self) -> RunningTree:
-        """The tree that runs; one is started unless there is one."""
+        """Return the running tree; start one if there is none."""
         if self.tree is None or self.tree.ended():
             self.tree = RunningTree(self.data, free_port())
             self.tree.wait_until_ready()
@@ -69,7 +69,7 @@ class Portal:
 
 @pytest.fixture(scope="module")
 def portal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Portal]:
-    """Of all tests: each goes on where the one before it ended."""
+    """Shared by all tests: each continues after the one before."""
     made = Portal(migrated(tmp_path_factory.mktemp("tree") / "data"))
     yield made
     if made.tree is not None:
@@ -108,7 +108,7 @@ class TestTheEndOfThePortal:
         jobs = set(processes_below(tree.data / "jobs"))
         tree.process.kill()
         tree.process.wait(PATIENCE_S)
-        # While the watchdog is still at work: the start waits for it.
+        # While the watchdog is still working: the start waits for it.
         again = portal.start()
         assert again is not tree
         eventually(lambda: not jobs & set(processes_below(tree.data / "jobs")))

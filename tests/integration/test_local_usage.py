@@ -1,4 +1,4 @@
-"""What real processes on this machine use, from the shim to the chart's points."""
+"""The usage of real processes on this machine, from the shim to the chart's points."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ def world(tmp_path: Path, settings: Any) -> Iterator[LocalWorld]:
 
 
 def used(token: str) -> JobUsage:
-    """What a page would show, were the start of its lease recorded."""
+    """Return the data of a page, with the start of its lease recorded."""
     job = Job.objects.select_related("pool").get(pk=token_job(token))
     clock = read_clock(job.pool_id)
     Lease.objects.filter(job=job, started_at=None).update(started_at=clock.pool_at)
-    # Its start is noted late here: none of it is to be cut off as of the future.
+    # Its start is recorded late here, so take a later now: no point may be cut off as future.
     later = clock.pool_at.replace(year=clock.pool_at.year + 1)
     return job_usage(job, newest_leases(job), now=later, scale=clock.scale)
 

@@ -1,4 +1,4 @@
-"""What an owner of the tables does to a stored log is found, by the log's and entry's name."""
+"""Changes of a stored log by an owner of the tables are found, with log and entry."""
 
 # ruff: noqa: S608 - statements are made of the constants of this file
 
@@ -42,7 +42,7 @@ def write_log(log: str, count: int, *, bundle: str = A) -> None:
 def session(
     committed_db: str, services: Services, tmp_path: Path, settings: Settings
 ) -> Iterator[Session]:
-    """Somebody who owns the tables, and switches their triggers off."""
+    """A session of an owner of the tables, with triggers disabled."""
     settings.LOG_KEYS_DIR = str(tmp_path / "log-keys")
     write_log(LOG, SIZE)
     write_log(OTHER, 3)
@@ -53,7 +53,7 @@ def session(
 
 
 def faults() -> set[tuple[str, int, str]]:
-    """All that one look at everything finds."""
+    """Return all faults found by checking all logs."""
     LogScrub.objects.update(place=0)
     scrub_logs()
     return {
@@ -69,7 +69,7 @@ def ready() -> tuple[State, str]:
 
 
 class Bent(NamedTuple):
-    """What is done to a log, and some of what is then said, by entry."""
+    """A change of a log, and some of the reported faults, by entry."""
 
     statement: str
     shown: set[tuple[int, str]]
@@ -171,7 +171,7 @@ class TestALogThatWasBent:
     def test_is_found_by_what_was_seen_of_it_where_it_was_made_again_with_care(
         self, session: Session
     ) -> None:
-        """Shorter, or with other records, but sound in itself: its last root is remembered."""
+        """Shorter, or with other records, but consistent in itself: its last root is remembered."""
         assert faults() == set()
         session.execute("DELETE FROM tenants_logentry WHERE log_id = 1 AND index >= 15")
         session.execute(

@@ -1,6 +1,6 @@
-"""The market on the portal: a price rises, a job is refused, told why, and admitted when it falls.
+"""The market on the portal: the price rises, a job is refused, and admitted when it falls.
 
-Also the field by which a job says what it is worth, by every way, and its plan where it is read.
+Also a job's utility in every way to declare it, and its plan in every place.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ ETA = {used: posted_price_micro(CREDIT_MICRO, 2000, used, 8) for used in range(9
 
 
 def pool(**options: object) -> Cluster:
-    """Two tenants, of which b owns everything that a borrows; a round every half minute."""
+    """Return two tenants, of which b owns everything that a borrows; a round every half minute."""
     return cluster(
         {"a": 0, "b": 8}, nodes=1, gpus=8, round_s=30, lease_s=LEASE_S, policy="market",
         options={"theta": "fixed", "interval_s": 0, "horizon_s": LEASE_S, **options},
@@ -57,7 +57,7 @@ def plan_of(job: Job) -> PlanRow:
 
 class TestTheSteepestCurve:
     def test_is_posted_and_stored(self) -> None:
-        """Somebody bids what nobody can bid more than: rounds and books go on."""
+        """With the highest possible bid, rounds and books go on."""
         lab = pool(theta="history", theta_factor=10.0)
         lab.submit("b", 6, 600, utility=bid("1000000000"))
         run(lab, 60)
@@ -132,7 +132,7 @@ class TestAJob:
         assert "kind must be one of" in bad.quarantine
 
     def test_that_has_lost_more_than_can_be_written_down_stops_no_round(self) -> None:
-        """Its value fell for twelve years, which a fast clock makes of a day."""
+        """Its value fell for twelve years, which a fast clock passes in a day."""
         lab = pool()
         lost = lab.submit("b", 2, 60, utility={"kind": "linear", "k": "-1000000000", "g": "1"})
         Job.objects.filter(pk=lost.pk).update(submitted_at=BEGIN - timedelta(days=12 * 366))
@@ -157,7 +157,7 @@ class TestAJob:
 
 class TestWhatOneMoreGpuCosts:
     def test_goes_by_the_theta_that_the_policy_has_from_history(self) -> None:
-        """Somebody bid 9 credits: by the operator's theta alone the price would seem to fall."""
+        """A job bid 9 credits: with only the operator's theta the price would seem to fall."""
         lab = pool(theta="history")
         lab.submit("b", 4, 600)
         lab.submit("a", 2, 600, utility=bid("9"))

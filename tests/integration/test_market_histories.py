@@ -1,6 +1,6 @@
 """Offers, revocations, holds, settlements, budgets in any order, against one plain model.
 
-1,200 steps on real rounds, meters and books; `market_model` says what docs/money.md does.
+1,200 steps on real rounds, meters and books; `market_model` implements docs/money.md.
 """
 
 from __future__ import annotations
@@ -41,27 +41,27 @@ from tests.integration.market_model import HOUR_S, OPERATOR, Model, ModelOffer, 
 from tests.integration.market_steps import BOOKS, MET, QUOTAS, STEP
 from tests.round_states import left_by
 
-# By policy, which may run at once; together 1,200 steps. The first history is the simplest one, the
-# same step again and again.
+# By policy, so that they may run in parallel; 1,200 steps together. The first history is the
+# simplest: the same step again and again.
 POLICIES = ["fifo", "ltgf", "evenshare"]
 HISTORIES, STEPS, LEAST_STEPS = 5, 100, 1200
 NODES, GPUS = 2, 4
-# Its first step is an hour and a half before a month ends: budgets begin again in most histories.
+# The first step is an hour and a half before a month ends: budgets restart in most histories.
 BEGIN = datetime(2030, 1, 31, 21, 20, tzinfo=UTC)
 
 
 def seconds(at: datetime) -> int:
-    """Pool time in whole seconds; the demo's virtual jobs end at whole ones."""
+    """Return pool time in whole seconds; the demo's virtual jobs end at whole ones."""
     assert not at.microsecond
     return int(at.timestamp())
 
 
 class Markets(RuleBasedStateMachine):
-    """north (4 of 8 GPUs) and east (2) lend, south (1) borrows, and so may they; 1 is nobody's."""
+    """north (4 of 8 GPUs) and east (2) lend, south (1) borrows, or the reverse; 1 has no owner."""
 
     policy = ""
     number = steps = 0
-    # What was seen, so that it is known that histories meet what they are for.
+    # Counts of situations, to check that histories reach them.
     seen: dict[str, int] = {}
 
     @initialize(is_short=st.booleans())
@@ -89,10 +89,10 @@ class Markets(RuleBasedStateMachine):
         self.charges: dict[UUID, list[int]] = {}  # [charged, corrections so far]
         self.lend_an_hour()
         if is_short:
-            self.budget("south", 500_000, True)  # what is left of it is less than its next term
+            self.budget("south", 500_000, True)  # its rest is less than its next term
 
     def lend_an_hour(self) -> None:
-        """Something is lent and settled: else most steps find nothing to hold, stop or correct."""
+        """Lend and settle something: otherwise most steps find nothing to hold, stop or correct."""
         self.submit("south", 3, 9000)
         self.submit("east", 3, 9000)
         self.rounds()
@@ -101,7 +101,7 @@ class Markets(RuleBasedStateMachine):
         self.deliver(1)
         assert self.charges
 
-    # One rule with a table: of many rules a history would be given some alone.
+    # A single rule with a table: of many rules a history would use only some.
 
     @rule(step=STEP)
     def act(self, step: tuple[str, dict[str, Any]]) -> None:
@@ -112,7 +112,7 @@ class Markets(RuleBasedStateMachine):
         ):
             getattr(self, name)(**given)
 
-    # What tenants lend.
+    # Steps: lending.
 
     def set_own(self, who: str, mode: Mode, limit: int | None, by_offer: bool) -> None:
         request = SharingRequest(mode=mode.value, lend_limit=limit, by_offer=by_offer)
@@ -162,7 +162,7 @@ class Markets(RuleBasedStateMachine):
         self.party(who).max_price = price
         self.count("highest prices")
 
-    # What is used.
+    # Steps: use.
 
     def submit(self, who: str, gpus: int, lasts_s: int) -> None:
         self.lab.submit(self.tenants[who].slug, gpus, lasts_s)
@@ -173,7 +173,7 @@ class Markets(RuleBasedStateMachine):
         self.rounds()
 
     def deliver(self, times: int) -> None:
-        """Events metered and hours settled, as often as messages come: it is once."""
+        """Meter events and settle hours repeatedly: the result is that of once."""
         meter_pool(self.lab.pool.pk)
         for _ in range(times):
             settle_pool(self.lab.pool.pk)
@@ -184,7 +184,7 @@ class Markets(RuleBasedStateMachine):
         self.lines_are_the_models()
         self.count("deliveries")
 
-    # Credit.
+    # Steps: credit.
 
     def allow(self, who: str, micro: int) -> None:
         for _ in range(2):
@@ -259,7 +259,7 @@ class Markets(RuleBasedStateMachine):
         who.spent[source.hour.date().isoformat()] -= back
         self.count("corrections")
 
-    # What holds after each.
+    # Invariants after each step.
 
     @invariant()
     def credit_is_the_models(self) -> None:
@@ -269,7 +269,7 @@ class Markets(RuleBasedStateMachine):
             rows = {tenant: [*map(to_micro, amounts)] for tenant, *amounts in cursor.fetchall()}
         operator, *_ = rows.pop(None)
         assert rows == {
-            # available >= -limit, but for what was used all the same or a limit that was lowered.
+            # available >= -limit, except for use beyond it or a lowered limit.
             tenant: [party.balance, party.balance, party.reserved, party.short]
             for tenant, party in self.model.parties.items()
         }
@@ -298,10 +298,10 @@ class Markets(RuleBasedStateMachine):
                 key: row for key, row in spent.items() if row
             }
 
-    # Means.
+    # Helpers.
 
     def rounds(self) -> None:
-        """One round; the model is shown what it gave, and says whether it could."""
+        """Run a round; give its terms to the model, and check that they were allowed."""
         at = seconds(self.lab.at)
         posted = left_by(self.lab.pool).prices
         price = posted[0]["price_micro"] if posted else 0
@@ -314,14 +314,14 @@ class Markets(RuleBasedStateMachine):
         self.new_loans_leave_what_is_kept(fresh, most)
         for owner, revoked, by in self.promises:
             if at >= by:
-                # Whoever borrows itself lent nothing then.
+                # A tenant that borrows itself lent nothing then.
                 lent = [row for row in self.running() if row.borrowed and row.tenant != owner]
                 assert not [row for row in lent if row.starts < revoked]
         self.promises = [one for one in self.promises if at < one[-1]]
         self.count("rounds")
 
     def show(self) -> list[Term]:
-        """Read the terms of all leases; return those that are new."""
+        """Read the terms of all leases; return the new ones."""
         fresh = []
         rows = LeaseTerm.objects.filter(lease__pool=self.lab.pool).order_by("lease_id", "number")
         for lease, number, last, ended_at, starts_at, expires_at, price, *who in rows.values_list(
@@ -355,12 +355,12 @@ class Markets(RuleBasedStateMachine):
             if lent:
                 assert party.mode == "LEND_AND_BORROW"
                 assert party.max_price is None or price <= party.max_price
-                room = party.may_promise(month)  # what is left now, after them
+                room = party.may_promise(month)  # the credit left after these terms
                 assert not price or room is None or room >= 0
                 self.count("loans")
 
     def new_loans_leave_what_is_kept(self, fresh: list[Term], most: dict[int, int]) -> None:
-        """Free GPUs cover what owners keep from others, but for what own terms took meanwhile."""
+        """Free GPUs cover the quota that owners keep, apart from new own terms."""
         borrowers = {term.tenant for term in fresh if term.borrowed}
         if not borrowers:
             return
@@ -374,7 +374,7 @@ class Markets(RuleBasedStateMachine):
         assert free + sum(term.own for term in fresh if not term.borrowed) >= kept
 
     def lines_are_the_models(self) -> None:
-        """Charges, shares, hours and transfers; what was settled is of whole hours."""
+        """Check charges, shares, hours and transfers; only whole hours are settled."""
         pool = self.lab.pool
         terms = {
             (lease, number): term
@@ -400,7 +400,7 @@ class Markets(RuleBasedStateMachine):
             "line__lease_id", "line__term", "account__tenant_id", "amount"
         ):
             shares.setdefault((lease, number), {})[lender or OPERATOR] = to_micro(amount)
-        # No owner earns more than its idle part, and all parts are the charge.
+        # No owner earns more than its idle part, and all parts sum to the charge.
         assert shares == {key: term.shares for key, term in terms.items() if term.shares}
         charged = Transfer.objects.filter(pool=pool, code="usage")
         assert {(row.tenant_id, seconds(row.hour)): row.pk for row in charged if row.hour}.keys() \
@@ -438,13 +438,13 @@ class TestAnyHistory:
                 max_examples=HISTORIES,
                 stateful_step_count=STEPS,
                 deadline=None,
-                derandomize=True,  # how many steps there are, and what they meet, is fixed
+                derandomize=True,  # fixes the number of steps and the situations reached
                 suppress_health_check=list(HealthCheck),
             ),
             _min_steps=STEPS,
         )
         assert len(POLICIES) * (Markets.steps - STEPS) >= LEAST_STEPS
         assert set(Markets.seen) == MET
-        # What is given here, nobody had to approve.
+        # Gifts in this test needed no approval.
         checks = [result for result in run_checks() if result.name != "gifts_were_approved"]
         assert not [one for result in checks for one in result.violations]

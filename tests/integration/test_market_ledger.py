@@ -1,7 +1,7 @@
-"""Golden case B of Astraea-online through meter and ledger: what j12 pays, and to whom.
+"""Golden case B of Astraea-online through meter and ledger: the payments for j12.
 
-A slot stands for an hour: (8, 12] is the four hours after noon. Workers and parameter servers are
-two GPU types of one pool; users 1 and 2 are tenants a and b.
+A slot is an hour: (8, 12] is the four hours after noon. Workers and parameter servers are two GPU
+types of one pool; users 1 and 2 are tenants a and b.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.django_db
 
 
 class TwoKinds(Story):
-    """Events name the kind of resource that is told now."""
+    """A story whose events name the resource chosen last."""
 
     kind = "v100"
 

@@ -1,4 +1,4 @@
-"""The demo pool `market`: prices that rise and fall, refusals with a price, one that earns."""
+"""The demo pool `market`: prices rise and fall, jobs are refused with a price, a tenant earns."""
 
 from __future__ import annotations
 
@@ -109,14 +109,14 @@ class TestSixMinutesOfTheDemo:
         settle_pool(pool.pk)
         prices = [row.price for row in PostedPrice.objects.filter(pool=pool).order_by("posted_at")]
         most = max(prices)
-        # It rises above what a full pool costs by the operator's theta of 2, and falls again.
+        # It rises above the price of a full pool by the operator's theta of 2, and falls again.
         assert most > 2 * BASE
         assert min(prices[prices.index(most) :]) < most * Decimal("0.6")
-        # Who is refused is told a price, and it is above what an hour is worth to the job.
+        # A refused job gets a price, which is above its value of an hour.
         assert len(refusals) > 5
         assert all(price > value for value, price in refusals)
         lender = the_lender()
-        # Its first offer lends at nearly any price, the second one in a hurry alone.
+        # Its first offer lends at nearly any price, the second only at a high one.
         assert {6, 10} <= offered <= {0, 6, 10}
         shown = contribution(
             lender.pk, pool.pk, pool.book, since=BEGIN, until=BEGIN + timedelta(days=1)
@@ -146,7 +146,7 @@ class TestTheOffers:
         assert offered_now(pool, lab) == 0
 
     def test_are_made_where_the_pool_was_made_without_and_never_again(self, pool: Pool) -> None:
-        """An installation of before the offers; then its manager revokes all, and it is seeded."""
+        """An installation from before offers; then its manager revokes all, and it is seeded."""
         IdleOffer.objects.filter(pool=pool).delete()
         SharingSetting.objects.filter(pool=pool).delete()
         assert seed_demo()
@@ -209,13 +209,13 @@ def the_lender() -> Tenant:
 
 
 def offered_now(pool: Pool, lab: Cluster) -> int:
-    """GPUs of the lender's quota that offers lend at the price posted last, idle or not."""
+    """Return the GPUs that offers lend at the last posted price, idle or not."""
     (view,) = sharing_views(pool.pk, the_lender().pk, lab.at)
     return view.effective.lendable(view.bounds.gpus)
 
 
 def refused(round_: Round, tenant: Tenant) -> list[tuple[int, int]]:
-    """What an hour is worth to a tenant's jobs that a round refused, and the lowest price."""
+    """Return the values of an hour to a tenant's refused jobs, and the lowest price."""
     return [
         (skip.numbers["value_micro"], skip.numbers["price_micro"])
         for skip in round_decision(round_).skips

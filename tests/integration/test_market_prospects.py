@@ -1,4 +1,4 @@
-"""What a start is said to cost where the policy sets theta: as the price was posted with."""
+"""The shown cost of a start under a policy that sets theta equals the posted price."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from tests.round_states import add_state, left_by
 
 pytestmark = pytest.mark.usefixtures("committed_db")
 
-THETA = Decimal(9)  # 1 + the most that an hour is worth, 8 base rates
+THETA = Decimal(9)  # 1 + the highest value of an hour, 8 base rates
 BID = {"kind": "bid", "per_gpu_hour": "8"}
 
 
 def market() -> Cluster:
-    """8 GPUs, 4 of them used: by a job that is worth 8 credits an hour."""
+    """8 GPUs, 4 of them used by a job that is worth 8 credits an hour."""
     lab = cluster({"a": 4, "b": 4}, policy="market")
     lab.submit("b", 4, 10_000, utility=BID)
     lab.round()
@@ -84,7 +84,7 @@ TOO_DEAR = ("price_above_max", "")
 def test_a_dry_run_says_what_the_next_batch_does(
     more: dict[str, Any], code: str, value: str
 ) -> None:
-    """2 GPUs beside the 4 in use: eta(6) is 4.196152, so that a bid of 4 does not pay it."""
+    """2 GPUs in addition to the 4 in use: eta(6) is 4.196152, so a bid of 4 is too low."""
     lab = market()
     spec = {"pool": lab.pool.name, "gpus": 2, "command": ["true"], "duration_s": 600, **more}
     run = dry_run_job(tenant=lab.tenants["b"], spec=spec, now=lambda _: lab.now())

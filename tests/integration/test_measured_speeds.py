@@ -1,4 +1,4 @@
-"""What processes report of their iterations becomes the speeds that rounds decide by."""
+"""Reported iterations of processes become the speeds that rounds use."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def lab() -> Cluster:
 
 
 def job_type(lab: Cluster, name: str = "gru", **declared: int) -> Profile:
-    """A job type that truly runs at `TRUE`, whatever is declared of it."""
+    """Create a job type that truly runs at `TRUE`, whatever it declares."""
     profile = lab.profile("a", name, **(declared or TRUE))
     VirtualSpeeds.objects.create(
         profile=profile, tenant=profile.tenant, speedups=TRUE, iteration_us=ITERATION_US
@@ -172,7 +172,7 @@ def speeds_of_last_round(lab: Cluster) -> dict[str, int]:
 
 
 class Teller:
-    """A lease whose process says what a test has it say."""
+    """A lease whose process reports whatever a test sets."""
 
     def __init__(self, lab: Cluster, profile: Profile, kind: str = "v100") -> None:
         self.lab = lab
@@ -263,7 +263,7 @@ class TestReports:
         note = MeasurementNote.objects.get()
         assert note.kind == "refused"
         assert why in note.data["why"]
-        # What can be used afterwards is.
+        # Later usable reports are used.
         teller.say(20, 2_000_000)
         assert Measurement.objects.get().iterations == 20
 

@@ -105,7 +105,7 @@ class TestLenders:
         story.post_round(30)
         story.meter()
         story.settle()
-        # 1/2 and 1/2 of 20 minutes; all of 10 is c's.
+        # 1/2 and 1/2 of 20 minutes; all of the other 10 is c's.
         assert [str(share.amount) for share in UsageShare.objects.order_by("account__tenant")] == [
             "2.000000",
             "4.000000",
@@ -152,7 +152,7 @@ class TestEvents:
         story.post_round(30)
         story.meter()
         weights = {s.account.tenant_id: s.weight for s in UsageShare.objects.all()}
-        # b is idle, as c is, for 10 of the 25 minutes.
+        # Like c, b is idle for 10 of the 25 minutes.
         assert weights == {story.tenants["b"].pk: 1, story.tenants["c"].pk: 4}
 
     def test_reported_after_a_later_round_are_charged_exactly(self) -> None:
@@ -229,7 +229,7 @@ class TestTheTask:
 
 
 def full_hours() -> Story:
-    """Two hours of a that borrows 2 GPUs of b at 1 credit, and a look at the third."""
+    """Two hours in which a borrows 2 GPUs of b at 1 credit, and a check in the third."""
     story = Story({"a": 0, "b": 8})
     lease = story.run(0, "a", borrowed=2, price="1.000000")
     story.post_round(59)

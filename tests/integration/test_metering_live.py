@@ -1,4 +1,4 @@
-"""The demo's real rounds, metered and settled beside them: the books hold."""
+"""The demo's real rounds, metered and settled between them: the books are right."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def test_a_pool_that_another_worker_has_is_left_to_it() -> None:
             done.wait(PATIENCE_S)
         connection.close()
 
-    meter_pool(story.pool.pk, limit=1)  # the cursor is there
+    meter_pool(story.pool.pk, limit=1)  # the cursor exists
     thread = threading.Thread(target=hold)
     thread.start()
     assert has.wait(PATIENCE_S)

@@ -1,4 +1,4 @@
-"""A dry run says what the next round then does: whether the job starts, when, on whose GPUs."""
+"""A dry run predicts the next round: whether the job starts, when, and on whose GPUs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LONG_S = 100_000
 
 
 def full(**fields: Any) -> Cluster:
-    """Under the default policy: `a` and `c` hold all 16 GPUs by jobs of one; `b` has half as quota.
+    """Under the default policy `a` and `c` hold all 16 GPUs by jobs of one; `b` has half as quota.
 
     They have run for longer than the minimum runtime, and no lease ends soon.
     """
@@ -70,11 +70,11 @@ def test_it_waits_for_the_reason_that_the_round_then_gives() -> None:
     preview = answer.next_round
     assert preview is not None
     assert (preview.starts, answer.reason_code) == (False, job.reason_code)
-    assert preview.eta.reason  # nobody knows how long these jobs take
+    assert preview.eta.reason  # the duration of these jobs is unknown
 
 
 def test_it_fits_but_another_job_comes_first() -> None:
-    """GPUs are free now; a job that waits is served before this one."""
+    """GPUs are free now, but a waiting job is served before this one."""
     lab = cluster({"a": 4, "b": 4}, nodes=1, gpus=8)
     lab.submit("b", 8, LONG_S)
     answer = ask(lab, "a", 8)
@@ -90,7 +90,7 @@ def test_what_can_never_run_is_not_decided() -> None:
 
 
 def test_the_simulation_gets_what_the_answer_has_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Less what a round may take, which is what the decision took; a long one leaves nothing."""
+    """The simulation gets the time that the decision left; a long decision leaves none."""
     lab = full()
     budgets: list[float] = []
 
@@ -106,5 +106,5 @@ def test_the_simulation_gets_what_the_answer_has_left(monkeypatch: pytest.Monkey
             tenant=lab.tenants["a"], spec=spec, now=lambda _: lab.now(), timer=ticks.__next__
         )
         assert answer.next_round is not None
-        assert answer.next_round.eta.reason == "too_much_work"  # else that too little is known
+        assert answer.next_round.eta.reason == "too_much_work"  # otherwise too little is known
     assert budgets == pytest.approx([1.2, 0.3, -0.8])

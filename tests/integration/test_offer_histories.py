@@ -1,4 +1,4 @@
-"""Offers, revocations, settings and bounds in any order, against a plain model of what is lent."""
+"""Offers, revocations, settings and bounds in any order, against a plain model of lending."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ ORDER = ["RESERVE", "LEND", "LEND_AND_BORROW"]
 
 @dataclass
 class ModelOffer:
-    """An offer as the model keeps it."""
+    """An offer in the model."""
 
     gpus: int
     floor: Decimal
@@ -106,7 +106,7 @@ class Histories(RuleBasedStateMachine):
 
     @rule(seconds=st.sampled_from([10, 10, 20, 60]))
     def play(self, seconds: int) -> None:
-        """A round: what it newly lends is within what the model lets."""
+        """Run a round: its new loans are within the model's limit."""
         self.lab.at += timedelta(seconds=seconds)
         before = self._borrowed()
         most = self._lent()
@@ -114,8 +114,8 @@ class Histories(RuleBasedStateMachine):
         terms = self._borrowed()
         new = {key for key in terms if key not in before}
         if any(terms[key] for key in new):
-            # Whatever else is borrowed, and own, all that is kept is free.
-            assert sum(terms.values()) <= most + 2  # of no owner: 8 GPUs, quotas of 6
+            # Whatever is borrowed or own, all kept quota is free.
+            assert sum(terms.values()) <= most + 2  # unallocated: 8 GPUs, quotas of 6
 
     @invariant()
     def lends_what_the_model_lends(self) -> None:
@@ -129,7 +129,7 @@ class Histories(RuleBasedStateMachine):
             meter_pool(self.lab.pool.pk)
 
     def _most(self) -> int:
-        """GPUs that may be lent of a quota that is all idle."""
+        """Return the GPUs that may be lent of a quota that is all idle."""
         if Mode.RESERVE.value in (self.own["mode"], self.bounds["mode"]):
             return 0
         limits = [row["lend_limit"] for row in (self.own, self.bounds)]
@@ -149,7 +149,7 @@ class Histories(RuleBasedStateMachine):
         return min(4, self._most())
 
     def _borrowed(self) -> dict[tuple[int, int], int]:
-        """South's borrowed GPUs by lease and term; north's too, which it lends itself."""
+        """Return borrowed GPUs by lease and term, of both tenants: north also borrows."""
         live = Lease.objects.filter(pool=self.lab.pool, state__in=Lease.LIVE_STATES)
         rows = live.filter(tenant=self.south).values_list("id", "term", "borrowed")
         return {(id_, term): borrowed for id_, term, borrowed in rows}

@@ -1,4 +1,4 @@
-"""Offers and own settings in live rounds: what is lent, at which price, and by when it is back."""
+"""Offers and tenants' settings in live rounds: loans, their prices, and their return."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from tests.factories import Cluster, cluster
 
 pytestmark = pytest.mark.usefixtures("committed_db")
 LONG_S = 100_000
-# Nobody borrows under these.
+# No tenant borrows under these.
 PARTITIONED = {"batch_sche", "yarn_cs"}
 
 
@@ -75,7 +75,7 @@ class Lab:
         return promised_return(facts, self.pool.tenants["north"].pk, "v100", self.pool.at)
 
     def lends(self) -> int | None:
-        """The lend limit of north in the snapshot of now."""
+        """Return the lend limit of north in a snapshot now."""
         snapshot = read_snapshot(self.pool.pool.pk, number=99, at=self.pool.at)
         (row,) = [e for e in snapshot.entitlements if e.tenant == self.pool.tenants["north"].pk]
         return row.lendable(row.gpus)
@@ -98,7 +98,7 @@ class TestAnOffer:
         assert lab.lends() == 0
         for _ in range(4):
             lab.pool.submit("south", 2, LONG_S)
-        lab.pool.round()  # own quota alone: 4 of 8 in use, so 0.414214 is posted
+        lab.pool.round()  # only own quota: 4 of 8 in use, so 0.414214 is posted
         assert lab.held() == 4
         dear, cheap = lab.offer(1, "0.414215"), lab.offer(2, "0.414214")
         assert lab.lends() == 2
@@ -184,7 +184,7 @@ class TestAnOffer:
 
 class TestTheBooks:
     def test_pay_for_what_is_offered_alone(self) -> None:
-        """Both lend idle quota to a third; what north offers is half of south's."""
+        """Both lend idle quota to a third tenant; north's offer is half of south's."""
         lab = Lab()
         lab.set(by_offer=True)
         lab.offer(2)
@@ -249,7 +249,7 @@ class TestRevoking:
 
     @pytest.mark.parametrize("policy", ["evenshare", "fifo", "ltgf"])
     def test_returns_the_gpus_by_the_promised_round(self, policy: str) -> None:
-        """Under a policy with a guarantee within minutes, else when the last lease is over."""
+        """Under a policy with a guarantee within minutes, otherwise when the last lease is over."""
         lab = Lab(policy=policy, grace_s=60, lease_s=900, round_s=30)
         lab.set(by_offer=True)
         offer = lab.offer(4)
@@ -287,7 +287,7 @@ class TestRevoking:
 
 class TestOthersThatNarrow:
     def test_the_estimate_of_a_quota_is_what_the_next_round_does(self) -> None:
-        """With the tenants' own settings and offers, at the price of now."""
+        """With the tenants' own settings and offers, at the present price."""
         lab = Lab(policy="fifo")
         lab.set(by_offer=True)
         lab.offer(1)
@@ -299,7 +299,7 @@ class TestOthersThatNarrow:
         impact = quota_impact(
             pool_id=lab.pool.pool.pk, edits=edits, since=lab.pool.at, now=lab.pool.now()
         )
-        # 3 own, 1 by the offer, and 1 of no owner.
+        # 3 own, 1 by the offer, and 1 unallocated.
         assert {row.tenant: row.after.got for row in impact.rows}[south] == 5
         Quota.objects.filter(tenant=south).update(gpus=3)
         lab.pool.round(after_s=10)

@@ -1,4 +1,4 @@
-"""What operators do to pools, nodes, people and jobs: checked, recorded, seen by the next round."""
+"""Operators' actions on pools, nodes, people and jobs: checked, recorded, and used by rounds."""
 
 from __future__ import annotations
 
@@ -61,12 +61,12 @@ def actor(committed_db: str) -> Actor:
 
 
 def holders(lab: Cluster, node: str) -> int:
-    """GPUs that leases hold on a node."""
+    """Return the GPUs that leases hold on a node."""
     return LeaseSlot.objects.filter(node__pool=lab.pool, node__name=node, holding=True).count()
 
 
 def busy(**pool_fields: Any) -> Cluster:
-    """Two nodes of 4, which eight jobs of one GPU fill."""
+    """Two nodes of 4 GPUs, filled by eight jobs of one GPU."""
     short = {"lease_s": 60, "policy": "ltgf", **pool_fields}
     lab = cluster({"a": 4, "b": 4}, nodes=2, gpus=4, **short)
     for tenant in ("a", "b"):
@@ -111,7 +111,7 @@ class TestADrainedNode:
         assert [node.name for kind in view.types for node in kind.nodes] == ["n0001"]
         assert Node.objects.get(name="n0000").pool is None
         assert LeaseSlot.objects.filter(node__name="n0000").exists()
-        # The name is free for its successor.
+        # Another node may have the name.
         wanted = NodeRequest(pool=lab.pool.name, name="n0000", gpu_type="v100", gpus=8)
         nodes.add_node(actor=actor, pool=lab.pool, request=wanted)
         lab.rounds(2, every_s=10)

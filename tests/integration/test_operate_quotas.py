@@ -40,7 +40,7 @@ def day(number: int) -> datetime:
 
 
 def told(periods: tuple[Period, ...]) -> list[tuple[int, int, int | None]]:
-    """(GPUs, day it begins, day it ends)."""
+    """Return (GPUs, start day, end day) of each period."""
     start = day(0)
     return [
         (p.terms.gpus, (p.since - start).days, (p.until - start).days if p.until else None)
@@ -148,7 +148,7 @@ def quotas(lab: Cluster, tenant: str) -> list[tuple[int, datetime, datetime | No
 
 
 def numbered(lab: Cluster, actor: Actor, record: AuditRecord) -> AuditRecord:
-    """The same record as it was written before records had names."""
+    """Return the record in the older format, without names."""
     numbers = {"tenant": lab.tenants["a"].pk, "gpu_type": lab.gpu_type.pk, "name": "a"}
     before, after = (
         {**data, "periods": [{**row, **numbers} for row in data["periods"]]}
@@ -173,7 +173,7 @@ class TestASave:
 
     @pytest.mark.parametrize("is_old", [False, True])
     def test_is_told_by_names_and_undone(self, is_old: bool) -> None:
-        """Records of before have row numbers; the log is append-only, so they stay so."""
+        """Old records have row numbers, and keep them, since the log is append-only."""
         lab = cluster({"a": 4, "b": 4})
         actor = operator()
         record = save(lab, actor, [edit(lab, "a", 6)], BEGIN + DAY)

@@ -1,4 +1,4 @@
-"""The next round by every policy: what each would do, and nothing written."""
+"""The next round under every policy, without writing anything."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ lab = staged(crowded)
 
 
 def snapshot_of(lab: Cluster) -> Snapshot:
-    """Of its next round, in which its leases end."""
+    """Return the snapshot of its next round, in which its leases end."""
     at = next_instant(lab.pool.pk, lab.now())
     return read_snapshot(lab.pool.pk, number=next_number(lab.pool.pk), at=at)
 

@@ -1,6 +1,8 @@
-"""What a pool remembers of a GPU type outlives its nodes: prices, quotas that billing was told
-of, GPU-time sums. Drawn sequences of an operator's changes and rounds; the books and the replay
-are asked after each."""
+"""A pool's state of a GPU type outlives its nodes.
+
+It keeps prices, quotas reported to billing, and GPU-time sums. Random sequences of operators'
+changes and rounds; books and replay are checked after each.
+"""
 
 from __future__ import annotations
 
@@ -33,14 +35,14 @@ STEPS = 20
 
 
 class Last(random.Random):
-    """Draws the last of all there is: the largest job, the GPU type v100."""
+    """Draws the last choice: the largest job, the GPU type v100."""
 
     def choice(self, seq: Any) -> Any:
         return seq[-1]
 
 
 class Memory:
-    """A pool under an operator's hands, and what it was told to keep in mind."""
+    """A pool under an operator's changes, and the state that it must keep."""
 
     def __init__(self, actor: Actor, seed: int, policy: str) -> None:
         self.actor, self.draw = actor, random.Random(seed)  # noqa: S311 - a seeded story
@@ -49,7 +51,7 @@ class Memory:
         self.sums: dict[tuple[int, str], tuple[int, ...]] = {}
         self.steps: list[str] = []
 
-    # What may happen.
+    # Rules.
 
     def submit(self) -> None:
         tenant, gpus = self.draw.choice("ab"), self.draw.choice((1, 2, 4))
@@ -71,7 +73,7 @@ class Memory:
             )  # fmt: skip
 
     def drain(self) -> None:
-        """All nodes of a type, as before it is taken out of a cluster."""
+        """Drain all nodes of a type, as before it is removed from a cluster."""
         gpu_type = self.draw.choice(TYPES)
         for name in self._names(gpu_type__name=gpu_type, state=Node.State.UP):
             nodes.drain_node(actor=self.actor, pool=self.lab.pool, name=name, reason="fan")
@@ -95,7 +97,7 @@ class Memory:
         pools.set_price(actor=self.actor, pool_id=self.lab.pool.pk, request=request)
 
     def expire(self) -> None:
-        """Let every lease run out: those on drained nodes end."""
+        """Expire every lease: those on drained nodes end."""
         for _ in range(4):
             self.round()
 
@@ -113,7 +115,7 @@ class Memory:
         found = Node.objects.filter(pool=self.lab.pool, **wanted).order_by("name")
         return list(found.values_list("name", flat=True))
 
-    # What must hold after each of it.
+    # Invariants after each rule.
 
     def step(self, name: str) -> None:
         self.steps.append(name)
@@ -148,7 +150,7 @@ class Memory:
         assert {row.gpu_type for row in snapshot.prices} >= {n.gpu_type for n in snapshot.nodes}
 
     def _check_sums(self, service: Service) -> None:
-        """GPU-time received, deserved and entitled only grows, and no claim is forgotten."""
+        """Check that GPU-time sums only grow, and that no claim is forgotten."""
         now: dict[tuple[int, str], tuple[int, ...]] = {
             (row.tenant, row.gpu_type): (row.alloc_gpu_us, row.fair_gpu_us, row.entitled_gpu_us)
             for row in service.claims
@@ -161,7 +163,7 @@ class Memory:
 
 MOVES = ("submit", "add", "drain", "remove", "resume", "price", "round", "expire")
 WEIGHTS = (5, 2, 3, 3, 1, 1, 2, 2)
-# All nodes of the only type go while their price is up, and come again.
+# All nodes of the only type are removed while their price is up, and added again.
 OUT_AND_IN = ("submit", "submit", "submit", "drain", "expire", "remove", "round", "add", "submit")
 
 
@@ -173,7 +175,7 @@ def actor(committed_db: str) -> Actor:
 
 
 class TestWhatAPoolRemembers:
-    """Of a GPU type that goes away and comes again."""
+    """For a GPU type that is removed and added again."""
 
     def test_after_its_only_type_was_away_for_two_rounds(self, actor: Actor) -> None:
         memory = Memory(actor, 1, "ltgf")

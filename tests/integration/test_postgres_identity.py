@@ -1,4 +1,4 @@
-"""Root cannot run PostgreSQL; where namespaces are forbidden, `nobody` does."""
+"""Root cannot run PostgreSQL; if namespaces are forbidden, `nobody` runs it."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""Leases that end before their expiry, with notice: what the engine writes, and what it spares."""
+"""Leases that end before their expiry, with notice: the engine's events, and spared leases."""
 
 from __future__ import annotations
 
@@ -56,7 +56,9 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> SlowExecutor:
 
 
 def full(*, gpus: int = 8, nodes: int = 1, size: int = 4, **fields: Any) -> tuple[Cluster, Job]:
-    """A pool that `a` holds alone, half of it borrowed; a minute later `b` wants its quota."""
+    """Return a pool whose GPUs `a` holds, half of them borrowed; a minute later `b` wants its
+    quota.
+    """
     half = gpus * nodes // 2
     lab = cluster({"a": half, "b": half}, nodes=nodes, gpus=gpus, policy=POLICY.name, **fields)
     for _ in range(2 * half // size):
@@ -68,7 +70,7 @@ def full(*, gpus: int = 8, nodes: int = 1, size: int = 4, **fields: Any) -> tupl
 
 
 def between(monkeypatch: pytest.MonkeyPatch, change: Callable[[Decision], None]) -> None:
-    """Let something happen between the decision and its being applied."""
+    """Run `change` between the decision and its application."""
 
     def decide(snapshot: Snapshot) -> Decision:
         decision = decide_round(snapshot)
@@ -151,7 +153,7 @@ class TestALease:
         Job.objects.filter(pk=Lease.objects.earliest("id").job_id).update(cancel_asked_at=lab.at)
         cancel(claim, lab)
         more = lab.submit("a", 4, LONG_S)
-        # A lease that waits for the GPUs of one that is being cancelled.
+        # A lease that waits for the GPUs of a lease that is being cancelled.
         lab.round(after_s=10)
         lab.round(after_s=10)
         waiting = Lease.objects.get(job=more)
@@ -194,7 +196,7 @@ class TestAProtectedLease:
         until = {lease.protected_until for lease in Lease.objects.all()}
         assert until == {lab.at + timedelta(seconds=300)}
         lab.round(after_s=30)
-        # Past its expiry as well, and under a policy that knows nothing of a minimum runtime.
+        # Also after its expiry, and under a policy without a minimum runtime.
         Pool.objects.update(policy="ltgf", options={})
         lab.pool.refresh_from_db()
         lab.rounds(5, every_s=50)
@@ -281,7 +283,7 @@ class TestABeneficiaryThatIsGone:
         assert "was drained or lost, so the lease goes on" in why_superseded(result.round)[0][2]
 
     def test_frees_what_another_one_needs(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Both were given GPUs of the same node: whose they are is not played again."""
+        """Both got GPUs of the same node: the assignment is not decided again."""
         lab, claim = full(size=2)
         lab.submit("b", 2, LONG_S)
         between(monkeypatch, lambda _: cancel(claim, lab))
@@ -292,7 +294,7 @@ class TestABeneficiaryThatIsGone:
     def test_frees_what_its_own_tenants_new_term_was_counted_without(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """The renewal got the quota of the lease that was to end: both would be within it."""
+        """The renewal got the quota of the ending lease: both would be counted within it."""
         lab = cluster({"a": 4, "b": 4}, nodes=2, gpus=4, policy=POLICY.name)
         lab.submit("a", 4, 4000)
         lab.round()

@@ -1,6 +1,6 @@
-"""A round that preempts, killed or cut off at each of its points: notice once, or not at all.
+"""A round that preempts, killed or cut off at each of its points, gives notice once or never.
 
-The matrix of all points is in tests/integration/test_fault_matrix.py; here the round ends a lease
+tests/integration/test_fault_matrix.py has the matrix of all points. Here the round ends a lease
 before its expiry, in a pool whose borrowers pay.
 """
 
@@ -27,7 +27,7 @@ from tests.stages import Stages
 from tests.toy_policy.preempting import POLICY
 
 LONG_S = 40_000
-# Up to the commit nothing has happened; from then on notice was given.
+# Until the commit nothing has happened; after it notice was given.
 BEFORE = (
     *("observe.before_commit", "round.after_decide", "round.first_write", "round.mid_write"),
     "round.before_commit",
@@ -59,7 +59,7 @@ def crowded() -> tuple[Cluster, Job]:
 
 
 def assert_recovered(lab: Cluster, claim: Job, point: str) -> None:
-    """Right after the fault each lease is whole or has had its notice once; then all goes on."""
+    """Check that each lease is unchanged or has had its notice once; then all goes on."""
     notices = LeaseEvent.objects.filter(data__has_key="rule")
     taken = Lease.objects.filter(end_reason="preempted")
     expected = 1 if point in AFTER else 0
@@ -75,7 +75,7 @@ def assert_recovered(lab: Cluster, claim: Job, point: str) -> None:
     (notice,) = notices.all()
     (victim,) = taken.all()
     assert (notice.lease_id, notice.data["for_job"]) == (victim.pk, claim.pk)
-    # Who borrowed made way; who was within quota was left alone.
+    # The borrower was preempted; the lease within quota was not.
     assert Lease.objects.get(job=claim).state == "running"
     other = Lease.objects.exclude(pk=victim.pk).get(job__tenant=lab.tenants["a"])
     assert (other.state, other.term) == ("running", 1)
@@ -91,7 +91,7 @@ def assert_recovered(lab: Cluster, claim: Job, point: str) -> None:
 
 
 def assert_charged(victim: Lease) -> None:
-    """The use of a preempted lease was charged up to its end, to the micro-credit, and no more."""
+    """Check that a preempted lease was charged up to its end, to the micro-credit."""
     assert victim.ended_at is not None
     assert victim.started_at is not None
     assert victim.ended_at < victim.expires_at

@@ -1,4 +1,4 @@
-"""Forecasts of prices in the live portal: made beside start estimates, kept, counted."""
+"""Forecasts of prices in the live portal: made with start estimates, kept, counted."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def foreseen_lab() -> Cluster:
 
 
 def idle_lab() -> Cluster:
-    """Everything has ended; in the past hours jobs came that filled the pool."""
+    """All jobs have ended; jobs of the past hours filled the pool."""
     made = capped_lab()
     for _ in range(8):
         made.round(after_s=600)
@@ -51,7 +51,6 @@ def lab(stages: Stages) -> Iterator[Cluster]:
 
 @pytest.fixture
 def foreseen(stages: Stages) -> Iterator[Cluster]:
-    """The lab with a forecast."""
     with lab_of(stages, foreseen_lab) as made:
         yield made
 
@@ -64,7 +63,7 @@ def idle(stages: Stages) -> Iterator[Cluster]:
 
 @pytest.fixture
 def few_points(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A quarter of an hour is looked ahead at, where nobody asks for more."""
+    """Limit forecasts to a quarter of an hour."""
     monkeypatch.setattr(service, "POINTS", 1)
     monkeypatch.setattr(executing, "HORIZON_US", HOUR_US // 4)
 
@@ -130,7 +129,7 @@ class TestAForecast:
 
 class TestWithoutAQueue:
     def test_one_is_made_too_and_knows_who_came_before(self, idle: Cluster) -> None:
-        """Nobody is there, so the price is 0 now; those who come as in the past make it rise."""
+        """The pool is idle, so the price is 0 now; arrivals like those in the past raise it."""
         row = forecast()
         assert not row.estimates.exists()
         assert row.facts["prices"] == {"v100": 0}
@@ -160,7 +159,7 @@ class TestWithoutAQueue:
 
     @pytest.mark.usefixtures("few_points")
     def test_none_is_made_of_a_pool_of_which_little_is_known(self, idle: Cluster) -> None:
-        """Nobody's job is there whose length would be unknown, and nobody would come at all."""
+        """No job of unknown length runs, and no arrivals are expected."""
         idle.pool.jobs.filter(state="succeeded").update(state="cancelled")
         forecast()
         assert PriceForecast.objects.get().reason == "too_little_known"
@@ -213,7 +212,7 @@ class TestTheCount:
         assert (view.counted, view.hit_rate) == (0, None)
 
     def test_of_a_seeded_history_holds_what_the_runs_say(self, foreseen: Cluster) -> None:
-        """Not each time: of four in five that they promise, more than half."""
+        """Forecasts promise four of five hits; a single history must reach more than half."""
         lab = foreseen
         for _ in range(40):
             lab.round(after_s=600)

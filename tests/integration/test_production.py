@@ -1,7 +1,7 @@
-"""The production form, process by process, from a copy of what the image would hold.
+"""The production form, process by process, from a copy of the image's files.
 
-Everything but the container: the image's files and its build step, the entry point's roles, the
-health checks, compose's broker, and the shell commands of docs/operations.md.
+It tests everything except the container: the image's files and its build step, the entry point's
+roles, and the health checks. Also compose's broker, and the shell commands of docs/operations.md.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ ROLES = {
 
 @dataclass
 class Production:
-    """The portal as four processes on a database that nobody has used."""
+    """The portal as four processes on an unused database."""
 
     folder: Path
     port: int
@@ -79,7 +79,7 @@ class Production:
 
 
 def image_holds() -> list[Path]:
-    """What .dockerignore lets in."""
+    """Return the files that .dockerignore allows."""
     lines = (ROOT / ".dockerignore").read_text().splitlines()
     let_in = tuple(line[1:] for line in lines if line.startswith("!"))
     return [
@@ -90,7 +90,7 @@ def image_holds() -> list[Path]:
 
 
 def build_step() -> str:
-    """The image's command that collects the static files, for our own Python."""
+    """Return the image's command that collects the static files, for our own Python."""
     text = (ROOT / "Dockerfile").read_text().replace("\\\n", " ")
     (line,) = [line for line in text.splitlines() if "collectstatic" in line]
     return line.removeprefix("RUN ").replace("/opt/venv/bin/python", sys.executable)
@@ -107,7 +107,7 @@ def production(
         shutil.copy2(path, target)
     (folder / "pulses").mkdir()
     with services.postgres.connect() as superuser:
-        # Migrated already, and without a row of anybody's.
+        # Already migrated, and without rows.
         create_database(superuser, DATABASE, template=template_database)
     port = free_port()
     environment = {
@@ -123,12 +123,12 @@ def production(
         "WEB_PROCESSES": "2",
     }
     found = Production(folder, port, environment, {})
-    # The command is the Dockerfile's own, and a shell's.
+    # The Dockerfile's command, run by a shell.
     built = found.run("/bin/sh", "-c", build_step())
     assert built.returncode == 0, built.stdout + built.stderr
     prepared = found.run("deploy/entrypoint.sh", "prepare")
     assert prepared.returncode == 0, prepared.stderr
-    # Web and workers know no owner.
+    # Web and workers do not know the owner role.
     del environment["OWNER_DATABASE_URL"]
     try:
         for name, words in ROLES.items():
@@ -152,7 +152,7 @@ def production(
 
 
 class TestProduction:
-    """Its tests follow each other."""
+    """These tests follow each other."""
 
     @pytest.mark.parametrize("role", [*ROLES, "ready"])
     def test_is_well_by_its_own_health_checks(self, production: Production, role: str) -> None:
@@ -233,7 +233,8 @@ class TestProduction:
                 eventually(lambda: listens(https_port) and root.exists())
                 eventually(lambda: over_tls(https_port, root, "/login/")[0] == 200)
                 assert over_tls(https_port, root, "/metrics")[0] == 404
-                # What a stranger says of itself counts for nothing: it is one redirect otherwise.
+                # A client's forwarding headers are ignored: otherwise the answer would be a
+                # redirect.
                 lie = {"X-Forwarded-Proto": "http"}
                 assert over_tls(https_port, root, "/login/", **lie)[0] == 200
                 probe = http.client.HTTPConnection("127.0.0.1", probe_port, timeout=PATIENCE_S)
@@ -255,7 +256,7 @@ class TestProduction:
 
 
 def over_tls(port: int, root: Path, path: str, **headers: str) -> tuple[int, str]:
-    """Status and body of an answer, with the certificate checked; 0 while there is none."""
+    """Return status and body of an answer, with the certificate checked; status 0 without one."""
     context = ssl.create_default_context(cafile=str(root))
     with (
         contextlib.suppress(ssl.SSLError),
@@ -271,7 +272,7 @@ def over_tls(port: int, root: Path, path: str, **headers: str) -> tuple[int, str
 
 
 def documented(title: str) -> str:
-    """The shell block of docs/operations.md that follows a title, with our entry point."""
+    """Return the shell block of docs/operations.md after a title, with our entry point."""
     text = (ROOT / "docs" / "operations.md").read_text()
     block = re.search(rf"(?i){title}.*?```sh\n(.*?)```", text, re.DOTALL)
     assert block is not None

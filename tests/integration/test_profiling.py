@@ -1,4 +1,4 @@
-"""Profiling runs: jobs that find out how fast a job type is while a larger one waits."""
+"""Profiling runs: jobs that measure the speed of a job type while a larger one waits."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ HALF_S = 150
 
 @pytest.fixture
 def lab() -> Cluster:
-    """Eight GPUs on one node, of which another job has four for long."""
+    """Eight GPUs on one node; another job holds four of them for long."""
     lab = cluster(
         {"a": 4, "b": 4}, nodes=1, gpus=8, lease_s=600, policy="unisched", profiling_s=2 * HALF_S
     )
@@ -77,14 +77,14 @@ def runs(profile: Profile) -> list[Job]:
 
 
 def ran_s(run: Job) -> float:
-    """How long a run held its GPUs, which it did once."""
+    """Return how long a run held its GPUs, in its only lease."""
     assert run.ended_at is not None
     assert run.first_started_at is not None
     return (run.ended_at - run.first_started_at).total_seconds()
 
 
 def declare(lab: Cluster, profile: Profile) -> None:
-    """Declare a job type anew, as it was."""
+    """Declare a job type again, unchanged."""
     user, _ = User.objects.get_or_create(username="ada")
     request = read_profile_request(profile.name, {"speeds": {"v100": "1"}})
     put_profile(
@@ -274,7 +274,7 @@ class TestARun:
 class TestARunThatGetsNoGpus:
     @pytest.fixture
     def stopped(self, lab: Cluster) -> Job:
-        """A run that had GPUs for half a minute, whose tenant has lost its quota since."""
+        """Return a run that had GPUs for half a minute, and whose tenant then lost its quota."""
         Pool.objects.update(lease_s=60)
         profile = job_type(lab)
         job = submit(lab, profile)
@@ -385,7 +385,7 @@ class TestAnyPool:
     )  # fmt: skip
     @given(st.data())
     def test_never_has_two_runs_of_a_type_or_a_large_one(self, lab: Cluster, data: Any) -> None:
-        """Jobs come and are cancelled, types declared anew; and each round replays."""
+        """Jobs come and are cancelled, types are declared again; and each round replays."""
         types = [job_type(lab, f"t{Profile.objects.count()}") for _ in range(2)]
         for _ in range(12):
             profile = data.draw(st.sampled_from(types))

@@ -1,4 +1,4 @@
-"""Profiling runs as real processes: they see what they are, and are ended after their time."""
+"""Profiling runs as real processes: they know that they are runs, and end after their time."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def lab(tmp_path: Path) -> Iterator[Cluster]:
 
 
 def waiting_job(lab: Cluster, program: str) -> Job:
-    """A job of four GPUs of a new type, while another tenant's job has all but two."""
+    """Submit a job of four GPUs of a new type, while another tenant's job holds all but two."""
     turn(lab)
     other = lab.submit("b", 6, 600, command=["python", "-c", SLEEP])
     eventually(lambda: turn(lab) and state_of(other) == "running")

@@ -1,4 +1,4 @@
-"""A quota counts from the round that applies it: for what is deserved and for who is paid."""
+"""A quota counts from the round that applies it, for deserved GPU-time and for income."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("committed_db")
 
 
 def change(lab: Cluster, tenant: str, gpus: int, after_s: int) -> None:
-    """End a tenant's quota after so many seconds, and begin another one there."""
+    """End a tenant's quota after `after_s`, and start another one there."""
     edge = BEGIN + timedelta(seconds=after_s)
     former = Quota.objects.get(tenant=lab.tenants[tenant], valid_until=None)
     former.valid_until = edge
@@ -31,7 +31,7 @@ def change(lab: Cluster, tenant: str, gpus: int, after_s: int) -> None:
 
 
 def entitled(lab: Cluster) -> tuple[int, dict[int, int]]:
-    """Until when, and the integral of each tenant's quota in the sums of fairness, in GPU-us."""
+    """Return the instant of the fairness sums, and each tenant's quota integral in GPU-us."""
     service = sums_of(lab.pool)
     at_us = service.at_us
     return at_us, {
@@ -41,7 +41,7 @@ def entitled(lab: Cluster) -> tuple[int, dict[int, int]]:
 
 
 def entitled_by_events(until_us: int) -> dict[int, int]:
-    """The same from the quotas that income goes by."""
+    """Return the same integrals from the quotas that income uses."""
     sums: dict[int, int] = {}
     for event in LeaseEvent.objects.filter(kind="entitled").order_by("-number"):
         for tenant, (gpus, _) in event.data["quotas"].items():
@@ -85,6 +85,6 @@ class TestAnEdgeBetweenTwoRounds:
         held = (line.starts_at - BEGIN, line.ends_at - BEGIN)
         assert held == (timedelta(seconds=10), timedelta(seconds=110))
         weights = dict(line.shares.values_list("account__tenant__slug", "weight"))
-        # Of 4 idle GPUs: b has 2, 1, 1; c 2, 2, 1; the operator 0, 1, 2; for 30, 10 and 60 s.
+        # Of 4 idle GPUs b has 2, 1, 1; c 2, 2, 1; the operator 0, 1, 2; for 30, 10 and 60 s.
         assert weights == {"b": 13, "c": 14, None: 13}
         assert [what for result in run_checks() for what in result.violations] == []

@@ -1,4 +1,4 @@
-"""Files of rounds are kept long enough and while somebody cites them; what proves them stays."""
+"""Files of rounds are kept for long enough and while they are cited; their proofs stay."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def folder(committed_db: str, settings: Any, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def lab(folder: Path) -> Cluster:
-    """Rounds of two days in files, metered and settled; nothing is open but the last hour."""
+    """Rounds of two days in files, metered and settled; only the last hour is open."""
     assert not folder.exists()
     lab = old_lab()
     put_away()
@@ -189,7 +189,7 @@ class TestAnOpenPeriod:
     def test_keeps_the_rounds_of_terms_that_still_run(
         self, lab: Cluster, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """A term that began long ago is charged when it ends: its round is cited until then."""
+        """A term that started long ago is charged when it ends: its round is cited until then."""
         settled = LONG_AGO + timedelta(hours=2)
         MeterCursor.objects.filter(pool=lab.pool).update(settled_until=settled)
         book_is_at(monkeypatch, lab)

@@ -1,4 +1,4 @@
-"""Rounds on a real database: what is granted, renewed, ended, charged for and replayed."""
+"""Rounds on a real database: grants, renewals, ends, charges and replays."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class TestALease:
 
 
 def _remembering(snapshot: Snapshot) -> Decision:
-    """What a policy of another version might answer."""
+    """Decide like a policy of another version."""
     return replace(decide_round(snapshot), memory={"other": 1})
 
 
@@ -117,8 +117,8 @@ class TestARound:
         lab.rounds(6, every_s=10)
         claims = {claim.tenant: claim for claim in service_of(lab.pool.pk).claims}
         a, b = claims[lab.tenants["a"].pk], claims[lab.tenants["b"].pk]
-        # a: 4 GPUs for 33 s, deserved the same. b: deserved from 3 s, held from 10 s, both until
-        # 40 s; the round at 50 s was quiet and stored nothing.
+        # a: 4 GPUs for 33 s, deserved the same. b: deserved from 3 s, held from 10 s, both until 40
+        # s. The round at 50 s was quiet and not stored.
         assert (a.alloc_gpu_us, a.fair_gpu_us) == (4 * 33_000_000, 4 * 33_000_000)
         assert (b.alloc_gpu_us, b.fair_gpu_us) == (30_000_000, 37_000_000)
 
@@ -164,7 +164,7 @@ class TestARound:
             return said.getvalue()
 
         monkeypatch.setattr(Ltgf, "version", "next")
-        assert "same bytes" in replayed()  # not all that changes a version changes every round
+        assert "same bytes" in replayed()  # a new version need not change every round
         monkeypatch.setattr("scheduling.selectors.rounds.replay.decide_round", _remembering)
         assert f"another version: {decided} decided, here is next" in replayed()
         assert "1 decided by another version" in replayed()
@@ -208,7 +208,7 @@ class TestARound:
         assert reserved["other"] == 0
 
     def test_reserves_no_less_than_admission_promised(self) -> None:
-        """Half to even would reserve less than the term may cost, and than admission asked for."""
+        """Half to even would reserve less than the term's cost, and than admission requested."""
         lab = cluster({"a": 4, "b": 4}, lease_s=11, policy="ltgf")
         lab.submit("a", 4, 1000)
         lab.round()
@@ -226,7 +226,7 @@ class TestARound:
         holds, done = threading.Event(), threading.Event()
 
         def refer() -> None:
-            # What the check of a foreign key does when the meter writes a line about the job.
+            # Like the check of a foreign key when the meter writes a line about the job.
             with transaction.atomic(), connection.cursor() as cursor:
                 cursor.execute("SELECT FROM scheduling_job WHERE id = %s FOR KEY SHARE", [job.pk])
                 holds.set()

@@ -1,4 +1,4 @@
-"""`make run-slurm`: the portal beside a real Slurm cluster, its start, its faults and its end."""
+"""`make run-slurm`: the portal with a real Slurm cluster, its start, its faults and its end."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.ports import free_port
 from tests.slurm import require_slurm
 from tests.tools import PATIENCE_S, eventually
 
-# Writes down that it runs, and that it was asked to stop.
+# Records that it runs, and that it was asked to stop.
 SLEEPER = """
 import os, signal, sys, time
 def checkpoint(*_):
@@ -39,7 +39,7 @@ time.sleep(6000)
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One data folder for all: each run goes on where the one before it ended."""
+    """A data folder shared by all tests: each run continues after the one before."""
     require_slurm()
     return migrated(tmp_path_factory.mktemp("run-slurm") / "data")
 
@@ -55,14 +55,14 @@ def started(data: Path) -> RunningTree:
     tree = RunningTree(data, free_port(), DEMO_SLURM="1")
     tree.wait_until_ready()
     tree.pause_all_pools_but("slurm")
-    # Nobody looks: the demo's teams submit nothing, and these tests have the GPUs.
+    # Without viewers the demo's teams submit nothing, and these tests have the GPUs.
     tree.query("UPDATE scheduling_poolclock SET viewed_wall = now() - interval '1 day'")
     evenshare(tree, "login", "--username", "rosa", "--password", "evenshare-demo")
     return tree
 
 
 def evenshare(tree: RunningTree, *words: str) -> str:
-    """What the command line says to somebody with nothing but the client."""
+    """Run the client as a user who has nothing else; return its output."""
     done = subprocess.run(
         [sys.executable, "-m", "evenshare", *words],
         env={
@@ -87,7 +87,7 @@ def submit(tree: RunningTree, gpus: int, gpu_type: str, *command: str) -> str:
 
 
 def output(tree: RunningTree, job: str) -> str:
-    """What a job has written when it has ended."""
+    """Return a job's output once it has ended."""
     return evenshare(tree, "job", "logs", job, "--follow")
 
 
@@ -99,7 +99,7 @@ def sleeper(tree: RunningTree, gpus: int, gpu_type: str) -> None:
 
 
 def left(tree: RunningTree) -> dict[int, str]:
-    """What is left of the tree: its own processes, the daemons, and what ran in the cluster."""
+    """Return the remaining processes: the tree's own, the daemons, and those of Slurm jobs."""
     ran = dict.fromkeys(processes(conf_of(tree)), "of a job")
     return {**ran, **tree.processes()}
 
@@ -109,13 +109,13 @@ def conf_of(tree: RunningTree) -> Path:
 
 
 def end(tree: RunningTree) -> None:
-    """End it as Ctrl-C does, unless a test has done so."""
+    """End it like Ctrl-C, unless a test has done so."""
     if not tree.ended():
         assert tree.interrupt() == 0
 
 
 def kill(tree: RunningTree, *words: str) -> None:
-    """Kill at once all processes of which the command line has some of the words."""
+    """Kill at once all processes whose command line has one of the words."""
     doomed = [pid for pid, line in tree.processes().items() if any(one in line for one in words)]
     for pid in doomed:
         with contextlib.suppress(ProcessLookupError):
@@ -123,7 +123,7 @@ def kill(tree: RunningTree, *words: str) -> None:
 
 
 def marked(tree: RunningTree, name: str) -> int:
-    """How many sleepers have written down that they are `ready`, or have `saved`."""
+    """Return how many sleepers have recorded that they are `ready`, or have `saved`."""
     return len(list((tree.data / "jobs").glob(f"*/{name}")))
 
 
@@ -232,7 +232,7 @@ class TestTheEnd:
             eventually(lambda: not processes(conf_of(tree)))
             assert marked(tree, "saved") == before + 2
         finally:
-            # Servers that nobody watches run on until the next start.
+            # Servers without a watchdog run on until the next start.
             kill(tree, "")
             tree.end()
 

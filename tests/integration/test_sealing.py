@@ -1,4 +1,4 @@
-"""Rounds are sealed once each, in order, whatever happens to workers, messages and stored bytes."""
+"""Rounds are sealed once each, in order, despite faults of workers, messages and stored bytes."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 
 @pytest.fixture
 def lab(committed_db: str) -> Cluster:
-    """A pool with four rounds that are not sealed."""
+    """A pool with four unsealed rounds."""
     assert committed_db
     return played(cluster({"a": 4, "b": 4}, lease_s=20))
 
@@ -200,7 +200,7 @@ class TestADamagedRound:
 
 
 class TestAFaultOfOurs:
-    """What is no damage of the round ends in no record: records stand for good."""
+    """Our own faults, unlike damage, are written to no record: records are permanent."""
 
     @pytest.fixture
     def broken(self, monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:

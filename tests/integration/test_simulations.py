@@ -1,4 +1,4 @@
-"""Simulations of a pool's next hours: what bounds them, what ends them, what they leave alone."""
+"""Simulations of a pool's next hours: their limits, their ends, and their lack of effects."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def ask(lab: Cluster, actor: Actor, policy: str = "fifo", hours: int = 6, **opti
 
 
 def every_beat() -> Callable[[], float]:
-    """A timer on which four rounds take a second: every fourth one tells how far it is."""
+    """Return a timer by which four rounds take a second: every fourth one reports progress."""
     return itertools.count(0, 0.25).__next__
 
 

@@ -1,4 +1,4 @@
-"""How often the `slurm` executor asks Slurm's tools, and that one lease's trouble is its own."""
+"""The number of the `slurm` executor's calls, and the isolation of faulty leases."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def world(tmp_path: Path, slurm_cluster: SlurmCluster) -> Iterator[SlurmWorld]:
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """How often each tool was called."""
+    """Count the calls of each tool."""
     counted: Counter[str] = Counter()
     run = Slurm._run
 

@@ -22,7 +22,7 @@ from tests.tools import eventually
 
 
 def check(*arguments: str) -> tuple[str, int]:
-    """What it says, and its exit status."""
+    """Return its output, and its exit status."""
     out = io.StringIO()
     try:
         call_command("check_slurm", *arguments, stdout=out)

@@ -1,4 +1,4 @@
-"""`check_slurm POOL`: what the portal knows of the pool, held against a real cluster."""
+"""`check_slurm POOL`: the portal's data on the pool, compared with a real cluster."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def world(tmp_path: Path, slurm_cluster: SlurmCluster) -> Iterator[SlurmWorld]:
 
 
 def second_pool(world: SlurmWorld, conf: Path, **nodes: int) -> Pool:
-    """Another pool on what `conf` leads to."""
+    """Create another pool on the cluster of `conf`."""
     options = {"conf": str(conf), "partition": world.slurm.partition}
     pool = cluster({"x": 0}, nodes=len(nodes), executor="slurm", executor_options=options).pool
     for row, name in zip(Node.objects.filter(pool=pool), nodes, strict=True):
@@ -89,7 +89,7 @@ class TestTwoPoolsOnOneCluster:
         about = "nodes of other pools"
         first = world.lab.pool.name
         assert lines_on(check(first)[0], about) == [f"ok       {about}: none of this one's"]
-        # Reached by another path, it is the same one still.
+        # Through another path, it is still the same cluster.
         conf = Path(shutil.copy(world.slurm.conf, tmp_path / "slurm.conf"))
         second = second_pool(world, conf)
         text, status = check(first)
@@ -166,11 +166,11 @@ class TestSyncNodes:
             line.partition(":")[0] for line in complaints if "is a node of the pool pool-1" in line
         ]
         assert held == [f"! node-{number}" for number in range(1, 5)]
-        # One that is paused has none that are looked at.
+        # A paused pool reads no node states.
         for fields in ({"paused": True}, {"paused": False}):
             PoolClock.objects.filter(pool=second).update(**fields)
             assert bool(pools_beside(first)) is not fields["paused"]
-        # One that nobody can ask may have the same cluster.
+        # A pool whose cluster does not answer may have the same cluster.
         conf.write_text("# Nothing that the tools can read: they refuse at once.\n")
         assert pools_beside(first) == [second]
         assert sync(first, "--user", "otto")[1] == [why]

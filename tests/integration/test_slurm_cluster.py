@@ -1,4 +1,4 @@
-"""The Slurm cluster of the demo and of tests: what it runs, what it survives, what it leaves."""
+"""The Slurm cluster of the demo and of tests: its jobs, its recovery, its cleanup."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from portal.demo.slurm.processes import PROC, processes
 from tests.slurm import kill_node, own_slurm, require_slurm
 from tests.tools import eventually
 
-# Much longer than any test: a job ends because something ends it.
+# Much longer than any test: a job ends only if it is ended.
 LONG_JOB = "srun --nodes=2 --ntasks-per-node=1 sleep 3600"
 
 
 def submit(cluster: SlurmCluster, script: str, *arguments: str) -> str:
-    """The id of a new job that has its output nowhere unless the arguments say where."""
+    """Submit a job and return its id; its output is dropped unless the arguments redirect it."""
     answer = cluster.run("sbatch", "--parsable", "--output=/dev/null", *arguments, "--wrap", script)
     return answer.strip()
 
@@ -40,7 +40,7 @@ def await_state(cluster: SlurmCluster, job: str, state: str) -> None:
 
 
 def mentioning(folder: Path) -> list[str]:
-    """The command lines that name a folder of a cluster, and what its jobs run."""
+    """Return the command lines that name a cluster's folder, and those of its jobs."""
     lines = []
     for one in PROC.glob("[0-9]*"):
         try:
@@ -54,7 +54,7 @@ def mentioning(folder: Path) -> list[str]:
 
 @pytest.fixture
 def sockets() -> Iterator[Path]:
-    """A folder that is not as deep as a test's own."""
+    """Yield a folder with a shorter path than a test's own."""
     require_slurm()
     with TemporaryDirectory(prefix="slurm-") as folder:
         yield Path(folder)
@@ -134,7 +134,7 @@ class TestAKilledController:
         saved = own_cluster.conf.parent / "state/job_state"
         job = submit(own_cluster, LONG_JOB, "--nodes=2", "--gres=gpu:4")
         await_state(own_cluster, job, "RUNNING")
-        # It writes what it knows some seconds later: killed before, it would have lost the job.
+        # It saves its state some seconds later: killed before, it would have lost the job.
         before = saved.stat().st_mtime_ns if saved.exists() else 0
         eventually(lambda: saved.exists() and saved.stat().st_mtime_ns > before)
         own_cluster.kill_controller()

@@ -33,7 +33,7 @@ pytestmark = pytest.mark.usefixtures("committed_db")
 
 FINISHED, STOPPED, RUNNING = ReportState.FINISHED, ReportState.STOPPED, ReportState.RUNNING
 CANARIES = {"SECRET_KEY": "canary-key-9b1", "DATABASE_URL": "postgres://canary-user-9b2@/x"}
-# Says who it is on each node; asked to stop, it keeps that and ends as one that goes on later.
+# Prints its rank on each node; on a stop it saves that and ends like a job that continues later.
 CHECKPOINTS = """
 import os, signal, sys, time
 rank = os.environ.get("RANK", "0")
@@ -55,19 +55,19 @@ def world(tmp_path: Path, slurm_cluster: SlurmCluster) -> Iterator[SlurmWorld]:
 
 @pytest.fixture
 def own_world(tmp_path: Path) -> Iterator[SlurmWorld]:
-    """On a cluster that the test may break."""
+    """A world on a cluster that the test may break."""
     with own_slurm_world(tmp_path) as made:
         yield made
 
 
 @pytest.fixture
 def _no_last_word(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A shim that is gone is not waited for."""
+    """Do not wait for a dead shim's record."""
     monkeypatch.setattr("scheduling.engine.executors.slurm.executor.LAST_WORD_S", 0.0)
 
 
 def last_id(world: SlurmWorld) -> int:
-    """The highest id of a job so far; other tests may have had jobs on the same cluster."""
+    """Return the highest id of a job; other tests may have had jobs on the same cluster."""
     table = world.slurm.run("squeue", "--noheader", "--states=all", "--format=%A")
     return max(map(int, table.split()), default=0)
 
@@ -79,7 +79,7 @@ def states_after(world: SlurmWorld, job_id: int) -> list[str]:
 
 
 def next_lease(world: SlurmWorld, token: str) -> str:
-    """Another lease of a job, once the one that it has is over."""
+    """Create another lease of a job, once its present one is over."""
     world.ended(token)
     job = Job.objects.get(pk=token_job(token))
     job.leases.update(state="ended", ended_at=job.submitted_at, started_at=job.submitted_at)
@@ -223,7 +223,7 @@ class TestALaunch:
         assert "Slurm does not run this: " in world.log(token)
 
     def test_that_is_refused_late_takes_nothing_from_what_runs(self, world: SlurmWorld) -> None:
-        """It was submitted twice, and Slurm takes only the first."""
+        """It was submitted twice, and Slurm accepts only the first."""
         token = world.shell("echo started; sleep 6000")
         world.says(token, "started")
         assert not world.executor._refuse(token, "late")
@@ -281,7 +281,7 @@ class TestWhatAJobDoesToItsFolder:
         listed, refused = world.executor._listed, []
 
         def closed(*asked: int) -> list[Report]:
-            """As for everybody but root."""
+            """As for every user except root."""
             if world.folder(token).parents[1].stat().st_mode & 0o777 == 0:
                 refused.append(token)
                 raise PermissionError(13, "closed")
@@ -301,7 +301,7 @@ class TestAJobOfSomebodyElse:
         world.slurm.run("scancel", "--name=wrap")
 
     def test_cannot_write_rows_of_others_in_its_comment(self, world: SlurmWorld) -> None:
-        """Its user may set the comment of a job that runs; squeue prints it as it is."""
+        """Its user may set the comment of a running job; squeue prints it unchanged."""
         token = world.shell("echo ready; sleep 6000")
         own = world.queued(token)
         assert own is not None
@@ -321,7 +321,7 @@ class TestAJobOfSomebodyElse:
         token = world.lease("true")
         named = (f"--comment={token}", f"--job-name={job_name(token)}")
         world.slurm.run("sbatch", "--output=/dev/null", *named, "--wrap", "sleep 600")
-        # As after a try whose answer was lost: whose job it is has to be asked then.
+        # As after a submission whose answer was lost: the owner of the job must be checked then.
         (world.root / "active").mkdir(parents=True, exist_ok=True)
         (world.root / "active" / token).write_text(str(world.lab.pool.pk))
         world.executor.launch([Launch(token, token_job(token), world.now_us())])
@@ -374,7 +374,7 @@ class TestAKilledController:
         assert world.ended(token).state is STOPPED
 
     def test_that_lost_a_submission_gets_it_again(self, own_world: SlurmWorld) -> None:
-        """It gives the same id to another job: nothing is found by its id."""
+        """It gives the same id to another job: jobs are not identified by their ids."""
         world = own_world
         other = world.lease("/bin/sh", "-c", "sleep 6000")
         token = world.lease("/bin/sh", "-c", "echo started; sleep 6000")
@@ -413,7 +413,7 @@ class TestALostNode:
         assert (report.state, report.exit_code) == (STOPPED, None)
 
     def test_that_comes_back_ends_what_ran_on(self, own_world: SlurmWorld) -> None:
-        """Only its network was cut: the program is a ghost until its shim sees the order."""
+        """Only its network was cut: the program runs on until its shim reads the order."""
         world = own_world
         token = world.shell("echo ready; sleep 6000")
         world.says(token, "ready")

@@ -1,4 +1,4 @@
-"""The `slurm` executor against the one contract, on a real cluster, by its tools and slurmrestd."""
+"""The `slurm` executor against the contract, on a real cluster, by its tools and slurmrestd."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class TestTheSlurmExecutor(ExecutorContract, ReconcileContract, FaultyExecutorCo
 
 
 class TestTheSlurmExecutorBySlurmrestd(CallsContract):
-    """What is made of calls in any order, or of wrong reports, does not depend on who was asked."""
+    """Call orders and wrong reports are handled independently of the interface."""
 
     @pytest.fixture
     def stage(self, tmp_path: Path, slurm_restd: RealRestd) -> Iterator[Stage]:

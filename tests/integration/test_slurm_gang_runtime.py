@@ -39,7 +39,7 @@ def world(tmp_path: Path, slurm_cluster: SlurmCluster) -> Iterator[SlurmWorld]:
 
 @pytest.fixture(scope="module")
 def weights() -> str:
-    """What two ranks end with that nobody interrupts, outside of the portal."""
+    """Return the final weights of two uninterrupted ranks outside of the portal."""
     where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2"}
     ranks = [
         subprocess.Popen(
@@ -56,7 +56,7 @@ def weights() -> str:
 
 
 def ranks_of(world: SlurmWorld, node: str) -> list[int]:
-    """The processes that train on a node."""
+    """Return the training processes of a node."""
     pids = processes(world.slurm.conf, node)
     lines = {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in pids}
     return [pid for pid, line in lines.items() if line.startswith(os.fsencode(COMMAND[0]))
@@ -86,7 +86,7 @@ class TestAGangThatIsPreempted:
 
 @pytest.fixture
 def wide_world(tmp_path: Path) -> Iterator[SlurmWorld]:
-    """Three nodes, so that a gang has two where one hangs."""
+    """Three nodes, so that a gang has two if one hangs."""
     nodes = [SlurmNode(f"node-{number}", "a100", 4) for number in (1, 2, 3)]
     with own_slurm_world(tmp_path, nodes=nodes) as made:
         yield made
@@ -99,7 +99,7 @@ class TestARankOfAnOlderLease:
         token = world.run(*FOREVER, gpus=(1, 1))
         reaches(world, token, 20)
         [asleep] = ranks_of(world, "node-2")
-        # Its task and slurmstepd hang as well: a stop would wake up the program alone.
+        # Its task and slurmstepd hang as well: a stop would wake up only the program.
         node = [pid for pid in processes(world.slurm.conf, "node-2") if pid != asleep]
         for pid in (*node, asleep):
             os.kill(pid, signal.SIGSTOP)

@@ -1,7 +1,7 @@
-"""PyTorch over two nodes of a real Slurm cluster, where an interpreter that has it is named.
+"""PyTorch over two nodes of a real Slurm cluster, if an interpreter with PyTorch is named.
 
 `EVENSHARE_TORCH_PYTHON=/path/to/python pytest -n0 tests/integration/test_slurm_gang_torch.py`:
-without it there is no test here, for PyTorch is none of the packages of the portal.
+without it these tests are skipped, since PyTorch is not a package of the portal.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def world(tmp_path: Path, slurm_cluster: SlurmCluster) -> Iterator[SlurmWorld]:
 
 
 def weights(world: SlurmWorld, token: str) -> list[str]:
-    """What the ranks of a lease say that they ended with."""
+    """Return the final weights that the ranks of a lease print."""
     return [line.split()[-1] for line in world.log(token).splitlines() if " weights " in line]
 
 
@@ -58,7 +58,7 @@ if TORCH_PYTHON:
             reaches(world, token, 30)
             world.stop(token)
             assert world.ended(token).state is ReportState.STOPPED
-            # torchrun has one code for all that were signalled, and it is not theirs.
+            # torchrun has one code for all signalled ranks, which differs from theirs.
             assert world.exit(token)["code"] in (99, 1), world.log(token)
             newest = complete_sets(world.folder(token).parents[1] / "checkpoints")[0]
             assert newest.size == ranks

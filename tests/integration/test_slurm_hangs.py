@@ -1,4 +1,4 @@
-"""A tool of Slurm's that hangs: a call ends at its limit, and says so."""
+"""A Slurm tool that hangs: a call ends at its limit, and reports it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.tools import eventually
 
 @pytest.fixture
 def hanging(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Tools that never answer, first in the search path; the file tells their processes."""
+    """Put tools that never answer first in the search path; the file lists their processes."""
     pids = tmp_path / "pids"
     for tool in ("squeue", "sbatch", "scancel", "scontrol"):
         program = tmp_path / tool
@@ -49,7 +49,7 @@ class TestATool:
         eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids))
 
     def test_that_hangs_is_not_called_for_each_job_of_a_batch(self, hanging: Path) -> None:
-        """Each would wait as long: a pool's fence would be over before the last."""
+        """Each would wait as long: a pool's fence would expire before the last."""
         slurm = Slurm(SlurmOptions(partition="gpu"))
         group = NodeGroup(("node-1",), "gpu:a100:1", 0, 0)
         batch = [

@@ -1,4 +1,4 @@
-"""The demo pool `slurm`: made where a cluster was started, and alive while somebody looks."""
+"""The demo pool `slurm`: created if a cluster was started, and active while it is viewed."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ CONF = "/somewhere/slurm.conf"
 def seeded(
     template_database: str, services: Services, django_db_blocker: DjangoDbBlocker
 ) -> Iterator[str]:
-    """The name of a database with the demo, as where a cluster was started."""
+    """Yield the name of a database with the demo, as with a started cluster."""
     with kept_database("slurm_pool", template_database, services) as name:
         with django_db_blocker.unblock(), pointed_to(name), override_settings(DEMO_SLURM_CONF=CONF):
             seed_demo()
@@ -124,7 +124,7 @@ class TestThePool:
         assert not seed_demo()
         pool.refresh_from_db()
         assert pool.executor_options["conf"] == "/elsewhere/slurm.conf"
-        # What an operator has set stays.
+        # An operator's settings are kept.
         assert pool.executor_options["qos"] == "high"
 
     def test_is_a_stop_of_the_tour(self, pool: Pool, client: Client) -> None:

@@ -1,6 +1,6 @@
-"""A real slurmrestd: what its jobs and nodes are, and how it fails.
+"""A real slurmrestd: its jobs and nodes, and its failures.
 
-What a pool makes of it: test_slurm_restd_pool.py.
+test_slurm_restd_pool.py tests a pool on it.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from tests.slurm import as_made, kill_node
 from tests.slurm_restd import NOBODY, RealRestd, own_restd
 from tests.tools import eventually
 
-# A comment that is no UTF-8, with what a JSON text would have to quote.
+# A comment that is invalid UTF-8, with characters that JSON has to quote.
 ODD = os.fsdecode(b'\xff "\\ \x01')
 
 
 @pytest.fixture
 def slurm(slurm_restd: RealRestd) -> Iterator[RestdSlurm]:
-    """The cluster by slurmrestd; its jobs are ended afterwards."""
+    """The cluster through slurmrestd; its jobs are ended afterwards."""
     made = connect(options_of(slurm_restd))
     assert isinstance(made, RestdSlurm)
     yield made
@@ -91,7 +91,7 @@ class TestTheQueue:
         queue = slurm.queue()
         by_squeue = tools.queue()
         assert set(queue) == set(by_squeue)
-        # When a job that waits will start is an estimate, made anew from time to time.
+        # The start of a waiting job is an estimate, updated from time to time.
         same = set(wanted) - {"es-12-1"}
         assert {token: queue[token] for token in same} == {
             token: by_squeue[token] for token in same
@@ -153,7 +153,7 @@ class TestTheNodes:
 
 
 def failure(slurm: Slurm, token: str) -> str:
-    """Why a job is not taken now that may be later."""
+    """Return why a job is refused now and may be accepted later."""
     (said,) = slurm.submit(as_made(submission(token))).values()
     assert isinstance(said, ExecutorError)
     return str(said)
@@ -165,7 +165,7 @@ class TestAJob:
         eventually(lambda: {slurm.queue()[token].state for token in answers} == {"RUNNING"})
         for job_id in answers.values():
             nodes = slurm.ask("squeue", "--noheader", f"--jobs={job_id}", "--format=%N")
-            assert nodes.strip() == "node-2"  # Not the first of those that are free.
+            assert nodes.strip() == "node-2"  # Not the first free one.
 
     def test_that_cannot_be_is_refused_in_slurms_words(self, slurm: RestdSlurm) -> None:
         nowhere = submission("es-23-1", NodeGroup(("node-99",), "gpu:a100:1", 0, 0))
@@ -261,7 +261,7 @@ class TestASlurmrestd:
         slurm.queue()
 
     def test_of_the_same_user_needs_no_token(self, slurm_restd: RealRestd) -> None:
-        """As the user nobody, for slurmrestd runs neither as root nor as SlurmUser."""
+        """As the user `nobody`, since slurmrestd runs neither as root nor as SlurmUser."""
         slurm_restd.stop()
         slurm_restd.authentication = "rest_auth/local"
         plain = msgspec.structs.replace(
@@ -287,7 +287,7 @@ class TestASlurmrestd:
         assert str(NOBODY) in shown
 
     def test_of_another_user_is_not_asked_without_a_token(self, slurm_restd: RealRestd) -> None:
-        """rest_auth/local would take root for its own user, who is nobody."""
+        """rest_auth/local would take root for its own user, `nobody`."""
         slurm_restd.stop()
         slurm_restd.authentication = "rest_auth/local"
         try:
@@ -305,7 +305,7 @@ class TestASlurmrestd:
     def test_signals_every_process_which_is_why_no_signal_is_sent(
         self, slurm: RestdSlurm, tmp_path: Path
     ) -> None:
-        """Where this fails, slurmrestd has learned it: `RestdSlurm.cancel` could send signals."""
+        """If this fails, slurmrestd was improved: `RestdSlurm.cancel` could send signals."""
         said, child = tmp_path / "said", tmp_path / "child"
         child.write_text(
             f"trap 'echo child >> {said}' TERM; echo up >> {said}; while :; do sleep 0.1; done"

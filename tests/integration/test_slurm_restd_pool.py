@@ -1,4 +1,4 @@
-"""A pool whose jobs go by a real slurmrestd; the contract is in test_slurm_executor_contract.py."""
+"""A pool on a real slurmrestd; test_slurm_executor_contract.py has the contract."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def no_tool(_slurm: Slurm, tool: str, *_arguments: str) -> None:
 
 @contextmanager
 def loses_answers(behind: Path) -> Iterator[tuple[Path, threading.Event]]:
-    """A socket that passes requests on, and no answer to a submission until the event is set."""
+    """Yield a socket that forwards requests, but no answer to a submission until the event."""
     path, lost = behind.with_name("loses"), threading.Event()
 
     def serve(listener: socket.socket) -> None:
@@ -192,7 +192,7 @@ class TestTheCheck:
     def test_says_who_may_not_prolong_a_job(
         self, slurm_restd: RealRestd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """With `only_submits` it is the tools that prolong, and they say nothing by themselves."""
+        """With `only_submits` the tools prolong jobs, and report nothing by themselves."""
         restd = {**slurm_restd.options["restd"], "only_submits": True}
         pool = make_lab(slurm_restd.cluster, {"restd": restd}).pool
         ask = Slurm.ask
@@ -234,7 +234,7 @@ class TestTheCheck:
 
 
 def check(*arguments: str) -> tuple[str, int]:
-    """What it says, and its exit status."""
+    """Return its output, and its exit status."""
     out = io.StringIO()
     try:
         call_command("check_slurm", *arguments, stdout=out)

@@ -26,20 +26,20 @@ pytestmark = pytest.mark.usefixtures("committed_db")
 
 POLICIES = ("ltgf", "evenshare", "oef")
 HOWS = ("cut", "kill", "exception")
-# Whose quota two of the GPU types are.
+# The tenants whose quotas are two of the GPU types.
 OWNERS = {"a100": "a", "v100": "b"}
-# Of each story, the first of which takes GPUs of another's.
+# The number of jobs of a story; the first borrows another tenant's GPUs.
 JOBS = 9
-# Those that calls of an executor lie between or beside; others are the same for all executors.
+# The points before, between or after calls of an executor; others do not depend on it.
 CONCERNED = [
     point
     for point in POINTS
     if point.startswith(("round.after_commit", "dispatch.", "reconcile.", "observe.", "cancel."))
 ]
 OF_A_ROUND = [point for point in POINTS if point.startswith("round.") or point in CONCERNED]
-# Steps of a job that ends when its test says so.
+# Steps of a job that its test ends.
 ENDLESS = 60_000
-# So many jobs wait for their cancellation, so that one of them runs by then.
+# The number of jobs that wait for their cancellation, so that one of them runs by then.
 STOCK = 4
 
 
@@ -61,7 +61,7 @@ def runs(job: Job) -> bool:
 
 
 def assert_ended_once(job: Job, code: int) -> None:
-    """A job has one end, its program's own, and its leases came one after the other."""
+    """Check that a job has only its program's end, and that its leases followed each other."""
     job.refresh_from_db()
     assert (job.state, job.exit_code) == ("failed" if code else "succeeded", code)
     *before, last = ended_events(job)
@@ -75,13 +75,13 @@ def assert_ended_once(job: Job, code: int) -> None:
 
 
 def story(lease: Lease) -> list[object]:
-    """What happened to a lease, for whoever reads why a test failed."""
+    """Return a lease's history, for the message of a failed test."""
     events = LeaseEvent.objects.filter(lease=lease).order_by("number")
     return [lease, *events.values_list("number", "kind", "round", "at", "term", "data")]
 
 
 def assert_books_and_rounds(pool: Pool) -> None:
-    """Each held GPU-second is on one usage line, and every round is decided again as it was."""
+    """Check that each held GPU-second is on one usage line, and that every round replays."""
     for lease in Lease.objects.filter(pool=pool, started_at__isnull=False):
         assert lease.started_at is not None
         assert lease.ended_at is not None
@@ -103,7 +103,7 @@ class TestJobsOfThreeTenants:
         chance = random.Random(17)  # noqa: S311 - any jobs, the same each time
         wanted: dict[int, tuple[Job, int]] = {}
         Pool.objects.update(policy=policy, options={})
-        # Who borrows all of another's GPUs for longer than a lease.
+        # This tenant borrows all of another's GPUs for longer than a lease.
         self.submit(world, wanted, "c", 8, 90)
         eventually(lambda: world.turn() and self.runs(world))
         while len(wanted) < JOBS:
@@ -132,7 +132,7 @@ class TestJobsOfThreeTenants:
         return world.lab.pool.leases.filter(state="running").exists()
 
     def disturb(self, world: SlurmRounds, policy: str) -> None:
-        """Have something go wrong that is another thing under each policy."""
+        """Cause a fault, another one under each policy."""
         if policy == "ltgf":
             eventually(lambda: world.turn_that_is_killed("dispatch.after_call"))
         elif policy == "evenshare":
@@ -143,13 +143,13 @@ class TestJobsOfThreeTenants:
             world.slurm.start_daemon(lost)
         else:
             lost_before = self.lost(world)
-            # What it had not saved it would not know any more: that is another test's matter.
+            # Unsaved progress would be lost: another test covers that.
             saved = world.slurm.conf.parent / "state/job_state"
             before = saved.stat().st_mtime_ns if saved.exists() else 0
             eventually(lambda: saved.exists() and saved.stat().st_mtime_ns > before)
             world.slurm.kill_controller()
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(commands, "CALL_S", 1.0)  # Each call waits for so long.
+                patch.setattr(commands, "CALL_S", 1.0)  # Each call waits this long.
                 for _ in range(3):
                     world.turn()
             assert self.lost(world) == lost_before
@@ -198,7 +198,7 @@ def nodes_of(job: Job, number: int) -> list[str]:
 class TestEveryFaultPoint:
     """Work goes on; at each point in turn a round fails, or loses its database, or is killed.
 
-    Each point in each of these ways: tests/integration/test_fault_matrix.py.
+    tests/integration/test_fault_matrix.py has each point in each of these ways.
     """
 
     def test_loses_nothing_and_starts_nothing_twice(self, world: SlurmRounds) -> None:
@@ -207,7 +207,7 @@ class TestEveryFaultPoint:
         for point, how in zip(CONCERNED, itertools.cycle(HOWS), strict=False):
             oldest = doomed[-STOCK]
             eventually(lambda: world.turn() and runs(oldest))  # noqa: B023 - called at once
-            # What each point needs: a launch, a cancellation and its stop.
+            # Every point needs a launch, a cancellation and its stop.
             short.append(world.submit("b", 1, 2))
             Job.objects.filter(pk=oldest.pk).update(cancel_asked_at=world.lab.at)
             doomed.append(world.submit("a", 1, 6000))

@@ -1,4 +1,4 @@
-"""Shadow mode on a real cluster with jobs of others: what it sees, says, and leaves alone."""
+"""Shadow mode on a real cluster with jobs of others: its observations, reports and passivity."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def submit(cluster: SlurmCluster, script: str, *arguments: str) -> str:
 
 
 def shadow(cluster: SlurmCluster, folder: Path, *arguments: str) -> str:
-    """What the command says, told to look once."""
+    """Run the command for one poll; return its output."""
     out = io.StringIO()
     named = ["--partition", cluster.partition, "--conf", str(cluster.conf), "--out", str(folder)]
     lengths = ["--minutes", "0", "--round-s", "1", "--lease-s", "5"]
@@ -46,7 +46,7 @@ def listed(cluster: SlurmCluster) -> list[list[str]]:
 
 @pytest.fixture
 def own_cluster(tmp_path: Path) -> Iterator[SlurmCluster]:
-    """One that has had no jobs of others."""
+    """A cluster without earlier jobs."""
     with own_slurm(tmp_path / "slurm") as cluster:
         yield cluster
 
@@ -71,7 +71,7 @@ class TestAWatchOfABusyPartition:
         folder = tmp_path / "shadow"
 
         def over() -> bool:
-            # Stopped after each look, and gone on with from what the folder holds.
+            # Stopped after each poll, and continued from the folder.
             shadow(slurm_cluster, folder, "--policy", "ltgf,fifo")
             seen = rows(folder / "observed.csv")
             return len(seen) == JOBS and all(row["state"] == "COMPLETED" for row in seen)
@@ -87,7 +87,7 @@ class TestAWatchOfABusyPartition:
             assert row["ltgf_started_s"]
             assert row["fifo_started_s"]
         assert len(rows(folder / "looks.csv")) > 1
-        # Slurm gave no number to a job of ours, and nobody took one of theirs back.
+        # No job of ours was submitted, and none of theirs was ended.
         config = parse_config(slurm_cluster.run("scontrol", "show", "config"))
         assert int(config["NEXT_JOB_ID"]) == int(ids[-1]) + 1
         assert listed(slurm_cluster) == sorted(
@@ -98,8 +98,8 @@ class TestAWatchOfABusyPartition:
         self, slurm_cluster: SlurmCluster, tmp_path: Path
     ) -> None:
         shadow(slurm_cluster, tmp_path)
-        # Instants are whole seconds: a job that runs at the first look, or is over by then, is no
-        # arrival to be simulated.
+        # Instants are whole seconds: a job that runs at the first poll, or is over by then, is no
+        # arrival for the simulation.
         looked = int(rows(tmp_path / "looks.csv")[0]["at"])
         eventually(lambda: int(time.time()) > looked)
         job = submit(slurm_cluster, "true", "--gres=gpu:k80:1", "--account=bio")

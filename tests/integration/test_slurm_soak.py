@@ -1,7 +1,7 @@
-"""Minutes of a pool on a real Slurm cluster while things go wrong by chance; `make soak` runs it.
+"""Minutes of a pool on a real Slurm cluster with random faults; `make soak` runs it.
 
-EVENSHARE_SOAK_MINUTES says how long (10), EVENSHARE_SOAK_SEED what happens; without it that is
-another thing each time, and the seed is in the output of a run that fails.
+EVENSHARE_SOAK_MINUTES sets the duration (10), EVENSHARE_SOAK_SEED the faults. Without a seed they
+differ in each run; the output of a failed run contains the seed.
 """
 
 from __future__ import annotations
@@ -41,19 +41,19 @@ from tests.tools import eventually
 MINUTES = float(os.environ.get("EVENSHARE_SOAK_MINUTES", "10"))
 SEED = int(os.environ.get("EVENSHARE_SOAK_SEED", "0")) or random.SystemRandom().randrange(1, 10**6)
 MOST_ACTIVE = 14
-# What happens between two turns, and how often of so many; else nothing does.
+# The faults between two turns, with their relative frequency; otherwise none.
 WEIGHTS = {
     "submit": 30, "cancel": 6, "drain": 4, "resume": 6, "drain_in_slurm": 3, "resume_in_slurm": 5,
     "kill_worker": 4, "kill_controller": 1, "change_policy": 2, "nothing": 40,
 }  # fmt: skip
-# Drained at once, so that most of the cluster works.
+# The most nodes that are drained at once, so that most of the cluster works.
 MOST_DRAINED = 2
 STATE_SAVED_S = 8.0
 
 
 @dataclass
 class Soak:
-    """What was done to a pool until now. `codes`: what each job is to end with, by its id."""
+    """The actions on a pool so far. `codes`: the expected exit code of each job, by its id."""
 
     world: SlurmRounds
     actor: Actor
@@ -68,7 +68,7 @@ class Soak:
         return self.world.lab.pool
 
     def step(self) -> None:
-        """Do something by chance, then run the round that is due."""
+        """Do a random action, then run the due round."""
         (what,) = self.chance.choices([*WEIGHTS], [*WEIGHTS.values()])
         if getattr(self, what)() is not False:
             self.done[what] += 1
@@ -77,7 +77,7 @@ class Soak:
         self.world.turn()
 
     def nothing(self) -> None:
-        """Let jobs run."""
+        """Only leave jobs running."""
 
     def submit(self) -> bool:
         if self.pool.jobs.filter(state__in=Job.ACTIVE_STATES).count() >= MOST_ACTIVE:
@@ -113,7 +113,7 @@ class Soak:
         return resume_node(actor=self.actor, pool=self.pool, name=self.chance.choice(names))
 
     def drain_in_slurm(self) -> bool:
-        """As an administrator does it, and never to a node that is drained from here."""
+        """Drain like an administrator, and never a node that is drained from here."""
         names = sorted(set(self._nodes(state="up")) - self.drained_in_slurm)
         if self.drained_in_slurm or not names:
             return False
@@ -124,7 +124,7 @@ class Soak:
 
     def resume_in_slurm(self) -> bool:
         for name in self.drained_in_slurm:
-            # Refused where a controller that was killed has forgotten the drain.
+            # Refused if a killed controller has forgotten the drain.
             with contextlib.suppress(SlurmError):
                 self._update(name, "State=RESUME")
             if not self.world.slurm.node_states()[name].startswith("drain"):
@@ -133,11 +133,11 @@ class Soak:
         return False
 
     def kill_worker(self) -> bool:
-        """At a point that this round may not come to."""
+        """At a point that this round may not reach."""
         return self.world.turn_that_is_killed(self.chance.choice(OF_A_ROUND))
 
     def kill_controller(self) -> bool:
-        """Right after it has written down what it knows: what it forgets is lost after minutes."""
+        """Right after it saved its state: jobs that it forgets are lost only after minutes."""
         saved = self.world.slurm.conf.parent / "state/job_state"
         before = saved.stat().st_mtime_ns if saved.exists() else 0
         deadline = time.monotonic() + STATE_SAVED_S
@@ -155,13 +155,13 @@ class Soak:
         Pool.objects.filter(pk=self.pool.pk).update(policy=self.chance.choice(POLICIES))
 
     def finish(self) -> None:
-        """Undo all drains, and let all jobs end."""
+        """Undo all drains, and wait for the end of all jobs."""
         while self.resume():
             pass
         eventually(lambda: self.resume_in_slurm() or not self.drained_in_slurm)
         eventually(lambda: self.world.turn() and not active(self.world))
         eventually(lambda: self.world.turn() and not self.world.in_slurm())
-        # What ended last is charged once the pool was looked at after that.
+        # The last ends are charged once the pool was checked after them.
         last = self.pool.leases.aggregate(at=Max("ended_at"))["at"]
         fence = PoolFence.objects.filter(pool=self.pool, last_checked_at__gt=last)
         eventually(lambda: self.world.turn() and fence.exists())
@@ -173,7 +173,7 @@ class Soak:
                 assert not {"failed", "finished"} & set(ended_events(job)), job
             else:
                 assert_ended_once(job, self.codes[job.pk])
-            # One that was stopped at once has not come to its first line.
+            # A job that was stopped at once has not printed its first line.
             said = self.world.root / str(job.pk) / "starts"
             leases = [lease for lease, _ in self.world.starts(job)] if said.exists() else []
             assert len(leases) == len(set(leases)), f"{job} was started twice by a lease"

@@ -1,4 +1,4 @@
-"""What a gang over two nodes of a real Slurm cluster uses: each rank samples its own part."""
+"""The usage of a gang over two nodes of a real Slurm cluster: each rank samples its own part."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def world(tmp_path: Path, slurm_cluster: SlurmCluster, settings: Any) -> Iterato
 
 
 def used(token: str) -> JobUsage:
-    """What a page would show, were the start and the nodes of its lease recorded."""
+    """Return the data of a page, with the start and the nodes of its lease recorded."""
     job = Job.objects.select_related("pool").get(pk=token_job(token))
     clock = read_clock(job.pool_id)
     lease = Lease.objects.get(job=job)
@@ -76,7 +76,7 @@ class TestAJobOfSlurm:
         assert world.ended(token).state is ReportState.FINISHED
         usage = used(token)
         spent = sum(p.cores * (p.end_us - p.begin_us) / 1e6 for p in usage.points)
-        # Two of 0.4 s; srun and the leader are nobody's use.
+        # Two of 0.4 s; srun and the leader do not count.
         assert 0.8 <= spent < 2.0
         (lease,) = usage.leases
         assert (lease.nodes, lease.of_nodes) == (2, 2)

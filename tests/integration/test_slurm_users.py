@@ -1,4 +1,4 @@
-"""Jobs of tenants that run as Unix users of their own, on a real cluster whose daemons are root."""
+"""Tenants' jobs as separate Unix users, on a real cluster whose daemons run as root."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class TestAJob:
         assert "LEAK" not in world.log(token)
 
     def test_cannot_have_the_portal_write_elsewhere(self, world: UsersWorld) -> None:
-        """It replaces nothing that leads the portal to another tenant's folder."""
+        """It cannot redirect the portal to another tenant's folder."""
         theirs = world.of("b", "/bin/sh", "-c", "echo ready; sleep 6000")
         world.launch(theirs)
         tries = (
@@ -128,7 +128,7 @@ class TestAJob:
 
 
 def forge(world: UsersWorld, name: str, token: str) -> int:
-    """Submit a job as a user that says it is a lease's."""
+    """Submit a job as a user that claims to be a lease's."""
     done = subprocess.run(
         [
             "runuser", "-u", name, "--", "sbatch", "--parsable", "--output=/dev/null", "--chdir=/",
@@ -162,7 +162,7 @@ class TestAJobThatSaysItIsAnotherTenants:
         assert report.state is ReportState.STOPPED
 
     def test_of_the_same_user_counts(self, world: UsersWorld) -> None:
-        """The other side of the same line: it is the user that decides."""
+        """The opposite case: the user decides."""
         token = world.of("b", "/bin/sh", "-c", "echo ready; exit 0")
         world.launch(token)
         world.ended(token)
@@ -183,7 +183,7 @@ class TestWhatAJobsUserWritesForThePortal:
         assert world.ended(token).state is ReportState.STOPPED
 
     def test_has_no_file_of_others_written_over(self, world: UsersWorld) -> None:
-        """Where links to files of others may be made (fs.protected_hardlinks=0)."""
+        """If hard links to files of others are allowed (fs.protected_hardlinks=0)."""
         token = world.of("a", "true")
         [lease] = Lease.objects.filter(job_id=token_job(token)).select_related(
             "job", "tenant", "pool"
@@ -200,7 +200,7 @@ class TestWhatAJobsUserWritesForThePortal:
     def test_is_no_folder_where_a_file_must_be(
         self, world: UsersWorld, monkeypatch: pytest.MonkeyPatch, name: str
     ) -> None:
-        """Nobody could record how any job of the pool ended."""
+        """Otherwise the end of no job of the pool could be recorded."""
         monkeypatch.setattr("scheduling.engine.executors.slurm.executor.LAST_WORD_S", 0.0)
         make = f"mkdir -p leases/1/{name}/x; chmod 0 leases/1/{name}"
         token = world.of("a", "/bin/sh", "-c", f"{make}; echo ready; exec sleep 6000")

@@ -63,7 +63,7 @@ class TestATenantWithoutAUser:
 
 
 def sudo_that_asks() -> list[str]:
-    """The real one, as a user that no line of sudoers names."""
+    """Return the real sudo, as a user that sudoers does not name."""
     require_tool("sudo")
     mail = pwd.getpwnam(PORTAL)
     become = ["setpriv", f"--reuid={mail.pw_uid}", f"--regid={mail.pw_gid}", "--clear-groups"]
@@ -118,7 +118,7 @@ class TestAChangeOfUsers:
         world.launch(token)
         world.says(token, "begins at 0")
         world.set(users={"a": REST})
-        # It goes on as whom it was submitted, and is asked to end.
+        # It continues as the user of its submission, and is asked to end.
         assert world.executor._queue(world.tools)[token].state == "RUNNING"
         world.stop(token)
         assert world.ended(token).state is ReportState.STOPPED

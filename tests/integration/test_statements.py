@@ -1,4 +1,4 @@
-"""An account's statement: by period, by counterparty and line by line it sums to the same."""
+"""An account's statement sums to the same by period, by counterparty and line by line."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LATER = at(10 * 365 * 24 * 60)
 
 @pytest.fixture
 def story() -> Story:
-    """Three days: a borrows of b and c, then b of all, itself among them; credits are given."""
+    """Three days: a borrows of b and c, then b of all including itself; credits are given."""
     story = Story({"a": 4, "b": 4, "c": 2}, capacity=12)
     story.post_round(0, price="3.000000")
     first = story.run(0, "a", own=4, borrowed=2, price="3.000000")
@@ -44,7 +44,7 @@ def story() -> Story:
 
 
 def entries(slug: str | None, since: datetime, until: datetime) -> list[Entry]:
-    """The plain truth: the entries of an account, asked one by one."""
+    """Return the entries of an account, read one by one."""
     rows = Entry.objects.select_related("transfer").filter(account__tenant__slug=slug)
     return [row for row in rows if since <= row.transfer.effective_at < until]
 
@@ -129,5 +129,5 @@ class TestAStatement:
     def test_asks_as_often_for_more_transfers(
         self, story: Story, django_assert_num_queries: Any
     ) -> None:
-        with django_assert_num_queries(6):  # two are a scope's
+        with django_assert_num_queries(6):  # two queries set the scope
             whole(story, "a")

@@ -1,6 +1,6 @@
 """The process tree of `make run`: a start that is ended or cannot work leaves nothing behind.
 
-What one survives that runs is in test_demo_pool.py, how it ends in test_local_executor_tree.py.
+test_demo_pool.py tests the faults of a running tree, test_local_executor_tree.py its end.
 """
 
 import os
@@ -86,7 +86,7 @@ class TestAStartThatCannotWork:
 
 
 def refusal(data: Path, **environment: str) -> str:
-    """The one line of a start that must fail."""
+    """Return the one line of a start that must fail."""
     tree = RunningTree(data, free_port(), **environment)
     try:
         assert tree.process.wait(PATIENCE_S) == 1

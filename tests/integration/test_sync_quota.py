@@ -25,7 +25,7 @@ AGREED = HEADER + (
 
 @pytest.fixture
 def place(committed_db: str) -> Cluster:
-    """Two tenants with 4 GPUs of 8 each since the beginning, nine days ago."""
+    """Two tenants with 4 GPUs of 8 each since the start, nine days ago."""
     assert committed_db
     town = cluster({"north": 4, "south": 4})
     PoolClock.objects.update(paused=True, anchor_pool=NOW)
@@ -37,7 +37,7 @@ def place(committed_db: str) -> Cluster:
 def sync(
     tmp_path: Path, text: str, *words: str, status: int = 0, name: str = "quotas.csv"
 ) -> tuple[str, str]:
-    """What the command wrote; its status is as expected."""
+    """Run the command; check its status and return its output."""
     path = tmp_path / name
     path.write_text(text, encoding="utf-8")
     out, err = io.StringIO(), io.StringIO()
@@ -134,7 +134,7 @@ class TestApplied:
         assert stored() == AT_FIRST
 
     def test_again_before_it_began_leaves_no_trace(self, place: Cluster, tmp_path: Path) -> None:
-        """The second file comes at the same instant: nothing of the first has held yet."""
+        """The second file comes at the same instant: the first one was never in effect."""
         sync(tmp_path, AGREED, *APPLY)
         sync(tmp_path, HEADER + "north,pool-1,v100,4,,,,,\nsouth,pool-1,v100,4,,,,,\n", *APPLY)
         assert [(slug, gpus) for slug, gpus, _, until, _ in stored() if until is None] == [
@@ -148,7 +148,7 @@ class TestApplied:
         text = AGREED + f"island,{place.pool.name},v100,1,,,,,\n"
         out, _ = sync(tmp_path, text, *APPLY)
         assert "+ island pool-1 v100: 1 LEND_AND_BORROW from now" in out
-        # A pool that the file does not name is left alone.
+        # A pool that the file does not name is left unchanged.
         assert Quota.objects.filter(pool=other.pool, valid_until__isnull=True).count() == 1
 
     def test_is_what_rounds_then_use(self, place: Cluster, tmp_path: Path) -> None:
@@ -203,7 +203,7 @@ class TestWhoApplies:
 class TestAnExport:
     def test_tells_what_was_only_when_asked(self, place: Cluster, tmp_path: Path) -> None:
         sync(tmp_path, AGREED, *APPLY)
-        # What ended at this instant is over; the clock goes on by a day.
+        # A quota that ended at this instant is over; the clock moves on by a day.
         PoolClock.objects.update(anchor_pool=NOW + timedelta(days=1))
         assert export("--pool", "pool-1").count("\n") == 3
         assert export("--pool", "pool-1", "--history").count("\n") == 5

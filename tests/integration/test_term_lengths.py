@@ -1,4 +1,4 @@
-"""Terms of lengths that a policy gives: what the engine writes, reserves and tells."""
+"""Terms whose lengths the policy sets: the engine's rows, reservations and events."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def policy(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def bounded() -> Cluster:
-    """A pool whose one tenant borrows all that its jobs hold, for credits."""
+    """A pool whose only tenant borrows all that its jobs hold, for credits."""
     lab = cluster(
         {"a": 0, "b": 7}, nodes=2, gpus=4, policy=POLICY.name, lease_s=LEASE_S,
         least_lease_s=LEAST_S, most_lease_s=MOST_S,
@@ -61,7 +61,7 @@ class TestATerm:
         assert to_micro(budget.reserved) == whole > 0
         lab.round(after_s=LEAST_S)
         lab.round(after_s=LEASE_S)
-        # Renewed ones by their own lengths, the longest is in its first term.
+        # Renewed ones by their own lengths; the longest is in its first term.
         assert {lease.gpus: lease.term for lease in Lease.objects.filter(state="running")} == {
             1: 1, 2: 2, 4: 3,
         }  # fmt: skip
@@ -73,7 +73,7 @@ class TestATerm:
             assert replay_stored_round(round_).same
 
     def test_does_not_reach_into_maintenance(self) -> None:
-        """The longest one might: the node is kept free, whatever the policy would give."""
+        """The longest term might: the node is kept free, whatever length the policy would set."""
         lab = cluster({"a": 8}, nodes=1, policy=POLICY.name, lease_s=LEASE_S, most_lease_s=MOST_S)
         begins = lab.at + timedelta(seconds=LEASE_S + 100)
         window = MaintenanceWindow.objects.create(

@@ -1,4 +1,4 @@
-"""Logs in the database: appended once, by many at a time, and proven to whoever asks."""
+"""Logs in the database: appended once, by concurrent writers, and provable to readers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LOG = "evenshare/es/rounds/p"
 
 @pytest.fixture(autouse=True)
 def keys(tmp_path: Path, settings: Settings) -> Path:
-    """A folder of this test's own."""
+    """A key folder for this test."""
     settings.LOG_KEYS_DIR = str(tmp_path / "log-keys")
     return tmp_path / "log-keys"
 
@@ -165,7 +165,7 @@ class TestManyWorkers:
 
 
 class TestTheDatabase:
-    """What it refuses whoever writes, the tables' owner too."""
+    """The database refuses these to every writer, even the tables' owner."""
 
     @pytest.mark.parametrize("using", ["default", "owner"])
     def test_takes_no_wrong_hash_and_no_gap(self, committed_db: str, using: str) -> None:

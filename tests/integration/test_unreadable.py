@@ -16,7 +16,7 @@ from tests.plugin import Services
 
 
 class Damage(NamedTuple):
-    """What somebody writes with a client of the database, past all code; to which rows of a job."""
+    """SQL that damages rows of a job past all code."""
 
     table: str
     change: str
@@ -70,7 +70,7 @@ def damage(vandal: psycopg.Connection, what: Damage, job: Job) -> None:
 
 
 def lab_with_a_job(*, running: bool) -> tuple[Cluster, Job]:
-    """A pool in which one job runs or waits, and others beside it."""
+    """Return a pool in which one job runs or waits, together with others."""
     lab = cluster({"a": 4, "b": 4})
     profile = lab.profile("a", "net", v100=1000)
     if not running:
@@ -98,7 +98,7 @@ def test_costs_its_own_job_alone(vandal: psycopg.Connection, *, running: bool) -
             shown = Job.objects.filter(pk=job.pk).values("state", "reason_code", "quarantine")[0]
             assert (shown["state"], shown["reason_code"]) == ("pending", "quarantined"), name
             assert ": " in shown["quarantine"], (name, shown)
-            # It holds nothing any more, and nobody else paid for it.
+            # It holds nothing any more, and no other tenant paid for it.
             assert not Lease.objects.filter(job=job).exclude(state="ended").exists(), name
             assert set(others_states(others)) == {"running"}, name
             assert not unreadable_jobs(lab.pool.pk, lab.at)
@@ -122,7 +122,7 @@ def test_finds_all_of_many_in_one_round(vandal: psycopg.Connection) -> None:
 
 
 def test_that_is_no_jobs_fault_stops_the_round(vandal: psycopg.Connection) -> None:
-    """What the pool itself cannot be read by is said, and costs no job."""
+    """An unreadable row of the pool itself is reported, and costs no job."""
     with vandal:
         lab = cluster({"a": 8})
         job = lab.submit("a", 1, 10_000)

@@ -1,4 +1,4 @@
-"""The virtual executor reads the work that it is asked about, however many jobs there were."""
+"""The virtual executor reads only the requested work, however many jobs exist."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ GRACE_S = 30
 
 
 class StubbornExecutor(VirtualExecutor):
-    """Ends no process that it is asked to stop, until the test lets it."""
+    """Ends no process on request, until the test allows it."""
 
     def __init__(self) -> None:
         self.heeds, self.is_silent = False, False
@@ -78,7 +78,7 @@ class Stage:
         self.round()
 
     def round(self, after_s: int = 10) -> None:
-        """A round, and the pool's clock at its instant."""
+        """Run a round, and set the pool's clock to its instant."""
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(engine, "executor_for", lambda _: self.executor)
             self.lab.round(after_s=after_s)
@@ -87,7 +87,7 @@ class Stage:
         )
 
     def cancel(self) -> None:
-        """The job is cancelled, and a round asks its engine to end it."""
+        """Cancel the job, and run a round that asks its engine to end it."""
         Job.objects.filter(pk=self.runs.pk).update(cancel_asked_at=self.lab.at)
         self.round()
 
@@ -164,7 +164,7 @@ class TestALeaseThatItsEngineDoesNotEnd:
         stage.end()
         stage.round()
         assert stage.lease().state == "ended"
-        # The engine recorded nothing of that: its work is what it was.
+        # The engine recorded nothing of it: its work is unchanged.
         assert VirtualWork.objects.get(job=stage.runs).token
 
     def test_that_still_runs_is_not_adopted_but_stopped(self, stage: Stage) -> None:

@@ -25,7 +25,7 @@ _numbers = itertools.count(1)
 
 
 class RunningTree:
-    """One run of the portal; its output is kept for the message of a failure."""
+    """A run of the portal; its output is kept for the message of a failure."""
 
     def __init__(self, data: Path, port: int, **environment: str) -> None:
         self.port = port
@@ -57,14 +57,14 @@ class RunningTree:
         return self.process.poll() is not None
 
     def pause_all_pools_but(self, name: str) -> None:
-        """The demo's other pools cost as much as all that a test looks at."""
+        """The demo's other pools cost as much as all that a test uses."""
         self.query(
             "UPDATE scheduling_poolclock SET paused = true FROM scheduling_pool p"  # noqa: S608 - a test's
             f" WHERE p.id = pool_id AND p.name <> '{name}'"
         )
 
     def query(self, statement: str, *, role: str = "evenshare_app") -> object:
-        """The first value, or None while the database is away."""
+        """Return the first value, or None while the database is away."""
         host = str((self.data / "run").resolve() / "pg")
         try:
             with psycopg.connect(
@@ -78,7 +78,7 @@ class RunningTree:
         return row[0] if row else None
 
     def manage(self, *words: str, **environment: str) -> str:
-        """What a management command prints that uses this data folder, in its own process."""
+        """Return the output of a management command in its own process on this data folder."""
         done = subprocess.run(
             [sys.executable, "manage.py", *words],
             cwd=ROOT,
@@ -91,7 +91,7 @@ class RunningTree:
         return done.stdout
 
     def front_page(self) -> int:
-        """The status of the front page; 0 while nobody answers."""
+        """Return the status of the front page; 0 while no server answers."""
         try:
             with urllib.request.urlopen(
                 f"http://127.0.0.1:{self.port}/", timeout=PATIENCE_S
@@ -103,23 +103,23 @@ class RunningTree:
             return 0
 
     def fetch(self, path: str) -> http.client.HTTPResponse:
-        """An answer as a browser gets it: compressed."""
+        """Return an answer like a browser's: compressed."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_S)
         connection.request("GET", path, headers={"Accept-Encoding": "gzip"})
         return connection.getresponse()
 
     def processes(self) -> dict[int, str]:
-        """Every living process that was started with this data folder."""
+        """Return every living process that was started with this data folder."""
         return processes_of(self.data)
 
     def find(self, words: str) -> int:
-        """The first process whose command line has these words; 0 where there is none."""
+        """Return the first process whose command line has these words; 0 if there is none."""
         return next((pid for pid, line in self.processes().items() if words in line), 0)
 
     def kill(self, words: str) -> int:
-        """Kill the process whose command line has these words, once it is there; return its id.
+        """Kill the process whose command line has these words, once it exists; return its id.
 
-        Where nobody was found, a signal to 0 would end the tests themselves.
+        If none were found, a signal to 0 would end the tests themselves.
         """
         pid = eventually(lambda: self.find(words))
         os.kill(pid, signal.SIGKILL)
@@ -130,7 +130,7 @@ class RunningTree:
         return self.process.wait(PATIENCE_S)
 
     def end(self) -> None:
-        """Leave nothing behind, whatever the test did."""
+        """Leave no process behind, whatever the test did."""
         with contextlib.suppress(ProcessLookupError):
             self.process.kill()
         self.process.wait(PATIENCE_S)
@@ -140,24 +140,24 @@ class RunningTree:
 
 
 def migrated(data: Path) -> Path:
-    """Make a data folder whose database has its tables already: a start needs not migrate it."""
+    """Create a data folder with a migrated database, so that a start does not migrate it."""
     data.parent.mkdir(parents=True, exist_ok=True)
     postgres = Postgres(folders.prepare(data))
-    # As in `tests.plugin`: PostgreSQL as another user could not read what is kept.
+    # As in `tests.plugin`: PostgreSQL as another user could not read a kept folder.
     if postgres.identity.user is None:
         copy_cluster(postgres.cluster)
     return data
 
 
 def _inherited() -> dict[str, str]:
-    """The environment without the servers of the tests."""
+    """Return the environment without the servers of the tests."""
     servers = ("DATABASE_URL", "OWNER_DATABASE_URL", "REDIS_URL")
     return {name: text for name, text in os.environ.items() if name not in servers}
 
 
 def processes_of(data: Path) -> dict[int, str]:
     mark = f"EVENSHARE_DATA_DIR={data}\0".encode()
-    # PostgreSQL and Valkey write over their environment, but name their folders.
+    # PostgreSQL and Valkey overwrite their environment, but name their folders.
     places = [str(data), str((data / "run").resolve())]
     found = {}
     for entry in Path("/proc").iterdir():

@@ -1,7 +1,7 @@
-"""The protocol of executors. Calls come in batches, after commit, and may be repeated.
+"""The protocol of executors. Calls come in batches, after the commit, and may be repeated.
 
-How to write one: docs/executors.md. What the engine does where one fails: `breaker`, `well_formed`
-and `missing` beside this package.
+docs/executors.md describes how to write an executor. The engine handles failures in its modules
+`breaker`, `well_formed` and `missing`.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from scheduling.engine.executors.pool_options import NoOptions
 
 
 class ExecutorError(Exception):
-    """The engine could not be asked or refused; the intent stays open and is tried again.
+    """The engine could not be reached or refused; the intent stays open and is retried.
 
-    Five calls in a row that raise, this or anything else, open the pool's circuit breaker.
+    Five calls in a row that raise, this or any other error, open the pool's circuit breaker.
     """
 
 
-# An adapter gives up on its engine after so long and raises ExecutorError: a round holds its
-# pool's fence for 30 s, and calls come one after the other. Nobody can end a call from outside.
+# The time after which an adapter gives up on its engine and raises ExecutorError. A round holds its
+# pool's fence for 30 s, and calls follow each other. A call cannot be ended from outside.
 CALL_S = 5.0
 
 
 class ReportState(StrEnum):
-    """What the engine says of a lease's process. `accepted`: it will start, or is starting."""
+    """The state of a lease's process. `accepted`: it will start, or is starting."""
 
     ACCEPTED = "accepted"
     RUNNING = "running"
@@ -42,7 +42,7 @@ class ReportState(StrEnum):
 
 @dataclass(frozen=True)
 class Launch:
-    """Start a job's process for a lease. `token` is the same for the same lease, for ever."""
+    """A request to start a job's process. A lease has the same `token` for ever."""
 
     token: str
     job_id: int
@@ -51,7 +51,7 @@ class Launch:
 
 @dataclass(frozen=True)
 class Stop:
-    """Checkpoint and stop a lease's process, within `grace_us`."""
+    """A request to checkpoint and stop a lease's process within `grace_us`."""
 
     token: str
     job_id: int
@@ -61,8 +61,10 @@ class Stop:
 
 @dataclass(frozen=True)
 class Extension:
-    """A live lease's process may run until `until_us`; past it and the pool's outage grace,
-    it checkpoints and ends by itself."""
+    """A live lease's process may run until `until_us`.
+
+    After that and the pool's outage grace, it checkpoints and ends by itself.
+    """
 
     token: str
     job_id: int
@@ -71,12 +73,13 @@ class Extension:
 
 @dataclass(frozen=True)
 class Iterations:
-    """What a lease's process says of its iterations: sums since its start, so that none is lost.
+    """The reported iterations of a lease's process: sums since its start, so that none is lost.
 
-    Pool time, whole microseconds. `time_us` is of `count` iterations, the process's first one left
-    out: it is part of `resumed_us`, from the start to the end of the first iteration.
-    `suspended_us`: from the wish for its GPUs to its last file. None: it has not come to that.
-    `memory_bytes`: the most GPU memory that it says it used on one GPU; 0: it does not say.
+    Pool time, whole microseconds. `time_us` is the time of `count` iterations. It excludes the
+    process's first iteration, which is part of `resumed_us`: the time from the start to the end of
+    the first iteration. `suspended_us`: from the request for its GPUs to its last file. These are
+    None until they have happened. `memory_bytes`: the most GPU memory that it reported on one GPU;
+    0 if not reported.
     """
 
     count: int
@@ -88,10 +91,10 @@ class Iterations:
 
 @dataclass(frozen=True)
 class Evaluations:
-    """What a lease's process says of its job's stopping metric: all evaluations since its start.
+    """The reported evaluations of a job's stopping metric since the process's start.
 
-    `points`: iterations of the job in all, and the metric after so many; text of a stranger until
-    `scheduling.engine.evaluate` has looked at them. `refused` says why they cannot be used.
+    `points`: (total iterations of the job, the metric after them). They are untrusted until
+    `scheduling.engine.evaluate` has checked them. `refused`: why they cannot be used.
     """
 
     metric: str = ""
@@ -101,13 +104,13 @@ class Evaluations:
 
 @dataclass(frozen=True)
 class Report:
-    """What the engine says of one token, in microseconds of pool time.
+    """The engine's report on one token, in microseconds of pool time.
 
-    `started_us` of an accepted one is the instant as of which it was asked. `progress` is what
-    the job says of itself: a JSON object, bounded and checked, or None. `iterations` are of this
-    lease alone; `refused` says why what was reported of them cannot be used. `evaluations`: None
-    where it says nothing of its metric. `contradiction`: what the job's files say against the
-    engine, whose word the instants are; empty: nothing.
+    `started_us` of an accepted token is the instant of the request. `progress` is the job's own
+    report: a JSON object, bounded and checked, or None. `iterations` are of this lease only;
+    `refused`: why reported iterations cannot be used. `evaluations` is None if no metric is
+    reported. `contradiction`: how the job's files contradict the engine, which supplies the
+    instants; empty if they agree.
     """
 
     token: str
@@ -123,20 +126,21 @@ class Report:
 
 
 class ExecutorTraits(NamedTuple):
-    """What others ask of an executor instead of its name; an unknown one has none of these.
+    """Properties of an executor, so that other code need not know its name.
 
-    `simulates`: nothing runs, a job lasts as long as it says and may come from a trace.
-    `keeps_output`: what programs write lies in the portal's data folder. `reports_usage`: so do the
-    samples of their CPUs, memory and GPUs (docs/executors.md). `runs_as_portal`: jobs
-    have the rights of the portal's own user. `is_exclusive`: only this installation uses it.
-    `has_nodes`: its engine has nodes of its own, with states; `title` is what people call that
-    engine (`scheduling.engine.executors.node_source`).
-    `silence_s`: a launched lease that `list` leaves out is lost after so long, in wall time, and
-    in the second such listing at the earliest; 0, at once: its own records are the truth.
-    `options_type`: the struct that it reads `Pool.executor_options` as; `finds_by`: those of them
-    by which it finds what runs, and that stay as they are while something does. `host_options`:
-    those that name programs, files and users of machines; whoever sets one can have what he likes
-    run there, so nobody does by the network.
+    An unknown one has none.
+
+    `simulates`: no process runs; a job lasts as long as it declares, and may come from a trace.
+    `keeps_output`: the output of programs is in the portal's data folder. `reports_usage`: so are
+    samples of CPUs, memory and GPUs (docs/executors.md). `runs_as_portal`: jobs have the rights of
+    the portal's user. `is_exclusive`: only this installation uses it. `has_nodes`: its engine knows
+    its nodes and their states (`scheduling.engine.executors.node_source`); `title` is the engine's
+    name. `silence_s`: a launched lease that `list` leaves out is lost after this wall time, and in
+    the second such listing at the earliest. If it is 0, the lease is lost at once: its own records
+    are the truth. `options_type`: the struct for `Pool.executor_options`. `finds_by`: the options
+    by which it finds running processes; they must not change while one runs. `host_options`: the
+    options that name programs, files and users of machines. They allow arbitrary code to run there,
+    so they cannot be set over the network.
     """
 
     simulates: bool = False
@@ -155,17 +159,17 @@ class ExecutorTraits(NamedTuple):
 class Executor(Protocol):
     """Runs processes for leases. All calls are idempotent by token.
 
-    A call may come twice, late or after one that followed it: the process that held a pool's
-    fence slept, and another went on. So a token is started at most once for ever, never after
-    it was asked to stop, and never when a later lease of its job was launched or stopped;
-    whatever comes late is answered by what is. Each use makes a new object: nothing is kept in
-    memory. No call may wait for its engine longer than CALL_S; any may raise ExecutorError.
+    A call may come twice, late, or after a later call: the process that held a pool's fence may
+    have slept while another went on. So a token is started at most once for ever. It never starts
+    after a request to stop it, or after a later lease of its job was launched or stopped. A late
+    call is answered with the present state. Each use creates a new object: no state is kept in
+    memory. No call may wait for its engine longer than CALL_S; every call may raise ExecutorError.
     """
 
     traits: ExecutorTraits
 
     def launch(self, launches: Sequence[Launch]) -> list[Report]:
-        """Start processes, or adopt what runs already under a token."""
+        """Start processes, or adopt a process that already runs under a token."""
 
     def stop(self, stops: Sequence[Stop]) -> list[Report]:
         """Ask processes to stop; report those that have ended already."""
@@ -176,18 +180,18 @@ class Executor(Protocol):
     def list(self, pool_id: int, at_us: int) -> list[Report]:
         """Report every token of the pool that was launched, until it is forgotten.
 
-        One that ended after `at_us` is reported as running. A launched lease that is not
-        reported is taken for lost, as `ExecutorTraits.silence_s` says.
+        A token that ended after `at_us` is reported as running. A launched lease that is not
+        reported counts as lost, as `ExecutorTraits.silence_s` describes.
 
         Raises:
-            ExecutorError: nobody can tell now what runs.
+            ExecutorError: the running processes cannot be determined now.
         """
 
     def forget(self, tokens: Sequence[str]) -> None:
-        """Drop what is kept about ended processes, once their end is recorded."""
+        """Drop the records of ended processes, once their end is stored."""
 
 
-# Modules are imported when they are asked for: they need tables, and this one does not.
+# Modules are imported on use: they need tables, and this one does not.
 EXECUTORS = {
     "virtual": "scheduling.engine.executors.virtual:VirtualExecutor",
     "local": "scheduling.engine.executors.local:LocalExecutor",
@@ -199,7 +203,7 @@ def executor_for(name: str) -> Executor:
     """Return the executor of a pool by its name.
 
     Raises:
-        ExecutorError: there is none of this name, or it is not for production.
+        ExecutorError: the name is unknown, or the executor is not for production.
     """
     if name not in EXECUTORS:
         raise ExecutorError(f"executor {name!r} is unknown; there are {', '.join(EXECUTORS)}")
@@ -209,12 +213,12 @@ def executor_for(name: str) -> Executor:
 
 
 def executor_traits(name: str) -> ExecutorTraits:
-    """Return the traits of a pool's executor; nothing is known of one that is not ours."""
+    """Return the traits of a pool's executor; an unknown executor has the default traits."""
     return _class_of(name).traits if name in EXECUTORS else ExecutorTraits()
 
 
 def simulating_executors() -> list[str]:
-    """Return the names of the executors whose jobs last as long as they say."""
+    """Return the names of the executors whose jobs last as long as they declare."""
     return [name for name in EXECUTORS if executor_traits(name).simulates]
 
 
@@ -229,10 +233,12 @@ def token_job(token: str) -> int:
 
 
 def token_number(token: str) -> int:
-    """Return which lease of its job a token names."""
+    """Return the number of a token's lease within its job."""
     return int(token.split("-")[2])
 
 
 def lease_token(job_id: int, lease_number: int, installation: str) -> str:
-    """Name a lease for the engine: installation-job-leasenumber, the same on every attempt."""
+    """Return a lease's name for the engine: installation-job-leasenumber, the same on every
+    attempt.
+    """
     return f"{installation}-{job_id}-{lease_number}"

@@ -1,6 +1,7 @@
 """`local`: real processes on this machine, one shim each (see the package `shim`).
 
-No isolation: jobs run as the user of the portal. For a demo, a workstation, a lab's own box.
+There is no isolation: jobs run as the user of the portal. It is for a demo, a workstation, or a
+lab's own machine.
 """
 
 from __future__ import annotations
@@ -29,21 +30,21 @@ from scheduling.engine.executors.shim_executor import CLAIM_S, ShimExecutor
 from scheduling.engine.executors.spans import GRAIN_US, EngineWord, instant
 
 SHIM = Path(__file__).with_name("shim")
-# A shim answers within tens of milliseconds; one that does not is adopted later.
+# A shim answers within tens of milliseconds; a slower one is adopted later.
 ANSWER_S = 3.0
-# Jobs give way to the portal that runs beside them.
+# Jobs have a lower priority than the portal on the same machine.
 NICE = 5
-# Without O_NONBLOCK a pipe that nobody reads would be waited for.
+# Without O_NONBLOCK the open would block on a pipe without a reader.
 _ERRORS = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
 
 log = structlog.get_logger(__name__)
 
-# Shims whose starter this process is, to be collected when they end.
+# Shims that this process started, to be reaped when they end.
 _started: list[subprocess.Popen[bytes]] = []
 
 
 class LocalExecutor(ShimExecutor):
-    """Starts shims as processes of its own machine, and finds them there."""
+    """Starts shims as processes of this machine, and finds them there."""
 
     traits = ExecutorTraits(
         keeps_output=True, reports_usage=True, runs_as_portal=True, is_exclusive=True
@@ -76,7 +77,7 @@ class LocalExecutor(ShimExecutor):
                 stderr=log,
                 start_new_session=True,
                 cwd=self._root,
-                # Not the portal's environment: it holds addresses and keys.
+                # The portal's environment holds addresses and keys.
                 env={"PATH": search_path(), "LANG": "C.UTF-8"},
             )
         _started.append(process)
@@ -99,7 +100,7 @@ class LocalExecutor(ShimExecutor):
         pool_id: int,  # noqa: ARG002 - one host
         tokens: Sequence[str],
     ) -> tuple[set[str], dict[str, EngineWord]]:
-        """Shims that are not alive are dead; what one left behind is killed."""
+        """Record shims that died, and kill the processes that they left."""
         _collect()
         shims = LivingShims(self._root)
         for token in tokens:
@@ -113,7 +114,7 @@ class LocalExecutor(ShimExecutor):
         return shims.of(lease_folder(self._root, token), self._span(token), claim)
 
     def _span(self, token: str) -> dict[str, Any] | None:
-        """What the shim of a lease wrote where its job does not: its start, and then its end."""
+        """Return the start, and later the end, that a shim wrote out of its job's reach."""
         return read_json(self._note(token, "span"))
 
     def _seen(self, tokens: Iterable[str], shims: LivingShims) -> dict[str, EngineWord]:
@@ -121,10 +122,10 @@ class LocalExecutor(ShimExecutor):
         return {token: one for token, one in saw.items() if one is not None}
 
     def _saw(self, token: str, shims: LivingShims) -> EngineWord | None:
-        """When a lease's shim ran, by the kernel and by its own word; None: nothing is known."""
+        """Return when a lease's shim ran, by the kernel and by its own record; None if unknown."""
         claim = self._claim(token)
         shim = self._shim(token, shims, claim)
-        # It says its end before it dies, so this is read after the look for it.
+        # A shim records its end before it dies, so read this after searching for the shim.
         span = self._span(token) or {}
         started_us = instant(span.get("started_us"))
         if shim is None:
@@ -135,7 +136,7 @@ class LocalExecutor(ShimExecutor):
         now_us = time.time_ns() // MICROSECOND_NS
         if started_us is not None and shim.began_us - GRAIN_US <= started_us <= now_us:
             return EngineWord(started_us)
-        # It has not come to its program yet, or its job removed what it wrote.
+        # Its program has not started yet, or its job removed the record.
         says_start = instant((claim or {}).get("started_us")) is not None
         is_late = now_us - shim.began_us > CLAIM_S * SECOND_US
         return EngineWord(shim.began_us if says_start or is_late else None)
@@ -164,14 +165,14 @@ class LocalExecutor(ShimExecutor):
         self._note_lost(token)
 
     def _kill_left(self, folder: Path) -> None:
-        """Kill what a shim left behind, or does not end."""
+        """Kill the processes that a shim left behind, or cannot end."""
         job, number = folder.parents[1], folder.name
         for pid in marked({"EVENSHARE_JOB_DIR": str(job), "EVENSHARE_LEASE": number}):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 
     def _give_up_unclaimed(self, token: str, shims: LivingShims | None = None) -> None:
-        """A job can remove its claim; its shim runs on."""
+        """Keep a lease whose job removed its claim while its shim runs."""
         if shims is None or self._claim(token) is not None:
             return
         if self._shim(token, shims, None) is None:
@@ -179,7 +180,7 @@ class LocalExecutor(ShimExecutor):
 
 
 def _await_answers(shims: Sequence[subprocess.Popen[bytes]]) -> None:
-    """Wait until each shim has closed its output: its program runs, or cannot."""
+    """Wait until each shim has closed its output: its program runs, or cannot start."""
     waiting = {shim.stdout.fileno(): shim for shim in shims if shim.stdout is not None}
     poll = select.poll()
     for descriptor in waiting:
@@ -196,5 +197,5 @@ def _await_answers(shims: Sequence[subprocess.Popen[bytes]]) -> None:
 
 
 def _collect() -> None:
-    """Collect the shims of ours that have ended, so that none stays a zombie."""
+    """Reap our shims that have ended, so that none stays a zombie."""
     _started[:] = [process for process in _started if process.poll() is None]

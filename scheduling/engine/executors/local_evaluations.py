@@ -1,7 +1,7 @@
-"""What a local job says of its stopping metric: text of a stranger, bounded and checked.
+"""Parses a local job's report of its stopping metric: untrusted, bounded and checked.
 
-`evenshare.runtime.evaluations` writes it. Whether its evaluations can be used is asked where they
-are kept (`scheduling.engine.evaluate`).
+`evenshare.runtime.evaluations` writes it. `scheduling.engine.evaluate`, which stores the
+evaluations, checks whether they can be used.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ VERSION = 1
 
 
 def parse_evaluations(text: bytes, *, lease: int) -> Evaluations | None:
-    """Return what a file says of a lease; None where it says nothing of it."""
+    """Return a file's report on a lease, or None if it has none."""
     said, why = said_of_lease(text, EVALUATIONS_BYTES, lease, _refusal)
     if said is None:
         return Evaluations(refused=why) if why else None

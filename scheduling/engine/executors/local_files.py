@@ -1,11 +1,11 @@
-"""What lies in the folders of local jobs, read as text of strangers: bounded and checked.
+"""Files in the folders of local jobs: untrusted, read with bounds and checks.
 
-ROOT/<job>/                     the job's own folder over all its leases; `lease` is the
-                                present one's number, `progress.json` what the job reports,
-                                `iterations.json` how long its iterations take,
-                                `evaluations.json` what its stopping metric was
+ROOT/<job>/                     the job's folder for all its leases; `lease` is the
+                                current one's number, `progress.json` the job's report,
+                                `iterations.json` the durations of its iterations,
+                                `evaluations.json` the values of its stopping metric
 ROOT/<job>/leases/<n>/          one lease: see `scheduling.engine.executors.shim`
-ROOT/active/<token>             names the pool; here until the lease's end is recorded
+ROOT/active/<token>             names the pool; exists until the lease's end is recorded
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ PROGRESS_DEPTH = 8
 _LARGEST = 2**63
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-# A job may put a link or a pipe where a file was: neither is followed nor waited for.
+# A job may replace a file by a link or a pipe: do not follow it, and do not block on it.
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _LOG = re.compile(r"out(?:\.(\d{15}))?\.log")
 
 
 class LogWindow(NamedTuple):
-    """A piece of a program's output. Offsets count the bytes that it wrote, kept or not."""
+    """A piece of a program's output. Offsets count all written bytes, kept or not."""
 
     data: bytes
     next_offset: int
@@ -45,7 +45,7 @@ class LogWindow(NamedTuple):
 
     @property
     def offset(self) -> int:
-        """Where `data` begins: later than asked for where the middle was cut."""
+        """The start of `data`: later than requested if the middle was cut."""
         return self.next_offset - len(self.data)
 
 
@@ -58,11 +58,11 @@ def jobs_root() -> Path:
 def read_log(
     job_id: int, lease_number: int, offset: int = 0, limit: int = WINDOW_BYTES
 ) -> LogWindow:
-    """Return at most `limit` (<= 256 KiB) bytes of a lease's output from `offset` on.
+    """Return at most `limit` (<= 256 KiB) bytes of a lease's output, starting at `offset`.
 
-    A negative offset counts from the end. Of long output the first 1 MiB and a rolling tail
-    are kept: a window never spans the cut, and one that would begin in it begins after it.
-    No link is followed on the way. A lease that said nothing has an empty log.
+    A negative offset counts from the end. Only the first 1 MiB and a rolling tail of long output
+    are kept. A window never spans the cut; a window that would start in the cut starts after it. No
+    link on the way is followed. A lease without output has an empty log.
     """
     limit = max(0, min(limit, WINDOW_BYTES))
     try:
@@ -74,7 +74,7 @@ def read_log(
 
 @contextlib.contextmanager
 def _opened(*names: str) -> Iterator[int]:
-    """Walk down from the root by descriptors, so that nobody can swap a folder meanwhile."""
+    """Open folders from the root by descriptors, so that none can be swapped meanwhile."""
     descriptor = os.open(jobs_root(), _FOLDER & ~os.O_NOFOLLOW)
     try:
         for name in names:
@@ -99,7 +99,7 @@ def _window(folder: int, offset: int, limit: int) -> LogWindow:
         if start + size <= offset or (data and start != offset):
             continue
         offset = max(offset, start)
-        # Not past the size that was seen: a log that grows meanwhile would outgrow `total`.
+        # Do not read past the size seen before: a log that grows would exceed `total`.
         unread = start + size - offset
         piece = _piece(folder, name, offset - start, min(limit - len(data), unread))
         data += piece
@@ -118,7 +118,7 @@ def _size(folder: int, name: str) -> int:
 
 
 def _piece(folder: int, name: str, start: int, length: int) -> bytes:
-    """Read from one part; one that the rolling tail dropped meanwhile is empty."""
+    """Read from one part; empty if the rolling tail dropped it meanwhile."""
     try:
         descriptor = os.open(name, _FILE, dir_fd=folder)
     except OSError:
@@ -127,7 +127,7 @@ def _piece(folder: int, name: str, start: int, length: int) -> bytes:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             return b""
-        # A job of another user may not have us read what has another name elsewhere.
+        # A job of another user may not make us read a file through a hard link.
         if status.st_nlink > 1 and os.fstat(folder).st_mode & 0o2770 == 0o2770:
             return b""
         return os.pread(descriptor, length, start)
@@ -136,7 +136,7 @@ def _piece(folder: int, name: str, start: int, length: int) -> bytes:
 
 
 def read_progress(job_id: int) -> dict[str, Any] | None:
-    """Return what a job reports of itself; None where it says nothing that can be kept."""
+    """Return a job's own report, or None if it has none that can be stored."""
     try:
         with _opened(str(int(job_id))) as folder:
             text = _piece(folder, "progress.json", 0, PROGRESS_BYTES + 1)
@@ -146,17 +146,17 @@ def read_progress(job_id: int) -> dict[str, Any] | None:
 
 
 def read_iterations(job_id: int) -> bytes:
-    """Return what a job says of its iterations, one byte too many where it says too much."""
+    """Return a job's report of its iterations, cut one byte above the limit."""
     return _said(job_id, "iterations.json", ITERATIONS_BYTES)
 
 
 def read_evaluations(job_id: int) -> bytes:
-    """Return what a job says of its metric, one byte too many where it says too much."""
+    """Return a job's report of its metric, cut one byte above the limit."""
     return _said(job_id, "evaluations.json", EVALUATIONS_BYTES)
 
 
 def read_usage(job_id: int, lease_number: int, rank: int) -> bytes:
-    """Return what the shim of a lease's node sampled, one byte too many where it is too long."""
+    """Return the samples of the shim on a lease's node, cut one byte above the limit."""
     try:
         with _opened(str(int(job_id)), "leases", str(int(lease_number))) as folder:
             return _piece(folder, f"usage.{int(rank)}.json", 0, USAGE_BYTES + 1)
@@ -175,7 +175,7 @@ def _said(job_id: int, name: str, most: int) -> bytes:
 def said_of_lease(
     text: bytes, most: int, lease: int, refusal: Callable[[Any], str]
 ) -> tuple[dict[str, Any] | None, str]:
-    """Return what a file says of a lease, or why it is refused; (None, "") if it says nothing."""
+    """Return a file's report on a lease, or why it is refused; (None, "") if it has none."""
     if not text:
         return None, ""
     if len(text) > most:
@@ -185,12 +185,12 @@ def said_of_lease(
     except (ValueError, RecursionError):
         return None, "is no JSON"
     why = refusal(said)
-    # A file of another lease is what an earlier one left: the present one has not come so far.
+    # A file of another lease was left by an earlier one; the current one has not reported yet.
     return (None, why) if why or said["lease"] != lease else (said, "")
 
 
 def parse_progress(text: bytes) -> dict[str, Any] | None:
-    """Return a JSON object that the database can keep: bounded, finite, without NUL."""
+    """Return a JSON object that the database can store: bounded, finite, without NUL."""
     if len(text) > PROGRESS_BYTES:
         return None
     try:
@@ -201,12 +201,12 @@ def parse_progress(text: bytes) -> dict[str, Any] | None:
 
 
 def is_storable_progress(value: object) -> bool:
-    """Whether it is an object that the database can keep and a page can show."""
+    """Return whether it is an object that the database can store and a page can show."""
     return isinstance(value, dict) and _storable(value, PROGRESS_DEPTH)
 
 
 def _storable(value: Any, depth: int) -> bool:
-    """Whether jsonb takes it: no NUL, no lone surrogate, no NaN, no number beyond 64 bits."""
+    """Return whether jsonb accepts it: no NUL, lone surrogate, NaN, or number beyond 64 bits."""
     if isinstance(value, dict):
         return depth > 0 and all(
             _storable(key, 0) and _storable(one, depth - 1) for key, one in value.items()

@@ -1,6 +1,6 @@
-"""What a local job says of its iterations: text of a stranger, bounded and checked.
+"""Parses a local job's report of its iterations: untrusted, bounded and checked.
 
-`evenshare.runtime.iterations` writes it, sums since the process's start in wall time.
+`evenshare.runtime.iterations` writes it as sums since the process's start in wall time.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ _MAYBE = ("first_us", "suspended_us")
 
 
 class IterationFile(NamedTuple):
-    """What a file says, or why it cannot be used; neither where it says nothing of this lease."""
+    """A file's report, or why it cannot be used; neither if it has no report on this lease."""
 
     iterations: Iterations | None = None
     refused: str = ""
 
 
 def parse_iterations(text: bytes, *, lease: int, started_us: object, scale: int) -> IterationFile:
-    """Return what a file says of a lease, in pool time: `scale` times that of the wall.
+    """Return a file's report on a lease in pool time: `scale` times wall time.
 
     `started_us` is the wall time at which its process was started.
     """
@@ -59,7 +59,7 @@ def _is_number(value: object) -> bool:
 
 
 def _since(first_us: int | None, started_us: object, scale: int) -> int | None:
-    """From the start of the process to the end of its first iteration."""
+    """Return the time from the process's start to the end of its first iteration."""
     if first_us is None or not isinstance(started_us, int) or first_us < started_us:
         return None
     return (first_us - started_us) * scale

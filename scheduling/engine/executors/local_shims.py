@@ -1,7 +1,7 @@
-"""Shims of `local` that live, by what the kernel says of processes.
+"""Running shims of `local`, identified through the kernel's list of processes.
 
-A job can write any pid into the files of its lease, so a process counts as a shim only by its
-command line, which names the lease's folder. Without a hint all of /proc is searched, once.
+A job can write any pid into the files of its lease. A process therefore counts as a shim only by
+its command line, which names the lease's folder. Without a hint all of /proc is searched, once.
 """
 
 from __future__ import annotations
@@ -26,21 +26,23 @@ _TICK_NS = 1000 * MILLISECOND_NS // os.sysconf("SC_CLK_TCK")
 
 
 class LivingShim(NamedTuple):
-    """A shim's process: what tells it apart from others that had its pid, and when it began in
-    microseconds of wall time."""
+    """A shim's process, with its start in microseconds of wall time.
+
+    `record` distinguishes it from other processes that had its pid.
+    """
 
     record: dict[str, Any]
     began_us: int
 
 
 class LivingShims:
-    """The shims of one look at this machine."""
+    """The shims that run on this machine, searched at most once per object."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
 
     def of(self, folder: Path, *hints: Mapping[str, Any] | None) -> LivingShim | None:
-        """Return the living shim of a lease's folder; `hints` are records that may name it."""
+        """Return the running shim of a lease's folder; `hints` are records that may name it."""
         for hint in hints:
             if hint is not None and is_alive(hint) and is_shim(int(hint["pid"]), folder):
                 return _living(int(hint["pid"]))
@@ -49,7 +51,7 @@ class LivingShims:
 
     @cached_property
     def _searched(self) -> dict[str, int]:
-        """All shims of folders below the root, by folder; of several the one that began first."""
+        """All shims of folders below the root, by folder; the earliest if there are several."""
         shims: dict[str, int] = {}
         below = f"{self._root}/"
         for name in os.listdir("/proc"):  # noqa: PTH208 - names only, many of them
@@ -62,7 +64,7 @@ class LivingShims:
 
 
 def is_shim(pid: int, folder: Path) -> bool:
-    """Whether a process is the shim of a lease's folder: a helper that it forked leads nothing."""
+    """Return whether a process is the shim of a lease's folder, and not a helper that it forked."""
     return shim_folder(pid) == str(folder) and is_leader(pid)
 
 

@@ -1,4 +1,4 @@
-"""What a shim reads: the program, its folder, its clean environment, its limits."""
+"""The specification that a shim reads: program, folder, clean environment and limits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from scheduling.engine.executors.shim.files import lease_folder
 from scheduling.models import Job, Lease, LeaseSlot, Pool
 from tenants.scopes import site_scope
 
-# The type of slots that are no GPUs: named as what it is.
+# The type of slots that are CPUs, not GPUs.
 CPU = "cpu"
 CHECKPOINT_SIGNAL = "SIGUSR1"
 LOG_BYTES = 10 * 2**20
@@ -26,7 +26,7 @@ USAGE_EVERY_S = 10.0
 
 
 class NodeShare(NamedTuple):
-    """What a lease holds of one node: its name, and its slots."""
+    """The name of a node, and a lease's slots on it."""
 
     node: str
     slots: tuple[int, ...]
@@ -34,7 +34,7 @@ class NodeShare(NamedTuple):
 
 @dataclass(frozen=True)
 class LeaseSpec:
-    """A lease (with its job and pool), what it holds by node, and what its shim reads.
+    """A lease (with its job and pool), its slots by node, and its shim's specification.
 
     `limit`: the dead man's, in seconds since 1970.
     """
@@ -46,10 +46,10 @@ class LeaseSpec:
 
 
 class Surroundings(NamedTuple):
-    """What programs find where they run, beside what their own job says.
+    """The environment of programs that depends on the executor and not on the job.
 
-    `path`: their PATH. `names_gpus`: slots are indices of GPUs, and programs are told which; else
-    whatever starts the shim tells them. `lifeline`: a file whose lock is held as long as they may
+    `path`: their PATH. `names_gpus`: slots are GPU indices that programs receive; if False, the
+    starter of the shim assigns GPUs. `lifeline`: a file whose lock is held as long as programs may
     run.
     """
 
@@ -105,7 +105,7 @@ def _spec(
         "EVENSHARE_GRACE_S": f"{grace_s:g}",
         "EVENSHARE_PROGRESS": str(folder / "progress.json"),
         "EVENSHARE_ITERATIONS": str(folder / "iterations.json"),
-        # Nothing of this name otherwise: a program may ask whether it is there.
+        # Unset otherwise, so that programs can test for its presence.
         **({"EVENSHARE_PROFILING": "1"} if job.profiling_s else {}),
         **_stop_facts(job, folder),
     }
@@ -123,7 +123,7 @@ def _spec(
         "signal": CHECKPOINT_SIGNAL,
         "grace_s": grace_s,
         "log_bytes": getattr(settings, "LOCAL_LOG_BYTES", LOG_BYTES),
-        # Not the job's own PATH: what is called there is no part of the job.
+        # The job's own PATH must not decide which tools the shim calls.
         "tools_path": surroundings.path,
         "usage_every_s": getattr(settings, "LOCAL_USAGE_EVERY_S", USAGE_EVERY_S),
         "nice": surroundings.nice,
@@ -132,7 +132,7 @@ def _spec(
 
 
 def _stop_facts(job: Job, folder: Path) -> dict[str, str]:
-    """By which metric it is to stop, and where it says what that was."""
+    """Return the variables of a job's stopping metric, and of the file for its values."""
     if not job.stop_metric or job.stop_value is None:
         return {}
     return {
@@ -151,28 +151,28 @@ def job_environment(
     path: str,
     gpus: Sequence[int] | None,
 ) -> dict[str, str]:
-    """Return a job's whole environment: nothing of the portal's own gets in.
+    """Return a job's whole environment; it contains no variable of the portal.
 
-    `gpus` are physical indices; None: the slots are no GPUs, and no device is named.
+    `gpus` are device indices; None if the slots are no GPUs, so that no device is named.
     """
     environment = {
         "PATH": path,
         "HOME": home,
         "LANG": "C.UTF-8",
-        # A program's prints are to be seen while it runs.
+        # Show a program's output while it runs.
         "PYTHONUNBUFFERED": "1",
         **{str(key): str(value) for key, value in wanted.items()},
         **facts,
     }
     environment.pop("CUDA_VISIBLE_DEVICES", None)
     if gpus is not None:
-        # CUDA's own order is by speed; NVML's indices follow the bus.
+        # CUDA's default order is by speed; NVML's indices follow the bus.
         environment["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
         environment["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, gpus))
     return environment
 
 
 def search_path() -> str:
-    """The portal's PATH with its own Python's folder first, so that `python` is this one."""
+    """Return the portal's PATH with its Python's folder first, which provides `python`."""
     own = str(Path(sys.executable).parent)
     return f"{own}{os.pathsep}{os.environ.get('PATH') or os.defpath}"

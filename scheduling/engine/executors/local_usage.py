@@ -1,7 +1,7 @@
-"""What the shims of a lease sampled of its use: text of a stranger, bounded and checked.
+"""Parses the usage samples of a lease's shims: untrusted, bounded and checked.
 
-`scheduling.engine.executors.shim.usage` writes it, one file for each node. The job can write there
-too, so all that is believed is what keeps to the format: numbers within bounds, instants in order.
+`scheduling.engine.executors.shim.usage` writes them, one file for each node. The job can write
+there too, so only data in the right format is accepted: numbers within bounds, instants in order.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from scheduling.engine.executors.local_files import USAGE_BYTES
 from scheduling.engine.executors.shim.usage import rows_of_each
 
 VERSION = 1
-# A shim keeps 240 at most, and joins them when there is one more; fewer in a large gang.
+# A shim keeps at most 240 and merges them beyond that; fewer in a large gang.
 MOST_ROWS = 256
 MOST_GPUS = 32
 
-# Ten years in milliseconds; the CPU time of 65,536 cores over them; an exbibyte; 16 TiB in MiB.
+# Ten years in milliseconds; the CPU time of 65,536 cores in that time; an exbibyte; 16 TiB in MiB.
 Elapsed = Annotated[int, Meta(ge=0, le=315_360_000_000)]
 CpuTime = Annotated[int, Meta(ge=0, le=2**55)]
 Bytes = Annotated[int, Meta(ge=0, le=2**60)]
@@ -31,8 +31,11 @@ Permille = Annotated[int, Meta(ge=0, le=1000)]
 
 
 class GpuState(StrEnum):
-    """Whether GPUs say what they do; `none`: the program has none, `absent`: no nvidia-smi there,
-    `asked`: no answer so far, `failed`: it is not asked any more."""
+    """The state of GPU readings.
+
+    `none`: the program has no GPU; `absent`: the node has no nvidia-smi; `asked`: no answer yet;
+    `failed`: it is no longer queried.
+    """
 
     OK = "ok"
     FAILED = "failed"
@@ -42,7 +45,7 @@ class GpuState(StrEnum):
 
 
 class SampledRow(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """What was used since the row before. Instants and CPU time count from the program's start."""
+    """The usage since the previous row. Instants and CPU time count from the program's start."""
 
     end_ms: Elapsed
     cpu_ms: CpuTime
@@ -53,7 +56,7 @@ class SampledRow(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fi
 
 
 class NodeUsage(msgspec.Struct, frozen=True):
-    """What one node's part of a program used: of `cpus` that it may run on, and `gpus`."""
+    """The usage of a program on one node, out of `cpus` that it may run on, and `gpus`."""
 
     version: int
     rank: int
@@ -65,7 +68,7 @@ class NodeUsage(msgspec.Struct, frozen=True):
 
 
 class UsageFile(NamedTuple):
-    """What a file says, or why it cannot be used; neither where there is none."""
+    """A file's samples, or why they cannot be used; neither if there is no file."""
 
     usage: NodeUsage | None = None
     refused: str = ""
@@ -75,7 +78,7 @@ _decoder = msgspec.json.Decoder(NodeUsage)
 
 
 def most_rows(ranks: int) -> int:
-    """How many rows the file of one of so many ranks may have."""
+    """Return the most rows that a rank's file may have in a gang of `ranks`."""
     own = rows_of_each(ranks)
     return MOST_ROWS if own == rows_of_each(1) else own
 
@@ -83,8 +86,10 @@ def most_rows(ranks: int) -> int:
 def parse_usage(
     text: bytes, *, rank: int, rows: int = MOST_ROWS, gpus: int = MOST_GPUS
 ) -> UsageFile:
-    """Return what the file of a rank says, or in a few words why it is not believed: it has at most
-    so many `rows`, and `gpus` in each."""
+    """Return the samples of a rank's file, or a short reason to refuse them.
+
+    `rows` and `gpus` are the most rows, and the most GPUs in each.
+    """
     if not text:
         return UsageFile()
     if len(text) > USAGE_BYTES:
@@ -92,7 +97,7 @@ def parse_usage(
     try:
         usage = _decoder.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        # msgspec's own words may have parts of what it read.
+        # msgspec's message may quote parts of the input.
         return UsageFile(refused="is not as described in docs/executors.md")
     if usage.version != VERSION:
         return UsageFile(refused=f"is not of version {VERSION}")

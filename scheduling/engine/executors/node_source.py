@@ -1,4 +1,4 @@
-"""What an engine with nodes of its own says of them, and may be asked to do: an optional part."""
+"""The optional part of an executor whose engine knows nodes: reads and drains them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from scheduling.engine.executors.base import Executor
 
 
 class EngineNodeState(StrEnum):
-    """Whether the engine would start something on a node."""
+    """The engine's state of a node: it starts programs only on nodes that are up."""
 
     UP = "up"
     DRAINED = "drained"
@@ -21,12 +21,12 @@ class EngineNodeState(StrEnum):
 
 @dataclass(frozen=True)
 class EngineNode:
-    """A node as the engine tells of it.
+    """A node as the engine reports it.
 
-    `state`, with its `reason` and since when, is what the engine's own people and daemons did: a
-    drain that came from here is `drained_here` instead, and stands beside it. `unfit` says why
-    it can be no node of a pool: no GPUs, several types, a type without a name here; then `gpu_type`
-    is empty.
+    `state`, with its `reason` and since when, was set by the engine's own administrators and
+    daemons. A drain from this portal is `drained_here` instead, independent of `state`. `unfit`
+    says why it cannot be a node of a pool: it has no GPUs, several types, or a type without a name
+    here. `gpu_type` is empty then.
     """
 
     name: str
@@ -42,24 +42,24 @@ class EngineNode:
 
 
 class NodeSource(Protocol):
-    """The part of an executor whose traits say `has_nodes`. Calls may be repeated, or come late.
+    """The part of an executor whose traits have `has_nodes`. Calls may be repeated, or come late.
 
-    All raise ExecutorError where the engine cannot be asked, or refuses.
+    All raise ExecutorError if the engine cannot be reached, or refuses.
     """
 
     def cluster(self, pool_id: int) -> str:
-        """Return what tells a pool's engine from all others: pools of one have nodes in common."""
+        """Return a key that identifies a pool's engine; pools with the same key share nodes."""
 
     def nodes(self, pool_id: int) -> list[EngineNode]:
         """Return all nodes that the engine has for a pool, by name; there is at least one."""
 
     def drain(self, pool_id: int, reasons: Mapping[str, str]) -> None:
-        """Have the engine start nothing more on nodes; `reasons` by name."""
+        """Make the engine start no more programs on nodes; `reasons` by name."""
 
     def resume(self, pool_id: int, names: Collection[str]) -> None:
         """Undo `drain`."""
 
 
 def node_source(executor: Executor) -> NodeSource | None:
-    """Return what asks an executor's engine for its nodes; None: it has none of its own."""
+    """Return an executor's source of nodes, or None if its engine has no nodes."""
     return cast("NodeSource", executor) if executor.traits.has_nodes else None

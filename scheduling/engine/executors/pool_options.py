@@ -1,7 +1,7 @@
-"""What a pool says to its executor (`Pool.executor_options`), read as the executor reads it.
+"""Checks a pool's `executor_options` in the way in which its executor reads them.
 
-An executor's `ExecutorTraits.options_type` is the struct that it converts them to, strictly. Here
-each field is converted alone, so that all that is wrong is named at once.
+`ExecutorTraits.options_type` of an executor is the struct to which it converts them, strictly. Here
+each field is converted separately, so that all errors are reported at once.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ _PLACE = re.compile(r" - at .*\Z", re.DOTALL)
 
 
 class NoOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Of an executor that has to know nothing."""
+    """The options of an executor that has none."""
 
 
 def check_options(
     kind: type[msgspec.Struct], values: Mapping[str, Any], errors: FieldErrors
 ) -> None:
-    """Note what is wrong with a pool's options, as `executor_options.NAME`."""
+    """Add the errors in a pool's options to `errors`, as `executor_options.NAME`."""
     before = len(list(errors))
     if len(msgspec.json.encode(values)) > BYTES_MAX:
         errors.add(FIELD, f"is longer than {BYTES_MAX:,} bytes")
@@ -53,7 +53,7 @@ def check_options(
 def _check_whole(
     kind: type[msgspec.Struct], values: Mapping[str, Any], errors: FieldErrors
 ) -> None:
-    """Note what each field allows, and all of them together do not."""
+    """Add an error of options that are valid one by one, but not together."""
     try:
         msgspec.convert(values, kind)
     except msgspec.ValidationError as error:
@@ -62,7 +62,7 @@ def _check_whole(
 
 
 def default_options(kind: type[msgspec.Struct]) -> dict[str, Any]:
-    """Return the options that may be left out, with what holds then."""
+    """Return the optional options with their defaults."""
     return {
         field.encode_name: _default(field) for field in structs.fields(kind) if not field.required
     }
@@ -73,7 +73,7 @@ def required_options(kind: type[msgspec.Struct]) -> list[str]:
 
 
 def _sentence(error: msgspec.ValidationError) -> str:
-    """What a reader of structs found, without its place: "Expected int >= 0"."""
+    """Return msgspec's message without its place: "Expected int >= 0"."""
     said = _PLACE.sub("", str(error)).replace("`", "")
     return said.replace("Expected str matching regex", "Expected a text of the form") + "."
 

@@ -1,4 +1,4 @@
-"""What a lease's files and its engine say of its program, as a report in a pool's time has it."""
+"""Combines a lease's files and its engine's observation into a report in pool time."""
 
 from __future__ import annotations
 
@@ -25,14 +25,15 @@ from scheduling.models import PoolClock
 
 @dataclass(frozen=True)
 class PoolInstants:
-    """Turns this machine's wall time into a pool's time."""
+    """Converts this machine's wall time into a pool's time."""
 
     clock: PoolClock
     skew: timedelta
 
     def pool_us(self, wall_us: int | None, default_us: int) -> int:
-        """Return microseconds of pool time; `default_us` where there is no instant, or one that
-        the pool's clock never shows."""
+        """Return microseconds of pool time, or `default_us` if the instant is missing or out of
+        range.
+        """
         if wall_us is None:
             return default_us
         try:
@@ -50,9 +51,9 @@ def report_of(
     ended: Mapping[str, Any] | None,
     seen: EngineWord | None,
 ) -> Report | None:
-    """Return what is to be reported as of `at_us`; None: it is on its way to its start.
+    """Return the report as of `at_us`, or None if the program has not started yet.
 
-    `seen` None: the engine knows nothing of it, so what its files say is all there is.
+    If the engine does not know the token (`seen` is None), only its files count.
     """
     if seen is None:
         if claim is None:
@@ -66,7 +67,7 @@ def report_of(
     heard = _heard(token, span.started_us, instants.clock.scale)
     started_us = instants.pool_us(span.started_us, at_us)
     if span.ended_us is not None:
-        # It is over, so of an end that is still to come the clock is wrong, or the job's words.
+        # It is over: if its end is in the future, the clock or the job's file is wrong.
         is_to_come = span.ended_us >= now_us
         ended_us = at_us if is_to_come else instants.pool_us(span.ended_us, at_us)
         how = (ended if seen is None else seen.exit or ended) or {"lost": True}
@@ -81,7 +82,7 @@ def report_of(
 
 
 def _heard(token: str, started_us: int | None, scale: int) -> dict[str, Any]:
-    """Return what a job says of its own work."""
+    """Return a job's own reports on its work."""
     job, lease = token_job(token), token_number(token)
     said = parse_iterations(read_iterations(job), lease=lease, started_us=started_us, scale=scale)
     metric = parse_evaluations(read_evaluations(job), lease=lease)
@@ -89,7 +90,7 @@ def _heard(token: str, started_us: int | None, scale: int) -> dict[str, Any]:
 
 
 def outcome(ended: Mapping[str, Any]) -> tuple[ReportState, int | None]:
-    """What an exit means: of a program that was asked to stop, only 0 says it is done."""
+    """Return the meaning of an exit: after a request to stop, only code 0 is a success."""
     code, number = ended.get("code"), ended.get("signal")
     if ended.get("lost") or ended.get("never") or (ended.get("asked") and code != 0):
         return ReportState.STOPPED, None
@@ -99,5 +100,5 @@ def outcome(ended: Mapping[str, Any]) -> tuple[ReportState, int | None]:
 
 
 def _is_small(value: object) -> TypeGuard[int]:
-    """Whether it is what the kernel says of an end: a job may write here what it likes."""
+    """Return whether it is an exit code of the kernel's range: a job may write anything here."""
     return type(value) is int and 0 <= value < 256

@@ -1,9 +1,9 @@
-"""Executors whose programs each have a shim: its folder tells what became of them.
+"""Executors whose programs each have a shim, and record their state in its folder.
 
-The folders are the truth about processes, the database about leases. Whoever asks reads the
-folders anew, so a killed worker loses nothing: the next one adopts what runs. A token's program
-is started at most once for ever, because its shim claims the folder by a hard link. How a shim
-is started, woken, and found dead is each executor's own.
+The folders are the truth about processes, the database about leases. Every call reads the folders
+again, so a killed worker loses nothing: the next one adopts the running processes. A token's
+program is started at most once for ever, because its shim claims the folder by a hard link. Each
+executor starts and wakes shims, and detects dead ones, in its own way.
 """
 
 from __future__ import annotations
@@ -65,27 +65,27 @@ from scheduling.engine.executors.spans import EngineWord
 from scheduling.models import Job, Lease, Pool, PoolClock
 from tenants.scopes import engine_scope, site_scope
 
-# A shim that has not claimed its folder by then never will: somebody else takes the claim.
+# A shim that has not claimed its folder by then never will: its claim is then taken from it.
 CLAIM_S = 30.0
 _UID = re.compile(r"[0-9a-f-]{1,64}")
 
-# What a job may have made of a file or folder of its own.
+# Errors from replacing files and folders: a job can put other things in their places.
 IN_THE_WAY = (errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENXIO)
 T = TypeVar("T")
 
 log = structlog.get_logger(__name__)
 
 
-# Inside the class, `list` is what the protocol calls so.
+# Within the class, `list` is the protocol's method.
 Reports = list[Report]
 Strings = list[str]
 
 
 class ShimExecutor(ABC):
-    """Executor protocol over shims and their folders."""
+    """The executor protocol over shims and their folders."""
 
     traits: ExecutorTraits
-    # A shim ends within its grace; one that has not by so much more is cut off.
+    # A shim ends within its grace; if it exceeds it by this much, it is killed.
     cut_off_s = 20.0
 
     def __init__(self) -> None:
@@ -97,36 +97,39 @@ class ShimExecutor(ABC):
 
     @abstractmethod
     def _start(self, wanted: Mapping[str, LeaseSpec]) -> None:
-        """Prepare each token's folder and have a shim started there, unless one will be already.
+        """Prepare each token's folder and start a shim there, unless one is starting already.
 
         Raises:
-            ExecutorError: not all could be asked for; whoever calls tries again.
+            ExecutorError: not all could be started; the caller retries.
         """
 
     @abstractmethod
     def _wake(self, tokens: Mapping[str, dict[str, Any] | None]) -> dict[str, EngineWord]:
-        """Have shims, named with their claims, look at their `stop`; without a claim there is
-        none yet, and there must be none. Return what the engine saw of them."""
+        """Make shims, named with their claims, read their `stop`; return what the engine observed.
+
+        A token without a claim has no shim yet, and must get none.
+        """
 
     @abstractmethod
     def _settle(
         self, pool_id: int, tokens: Sequence[str]
     ) -> tuple[set[str], dict[str, EngineWord]]:
-        """Record the ends of what ended without its shim's word; return those that nobody knows,
-        and what the engine saw of others.
+        """Record ends that no shim recorded; return the unknown tokens, and the engine's
+        observations.
 
-        What runs on in the engine although its folder says that it is over is ended.
+        It ends processes that run in the engine although their folder says that they are over.
         """
 
     @abstractmethod
     def _look(self, tokens: Sequence[str], fresh: Collection[str]) -> dict[str, EngineWord | None]:
-        """Return what the engine sees of launched tokens; None if it does not know one.
+        """Return the engine's observations of launched tokens; None for a token that it does not
+        know.
 
         `fresh` tokens were launched just now. They are left out if the engine cannot know them yet.
         """
 
     def launch(self, launches: Sequence[Launch]) -> list[Report]:
-        """Start a shim per token, unless one claimed it; report what runs after a moment.
+        """Start a shim per token, unless it is claimed; report the running ones after a moment.
 
         Raises:
             ExecutorError: a shim cannot be started here.
@@ -139,7 +142,7 @@ class ShimExecutor(ABC):
             asked = {one.token: one.at_us for one in launches if one.token in seen}
             reports = self._reports(asked, seen)
         known = {report.token for report in reports}
-        # Their shims are on their way: to their claim, or from there to the program.
+        # Their shims are starting: they have not claimed, or not started the program.
         return reports + [
             Report(one.token, ReportState.ACCEPTED, one.at_us)
             for one in launches
@@ -147,7 +150,7 @@ class ShimExecutor(ABC):
         ]
 
     def _begin(self, launches: Sequence[Launch], specs: Mapping[str, LeaseSpec]) -> Strings:
-        """Have what nobody claimed started; return it."""
+        """Start the unclaimed tokens; return them."""
         for one in specs.values():
             self._put_aside(one.lease)
         fresh = [one.token for one in launches if self._claim(one.token) is None]
@@ -155,7 +158,7 @@ class ShimExecutor(ABC):
         return fresh
 
     def stop(self, stops: Sequence[Stop]) -> list[Report]:
-        """Ask shims to have their programs checkpoint; the end is reported by `list`."""
+        """Ask shims to make their programs checkpoint; `list` reports the end."""
         with refusing("processes cannot be asked to stop"):
             clocks = self._clocks([stop.token for stop in stops])
             grace = {}
@@ -175,18 +178,18 @@ class ShimExecutor(ABC):
         for lease in leases:
             folder = lease_folder(self._root, lease.token)
             limit = str(dead_mans_limit(pool, from_us(lease.until_us), skew))
-            # On a full disk the old limit stands, until the next round tries again.
+            # On a full disk the old limit stays, until the next round tries again.
             with contextlib.suppress(OSError):
                 if _noted_limit(folder) not in ("", limit):
                     write_text(folder / "until", limit)
 
     def list(self, pool_id: int, at_us: int) -> list[Report]:
-        """Report what runs, what ended by `at_us`, and what is gone without a word."""
+        """Report running processes, those that ended by `at_us`, and those that vanished."""
         with refusing("nobody can tell what runs"):
             return self._reopening(self._active(pool_id), lambda: self._listed(pool_id, at_us))
 
     def _reopening(self, tokens: Iterable[str], act: Callable[[], T]) -> T:
-        """Do it; where a job has closed its own folders, open them and do it again."""
+        """Run `act`; if a job has closed its own folders, reopen them and run it again."""
         try:
             return act()
         except PermissionError:
@@ -198,21 +201,21 @@ class ShimExecutor(ABC):
         live = _live_tokens(pool_id)
         self._require_folder()
         tokens = self._active(pool_id)
-        # Their leases have ended in the database (restored from a backup, say).
+        # Their leases have ended in the database (restored from a backup, for example).
         self._ask({token: 0.0 for token in tokens if token not in live})
-        # A job can remove the entry of its lease: what is live is looked for all the same.
+        # A job can remove the entry of its lease: include all live tokens.
         every = [*tokens, *sorted(live - tokens.keys())]
         unknown, seen = self._settle(pool_id, every)
         asked = {token: at_us for token in every if token not in unknown}
         reports = self._reports(asked, seen)
         reported = {report.token for report in reports} | unknown
-        # Their shims were started, and have not come to their claim.
+        # Their shims were started, and have not claimed yet.
         return reports + [
             Report(token, ReportState.ACCEPTED, at_us) for token in tokens if token not in reported
         ]
 
     def forget(self, tokens: Sequence[str]) -> None:
-        """Drop specifications; claims, exits and logs stay, so that nothing starts again."""
+        """Drop specifications; claims, exits and logs stay, so that no program starts again."""
         for token in tokens:
             folder = lease_folder(self._root, token)
             notes = (
@@ -224,10 +227,10 @@ class ShimExecutor(ABC):
                 remove(path)
 
     def _require_folder(self) -> None:
-        """Refuse to take a folder that vanished for one in which nothing runs.
+        """Check that the folder has not vanished, which would look like an idle one.
 
         Raises:
-            ExecutorError: processes should run, and the folder that tells of them is not there.
+            ExecutorError: leases run, and the folder with their records is missing.
         """
         if (self._root / "active").is_dir():
             return
@@ -242,11 +245,13 @@ class ShimExecutor(ABC):
             )
 
     def _claim(self, token: str) -> dict[str, Any] | None:
-        """What its shim claimed it by; a job of another user that closes that to us has ended."""
+        """Return the claim of a token's shim; a job's user who makes it unreadable has ended the
+        job.
+        """
         return self._said(token, "shim.json", closed={"never": True})
 
     def _exit(self, token: str) -> dict[str, Any] | None:
-        """What its shim said of its end; None where it said nothing that can be read."""
+        """Return the end that a shim recorded, or None if there is no readable record."""
         return self._said(token, "exit.json", closed=None)
 
     def _said(
@@ -256,32 +261,32 @@ class ShimExecutor(ABC):
         try:
             return read_json(path)
         except (PermissionError, BlockingIOError):
-            # By its mode, or by a lease of the file's. What is ours can be opened again.
+            # Unreadable by its mode, or by a file lease. Our own files can be reopened.
             if not is_others(path):
                 raise
             return closed
 
     def _put_aside(self, lease: Lease) -> None:
-        """Another database may have numbered its jobs in this folder: those are not ours."""
+        """Rename a job folder of another database, which may have used the same job number."""
         job = self._root / str(lease.job_id)
         former = read_text(job / "uid")
         if _UID.fullmatch(former) and former != str(lease.job.uid):
             kept = job.with_name(f"{job.name}.{former}")
-            # The job may have written what is read here, and put something in the way.
+            # The job may have written this file, and put something in the way.
             job.rename(f"{kept}.{time.monotonic_ns()}" if os.path.lexists(kept) else kept)
 
     def _prepare(self, token: str, start: LeaseSpec) -> None:
-        """Write what the shim of a lease reads, which is started after that."""
+        """Write the specification of a lease's shim, which is started after that."""
         is_new = self._make(token, start.lease)
-        # Of an earlier attempt a shim may be reading.
+        # A shim of an earlier attempt may be reading the old file.
         write = write_first if is_new else write_text
         said = json.dumps({**start.spec, "until": start.limit})
         write(lease_folder(self._root, token) / "spec.json", said)
 
     def _make(self, token: str, lease: Lease) -> bool:
-        """Make the private folders of a lease, and remember that its end is not recorded.
+        """Create the private folders of a lease, and its entry in `active`.
 
-        Says whether the lease's own folder is new.
+        Return whether the lease's own folder is new.
         """
         folder = lease_folder(self._root, token)
         job = folder.parents[1]
@@ -294,10 +299,10 @@ class ShimExecutor(ABC):
         return is_new
 
     def _clearing(self, token: str, act: Callable[[], T]) -> T:
-        """Do it; where the job put something in the way, put that aside and do it again.
+        """Run `act`; if the job put something in the way, rename that and run it again.
 
-        A job can make a folder of any of its files. It loses by that what lies there; others
-        go on.
+        A job can make a folder of any of its files. It loses the files in the way; other jobs go
+        on.
         """
         lease = lease_folder(self._root, token)
         job = lease.parents[1]
@@ -313,15 +318,15 @@ class ShimExecutor(ABC):
         return act()
 
     def _ask(self, grace: Mapping[str, float]) -> dict[str, EngineWord]:
-        """Ask the shims of tokens to stop, with seconds of grace; unclaimed, none starts.
+        """Ask the shims of tokens to stop, with seconds of grace; unclaimed tokens never start.
 
-        Return what the engine saw of them.
+        Return the engine's observations.
         """
         failed: OSError | None = None
         for token, grace_s in grace.items():
             try:
                 self._clearing(token, partial(self._note_stop, token, grace_s))
-            except OSError as error:  # a tenant's quota, say: others are asked all the same
+            except OSError as error:  # a tenant's disk quota, for example: go on with the others
                 failed = failed or error
         seen = self._wake({token: self._claim(token) for token in grace}) if grace else {}
         if failed is not None:
@@ -334,19 +339,22 @@ class ShimExecutor(ABC):
             make_private(self._root, noted.parent)
             write_json(noted, {"grace_s": grace_s})
         if self._claim(token) is None:
-            # Taken before its shim could: it never starts. If a job removed it, its shim runs.
+            # Claimed before its shim could: it never starts. If a job removed the claim, its shim
+            # runs.
             self._claim_for_ever(token)
-        # A job's own user may have put one there, with a grace without end.
+        # A job's own user may have written one, with an endless grace.
         if not is_ours(folder / "stop"):
             write_json(folder / "stop", {"grace_s": grace_s})
 
     def _note(self, token: str, name: str) -> Path:
-        """A note on a lease outside of its job's folder: `span`, when it ran, by the process that
-        waited for it; `stop`, that it was asked to stop."""
+        """Return the path of a note on a lease, outside of its job's folder.
+
+        `span`: its start and end, by the process that waited for it; `stop`: it was asked to stop.
+        """
         return self._root / "engine" / f"{token}.{name}"
 
     def _is_overdue(self, token: str) -> bool:
-        """Whether a shim was asked to stop, and is long past its grace."""
+        """Return whether a shim was asked to stop, and is long past its grace."""
         stop = self._note(token, "stop")
         asked = read_json(stop)
         return (
@@ -354,7 +362,7 @@ class ShimExecutor(ABC):
         )
 
     def _claim_for_ever(self, token: str) -> bool:
-        """Take a claim so that no program starts for it; False: a shim was quicker."""
+        """Claim a token so that no program starts for it; return False if a shim was faster."""
         folder = lease_folder(self._root, token)
         make_private(self._root, folder.parents[1], folder.parent, folder)
         if claim(folder, never=True) is not None:
@@ -364,19 +372,19 @@ class ShimExecutor(ABC):
         return False
 
     def _give_up_unclaimed(self, token: str) -> None:
-        """No shim came for a launched token in a long time: none may come later."""
+        """Claim a launched token whose shim is long overdue, so that none comes later."""
         if self._claim(token) is None and age_s(self._root / "active" / token) > CLAIM_S:
             self._clearing(token, partial(self._claim_for_ever, token))
 
     def _is_open(self, token: str) -> bool:
-        """Whether a shim has claimed the token, and has not said how it ended."""
+        """Return whether a shim has claimed the token, and has not recorded its end."""
         record = self._claim(token)
         if record is None or record.get("never"):
             return False
         return self._exit(token) is None
 
     def _note_lost(self, token: str) -> None:
-        """Record that a shim is gone without a word."""
+        """Record that a shim died without recording its end."""
         lost = {
             "started_us": (self._claim(token) or {}).get("started_us"),
             "ended_us": time.time_ns() // MICROSECOND_NS,
@@ -385,12 +393,12 @@ class ShimExecutor(ABC):
         write_json(lease_folder(self._root, token) / "exit.json", lost, durably=True)
 
     def _active(self, pool_id: int) -> dict[str, None]:
-        """The pool's tokens whose end is not recorded yet."""
+        """Return the pool's tokens whose end is not recorded yet."""
         entries = active(self._root)
         return {entry.name: None for entry in entries if read_text(entry) == str(pool_id)}
 
     def _reports(self, asked: Mapping[str, int], seen: Mapping[str, EngineWord | None]) -> Reports:
-        """What the engine saw of tokens, and their folders say, as of an instant each."""
+        """Return reports from observations and folders, each as of the token's instant."""
         clocks = self._clocks(asked)
         skew = clock_skew() if clocks else timedelta(0)
         reports = []
@@ -405,8 +413,10 @@ class ShimExecutor(ABC):
         return reports
 
     def _clocks(self, tokens: Iterable[str]) -> dict[str, PoolClock]:
-        """The clocks of tokens' pools, by token; of a job that is not known (a backup was
-        restored), of the pool that launched it."""
+        """Return the clocks of tokens' pools, by token.
+
+        For an unknown job (a backup was restored) it is the clock of the pool that launched it.
+        """
         jobs = Job.objects.filter(id__in=set(map(token_job, tokens)))
         with site_scope():
             known = dict(jobs.values_list("id", "pool_id"))
@@ -420,7 +430,7 @@ class ShimExecutor(ABC):
 
 @contextlib.contextmanager
 def refusing(what: str) -> Iterator[None]:
-    """A full disk or a missing right is the engine's trouble: it asks again later."""
+    """Turn a full disk or a missing right into ExecutorError: the engine retries later."""
     try:
         yield
     except OSError as error:
@@ -428,7 +438,7 @@ def refusing(what: str) -> Iterator[None]:
 
 
 def _noted_limit(folder: Path) -> str:
-    """The limit that a lease's shim goes by; empty where it was given none, or needs none more."""
+    """Return the limit of a lease's shim; empty if it has none, or no longer needs one."""
     moved = read_text(folder / "until")
     if moved:
         return moved
@@ -444,7 +454,7 @@ def _live_tokens(pool_id: int) -> set[str]:
 
 
 def age_s(path: Path) -> float:
-    """How long ago a file was written; 0 where there is none."""
+    """Return the seconds since a file was written; 0 if it does not exist."""
     with contextlib.suppress(OSError):
         return time.time() - path.stat().st_mtime
     return 0.0

@@ -1,7 +1,7 @@
-"""When a lease's process ran: the engine's word, which the job's own files may refine.
+"""When a lease's process ran: the engine's observation, refined by the job's files.
 
-A job can write in its files what it likes, so they count within the engine's span only, and move
-its instants by a second at most: an engine may know no more than seconds. Pure: no files, no clock.
+A job can write anything in its files. So they count only within the engine's span, and shift its
+instants by at most a second, since an engine may know only whole seconds. Pure: no files, no clock.
 Source: docs/adr/0218-a-jobs-word-binds-the-job.md.
 """
 
@@ -13,19 +13,19 @@ from typing import Any, NamedTuple
 from evenshare_core.domain.instants import from_us
 from evenshare_core.units import SECOND_US
 
-# How far files may move an instant of the engine's.
+# The most by which files may shift an instant of the engine.
 GRAIN_US = SECOND_US
-# Clocks of a cluster differ a little; what is further off is a contradiction, and is noted.
+# Clocks of a cluster differ a little; a larger difference is recorded as a contradiction.
 HONEST_US = 5 * SECOND_US
-# A shim on a busy node is late with its start, an engine with noticing an end.
+# A shim on a busy node starts late; an engine notices an end late.
 LATE_US = 30 * SECOND_US
 
 
 class EngineWord(NamedTuple):
-    """What an engine itself saw of a lease's process, in microseconds of wall time.
+    """An engine's observation of a lease's process, in microseconds of wall time.
 
-    `started_us` None: it has not begun. `ended_us` None: it is not over. `exit`: how it ended;
-    None: the engine does not know, so its files say it.
+    `started_us` is None until it has started, `ended_us` until it is over. `exit` describes its
+    end; it is None if the engine does not know, so that its files decide.
     """
 
     started_us: int | None
@@ -34,7 +34,7 @@ class EngineWord(NamedTuple):
 
 
 class LeaseSpan(NamedTuple):
-    """When a process ran, in wall time; `contradiction`: what its files say against the engine."""
+    """The span of a process in wall time; `contradiction`: how its files contradict the engine."""
 
     started_us: int | None
     ended_us: int | None
@@ -47,10 +47,10 @@ def span_of(
     ended: Mapping[str, Any] | None,
     now_us: int,
 ) -> LeaseSpan:
-    """Return when a process ran by what the engine saw, and by its `shim.json` and `exit.json`.
+    """Return when a process ran, from the engine's observation, `shim.json` and `exit.json`.
 
-    `seen` None: the engine knows nothing of it (any more), so its files are all there is. No
-    instant lies after `now_us`, and no end before its start.
+    If `seen` is None, the engine does not know it (any more), and only its files count. No instant
+    is after `now_us`, and no end before its start.
     """
     said_start = instant(_first(claim, ended, "started_us"))
     said_end = instant((ended or {}).get("ended_us"))
@@ -59,14 +59,14 @@ def span_of(
     else:
         span = _by_engine(seen, said_start, said_end, now_us)
     if ended is not None and ended.get("lost"):
-        said_end = None  # nobody saw that end
+        said_end = None  # this end was not observed
     return span._replace(
         contradiction=_contradiction(span, said_start, said_end, ended is not None, now_us)
     )
 
 
 def instant(value: object) -> int | None:
-    """Return an instant of a file; None if no clock can show it."""
+    """Return an instant of a file, or None if no clock can show it."""
     if type(value) is not int or not 0 < value < 2**53:
         return None
     try:
@@ -112,7 +112,7 @@ def _by_engine(
 def _contradiction(
     span: LeaseSpan, said_start: int | None, said_end: int | None, says_end: bool, now_us: int
 ) -> str:
-    """Say what the files claim that cannot be, by the engine's span; empty: nothing."""
+    """Return which claim of the files contradicts the engine's span; empty if none does."""
     started_us, ended_us = span.started_us, span.ended_us
     if said_start is not None and started_us is not None:
         late_us = said_start - started_us

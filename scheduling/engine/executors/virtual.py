@@ -1,14 +1,13 @@
-"""`virtual`: jobs last as long as they say, in pool time. For demos, load tests and training.
+"""`virtual`: jobs last as long as they declare, in pool time. For demos, load tests and training.
 
-Its world is the table VirtualWork alone; it starts and stops at the very instants it is asked
-for, so that a live round and a simulated one give the same leases. A job with a profile runs at
-the speed that `VirtualSpeeds` has for it on the lease's GPU type when it is launched, the profile
-itself where there is none, in the whole numbers
-of `evenshare_core.simulation.state`: it ends after the work left / speed, rounded up,
-and a lease that is taken back has done the time held x speed, rounded down. With `VirtualSpeeds`
-it reports the iterations that its time at that speed is, and where it stops by a metric, what that
-was (`scheduling.engine.executors.virtual_curves`). A profiling run has as much work as its time is,
-at any speed.
+Its only state is the table VirtualWork. It starts and stops at exactly the requested instants, so
+that a live round and a simulated one give the same leases. A job with a profile runs at the speed
+of `VirtualSpeeds` on the lease's GPU type at its launch. Without such a row it runs at the
+profile's speed. It uses the whole numbers of `evenshare_core.simulation.state`. A job ends after
+the work left / speed, rounded up. A lease that is taken back has done the time held x speed,
+rounded down. With `VirtualSpeeds` it reports the iterations made in its time, and the values of its
+stopping metric (`scheduling.engine.executors.virtual_curves`). A profiling run has as much work as
+its time, at any speed.
 """
 
 from __future__ import annotations
@@ -42,16 +41,16 @@ Criteria = Mapping[int, tuple[str, StopCriterion]]
 
 
 class VirtualExecutor:
-    """Executor protocol over rows instead of processes."""
+    """The executor protocol over rows instead of processes."""
 
     traits = ExecutorTraits(simulates=True, is_exclusive=True)
 
     def launch(self, launches: Sequence[Launch]) -> list[Report]:
-        """Start work; a token that runs already is reported as it stands.
+        """Start work; report a token that runs already in its present state.
 
-        One that came late is reported stopped: its lease, or a later one of its job, was launched
-        or stopped before. Work that cannot run on its lease's GPU type is not started: it is
-        reported stopped, and its job waits again.
+        A late token is reported stopped: its lease, or a later one of its job, was launched or
+        stopped before. Work that cannot run on its lease's GPU type is not started: it is reported
+        stopped, and its job waits again.
         """
         with site_scope(), connection.cursor() as cursor:
             cursor.execute(
@@ -100,14 +99,14 @@ class VirtualExecutor:
         return [_launched(launch, works.get(launch.token), criteria) for launch in launches]
 
     def stop(self, stops: Sequence[Stop]) -> list[Report]:
-        """Stop work at the asked instant; what had finished by then is reported finished."""
+        """Stop work at the requested instant; report work that had finished by then as finished."""
         _end(stops)
         works = _works([stop.token for stop in stops])
         criteria = _criteria(works.values())
         return [_stopped(stop, works.get(stop.token), criteria) for stop in stops]
 
     def extend(self, pool_id: int, leases: Sequence[Extension]) -> None:
-        """Nothing runs that could outlive the portal, so nothing needs a dead man's limit."""
+        """Do nothing: no process can outlive the portal, so none needs a dead man's limit."""
 
     def list(self, pool_id: int, at_us: int) -> list[Report]:
         """Report running work, and work whose duration has passed by `at_us`."""
@@ -117,7 +116,7 @@ class VirtualExecutor:
         return [_listed(work, at_us, criteria) for work in works]
 
     def forget(self, tokens: Sequence[str]) -> None:
-        """Book the work that an ended lease did, once, and clear its token."""
+        """Add the work that an ended lease did, once, and clear its token."""
         with site_scope(), connection.cursor() as cursor:
             cursor.execute(
                 """
@@ -148,7 +147,7 @@ class VirtualExecutor:
 
 
 def _end(calls: Sequence[Launch | Stop]) -> None:
-    """End what runs under these tokens; let none of them start, should its launch come later."""
+    """End the work under these tokens, and prevent later launches of them."""
     if not calls:
         return
     with site_scope(), connection.cursor() as cursor:
@@ -167,7 +166,7 @@ def _end(calls: Sequence[Launch | Stop]) -> None:
 
 
 def _columns(calls: Sequence[Launch | Stop]) -> list[list[int] | list[str]]:
-    """Jobs, tokens, instants and the leases' numbers."""
+    """Return the jobs, tokens, instants and lease numbers."""
     return [
         [call.job_id for call in calls],
         [call.token for call in calls],
@@ -177,7 +176,7 @@ def _columns(calls: Sequence[Launch | Stop]) -> list[list[int] | list[str]]:
 
 
 def _works(tokens: Sequence[str]) -> dict[str, VirtualWork]:
-    """The work that runs, or ended and was not forgotten, under tokens."""
+    """Return the work under tokens that runs, or has ended and was not forgotten."""
     jobs = [token_job(token) for token in tokens]
     with site_scope():
         works = list(VirtualWork.objects.filter(job_id__in=jobs, token__in=list(tokens)))
@@ -185,7 +184,7 @@ def _works(tokens: Sequence[str]) -> dict[str, VirtualWork]:
 
 
 def _criteria(works: Iterable[VirtualWork]) -> Criteria:
-    """When the jobs stop by a metric that report their iterations, by job."""
+    """Return the stopping criteria of jobs that report their iterations, by job."""
     counted = [work.job_id for work in works if work.iteration_us]
     if not counted:
         return {}
@@ -224,7 +223,7 @@ def _listed(work: VirtualWork, at_us: int, criteria: Criteria) -> Report:
 
 
 def _iterations(work: VirtualWork, held_us: int) -> Iterations | None:
-    """The whole iterations that a time held is, and the time that they took, rounded up."""
+    """Return the whole iterations in a held time, and their duration, rounded up."""
     if not work.iteration_us:
         return None
     count = max(0, held_us) * work.speed_milli // (work.iteration_us * ONE_MILLI)
@@ -232,7 +231,7 @@ def _iterations(work: VirtualWork, held_us: int) -> Iterations | None:
 
 
 def _evaluations(work: VirtualWork, held_us: int, criteria: Criteria) -> Evaluations | None:
-    """What the job has seen of its metric since its first lease; None: it stops by none."""
+    """Return the job's metric values since its first lease, or None if it has no metric."""
     if not work.iteration_us or work.job_id not in criteria:
         return None
     metric, criterion = criteria[work.job_id]
@@ -247,14 +246,13 @@ def _evaluations(work: VirtualWork, held_us: int, criteria: Criteria) -> Evaluat
 
 
 def _stopped(stop: Stop, work: VirtualWork | None, criteria: Criteria) -> Report:
-    """Work that was never launched is stopped too: nothing of it runs, now or ever."""
+    """Report stopped work. Work that was never launched is stopped too: it never runs."""
     if work is None or work.stopped_us is None:
         return Report(stop.token, ReportState.STOPPED, stop.at_us, stop.at_us)
     return _listed(work, max(stop.at_us, work.stopped_us), criteria)
 
 
 def _launched_us(work: VirtualWork) -> int:
-    """When the work was launched that a token names."""
     if work.launched_us is None:
         raise ExecutorError(f"the work of job {work.job_id} has a token and was not launched")
     return work.launched_us

@@ -1,9 +1,9 @@
-"""The learning curves of virtual jobs: true ones, which no snapshot can read.
+"""The true learning curves of virtual jobs, which no snapshot can read.
 
-A job that stops by a metric evaluates it at equal distances, some hundred times until its cap, and
-a last time when it ends. What it sees is drawn from its id alone: the curve, how often it looks and
-the noise. Its target is met at its true end, not before: by `VirtualWork.duration_us` where that is
-less than its cap; one that runs to its cap ends without.
+A job that stops by a metric evaluates it at equal distances, about a hundred times until its cap,
+and once more when it ends. The curve, the number of evaluations and the noise are drawn from its id
+only. It meets its target at its true end, not before: at `VirtualWork.duration_us` if that is less
+than its cap. A job that runs to its cap ends without meeting it.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from typing import NamedTuple
 
 from evenshare_core.estimation.evaluations import HISTORY_MAX, MetricPoint, StopCriterion
 
-# How often a job looks at its metric on the way to its cap.
+# The number of evaluations of a job on the way to its cap, at least and at most.
 LOOKS = (60, 120)
-# Of the way from the first metric to the target: the noise, and how far the end is beyond it.
+# Parts of the way from the first metric to the target: the noise, and the excess at the end.
 NOISE, BEYOND = 0.004, 0.001
-# Where the cap ends a job, its curve would have met the target so much later.
+# If the cap ends a job, its curve would meet the target later by this factor.
 SHORT = 1.3
 
-# How far a metric has come, 0 to 1, after a part of the way, 0 to 1.
+# The progress of a metric, 0 to 1, by the part of the way, 0 to 1.
 Rise = Callable[[float], float]
 
 
 class TrueCurve(NamedTuple):
-    """A job's metric: from `first` at its begin to `target` after `ends_at` iterations."""
+    """A job's metric: from `first` at its start to `target` after `ends_at` iterations."""
 
     rise: Rise
     first: float
@@ -37,7 +37,7 @@ class TrueCurve(NamedTuple):
 
 
 def curve_of(job: int, criterion: StopCriterion, iterations: int) -> TrueCurve:
-    """Return the curve of a job that truly makes so many iterations."""
+    """Return the curve of a job that truly runs for `iterations`."""
     rng = random.Random(job)  # noqa: S311 - a workload, not a secret
     every = max(1, criterion.cap // rng.randint(*LOOKS))
     steepness = rng.uniform(2.0, 3.5)
@@ -54,7 +54,7 @@ def curve_of(job: int, criterion: StopCriterion, iterations: int) -> TrueCurve:
 def evaluations_until(
     job: int, criterion: StopCriterion, *, iterations: int, done: int
 ) -> tuple[MetricPoint, ...]:
-    """Return what a job has seen after `done` of the iterations that it truly makes."""
+    """Return a job's evaluations after `done` of its true `iterations`."""
     curve = curve_of(job, criterion, iterations)
     places = list(range(curve.every, min(done, iterations) + 1, curve.every))[: HISTORY_MAX - 1]
     if done >= iterations and places[-1:] != [iterations]:
@@ -63,13 +63,13 @@ def evaluations_until(
 
 
 def _metric(job: int, curve: TrueCurve, place: int) -> float:
-    """Noisy, and short of the target until the end."""
+    """Return a noisy metric, short of the target until the end."""
     way = curve.target - curve.first
     if place >= curve.ends_at:
         return curve.target + BEYOND * way
     noise = random.Random(f"{job}/{place}").gauss(0, NOISE)  # noqa: S311 - as above
     come = curve.rise(place / curve.ends_at) + noise
-    # What would be beyond the target is as far before it.
+    # A value beyond the target is mirrored to before it.
     return curve.first + way * min(come, 2 - come - BEYOND)
 
 

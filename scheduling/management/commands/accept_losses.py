@@ -1,4 +1,4 @@
-"""`manage.py accept_losses POOL`: the leases that its executor does not list are gone."""
+"""`manage.py accept_losses POOL`: declare the leases lost that its executor does not list."""
 
 from __future__ import annotations
 
@@ -15,18 +15,17 @@ from tenants.management.acting import acting_as
 
 
 class Command(BaseCommand):
-    """Let the next round end what a pool lost at once."""
+    """Make the next round end the leases of a mass disappearance."""
 
     help = "Say that the leases which a pool's executor does not list are gone."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """Take the pool and who says it."""
         parser.add_argument("pool", help="the pool's name")
         parser.add_argument("--user", required=True, help="the operator, for the audit log")
         parser.add_argument("--reason", default="", help="why they are gone, for the audit log")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Accept them; exit 1 with what is in the way."""
+        """Accept the losses; exit 1 with the obstacles."""
         pool = named_pool(options["pool"])
         try:
             with acting_as(options["user"]) as actor:

@@ -1,4 +1,4 @@
-"""`manage.py check_slurm POOL`: whether a cluster's settings let a pool work, line by line."""
+"""`manage.py check_slurm POOL`: check whether a cluster's settings allow a pool to work."""
 
 from __future__ import annotations
 
@@ -18,18 +18,17 @@ from scheduling.management.cluster_options import add_cluster_arguments, chosen_
 
 
 class Command(BaseCommand):
-    """Ask the cluster's tools, print a line per finding, and say in the end how it is."""
+    """Query the cluster's tools, and print a line per finding and a total."""
 
     help = "Check a cluster of Slurm before, or while, a pool runs on it."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """Take the cluster, and whether a tiny job may be run on it."""
         add_cluster_arguments(parser)
         parser.add_argument("--run", action="store_true", help="run a tiny job on one node, too")
         parser.add_argument("--node", default="", help="where it runs (the first that is up)")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Exit with 1 where there is an error; warnings are no errors."""
+        """Exit with 1 if there is an error; warnings are no errors."""
         cluster, pool = chosen_cluster(options)
         lines: Iterator[ClusterFinding] = check_cluster(cluster, pool_needs(pool) if pool else None)
         if pool is not None:

@@ -1,4 +1,4 @@
-"""`manage.py decide`: one round of any policy on a stored snapshot, without a database."""
+"""`manage.py decide`: a round of any policy on a stored snapshot, without a database."""
 
 from __future__ import annotations
 
@@ -7,7 +7,5 @@ from scheduling.management.core_command import LibraryCommand
 
 
 class Command(LibraryCommand):
-    """The library's."""
-
     command = DECIDE
     help = DECIDE.help

@@ -20,12 +20,9 @@ from tenants.scopes import site_scope
 
 
 class Command(BaseCommand):
-    """List the leases of a pool that should have ended, or end one of them."""
-
     help = "List a pool's leases that should have ended, or end one of them."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """Take the pool, the lease, and who ends it."""
         parser.add_argument("pool", help="the pool's name")
         parser.add_argument("job", nargs="?", type=UUID, help="the job's id; without it, list")
         parser.add_argument("lease", nargs="?", type=int, help="its number among the job's leases")
@@ -38,7 +35,7 @@ class Command(BaseCommand):
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """List them or end one; exit 1 with what is in the way."""
+        """List the leases or end one; exit 1 with the obstacles."""
         pool = named_pool(options["pool"])
         if options["job"] is None:
             self._list(pool)

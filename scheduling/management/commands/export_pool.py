@@ -1,4 +1,4 @@
-"""`manage.py export_pool POOL --to DIR`: a live pool as the files that `simulate` reads."""
+"""`manage.py export_pool POOL --to DIR`: write a live pool as the files that `simulate` reads."""
 
 from __future__ import annotations
 
@@ -12,12 +12,11 @@ from scheduling.services.pool_export import FILE_OPTIONS, PoolExportError, expor
 
 
 class Command(BaseCommand):
-    """Write the files, and say on the output how to simulate them."""
+    """Write the files, and print the command that simulates them."""
 
     help = "Write a pool's jobs, nodes, quotas, prices and profiles as files for simulate."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """Take which pool, and where to."""
         parser.add_argument("pool", help="its name")
         parser.add_argument("--to", required=True, metavar="DIR", help="a folder; made if needed")
 

@@ -1,4 +1,4 @@
-"""`manage.py forecast_starts`: the process of one forecast; a worker starts it, nobody else."""
+"""`manage.py forecast_starts`: the process of one forecast, started only by a worker."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from django.core.management.base import BaseCommand, CommandParser
 
 from scheduling.services.execute_forecast import execute_forecast
 
-NICE = 19  # everything else on the machine comes first
+NICE = 19  # the lowest priority on the machine
 
 
 class Command(BaseCommand):
-    """Makes a forecast that a worker has claimed, behind everything else on the machine."""
+    """Makes a forecast that a worker has claimed, at the lowest priority."""
 
     help = "Estimate when a pool's queued jobs will start (started by a worker)."
     requires_system_checks = []
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """Take the forecast and the claim under which it may be written."""
+        """Add the forecast, and the claim under which it may be written."""
         parser.add_argument("forecast", type=int)
         parser.add_argument("claim")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Make it; its row says what came of it."""
+        """Make the forecast; its row holds the result."""
         os.nice(NICE)
         parent = os.getppid()
         execute_forecast(

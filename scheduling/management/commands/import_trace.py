@@ -1,4 +1,4 @@
-"""`manage.py import_trace FILE --pool P`: jobs of a real cluster's trace, in a pool of ours."""
+"""`manage.py import_trace FILE --pool P`: import jobs of a real cluster's trace into a pool."""
 
 from __future__ import annotations
 
@@ -34,7 +34,6 @@ class Command(BaseCommand):
     help = "Import a trace (Philly, Helios, Chronus, Slurm, SWF, own). docs/traces.md"
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """Take the file, where its jobs go, and how its columns are to be read."""
         parser.add_argument("file", nargs="?", help="a trace, plain or gzip")
         parser.add_argument("--pool", required=True, help="name of a pool of virtual jobs")
         parser.add_argument(
@@ -115,7 +114,7 @@ class Command(BaseCommand):
 
 
 def _tenant_map(name: str | None) -> dict[str, str]:
-    """Two columns without a header: the trace's name, the tenant's."""
+    """Read two columns without a header: the trace's name, the tenant's."""
     if name is None:
         return {}
     tenants: dict[str, str] = {}
@@ -132,14 +131,14 @@ def _tenant_map(name: str | None) -> dict[str, str]:
 
 
 class _Bar:
-    """A bar of the file's bytes on a terminal; nothing anywhere else."""
+    """A progress bar over the file's bytes; only on a terminal."""
 
     def __init__(self, file: IO[bytes], size: int, out: Any) -> None:
         self._file, self._size, self._out = file, max(size, 1), out
         self._shows = bool(getattr(out, "isatty", lambda: False)())
 
     def show(self, lines: int) -> None:
-        """Draw how far it is, over the bar before."""
+        """Draw the progress over the previous bar."""
         if self._shows:
             with suppress(ValueError):
                 part = min(1.0, self._file.tell() / self._size)
@@ -147,6 +146,5 @@ class _Bar:
                 self._out.write(f"\r[{full:<{BAR}}] {part:4.0%} {lines:>10,} lines", ending="")
 
     def close(self) -> None:
-        """Clear the bar's line."""
         if self._shows:
             self._out.write("\r" + " " * (BAR + 30) + "\r", ending="")

@@ -1,4 +1,4 @@
-"""`manage.py refit_curves`: fits learning curves as long as there are some; a worker starts it."""
+"""`manage.py refit_curves`: fit learning curves while there are any; a worker starts it."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from scheduling.engine.refits import refit
 
 NICE = 10  # rounds and pages come first
 PAUSE_S = 2.0
-# It stays for a while after its last fit: to start anew costs more than a fit.
+# It stays for a while after its last fit: a new process costs more than a fit.
 IDLE_S, LIFE_S = 60.0, 1800.0
 
 
 class Command(BaseCommand):
-    """Makes forecasts of when jobs stop by their metrics, until nothing is left for a while."""
+    """Forecasts when jobs stop by their metrics, until it has been idle for a while."""
 
     help = "Fit learning curves to what jobs report (started by a worker)."
     requires_system_checks = []
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Make them; it ends with the worker that started it."""
+        """Make the forecasts; end with the worker that started this process."""
         os.nice(NICE)
         parent, began = os.getppid(), time.monotonic()
         last = began

@@ -23,12 +23,11 @@ FOLLOWS = {False: "DOES NOT FOLLOW", None: "not known whether it follows"}
 
 
 class Command(BaseCommand):
-    """Recompute a round's decision from its stored snapshot, here and now."""
+    """Recompute a round's decision from its stored snapshot."""
 
     help = "Recompute a stored round: compare its decision byte by byte, and its certificate."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """Take rounds by number (of a pool), or all that are stored."""
         parser.add_argument("numbers", nargs="*", type=int, metavar="ROUND")
         parser.add_argument("--pool", help="name of the pool (philly; with --all, every pool)")
         parser.add_argument("--all", action="store_true", help="every round whose bytes are kept")
@@ -37,7 +36,7 @@ class Command(BaseCommand):
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Print a line per round; fail at the end if one is different, or damaged."""
+        """Print a line per round; fail at the end if a round differs or is damaged."""
         try:
             rounds = self._rounds(options["pool"], options["numbers"], every=options["all"])
         except ReplayError as error:
@@ -79,7 +78,7 @@ class Command(BaseCommand):
         self.stdout.write(same + rest)
 
     def _tell(self, round_: Round, replay: Replay, *, is_outdated: bool) -> None:
-        """Print what came out, beside what was stored."""
+        """Print the result next to the stored values."""
         verdict = "same bytes" if replay.same else "DIFFERENT"
         if replay.versions is not None and is_outdated:
             verdict = "another version: {} decided, here is {}".format(*replay.versions)
@@ -97,14 +96,14 @@ class Command(BaseCommand):
                 self.stdout.write(f"    {why}")
 
     def _rounds(self, pool: str | None, numbers: list[int], *, every: bool) -> list[Round]:
-        """The rounds that are named; every stored one of every pool where `--all` names none."""
+        """Return the named rounds; with `--all` and no name, all stored rounds of all pools."""
         pools = [pool or "philly"]
         if every and pool is None:
             pools = all_pool_names()
         return [round_ for name in pools for round_ in find_rounds(name, numbers, every=every)]
 
     def _export(self, rounds: list[Round], path: Path) -> None:
-        """Write the canonical bytes of a round's snapshot, as they are stored."""
+        """Write the canonical bytes of a round's stored snapshot."""
         if len(rounds) != 1:
             raise CommandError("--export writes one round: name it by its number")
         try:

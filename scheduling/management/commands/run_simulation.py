@@ -1,4 +1,4 @@
-"""`manage.py run_simulation`: the process of one simulation; a worker starts it, nobody else."""
+"""`manage.py run_simulation`: the process of one simulation, started only by a worker."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ NICE = 10  # rounds, pages and metering come first
 
 
 class Command(BaseCommand):
-    """Runs a simulation that a worker has claimed, behind everything else on the machine."""
+    """Runs a simulation that a worker has claimed, at a low priority."""
 
     help = "Run a simulation that was asked for on a pool's page (started by a worker)."
     requires_system_checks = []
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """Take the simulation and the claim under which it may be written."""
+        """Add the simulation, and the claim under which it may be written."""
         parser.add_argument("simulation", type=int)
         parser.add_argument("claim")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Run it; its row says what came of it."""
+        """Run the simulation; its row holds the result."""
         os.nice(NICE)
         parent = os.getppid()
         execute_simulation(

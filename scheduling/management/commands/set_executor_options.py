@@ -1,4 +1,4 @@
-"""`manage.py set_executor_options POOL`: all that the executor of a pool has to know."""
+"""`manage.py set_executor_options POOL`: set all options of a pool's executor."""
 
 from __future__ import annotations
 
@@ -18,12 +18,11 @@ from tenants.management.acting import acting_as
 
 
 class Command(BaseCommand):
-    """Replace a pool's executor options, those of the portal's machine included."""
+    """Replace a pool's executor options, including those of the portal's machine."""
 
     help = "Set what a pool's executor has to know, from JSON; without --user it is shown."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """Take the pool, the JSON and who says it."""
         parser.add_argument("pool", help="the pool's name")
         parser.add_argument(
             "file", nargs="?", default="", help="a file with JSON; - or none: what is typed"
@@ -37,7 +36,7 @@ class Command(BaseCommand):
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Set them; exit 1 with what is wrong, by field."""
+        """Set the options; exit 1 with the errors by field."""
         pool = named_pool(options["pool"])
         if not options["user"]:
             if any(options[name] for name in ("file", "reason", "same_cluster")):

@@ -1,6 +1,6 @@
-"""`manage.py shadow_slurm POOL`: watch a partition of Slurm, and say what a policy would do.
+"""`manage.py shadow_slurm POOL`: watch a partition of Slurm, and report policies' decisions on it.
 
-Nothing is submitted, changed or cancelled: squeue and sinfo are all that is asked (ADR 0210).
+Nothing is submitted, changed or cancelled: it calls only squeue and sinfo (ADR 0210).
 """
 
 from __future__ import annotations
@@ -50,12 +50,11 @@ SHOWN = 8
 
 
 class Command(BaseCommand):
-    """Watch, then put what Slurm did beside what each policy would have done."""
+    """Watch, then compare Slurm's schedule with that of each policy."""
 
     help = "Watch a partition of Slurm and compare it with policies; submits and changes nothing."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """Take what to watch, for how long, and which policies."""
         add_cluster_arguments(parser)
         add = parser.add_argument
         add("--minutes", type=float, default=60, help="how long; 0: one look (%(default)s)")
@@ -76,7 +75,7 @@ class Command(BaseCommand):
         add("--checkpoint-s", type=float, default=0, help="lost when a lease ends (%(default)s)")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Look until the time is over or somebody interrupts; then write the report."""
+        """Poll until the time is over or an interrupt; then write the report."""
         if options["minutes"] < 0 or options["interval_s"] < 1:
             raise CommandError("--minutes must be at least 0, --interval-s at least 1")
         try:
@@ -120,7 +119,7 @@ class Command(BaseCommand):
             self.stdout.write(f"the same jobs from an empty pool: {command}")
 
     def _decided(self, seen: WatchedPool, rules: Rules) -> list[tuple[object, ...]]:
-        """Say what a policy would decide now, in a line; return it as rows."""
+        """Print what a policy would decide now, in a line; return it as rows."""
         try:
             decision = decide_now(seen, rules)
         except InvariantViolation as error:
@@ -161,7 +160,7 @@ class Command(BaseCommand):
 
 
 def _rules(options: dict[str, Any], pool: Pool | None) -> dict[str, Rules]:
-    """The rules of each policy, by the pool's settings where the command line says nothing."""
+    """Return the rules of each policy; the pool's settings are the defaults of the command line."""
     policy = options["policy"] or (pool.policy if pool else DEFAULT)
     given = {
         "policy": policy,

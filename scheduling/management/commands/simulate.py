@@ -7,7 +7,5 @@ from scheduling.management.core_command import LibraryCommand
 
 
 class Command(LibraryCommand):
-    """The library's."""
-
     command = SIMULATE
     help = SIMULATE.help

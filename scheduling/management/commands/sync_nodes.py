@@ -1,4 +1,4 @@
-"""`manage.py sync_nodes POOL --user NAME`: the nodes that a pool's engine has become the pool's."""
+"""`manage.py sync_nodes POOL --user NAME`: add the nodes of a pool's engine to the pool."""
 
 from __future__ import annotations
 
@@ -24,24 +24,23 @@ UNITS = {"gpus": ("GPU", "GPUs"), "cpus": ("CPU", "CPUs"), "memory_mb": ("MB of 
 
 
 class Command(BaseCommand):
-    """Add nodes that are new, change those that differ, drain those that are gone."""
+    """Add new nodes, change nodes that differ, and drain nodes that are gone."""
 
     help = "Bring a pool's nodes in line with its engine's: adds, changes and drains, never removes"
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """Take the pool, and who does it."""
         parser.add_argument("pool", help="its name")
         parser.add_argument("--dry-run", action="store_true", help="only say what would change")
         parser.add_argument("--user", help="the operator who does it, for the audit log")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Print a line for each change, and one for each node that is left as it is."""
+        """Print a line for each change, and one for each node that is left unchanged."""
         pool = named_pool(options["pool"])
         is_dry = options["dry_run"]
         acting: AbstractContextManager[Actor | None]
         acting = nullcontext() if is_dry else acting_as(options["user"])
         try:
-            # Before the engine is asked, which may take long or not answer.
+            # Check the user before the engine, which may be slow or silent.
             with acting as actor:
                 there, beside = engine_nodes(pool), pools_beside(pool)
                 if actor is None:

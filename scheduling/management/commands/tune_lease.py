@@ -1,4 +1,4 @@
-"""`manage.py tune_lease --pool POOL`: which lease length the last days would have wanted."""
+"""`manage.py tune_lease --pool POOL`: find the best lease length for the last days."""
 
 from __future__ import annotations
 
@@ -20,12 +20,11 @@ ROW = "{:>8}  {:>16}  {:>8}  {:>11}  {:>12}  {:>8}  {:>10}"
 
 
 class Command(BaseCommand):
-    """Read what was typed, run the lengths, print them beside each other. Nothing is changed."""
+    """Simulate the lengths, and print them next to each other. Nothing is changed."""
 
     help = "Simulate a pool's last days with several lease lengths, and recommend one."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """Take which pool, which days, which lengths."""
         add = parser.add_argument
         add("--pool", required=True, metavar="P", help="its name")
         add("--days", default=str(DAYS), metavar="N", help="of pool time, until now (%(default)s)")
@@ -71,7 +70,7 @@ def _lengths(text: str | None) -> list[int] | None:
 
 
 def _fields(tuning: LeaseTuning) -> dict[str, Any]:
-    """The object of `--json`: shares as fractions of 1, null where there is nothing to count."""
+    """Return the object of `--json`: shares as fractions of 1, null if there is no data."""
     fields = asdict(tuning)
     lengths, recommended = fields.pop("rows"), fields.pop("recommended")
     return {**fields, "lengths": lengths, "recommended_s": recommended["lease_s"]}

@@ -1,4 +1,4 @@
-"""The program: isolated, so that its own package is all it finds beside the standard library."""
+"""The program, isolated: it finds only its own package and the standard library."""
 
 import sys
 from importlib import import_module
@@ -6,7 +6,7 @@ from pathlib import Path
 
 if __name__ == "__main__":
     here = Path(__file__).resolve().parent
-    # Behind the standard library, which the modules beside us must not hide.
+    # Last, so that the neighbouring modules cannot hide the standard library.
     sys.path[:] = [*sys.path[1:], str(here.parent)]
     what, folder = sys.argv[1], Path(sys.argv[-1])
     if what == "--end":

@@ -1,4 +1,4 @@
-"""Ends every shim of a root folder: what the supervisor does at its own end."""
+"""Ends every shim of a root folder, when the supervisor ends."""
 
 import signal
 import time
@@ -12,9 +12,9 @@ SLACK_S = 2.0
 
 
 def end_all(root: Path, *, at_once: bool = False) -> None:
-    """Have every shim checkpoint and end; `at_once`, or a signal to us, takes their grace away.
+    """Make every shim checkpoint and end. `at_once`, or a signal to this process, ends their grace.
 
-    A shim that does not even end then is killed: its program dies with it.
+    A shim that still does not end is killed, and its program dies with it.
     """
     impatient: list[int] = []
     for impatience in (signal.SIGTERM, signal.SIGINT):
@@ -33,7 +33,7 @@ def _end(
     patience_s: float,
     impatient: list[int],
 ) -> bool:
-    """Signal the shims and wait; return whether all are gone."""
+    """Signal the shims and wait; return whether all have ended."""
     for shim, _ in shims:
         signal_process(shim, ask)
     deadline = time.monotonic() + patience_s
@@ -45,7 +45,7 @@ def _end(
 
 
 def living(root: Path) -> list[tuple[dict[str, Any], float]]:
-    """The claims of living shims with the grace of their programs, in seconds."""
+    """Return the claims of running shims with the grace of their programs, in seconds."""
     shims = []
     for entry in active(root):
         folder = lease_folder(root, entry.name)

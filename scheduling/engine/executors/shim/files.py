@@ -1,4 +1,4 @@
-"""The small files by which an executor and a shim tell each other what is."""
+"""The small files through which an executor and a shim communicate."""
 
 import contextlib
 import errno
@@ -14,26 +14,26 @@ from typing import Any, TextIO
 
 from .processes import boot_id, start_of_process
 
-# A job's arguments and environment are most of it.
+# Mostly a job's arguments and environment.
 SPEC_BYTES = 2**25
 
 _NO_FILE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO)
 _TOKEN = re.compile(r"[A-Za-z0-9]+-[0-9]+-[0-9]+")
-# All rights of the owner and the group, and what is made within is of the same group.
+# All rights for owner and group; new files inherit the group.
 _SHARED = 0o2770
 
 
 def lease_folder(root: Path, token: str) -> Path:
-    """Where the lease of a token (installation-job-leasenumber) has its files."""
+    """Return the folder of a token (installation-job-leasenumber)."""
     _, job, number = token.rsplit("-", 2)
     return root / str(int(job)) / "leases" / str(int(number))
 
 
 def active(root: Path) -> list[Path]:
-    """The tokens, as files, of leases whose end is not recorded yet.
+    """Return the tokens, as files, of leases whose end is not recorded yet.
 
     Raises:
-        OSError: the folder is there and cannot be read, so nobody can tell.
+        OSError: the folder exists and cannot be read.
     """
     try:
         entries = sorted((root / "active").iterdir())
@@ -43,8 +43,7 @@ def active(root: Path) -> list[Path]:
 
 
 def make_private(*folders: Path) -> bool:
-    """Make folders, each in the one before, that nobody else may look into; say if the last is
-    new."""
+    """Create nested folders that no other user can read; return whether the last one is new."""
     *outer, last = folders
     try:
         last.mkdir(mode=0o700)
@@ -61,7 +60,7 @@ def make_private(*folders: Path) -> bool:
 
 
 def is_shared(folder: Path) -> bool:
-    """Whether a job's user, who is not the portal's, works in this folder by its group."""
+    """Return whether a job's user other than the portal's works in this folder by its group."""
     try:
         return folder.stat().st_mode & _SHARED == _SHARED
     except OSError:
@@ -69,18 +68,20 @@ def is_shared(folder: Path) -> bool:
 
 
 def file_mode(folder: Path) -> int:
-    """The mode of files in a folder: the portal reads what its jobs' users write, and they what
-    it writes, in shared folders alone."""
+    """Return the mode of files in a folder.
+
+    Only in shared folders the portal and its jobs' users read each other's files.
+    """
     return 0o640 if is_shared(folder) else 0o600
 
 
 def file_mask(folder: Path) -> int:
-    """The umask of the programs of a lease, by its folder."""
+    """Return the umask of a lease's programs."""
     return 0o007 if is_shared(folder) else 0o077
 
 
 def is_ours(path: Path) -> bool:
-    """Whether it is there, and in a shared folder not by another user's hand."""
+    """Return whether it exists and, in a shared folder, belongs to our user."""
     with contextlib.suppress(OSError):
         if path.exists():
             return not is_shared(path.parent) or path.lstat().st_uid == os.geteuid()
@@ -88,14 +89,14 @@ def is_ours(path: Path) -> bool:
 
 
 def is_others(path: Path) -> bool:
-    """Whether it is there, in a shared folder, by another user's hand."""
+    """Return whether it exists in a shared folder and belongs to another user."""
     with contextlib.suppress(OSError):
         return is_shared(path.parent) and path.lstat().st_uid != os.geteuid()
     return False
 
 
 def move_away(*folders: Path) -> None:
-    """Rename the first of these, outermost first, that is no folder; the last, if all are."""
+    """Rename the first of these, outermost first, that is no folder; the last if all are."""
     wrong = [folder for folder in folders if folder.is_symlink() or not folder.is_dir()]
     place = (wrong or folders)[0 if wrong else -1]
     with contextlib.suppress(FileNotFoundError):
@@ -103,9 +104,9 @@ def move_away(*folders: Path) -> None:
 
 
 def reopen(lease: Path) -> None:
-    """Give a lease's folder, and those of its job, back to us, who own them.
+    """Restore our rights to a lease's folder, and those of its job, which we own.
 
-    Files that a job's own user has closed to us are put aside; without its claim the lease is over.
+    Files that a job's own user has closed to us are renamed. Without its claim the lease is over.
     """
     if not is_shared(lease.parents[1]):
         for folder in (lease.parents[1], lease.parent, lease):
@@ -119,7 +120,7 @@ def reopen(lease: Path) -> None:
 
 
 def _put_aside(path: Path) -> bool:
-    """Give a file back to us, or put it aside where it is not ours; whether it was put aside."""
+    """Restore our rights to a file, or rename another user's; return whether it was renamed."""
     try:
         os.close(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK))
     except PermissionError:
@@ -131,9 +132,9 @@ def _put_aside(path: Path) -> bool:
 
 
 def remove(path: Path, *, only_folders: bool = False) -> None:
-    """Remove a file, or whatever somebody made of it; no link is followed."""
+    """Remove a file, or a folder in its place; no link is followed."""
     if path.is_dir() and not path.is_symlink():
-        # It may be as deep and as full as a job likes: it is put aside as it is.
+        # A job can make it arbitrarily deep and large: rename it, and do not delete it.
         with contextlib.suppress(FileNotFoundError):
             path.rename(path.with_name(f".{path.name}.{time.monotonic_ns()}"))
     elif not only_folders:
@@ -141,9 +142,9 @@ def remove(path: Path, *, only_folders: bool = False) -> None:
 
 
 def claim(folder: Path, *, never: bool = False) -> dict[str, Any] | None:
-    """Take a lease's folder for ever; None where it was taken: a link makes no second one.
+    """Claim a lease's folder for ever; None if it is claimed: the link is created only once.
 
-    `never`: for nobody, so that no process ever starts for this lease.
+    `never`: claim it without a process, so that none ever starts for this lease.
     """
     me = os.getpid()
     record: dict[str, Any] = {"never": True}
@@ -163,7 +164,7 @@ def claim(folder: Path, *, never: bool = False) -> dict[str, Any] | None:
 
 
 def fence(job: Path, number: int) -> bool:
-    """Make `number` the job's present lease, so that late writers see they are; False if late."""
+    """Make `number` the job's current lease, so that late writers notice; False if we are late."""
     present = job / "lease"
     with contextlib.suppress(ValueError):
         if int(read_text(present)) > number:
@@ -174,7 +175,7 @@ def fence(job: Path, number: int) -> bool:
 
 
 def is_held(path: Path) -> bool:
-    """Whether somebody holds the lock of a file exclusively."""
+    """Return whether a process holds the exclusive lock of a file."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
@@ -189,7 +190,7 @@ def is_held(path: Path) -> bool:
 
 
 def read_json(path: Path, *, at_most: int = 2**20) -> dict[str, Any] | None:
-    """A JSON object from a regular file; None where there is none that can be read."""
+    """Return a JSON object from a regular file, or None if it cannot be read."""
     try:
         value = json.loads(read_text(path, at_most=at_most))
     except (ValueError, RecursionError):
@@ -198,11 +199,11 @@ def read_json(path: Path, *, at_most: int = 2**20) -> dict[str, Any] | None:
 
 
 def read_text(path: Path, *, at_most: int = 2**16) -> str:
-    """A regular file's text, empty where there is none: jobs may write here what they like.
+    """Return a regular file's text, empty if there is none: jobs may write anything here.
 
     Raises:
-        OSError: nobody can tell now whether there is one (too many open files, say). What runs
-            must not be taken for gone then.
+        OSError: the file's presence cannot be determined now (too many open files, for example).
+            A running process must not be taken for ended then.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -211,7 +212,7 @@ def read_text(path: Path, *, at_most: int = 2**16) -> str:
             return ""
         raise
     try:
-        # Before it is made a file: of a folder none can be made.
+        # Check this first: a file object cannot be made from a folder.
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             return ""
         with os.fdopen(descriptor, "rb", closefd=False) as file:
@@ -221,7 +222,7 @@ def read_text(path: Path, *, at_most: int = 2**16) -> str:
 
 
 def number(value: object, default: float) -> float:
-    """A number from such a file; `default` where it holds none."""
+    """Return a number from such a file; `default` if it holds none."""
     with contextlib.suppress(OverflowError):  # whole numbers may have thousands of digits
         return float(value) if isinstance(value, int | float) else default
     return default
@@ -233,7 +234,10 @@ def write_json(path: Path, value: dict[str, Any], *, durably: bool = False) -> N
 
 
 def write_text(path: Path, text: str, *, durably: bool = False) -> None:
-    """Readers see the old file or the whole new one; `durably`: after a power cut too."""
+    """Write a file atomically: readers see the old file or the whole new one.
+
+    `durably`: also after a power cut.
+    """
     fresh = _beside(path)
     try:
         with _created(fresh) as file:
@@ -243,17 +247,16 @@ def write_text(path: Path, text: str, *, durably: bool = False) -> None:
                 os.fsync(file.fileno())
         fresh.replace(path)
     except FileNotFoundError:
-        return  # the folder is gone, and whoever read it
+        return  # the folder is gone, and its readers with it
     except OSError:
-        # What is written again and again would fill a full disk with what was begun.
+        # Repeated attempts would fill a full disk with partial files.
         with contextlib.suppress(OSError):
             fresh.unlink(missing_ok=True)
         raise
 
 
 def write_first(path: Path, text: str) -> None:
-    """Write a new file without a rename, where whoever reads half of it takes it for none; one
-    that is there already is replaced whole."""
+    """Write a new file without a rename; readers ignore half of it. Replace an existing file."""
     try:
         with _created(path) as file:
             file.write(text)
@@ -262,7 +265,7 @@ def write_first(path: Path, text: str) -> None:
 
 
 def _beside(path: Path) -> Path:
-    """A name that no other process or thread takes at the same time."""
+    """Return a temporary name that no other process or thread uses at the same time."""
     here = f"{os.getpid()}.{threading.get_native_id()}.{time.monotonic_ns()}"
     return path.with_name(f".{path.name}.{here}.new")
 
@@ -271,5 +274,5 @@ def _created(path: Path) -> TextIO:
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
     descriptor = os.open(path, flags, 0o600)
     if (mode := file_mode(path.parent)) != 0o600:
-        os.fchmod(descriptor, mode)  # whatever the umask is
+        os.fchmod(descriptor, mode)  # independent of the umask
     return os.fdopen(descriptor, "w")

@@ -3,17 +3,17 @@
     python -I -S shim/ --gang FOLDER       on the first node, started by the shim there
     python -I -S shim/ --task FOLDER       on every node, started by srun for it
 
-The leader has srun start a task per node, and speaks to them through srun's own channels: what is
-said on their standard input goes to every node at once, and each task answers on standard error,
-whereas programs write to standard output. So no port is opened, nobody waits for a file system in
-the network, and a signal meets the program alone, not what that has started: srun would send it to
-every process. A heterogeneous job has one srun per group of nodes; ranks count on.
+The leader starts a task per node through srun, and uses srun's own channels. Its input goes to the
+standard input of every task at once. Each task answers on standard error, whereas programs write to
+standard output. So no port is opened, and no process waits for a network file system. A signal
+reaches only the program, not its children: srun would send it to every process. A heterogeneous job
+has one srun per group of nodes; ranks are numbered across groups.
 
-When one program fails, the others get FAREWELL_S to say why, and are killed; so they do when a
-group of nodes ends without a word. Who does not answer even to that is given up, and the gang is
-lost. A task that is killed takes the step of its group with it: it
-would have said how its program ended, and what is left would wait for it. Asked to stop, all
-have the grace: one that checkpoints sooner takes nothing from the others.
+When one program fails, the others get FAREWELL_S to report why, and are then killed. The same
+happens when a group of nodes ends without an answer. Tasks that do not answer even then are given
+up, and the gang is lost. A task that is killed itself takes the step of its group with it. It
+cannot report its program's end, and the other tasks would wait for it. After a request to stop, all
+have the grace: a program that checkpoints sooner takes no time from the others.
 """
 
 import contextlib
@@ -37,23 +37,22 @@ KEY = "EVENSHARE_GANG_KEY"
 FIRST_RANK = "EVENSHARE_GANG_FIRST_RANK"
 NODES = "EVENSHARE_GANG_NODES"
 PORT = "EVENSHARE_GANG_PORT"
-# What a shim finds where ranks were lost: then its program's end is no end of the job.
+# Marks for the shim that ranks were lost: its program's end is then not the end of the job.
 BROKEN = "gang.broken"
 
-# srun where no task is bound to cores, as we ask it; and where Slurm wakes a shim to look.
+# srun's messages about unbound tasks, which we request, and about Slurm waking a shim.
 NO_NEWS = ("lacks support for cpu binding", "got SIGCONT")
 
 FAREWELL_S = 5.0
-# Killed tasks that have not answered by then are gone with their node: srun would wait for them.
+# Killed tasks without an answer by then are gone with their node: srun would wait for them.
 LAST_WORD_S = 5.0
-# Tasks are killed so much before the shim would kill the leader, and could not tell them.
+# Tasks are killed this much before the shim would kill the leader, which could not notify them.
 EARLIER_S = 1.0
 TICK_S = 0.5
 _MOST_LINE = 2**16
 
 
 def lead(folder: Path) -> int:
-    """Run the gang of a lease; return its exit code."""
     spec = read_json(folder / "spec.json", at_most=SPEC_BYTES)
     if spec is None:
         return 0
@@ -61,17 +60,17 @@ def lead(folder: Path) -> int:
 
 
 class Leader:
-    """Starts the tasks, passes on what is asked of them, collects how they end."""
+    """Starts the tasks, forwards requests to them, and collects their exit codes."""
 
     def __init__(self, folder: Path, spec: dict[str, Any]) -> None:
         self._folder = folder
         self._spec = spec
         self._groups = [int(group["nodes"]) for group in spec["gang"]["groups"]]
-        # An engine that ends the whole job signals us too: the shim says then what is to be done.
+        # An engine that ends the whole job also signals us; the shim then decides.
         handled = (signal.SIGUSR1, signal.SIGCHLD, signal.SIGTERM)
         self._wake = wake_on_signals(handled, self._on_signal)
         self._key = secrets.token_hex(16)
-        # We are on the first node, where rank 0 will listen.
+        # This is the first node, where rank 0 will listen.
         self._port = free_port_of(f"{folder.parents[1].name}-{folder.name}")
         self._steps: list[subprocess.Popen[bytes]] = []
         self._codes: dict[int, int] = {}
@@ -80,7 +79,7 @@ class Leader:
         self._kill_at = float("inf")
 
     def run(self) -> int:
-        """Return 0 where every rank did, else the first code that was another."""
+        """Return 0 if every rank did, else the first other code."""
         names = hostnames(len(self._groups))
         first = 0
         for index, count in enumerate(self._groups):
@@ -155,7 +154,7 @@ class Leader:
         return 1000 * min(TICK_S, left_s)
 
     def _hear(self, line: bytes) -> None:
-        """Note how a rank ended; what is not said by a task is srun's, and for the log."""
+        """Record how a rank ended; other lines are srun's, and go to the log."""
         fields = line.decode(errors="replace").split()
         if len(fields) != 3 or fields[0] != self._key:
             text = line.decode(errors="replace").strip()
@@ -171,7 +170,7 @@ class Leader:
                 self._kill_at = min(self._kill_at, time.monotonic() + FAREWELL_S)
 
     def _miss(self, ranks: range) -> None:
-        """A group's channel is closed: a rank that has not said how it ended is lost."""
+        """Handle a closed channel of a group: ranks that have not reported their end are lost."""
         if not self._asked and any(rank not in self._codes for rank in ranks):
             self._kill_at = min(self._kill_at, time.monotonic() + FAREWELL_S)
 
@@ -192,7 +191,7 @@ class Leader:
             self._tell(b"kill\n")
 
     def _give_up(self) -> None:
-        """End what srun still waits for; tasks that live end with it."""
+        """Kill the sruns that still wait; running tasks end with them."""
         for pid in descendants(os.getpid()):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -210,7 +209,7 @@ class Leader:
 
 
 class _Answers:
-    """Lines from the pipe of a group's ranks, each bounded: a longer one is cut."""
+    """Lines from the pipe of a group's ranks; longer lines are cut."""
 
     def __init__(self, pipe: IO[bytes], ranks: range) -> None:
         self.ranks = ranks
@@ -232,7 +231,7 @@ class _Answers:
 
 
 def hostnames(groups: int) -> list[str]:
-    """The names of the job's nodes, in the order of ranks; Slurm writes lists of them in short."""
+    """Return the names of the job's nodes, by rank; Slurm abbreviates such lists."""
     keys = ["SLURM_JOB_NODELIST"]
     if groups > 1:
         keys = [f"SLURM_JOB_NODELIST_HET_GROUP_{index}" for index in range(groups)]

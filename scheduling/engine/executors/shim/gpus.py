@@ -1,8 +1,8 @@
-"""What `nvidia-smi` says of a program's GPUs, asked by a helper that nobody waits for.
+"""Readings of a program's GPUs from `nvidia-smi`, by a helper process that never blocks the shim.
 
-A driver that hangs takes whoever asks it along, even past SIGKILL. So the helper is no child of
-the shim: it is started before the shim adopts orphans, it keeps none of its files, and it ends
-when the shim closes its pipe. Where it answers wrongly FAILURES times in a row it is not asked
+A driver that hangs also hangs the process that queries it, even past SIGKILL. So the helper is no
+child of the shim. It is started before the shim adopts orphans, it keeps none of its files open,
+and it ends when the shim closes its pipe. After FAILURES wrong answers in a row it is not queried
 again.
 """
 
@@ -27,9 +27,9 @@ QUERY = (
 VARIABLE = "CUDA_VISIBLE_DEVICES"
 MOST_GPUS = 32
 ANSWER_S = 5.0
-# What has said all, or was killed, is gone by then, or hangs in the kernel.
+# A tool that has written its output, or was killed, ends within this time, or hangs in the kernel.
 END_S = 5.0
-# A helper that says nothing for so long hangs itself.
+# A helper without an answer for this long hangs itself.
 HELPER_S = 30.0
 FAILURES = 3
 MOST_BYTES = 2**16
@@ -38,7 +38,7 @@ _COLUMNS = 5
 
 
 class GpuReading(NamedTuple):
-    """One GPU now: busy in per cent, memory used and there in MiB; None: it does not say."""
+    """A reading of a GPU: busy in per cent, used and total memory in MiB; None if not reported."""
 
     busy: float | None
     used_mib: int | None
@@ -46,8 +46,11 @@ class GpuReading(NamedTuple):
 
 
 def visible_gpus(named: str | None) -> list[str]:
-    """The indices and UUIDs that CUDA_VISIBLE_DEVICES names; as in CUDA the first that is none
-    ends the list. A part of a GPU (MIG) has no utilisation that could be told."""
+    """Return the indices and UUIDs in CUDA_VISIBLE_DEVICES.
+
+    As in CUDA, the first invalid entry ends the list. Parts of a GPU (MIG) are left out: they
+    report no utilisation.
+    """
     gpus: list[str] = []
     for word in (named or "").split(","):
         name = word.strip()
@@ -59,10 +62,10 @@ def visible_gpus(named: str | None) -> list[str]:
 
 
 class GpuAsker:
-    """The shim's side: asks, and takes answers as they come. Neither waits.
+    """The shim's side of the helper: queries it and reads its answers, without blocking.
 
-    `state`: `none` (the program has no GPU), `absent` (no nvidia-smi here), `asked` (no answer
-    so far), `ok`, `failed` (it is not asked any more).
+    `state`: `none` (the program has no GPU), `absent` (no nvidia-smi on the node), `asked` (no
+    answer yet), `ok`, `failed` (it is no longer queried).
     """
 
     def __init__(self, environment: Mapping[str, str], path: str) -> None:
@@ -77,11 +80,11 @@ class GpuAsker:
         if tool:
             try:
                 self._orders, self._answers = _start_helper(tool, wanted, path)
-            except OSError:  # no more processes, or files: the job goes on without
+            except OSError:  # no more processes, or files: the job runs without
                 self.state = "failed"
 
     def ask(self) -> None:
-        """Have the GPUs looked at, unless that was asked for already."""
+        """Request a reading, unless one is pending."""
         if self._orders < 0:
             return
         if self._waits:
@@ -96,7 +99,7 @@ class GpuAsker:
         self._waits, self._asked_at = True, time.monotonic()
 
     def answer(self) -> list[GpuReading] | None:
-        """What came since it was asked; None: nothing that says something."""
+        """Return the readings since the request, or None if there is no usable answer."""
         if not self._waits or self._answers < 0:
             return None
         try:
@@ -116,7 +119,7 @@ class GpuAsker:
         return [GpuReading(*one) for one in readings]
 
     def close(self) -> None:
-        """Ask no more; the helper ends by itself."""
+        """Stop querying; the helper then ends by itself."""
         for end in (self._orders, self._answers):
             if end >= 0:
                 os.close(end)
@@ -133,7 +136,7 @@ class GpuAsker:
 
 
 def read_gpus(text: str, wanted: Sequence[str]) -> list[GpuReading] | None:
-    """Return the readings of the wanted GPUs, in their order; None where none can be read."""
+    """Return the readings of the wanted GPUs, in their order, or None if none can be read."""
     rows: list[list[str]] = []
     for row in csv.reader(text.splitlines()):
         cells = [cell.strip() for cell in row]
@@ -142,7 +145,7 @@ def read_gpus(text: str, wanted: Sequence[str]) -> list[GpuReading] | None:
     readings = []
     for name in wanted:
         own = next((row for row in rows if _is_named(row, name)), None)
-        if own is None:  # it fell off the bus; those after it are where they were
+        if own is None:  # it fell off the bus; the others keep their places
             readings.append(GpuReading(None, None, None))
             continue
         used, total = _amount(own[3], _MOST_MIB), _amount(own[4], _MOST_MIB)
@@ -162,7 +165,7 @@ def _is_named(row: list[str], name: str) -> bool:
 
 
 def _amount(text: str, most: float) -> float | None:
-    """A number; None for `[N/A]` and its kind."""
+    """Return a number, or None for `[N/A]` and the like."""
     try:
         value = float(text)
     except ValueError:
@@ -171,7 +174,7 @@ def _amount(text: str, most: float) -> float | None:
 
 
 def _start_helper(tool: str, wanted: Sequence[str], path: str) -> tuple[int, int]:
-    """Start the helper as nobody's child; return the pipes to and from it."""
+    """Start the helper as a child of no process of ours; return the pipes to and from it."""
     orders_read, orders_write = os.pipe()
     answers_read, answers_write = os.pipe()
     middle = os.fork()
@@ -189,7 +192,7 @@ def _start_helper(tool: str, wanted: Sequence[str], path: str) -> tuple[int, int
 
 
 def _serve(tool: str, wanted: Sequence[str], path: str, orders: int, answers: int) -> NoReturn:
-    """In the helper: one answer for each byte, until the shim's end of the pipe is closed."""
+    """Run the helper: one answer for each byte, until the shim closes its end of the pipe."""
     try:
         signal.set_wakeup_fd(-1)
         for ours in (signal.SIGTERM, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2):
@@ -208,7 +211,7 @@ def _serve(tool: str, wanted: Sequence[str], path: str, orders: int, answers: in
 
 
 def _keep_only(orders: int, answers: int) -> None:
-    """Hold no file of the shim open: others wait for its end by them."""
+    """Close the shim's files: other processes wait for their end."""
     nothing = os.open(os.devnull, os.O_RDWR)
     for standard in (0, 1, 2):
         os.dup2(nothing, standard)
@@ -221,7 +224,7 @@ def _keep_only(orders: int, answers: int) -> None:
 
 
 def _ask_tool(tool: str, path: str, orders: int) -> tuple["subprocess.Popen[bytes]", str]:
-    """Run nvidia-smi; return it and what it said, nothing where that is no answer."""
+    """Run nvidia-smi; return its process and its output, empty if it failed."""
     process = subprocess.Popen(
         [tool, *QUERY],
         stdin=subprocess.DEVNULL,
@@ -245,7 +248,7 @@ def _ask_tool(tool: str, path: str, orders: int) -> tuple["subprocess.Popen[byte
 
 
 def _read_within(output: int, orders: int) -> bytes | None:
-    """Everything up to its end; None past the time, past the size, or when the shim has ended."""
+    """Read to the end; None after the time limit, past the size limit, or if the shim ended."""
     deadline = time.monotonic() + ANSWER_S
     data = b""
     while (left_s := deadline - time.monotonic()) > 0 and len(data) <= MOST_BYTES:

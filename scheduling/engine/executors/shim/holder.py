@@ -1,4 +1,4 @@
-"""The life of one lease's process: claimed once, started, watched, ended, accounted for."""
+"""The life of one lease's process: claimed once, started, watched, ended, and recorded."""
 
 import contextlib
 import math
@@ -30,15 +30,15 @@ from .wake import wake_on_signals
 
 TICK_S = 0.5
 LIFELINE_EVERY_S = 1.0
-# A pipe holds at most so many pieces after its writers are gone.
+# The most pieces that a pipe holds after its writers are gone.
 LEFT_IN_PIPE = 64
-# How a program ends that was sent SIGTERM: itself, or as a shell says it of its child.
+# Exit statuses after SIGTERM: of the program itself, or of a shell for its child.
 TERMINATED = (-signal.SIGTERM, 128 + signal.SIGTERM)
 SAME_SIGNAL_S = 0.5
 
 
 def hold(folder: Path) -> None:
-    """Run what the folder's `spec.json` says, unless somebody did or does."""
+    """Run the program of the folder's `spec.json`, unless it was started before."""
     os.umask(file_mask(folder))
     spec = read_json(folder / "spec.json", at_most=SPEC_BYTES)
     if spec is None:
@@ -50,17 +50,17 @@ def hold(folder: Path) -> None:
 
 
 class Limit:
-    """The dead man's limit, on a clock that does not jump and stands still in a sleeping machine.
+    """The dead man's limit, on a clock that does not jump and pauses while the machine sleeps.
 
-    It is given as an instant of the wall. What is left of it is worked out once, as it is read: a
-    wall clock that jumps ahead, or a laptop that slept, would end a job whose lease is renewed.
+    It is given as wall time. The remaining time is computed once, when it is read. Otherwise a wall
+    clock that jumps ahead, or a laptop that slept, would end a job whose lease is renewed.
     """
 
     def __init__(self) -> None:
         self._given_s = self._at_s = math.inf
 
     def is_past(self, given_s: float, *, wall_s: float, steady_s: float) -> bool:
-        """Whether the limit has passed; `steady_s` is the same instant as `wall_s`."""
+        """Return whether the limit has passed; `steady_s` is the same instant as `wall_s`."""
         if given_s != self._given_s:
             self._given_s, self._at_s = given_s, steady_s + (given_s - wall_s)
         return steady_s > self._at_s
@@ -89,8 +89,8 @@ class Shim:
         self._record: dict[str, Any] = {}
 
     def run(self, record: dict[str, Any]) -> None:
-        """Start the program, see it through, leave nothing of it behind."""
-        if "gang" not in self._spec:  # else each node's task knows what is used there
+        """Start the program, wait for its end, and leave no process of it behind."""
+        if "gang" not in self._spec:  # else each node's task samples the usage there
             self._usage = Usage(self._folder, self._spec)
         adopt_orphans()
         started_us = _wall_us()
@@ -122,7 +122,7 @@ class Shim:
                 "asked": self._asked,
                 "killed": self._killed,
                 "left_running": not gone,
-                # Where it led a gang, and lost some of it: no end of the job.
+                # A gang that lost ranks: not the end of the job.
                 "lost": "gang" in self._spec and (self._folder / BROKEN).exists(),
             }
         )
@@ -137,7 +137,7 @@ class Shim:
         _answer_starter()
 
     def _keep(self, facts: dict[str, Any]) -> None:
-        """Write when it began, and how it ended, where its job does not write."""
+        """Record its start, and later its end, out of its job's reach."""
         span = self._spec.get("span")
         if isinstance(span, str):
             with contextlib.suppress(OSError):
@@ -145,7 +145,7 @@ class Shim:
                 write_json(Path(span), facts, durably="ended_us" in facts)
 
     def _start(self) -> int | None:
-        """Start the program; return an exit code where it cannot be started."""
+        """Start the program; return an exit code if it cannot be started."""
         program = start_program(self._spec)
         self._child, self._output = program.pid, program.output
         if program.problem:
@@ -153,7 +153,7 @@ class Shim:
         return program.refusal
 
     def _attend(self) -> None:
-        """Pass on output, watch for reasons to stop, until the program has ended."""
+        """Forward output and check for reasons to stop, until the program has ended."""
         poll = select.poll()
         poll.register(self._wake, select.POLLIN)
         poll.register(self._output, select.POLLIN)
@@ -172,9 +172,9 @@ class Shim:
                 self._usage.tick()
 
     def _recognise_the_engine(self) -> None:
-        """An engine that ends a whole job signals the program and us: no end of its own.
+        """Detect an engine that ends the whole job: it signals the program and this process.
 
-        Ours may come a moment later.
+        The program then did not end by itself. Our signal may come a moment later.
         """
         status = self._status
         if self._asked or status is None or os.waitstatus_to_exitcode(status) not in TERMINATED:
@@ -201,7 +201,7 @@ class Shim:
         return bool(data)
 
     def _drain(self) -> None:
-        """Take what still is in the pipe: at most a pipe's size, for its writers are gone."""
+        """Read the rest of the pipe: at most a pipe's size, since its writers are gone."""
         limit = LEFT_IN_PIPE
         while self._output >= 0 and limit:
             limit -= 1
@@ -214,7 +214,7 @@ class Shim:
             self._log.write(data)
 
     def _reap(self) -> None:
-        """Collect the program, and whatever of its family was left to us."""
+        """Reap the program, and its orphans that we adopted."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -229,16 +229,16 @@ class Shim:
             self._status = status
 
     def _consider(self) -> None:
-        """Ask the program to stop where there is a reason; kill it after its grace."""
+        """Ask the program to stop if there is a reason; kill it after its grace."""
         if self._at_once and not self._killed:
             self._asked = self._asked or "shutdown"
             self._kill_at = 0.0
         now = time.monotonic()
         if not self._asked:
-            # Not with every piece of output: reasons lie in files.
+            # Reasons are in files: do not read them with every piece of output.
             if now >= self._look_at:
                 self._look_at = now + TICK_S
-                with contextlib.suppress(OSError):  # nobody can tell now: look again
+                with contextlib.suppress(OSError):  # unreadable now: check again later
                     reason, grace_s = self._reason_to_stop()
                     if reason:
                         self._ask(reason, grace_s)
@@ -254,7 +254,7 @@ class Shim:
         self._log.note(f"asked to stop ({reason}): {name}, then {grace_s:g} s to checkpoint")
         with contextlib.suppress(ProcessLookupError):
             os.kill(self._child, signal.Signals[name])
-            # A stopped process would sleep through its signal.
+            # A stopped process would not handle its signal.
             os.killpg(self._child, signal.SIGCONT)
 
     def _reason_to_stop(self) -> tuple[str, float]:
@@ -280,7 +280,7 @@ class Shim:
         return self._limit.is_past(limit, wall_s=time.time(), steady_s=time.monotonic())
 
     def _is_its_folder(self) -> bool:
-        """Whether the folder is the one it began in: one made anew means that it was given up."""
+        """Return whether the folder is still the original one; if not, the lease was given up."""
         try:
             return os.path.samestat(self._folder.lstat(), self._began_in)
         except FileNotFoundError:
@@ -306,7 +306,7 @@ def _wall_us() -> int:
 
 
 def _answer_starter() -> None:
-    """The starter waits for the end of our standard output."""
+    """Close our standard output: the starter waits for its end."""
     nothing = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nothing, 1)
     os.close(nothing)

@@ -9,13 +9,14 @@ from .files import file_mode
 HEAD_BYTES = 2**20
 TAIL_PARTS = 3
 READ_BYTES = 2**16
-# What is said of a program that was asked to stop and did not in its grace.
+# The log's note on a program that did not stop within its grace.
 OUT_OF_TIME = "killed: its time to checkpoint is over"
 
 
 def redirect_own_output(folder: Path) -> None:
-    """Have what this process says go to the lease's `shim.log`; nothing a job put there is followed
-    or waited for."""
+    """Redirect this process's output to the lease's `shim.log`, without following or awaiting
+    links.
+    """
     with contextlib.suppress(OSError):
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
         log = os.open(folder / "shim.log", flags, file_mode(folder))
@@ -27,8 +28,8 @@ def redirect_own_output(folder: Path) -> None:
 class Log:
     """A program's output in bounded space: its first bytes, and a rolling tail.
 
-    A file's name says at which byte of the whole output it begins (`out.log`: at 0), so a
-    reader knows what was cut. Nothing is held in memory, however long a line is.
+    A file's name contains the offset of its first byte in the whole output (`out.log`: 0), so a
+    reader can see what was cut. Output is never held in memory, however long a line is.
     """
 
     def __init__(self, folder: Path, cap_bytes: int) -> None:
@@ -48,7 +49,7 @@ class Log:
                 self._append(data[start : start + READ_BYTES])
 
     def note(self, text: str) -> None:
-        """Say something of our own, on a line of its own."""
+        """Write our own message, on a separate line."""
         line = f"[evenshare] {text}\n".encode(errors="replace")
         self.write(b"\n" + line if self._line_open else line)
 

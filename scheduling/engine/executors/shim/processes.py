@@ -1,4 +1,4 @@
-"""Processes by pid and start time, and families of them, as /proc shows them."""
+"""Processes by pid and start time, and their descendants, as /proc shows them."""
 
 import contextlib
 import os
@@ -8,14 +8,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-# Longer than this nothing is waited for that was killed: it hangs in the kernel.
+# The longest wait for a killed process: after that it hangs in the kernel.
 REAP_S = 10.0
 
 
 def end_descendants(reaped: Callable[[int, int], None]) -> bool:
-    """Kill everything below this process, whatever session it went to; False if some stays.
+    """Kill every process below this one, in whatever session; return False if some remain.
 
-    As a subreaper we inherit every orphan, so "no child is left" means no descendant is.
+    As a subreaper this process inherits every orphan, so without a child it has no descendant.
     """
     deadline = time.monotonic() + REAP_S
     while time.monotonic() < deadline:
@@ -33,7 +33,7 @@ def end_descendants(reaped: Callable[[int, int], None]) -> bool:
 
 
 def descendants(root: int) -> list[int]:
-    """Every process below `root`, by the parents that /proc names."""
+    """Return every process below `root`, by the parents in /proc."""
     children: dict[int, list[int]] = {}
     for entry in os.listdir("/proc"):  # noqa: PTH208 - names only, many of them
         if entry.isdecimal() and (fields := _stat(int(entry))):
@@ -47,20 +47,20 @@ def descendants(root: int) -> list[int]:
 
 
 def start_of_process(pid: int) -> int:
-    """When a living process began, in ticks since boot; 0: it is gone, or waits to be reaped."""
+    """Return a process's start in ticks since boot; 0 if it is gone, or a zombie."""
     fields = _stat(pid)
     return int(fields[19]) if fields and fields[0] not in "ZX" else 0
 
 
 def boot_id() -> str:
-    """This boot of the machine: pids and start times mean something inside one only."""
+    """Return this boot of the machine: pids and start times are valid only within one boot."""
     with contextlib.suppress(FileNotFoundError):
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     return ""
 
 
 def is_alive(record: Mapping[str, Any]) -> bool:
-    """Whether the process of a claim still runs: the same pid, start and boot."""
+    """Return whether the process of a claim still runs: the same pid, start and boot."""
     try:
         pid, start = int(record["pid"]), int(record["start"])
     except (KeyError, TypeError, ValueError):
@@ -69,7 +69,7 @@ def is_alive(record: Mapping[str, Any]) -> bool:
 
 
 def signal_process(record: Mapping[str, Any], number: signal.Signals) -> bool:
-    """Signal the very process of a claim, never one that got its pid later."""
+    """Signal the process of a claim, never a later process with its pid."""
     try:
         descriptor = os.pidfd_open(int(record["pid"]))
     except (OSError, KeyError, TypeError, ValueError):
@@ -86,7 +86,7 @@ def signal_process(record: Mapping[str, Any], number: signal.Signals) -> bool:
 
 
 def shim_folder(pid: int) -> str:
-    """The folder that a process was started to be the shim of; empty: it is none."""
+    """Return the folder whose shim a process is; empty if it is no shim."""
     try:
         command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
     except OSError:
@@ -96,13 +96,13 @@ def shim_folder(pid: int) -> str:
 
 
 def is_leader(pid: int) -> bool:
-    """Whether a process leads its session, as a program that was started in its own does."""
+    """Return whether a process leads its session, like a program started in its own session."""
     fields = _stat(pid)
     return bool(fields) and fields[3] == str(pid)
 
 
 def marked(environment: Mapping[str, str]) -> list[int]:
-    """Processes that were started with all of these variables, where we may look."""
+    """Return readable processes that were started with all of these variables."""
     marks = [f"{key}={value}".encode() for key, value in environment.items()]
     pids = []
     for entry in Path("/proc").iterdir():
@@ -114,7 +114,7 @@ def marked(environment: Mapping[str, str]) -> list[int]:
 
 
 def _stat(pid: int) -> list[str]:
-    """The fields of /proc/PID/stat from the third on: state, parent, ..."""
+    """Return the fields of /proc/PID/stat from the third on: state, parent, ..."""
     try:
         return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):

@@ -1,4 +1,4 @@
-"""Starts a program as what it is to be: a group of its own, a clean environment, few habits."""
+"""Starts a program in its own process group, with a clean environment and default signals."""
 
 import ctypes
 import errno
@@ -17,7 +17,7 @@ _libc = ctypes.CDLL(None)
 class Program(NamedTuple):
     """A started program, and the end of a pipe with its output (-1: it writes elsewhere).
 
-    `refusal`: the exit code where it could not be started; `problem` says why.
+    `refusal`: the exit code if it could not be started; `problem` says why.
     """
 
     pid: int
@@ -27,7 +27,7 @@ class Program(NamedTuple):
 
 
 def start_program(spec: Mapping[str, Any], *, output: int = -1) -> Program:
-    """Fork and exec what `argv`, `env`, `cwd` and `nice` say; `output`: where it writes to."""
+    """Fork and exec by `argv`, `env`, `cwd` and `nice`; `output`: the descriptor for its output."""
     output_read = -1
     output_write = output
     if output < 0:
@@ -41,7 +41,7 @@ def start_program(spec: Mapping[str, Any], *, output: int = -1) -> Program:
     if output < 0:
         os.close(output_write)
         os.set_blocking(output_read, False)
-    # The exec closes this pipe; until then it carries why there was none.
+    # A successful exec closes this pipe; otherwise it carries the error.
     with os.fdopen(error_read, "rb") as errors:
         problem = errors.read().decode(errors="replace")
     if not problem:
@@ -58,7 +58,7 @@ def adopt_orphans() -> None:
 
 
 def inherited(prefixes: Sequence[str]) -> dict[str, str]:
-    """Return the variables of this process whose names begin so."""
+    """Return this process's variables whose names have one of the prefixes."""
     return {key: value for key, value in os.environ.items() if key.startswith(tuple(prefixes))}
 
 
@@ -67,7 +67,7 @@ def program_environment(spec: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _become(spec: Mapping[str, Any], parent: int, output: int, error: int) -> NoReturn:
-    """In the child: a clean process of its own group that dies with its parent, then exec."""
+    """In the child: set up its own group, die with the parent, then exec."""
     try:
         os.setpgid(0, 0)
         _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -1,26 +1,28 @@
-"""Where the ranks of a lease meet: a port by the lease's name, so that two jobs hardly ever
-choose the same on a node, and whoever looks knows it before."""
+"""The port at which the ranks of a lease meet, derived from the lease's name.
+
+Two jobs on a node rarely choose the same port, and every rank can compute it in advance.
+"""
 
 import hashlib
 import socket
 from collections.abc import Callable, Iterator
 
-# Above services, below what kernels hand out to whoever asks for any port (from 32768).
+# Above services, below the ephemeral ports of kernels (from 32768).
 FIRST_PORT, PORTS = 10_000, 20_000
 TRIES = 64
 
 
 def ports_of(name: str) -> Iterator[int]:
-    """The ports that a lease takes the first free one of."""
+    """Yield the candidate ports of a lease; it takes the first free one."""
     for number in range(TRIES):
         digest = hashlib.sha256(f"{name} {number}".encode()).digest()
         yield FIRST_PORT + int.from_bytes(digest[:8], "big") % PORTS
 
 
 def is_free(port: int) -> bool:
-    """Whether nobody listens there on this node, now."""
+    """Return whether no process listens on the port of this node now."""
     with socket.socket() as probe:
-        # As servers do: what is left of an ended connection is in nobody's way.
+        # As servers do: ignore the remains of ended connections.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("", port))
@@ -30,13 +32,13 @@ def is_free(port: int) -> bool:
 
 
 def free_port_of(name: str, *, is_free: Callable[[int], bool] = is_free) -> int:
-    """The first of a lease's ports that is free here; where none is, its first."""
+    """Return the first of a lease's ports that is free here; its first if none is free."""
     ports = list(ports_of(name))
     return next((port for port in ports if is_free(port)), ports[0])
 
 
 def single_node_facts(name: str) -> dict[str, str]:
-    """The environment of a program that has one node alone, as that of gangs names it."""
+    """Return the variables of gangs for a program on a single node."""
     return {
         "NNODES": "1",
         "NODE_RANK": "0",

@@ -1,4 +1,4 @@
-"""One node's task of a gang: starts the program there, and speaks with the gang's leader."""
+"""The task of a gang on one node: starts the program there, and talks to the gang's leader."""
 
 import os
 import select
@@ -18,7 +18,7 @@ KILLED = 128 + signal.SIGKILL
 
 
 def attend(folder: Path) -> int:
-    """Run a gang's program on this node, and tell the leader how it ended."""
+    """Run a gang's program on this node, and report its end to the leader."""
     spec = read_json(folder / "spec.json", at_most=SPEC_BYTES)
     if spec is None:
         return 0
@@ -27,13 +27,14 @@ def attend(folder: Path) -> int:
 
 
 class Task:
-    """A program of one rank. It dies with srun: nothing is asked for, and nobody listens."""
+    """The program of one rank. It dies with srun, without a grace."""
 
     def __init__(self, folder: Path, spec: dict[str, Any]) -> None:
         self._folder = folder
         self._rank = int(os.environ[FIRST_RANK]) + int(os.environ["SLURM_PROCID"])
         self._key = os.environ[KEY]
-        # Slurm signals every process of a step: the program has its own, and needs none of ours.
+        # Slurm signals every process of a step: the program gets its own signals, and needs none of
+        # ours.
         handled = (signal.SIGCHLD, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
         self._wake = wake_on_signals(handled, lambda _got, _frame: None)
         self._status: int | None = None
@@ -41,7 +42,7 @@ class Task:
             **spec,
             "argv": spec["gang"]["argv"],
             "env": {**spec["env"], **self._ranks(spec["gang"]["groups"])},
-            # Those are among the former already, as the whole gang's.
+            # The environment above contains these already, for the whole gang.
             "inherit": [one for one in spec.get("inherit", ()) if one != "SLURM_"],
         }
         self._signal = signal.Signals[spec["signal"]]
@@ -65,7 +66,7 @@ class Task:
         return 0
 
     def _watch(self, child: int, usage: Usage) -> None:
-        """Pass on what the leader says, until the program has ended or nobody leads."""
+        """Follow the leader's orders, until the program has ended or the leader is gone."""
         poll = select.poll()
         poll.register(self._wake, select.POLLIN)
         poll.register(0, select.POLLIN)
@@ -89,7 +90,7 @@ class Task:
     def _ask(self, child: int) -> None:
         try:
             os.kill(child, self._signal)
-            # A stopped process would sleep through its signal.
+            # A stopped process would not handle its signal.
             os.killpg(child, signal.SIGCONT)
         except ProcessLookupError:
             return
@@ -106,10 +107,11 @@ class Task:
             self._status = status
 
     def _ranks(self, groups: list[dict[str, int]]) -> dict[str, str]:
-        """How the ranks find each other: one process per node, as srun starts them.
+        """Return the variables by which ranks find each other: one process per node, as srun starts
+        them.
 
-        What starts more of them there (torchrun) takes NNODES and NODE_RANK, and replaces the
-        variables of processes.
+        A program that starts more of them there (torchrun) reads NNODES and NODE_RANK, and replaces
+        the variables of processes.
         """
         names = os.environ[NODES].split(",")
         gpus = [int(group["gpus"]) for group in groups for _ in range(int(group["nodes"]))]
@@ -132,8 +134,10 @@ class Task:
 
 
 def _as_one_step(rank: str, size: str, names: list[str]) -> dict[str, str]:
-    """What programs read that know srun: in an uneven gang each group of nodes is a step of its
-    own, and Slurm counts ranks from 0 in each."""
+    """Return srun's variables as if the gang were one step.
+
+    In an uneven gang each group of nodes is a separate step, and Slurm counts ranks from 0 in each.
+    """
     nodes = ",".join(names)
     return {
         "SLURM_PROCID": rank,
@@ -152,7 +156,7 @@ def _as_one_step(rank: str, size: str, names: list[str]) -> dict[str, str]:
 
 
 def _address(name: str) -> str:
-    """The name of the first node where it can be looked up, else its address as srun gives it."""
+    """Return the first node's name if it resolves, else its address as srun gives it."""
     try:
         socket.getaddrinfo(name, None)
     except OSError:

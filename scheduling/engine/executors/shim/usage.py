@@ -1,15 +1,16 @@
-"""What a program uses, sampled in bounded space: CPU time, memory, and its GPUs where they say.
+"""Samples a program's usage in bounded space: CPU time, memory, and its GPUs if they report.
 
-`usage.<rank>.json` in the lease's folder, one for each node of a gang, written anew with each
+It rewrites `usage.<rank>.json` in the lease's folder, one for each node of a gang, with each
 sample:
 
     {"version": 1, "rank": 0, "cpus": 8, "gpus": 2, "gpu_state": "ok", "gpu_mib": 81559,
      "rows": [[end_ms, cpu_ms, memory, memory_peak, [busy, ...], [used_mib, ...]], ...]}
 
-Instants and CPU time are milliseconds since the program's start, by a clock that nobody sets; a
-row is of the time since the last one. Memory is what its processes hold resident, in bytes, as a
-mean and at most; busy is each GPU's mean in per mille, used_mib its most. What was not read is
-null, and the last two are empty where GPUs say nothing. `gpu_state` is that of `gpus.GpuAsker`.
+Instants and CPU time are milliseconds since the program's start, by a monotonic clock. A row covers
+the time since the previous one. Memory is the resident memory of its processes in bytes, as mean
+and maximum. `busy` is each GPU's mean in per mille, `used_mib` its maximum. Values that were not
+read are null, and the last two are empty if GPUs do not report. `gpu_state` is that of
+`gpus.GpuAsker`.
 """
 
 import contextlib
@@ -28,23 +29,23 @@ from .program import program_environment
 VERSION = 1
 FIRST_S, EVERY_S, SELDOM_S = 1.0, 10.0, 80.0
 MOST_ROWS = 240
-# Of a gang all together, yet some for each: a page reads them all.
+# The rows of a gang in total, and the least of each rank: a page reads them all.
 GANG_ROWS, LEAST_ROWS = 960, 40
 ANSWER_LOOK_S = 0.25
 
 _TICKS_S = os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-# Of /proc/PID/stat, from the third field on: parent, four times, resident pages.
+# Indices in /proc/PID/stat, from the third field on: parent, four times, resident pages.
 _PARENT, _TIMES, _RESIDENT = 1, slice(11, 15), 21
 
 
 def rows_of_each(ranks: int) -> int:
-    """How many rows each of so many ranks keeps."""
+    """Return how many rows each rank keeps in a gang of `ranks`."""
     return max(LEAST_ROWS, min(MOST_ROWS, GANG_ROWS // max(1, ranks)))
 
 
 class Usage:
-    """Samples what runs below this process. Make it before this process adopts orphans."""
+    """Samples the processes below this one. Create it before this process adopts orphans."""
 
     def __init__(
         self, folder: Path, spec: Mapping[str, Any], *, rank: int = 0, ranks: int = 1
@@ -65,7 +66,7 @@ class Usage:
         self._sample_at = self._look_at = self._began + min(FIRST_S, every_s)
 
     def tick(self) -> None:
-        """Sample if it is time to; costs nothing if not. What goes wrong ends no job."""
+        """Sample if it is time; otherwise it costs nothing. An error ends no job."""
         now = time.monotonic()
         if now < self._look_at:
             return
@@ -85,7 +86,7 @@ class Usage:
         changed = self._take_answer()
         if now >= self._sample_at:
             changed = True
-            # On the grid, however late this one is.
+            # On the grid, however late this sample is.
             step_s = min(self._course.step_ms / 1000, max(SELDOM_S, self._every_s))
             steps = int((now - self._began) / step_s) + 1
             self._sample_at = self._began + steps * step_s
@@ -95,7 +96,7 @@ class Usage:
             self._write()
 
     def _sample(self, now: float, living: "Family | None") -> None:
-        # What has ended and was waited for by us, to the microsecond; then what lives.
+        # First the reaped processes, to the microsecond; then the running ones.
         ended_s = _children_s() - self._before_s
         living_s = living.cpu_s if living else 0.0
         cpu_s = self._meter.reads(ended_s + living_s)
@@ -125,14 +126,14 @@ class Usage:
 
 
 class CpuMeter:
-    """Makes a sum of CPU time that never falls of one that may.
+    """Turns a sum of CPU time that may fall into one that never falls.
 
-    It falls for a moment where a process ends while the others are read, between its own reading
-    and that of whom it leaves its time to: the next reading has it again. It falls for good where
-    a parent ignores its children's ends: the kernel counts their time for nobody. What they used
-    since the reading before is not known; what was known stays, and the sum goes on from there.
-    Two readings running that each missed a process for a moment look the same: what the first of
-    them missed counts twice from then on.
+    It falls briefly if a process ends while the others are read. This happens after its own reading
+    and before that of the process that inherits its time. The next reading includes it again. It
+    falls for good if a parent ignores its children's ends: the kernel then drops their time. Their
+    usage since the previous reading is unknown; the known usage stays, and the sum goes on from
+    there. Two readings in a row that each missed a process look the same: the time missed by the
+    first then counts twice.
     """
 
     def __init__(self) -> None:
@@ -154,16 +155,16 @@ class CpuMeter:
 
 
 class SampleRow:
-    """The samples of a stretch of time; `end_ms` and `cpu_ms` count from the start."""
+    """The samples of a period; `end_ms` and `cpu_ms` count from the start."""
 
     def __init__(self, end_ms: int, cpu_ms: int) -> None:
         self.end_ms, self.cpu_ms = end_ms, cpu_ms
-        self.memory: list[int] = [0, 0, 0]  # how many, their sum, the most
-        self.busy: list[list[float]] = []  # of each GPU how many, and their sum
+        self.memory: list[int] = [0, 0, 0]  # count, sum, maximum
+        self.busy: list[list[float]] = []  # count and sum of each GPU
         self.used_mib: list[int | None] = []
 
     def merge(self, later: "SampleRow") -> None:
-        """Take in the row that follows."""
+        """Merge the row that follows."""
         self.end_ms, self.cpu_ms = later.end_ms, later.cpu_ms
         count, total, most = later.memory
         self.memory = [self.memory[0] + count, self.memory[1] + total, max(self.memory[2], most)]
@@ -191,7 +192,7 @@ class SampleRow:
 
 
 class SampleCourse:
-    """Rows from the start to now: when they are too many, neighbours become one."""
+    """Rows from the start until now; beyond the limit, neighbours are merged."""
 
     def __init__(self, most: int, every_s: float = EVERY_S) -> None:
         self.rows: list[SampleRow] = []
@@ -199,8 +200,11 @@ class SampleCourse:
         self._most = most
 
     def add(self, end_ms: int, cpu_ms: int, memory: int | None) -> None:
-        """Add what was sampled of processes; the last row takes it until it is a step long, and
-        what was sampled within its last millisecond."""
+        """Add a sample of processes.
+
+        It is merged into the last row until that is a step long, or if it lies within its last
+        millisecond.
+        """
         row = SampleRow(end_ms, cpu_ms)
         if memory is not None:
             row.memory = [1, memory, memory]
@@ -212,7 +216,7 @@ class SampleCourse:
             self._halve()
 
     def add_gpus(self, readings: Sequence[GpuReading]) -> None:
-        """Add what was read of GPUs to the last row."""
+        """Add readings of GPUs to the last row."""
         if self.rows:
             self.rows[-1].add_gpus(readings)
 
@@ -229,9 +233,12 @@ class SampleCourse:
 
 
 class Family(NamedTuple):
-    """What lives below a process: how many, the CPU time of them and of their ended children,
-    and what they hold resident; pages that they share count for each. None: there are only such
-    as end, which hold nothing any more and say nothing of what they held."""
+    """The processes below a process: their number, CPU time and resident memory.
+
+    The CPU time includes their ended children. Shared pages count for each process.
+    `resident_bytes` is None if all of them are ending: they hold no memory then, and how much they
+    held is unknown.
+    """
 
     processes: int
     cpu_s: float
@@ -239,7 +246,7 @@ class Family(NamedTuple):
 
 
 def family(root: int) -> Family:
-    """Add up what /proc says of the processes below `root`, itself not counted."""
+    """Sum /proc over the processes below `root`, without `root`."""
     children: dict[int, list[int]] = {}
     for entry in os.listdir("/proc"):  # noqa: PTH208 - names only, many of them
         if not entry.isdecimal():
@@ -247,8 +254,8 @@ def family(root: int) -> Family:
         fields = _fields(entry)
         if fields:
             children.setdefault(int(fields[_PARENT]), []).append(int(entry))
-    # Each is read after its parent, whatever their pids. A child that ends meanwhile is missed for
-    # once; the other way round it would count twice, as itself and within its parent.
+    # Read each process after its parent, whatever their pids. A child that ends meanwhile is missed
+    # once; in the other order it would count twice, as itself and within its parent.
     todo = list(children.get(root, ()))
     count = ticks = pages = 0
     while todo:
@@ -258,18 +265,18 @@ def family(root: int) -> Family:
             count += 1
             ticks += sum(map(int, fields[_TIMES]))
             pages += int(fields[_RESIDENT])
-    # One that ends gives its pages back, and then is a zombie: who lives has some.
+    # An ending process gives its pages back, then is a zombie; a running one has some pages.
     return Family(count, ticks / _TICKS_S, pages * _PAGE_BYTES or None)
 
 
 def _fields(pid: str) -> list[bytes]:
-    """The fields of /proc/PID/stat from the third on; none where it is gone."""
+    """Return the fields of /proc/PID/stat from the third on; empty if it is gone."""
     try:
         descriptor = os.open(f"/proc/{pid}/stat", os.O_RDONLY)
     except OSError:
         return []
     try:
-        # A process names itself as it likes, up to the last bracket.
+        # A process name may contain anything, up to the last bracket.
         return os.read(descriptor, 4096).rpartition(b")")[2].split()
     except OSError:
         return []
@@ -278,14 +285,16 @@ def _fields(pid: str) -> list[bytes]:
 
 
 def _usable_cpus() -> int:
-    """How many CPUs the program may use: those it can run on, and of a Slurm job that is held to
-    none of its node's, no more than Slurm gave it there."""
+    """Return the number of CPUs that the program may use.
+
+    If a Slurm job is not bound to CPUs, this is the number that Slurm gave it on the node.
+    """
     own = len(os.sched_getaffinity(0))
     given = os.environ.get("SLURM_CPUS_ON_NODE", "")
     return min(own, max(1, int(given))) if given.isdecimal() else own
 
 
 def _children_s() -> float:
-    """The CPU time of everything below this process that ended and was waited for."""
+    """Return the CPU seconds of all ended and reaped processes below this one."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime

@@ -1,4 +1,4 @@
-"""Signals that a poll() sees."""
+"""Signals that wake a poll()."""
 
 import os
 import signal
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def wake_on_signals(handled: Iterable[int], handler: Callable[[int, Any], None]) -> int:
-    """Have `handler` run for signals, and a pipe that poll() sees written by each; return it."""
+    """Run `handler` on signals, and return a pipe that becomes readable with each signal."""
     wake_read, wake_write = os.pipe()
     for end in (wake_read, wake_write):
         os.set_blocking(end, False)

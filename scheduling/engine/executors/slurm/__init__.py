@@ -1,1 +1,1 @@
-"""Slurm as an executor: its tools, its options, and leases as its jobs."""
+"""Slurm as an executor: its tools, its options, and leases as Slurm jobs."""

@@ -1,4 +1,4 @@
-"""A real cluster held against what a pool needs: asks its tools, and lets `findings` judge."""
+"""Checks a real cluster for the needs of a pool: queries its tools, and judges by `findings`."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _OPERATORS = ("Operator", "Administrator")
 
 
 def pool_needs(pool: Pool) -> PoolNeeds:
-    """Return what a pool asks of its cluster."""
+    """Return the requirements of a pool for its cluster."""
     with site_scope():
         rows = Node.objects.filter(pool=pool).values_list("name", "gpu_type__name", "gpus")
         nodes = {name: (gpu_type, gpus) for name, gpu_type, gpus in rows if gpu_type != CPU}
@@ -47,7 +47,7 @@ def pool_needs(pool: Pool) -> PoolNeeds:
 
 
 def check_cluster(options: SlurmOptions, pool: PoolNeeds | None) -> Iterator[ClusterFinding]:
-    """Look at everything that can be asked without a job; what cannot be asked is a finding too."""
+    """Check everything that needs no job; a failed query is a finding too."""
     yield from restd_findings(options)
     slurm = Slurm(options)
     missing = list(_missing_tools(slurm))
@@ -72,8 +72,10 @@ def check_cluster(options: SlurmOptions, pool: PoolNeeds | None) -> Iterator[Clu
 
 
 def check_by_trial(options: SlurmOptions, root: Path, node: str = "") -> Iterator[ClusterFinding]:
-    """Run a tiny job on a node (the first that is up, unless one is named), below `root`; where
-    tenants have users, one as each of these."""
+    """Run a tiny job on a node (default: the first that is up), below `root`.
+
+    If tenants have users, run one job as each of them.
+    """
     slurm = connect(options)
     try:
         up = [one.name for one in partition_nodes(slurm) if one.is_up]
@@ -93,7 +95,7 @@ def check_by_trial(options: SlurmOptions, root: Path, node: str = "") -> Iterato
 
 
 def partition_nodes(slurm: Slurm) -> list[SlurmNodeText]:
-    """Return the nodes of the partition as sinfo tells of them.
+    """Return the nodes of the partition from sinfo.
 
     Raises:
         ExecutorError: Slurm does not answer.
@@ -122,7 +124,7 @@ def _controller(slurm: Slurm) -> ClusterFinding:
 
 
 def _clocks(config: str) -> Iterator[ClusterFinding]:
-    """The controller's clock, from the head of its answer."""
+    """Check the controller's clock, from the head of its answer."""
     match = re.match(r"Configuration data as of (\d{9,})\b", config)
     if match:
         yield findings.clock_finding("the controller", int(match[1]) - time.time())
@@ -132,7 +134,7 @@ def _is_operator(slurm: Slurm, said: dict[str, str]) -> bool:
     own = pwd.getpwuid(os.geteuid()).pw_name
     if os.geteuid() == 0 or said.get("SlurmUser", "").partition("(")[0] == own:
         return True
-    # Without accounting nobody but these two is one.
+    # Without accounting only these two users are operators.
     with contextlib.suppress(ExecutorError):
         show = ("--noheader", "--parsable2", "show", "user", own, "format=adminlevel")
         return any(level in slurm.ask("sacctmgr", *show) for level in _OPERATORS)

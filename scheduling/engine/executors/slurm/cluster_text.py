@@ -1,4 +1,4 @@
-"""What Slurm's tools print of nodes, generic resources and settings, as values.
+"""Parses the output of Slurm's tools on nodes, generic resources and settings.
 
 Formats differ a little between versions: `gres:gpu:a100:4` (22.05), `gres/gpu:a100:4` (23.02),
 `gres/gpu:a100=4` (24.05).
@@ -10,9 +10,9 @@ import re
 from dataclasses import dataclass
 from itertools import product
 
-# More nodes than any cluster has: what asks for more is no list of nodes.
+# More nodes than any cluster has: a longer list is not a list of nodes.
 MOST_NODES = 100_000
-# Of a state of sinfo's: powered down, does not answer, reserved, ...
+# Suffixes of sinfo's states: powered down, not responding, reserved, ...
 _FLAGS = "*~#!%$@^-+"
 _DOWN = frozenset(
     (
@@ -27,7 +27,7 @@ _RANGES = re.compile(r"\[([0-9,-]+)\]")
 
 @dataclass(frozen=True)
 class SlurmNodeText:
-    """A node as sinfo tells of it; `gpus` by what Slurm calls their type (empty: none)."""
+    """A node as sinfo reports it; `gpus` by Slurm's name of their type (empty: no type)."""
 
     name: str
     state: str
@@ -37,7 +37,7 @@ class SlurmNodeText:
 
     @property
     def is_up(self) -> bool:
-        """Whether it takes jobs."""
+        """Whether it accepts jobs."""
         return self.state.lower().rstrip(_FLAGS) not in _DOWN and not self.is_silent
 
     @property
@@ -63,12 +63,12 @@ def parse_nodes(table: str) -> list[SlurmNodeText]:
 
 
 def parse_gpus(gres: str) -> list[tuple[str, int]]:
-    """Return (type, GPUs) of a text of generic resources; without a number it is one GPU."""
+    """Return (type, GPUs) pairs of a text of generic resources; without a number it is 1 GPU."""
     return [(name, int(count or 1)) for name, count in _GPU.findall(gres)]
 
 
 def expand_nodes(hostlist: str) -> tuple[str, ...]:
-    """Return the names of a list as `node-[1-3,07],login`; empty where it is none."""
+    """Return the names of a list like `node-[1-3,07],login`; empty if it is invalid or too long."""
     names: list[str] = []
     for part in re.split(r",(?![^\[]*\])", hostlist.strip()):
         pieces = _RANGES.split(part)
@@ -92,7 +92,7 @@ def _numbers(ranges: str) -> list[str]:
 
 
 def parse_config(text: str) -> dict[str, str]:
-    """Return the settings of `scontrol show config` by name; `(null)` is empty."""
+    """Return the settings of `scontrol show config` by name; `(null)` becomes empty."""
     settings = {}
     for line in text.splitlines():
         name, is_setting, value = line.partition(" = ")
@@ -102,13 +102,13 @@ def parse_config(text: str) -> dict[str, str]:
 
 
 def parse_fields(text: str) -> dict[str, str]:
-    """Return the words NAME=VALUE of one entity, as `scontrol show partition` prints them."""
+    """Return the NAME=VALUE words of one entity, as `scontrol show partition` prints them."""
     pairs = (word.partition("=") for word in text.split())
     return {name: _value(value) for name, is_field, value in pairs if is_field}
 
 
 def parse_seconds(text: str) -> int | None:
-    """Return the seconds of a setting as `300 sec`; None where it is no number."""
+    """Return the seconds of a setting like `300 sec`, or None if it is no number."""
     number = text.split(" ", 1)[0]
     return int(number) if number.isdecimal() else None
 

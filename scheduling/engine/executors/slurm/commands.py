@@ -1,6 +1,6 @@
-"""Slurm's command line tools: bounded, without a shell, with an environment of their own.
+"""Slurm's command line tools: bounded, without a shell, in a clean environment.
 
-They are what every cluster has. A pool can have slurmrestd take some of their work (`restd`).
+Every cluster has them. A pool can use slurmrestd for some of their work (`restd`).
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from scheduling.engine.executors.slurm.options import SlurmOptions
 
 # More at once do not make the controller accept them faster.
 SUBMITTERS = 4
-# So many job ids fit into a command's arguments with room to spare.
+# This many job ids fit into a command's arguments with room to spare.
 IDS_AT_ONCE = 500
 UNLIMITED = -1
 
-# A refusal that says nothing of the job: the same may be accepted later.
+# Refusals that are not about the job: it may be accepted later.
 _PASSING = re.compile(
     r"contact|timed? ?out|timeout|transmitted|temporarily|authentication|credential|connection"
     r"|communication|resource limit|slurm_persist|socket|try again|nodes are busy|standby|disabled"
@@ -33,25 +33,25 @@ _PASSING = re.compile(
 )
 _SEPARATOR = "\x1f"
 _COLUMNS = ("%i", "%T", "%l", "%S", "%e", "%U", "%j", "%k")
-# What runs sbatch as another user has words of its own.
+# The program that runs sbatch as another user prints other messages.
 _SAID_BY_SBATCH = re.compile(r"^sbatch: ", re.MULTILINE)
 
 
 class SubmissionRefusedError(Exception):
-    """Slurm will not take this very job, however often it is asked."""
+    """Slurm refuses this job for good."""
 
 
 class SlurmSilentError(ExecutorError):
-    """Slurm did not answer in time: whatever else is asked now would wait as long."""
+    """Slurm did not answer in time: further calls now would wait as long."""
 
 
-# A job's id, or why it was not taken.
+# A job's id, or the error of its submission.
 Answer = int | Exception
 
 
 @dataclass(frozen=True)
 class NodeGroup:
-    """Nodes of which a job has the same share each. `gres`: empty where slots are no GPUs."""
+    """Nodes on which a job has equal shares. `gres` is empty if slots are no GPUs."""
 
     nodes: tuple[str, ...]
     gres: str
@@ -63,9 +63,9 @@ class NodeGroup:
 class Submission:
     """A job to submit: `script` runs `argv` on its first node, in `folder`.
 
-    What that says goes to the file `output`. `minutes` is its time limit. `account`: to which it
-    is charged in Slurm; empty: to that of the portal's user. `user`: the Unix user whose job it is;
-    empty: the portal's.
+    Its output goes to the file `output`. `minutes` is its time limit. `account` is the Slurm
+    account that is charged; empty for that of the portal's user. `user` is the Unix user of the
+    job; empty for the portal's.
     """
 
     token: str
@@ -82,8 +82,10 @@ class Submission:
 
 @dataclass(frozen=True)
 class SlurmJob:
-    """A job as squeue tells of it, by the id of its first component; instants are seconds since
-    1970. Of one that runs `ended` is when it would be ended. `token`: empty where it says no lease.
+    """A job as squeue reports it, by the id of its first component.
+
+    Instants are seconds since 1970. `ended` of a running job is the end of its time limit. `token`
+    is empty if it is no lease.
     """
 
     job_id: int
@@ -95,20 +97,20 @@ class SlurmJob:
 
 
 class Slurm:
-    """One cluster, asked through its tools.
+    """A cluster, queried through its tools.
 
-    Every call raises ExecutorError where the cluster does not answer within CALL_S or refuses.
+    Every call raises ExecutorError if the cluster does not answer within CALL_S or refuses.
     """
 
     def __init__(self, options: SlurmOptions) -> None:
         self.options = options
 
     def submit(self, submissions: Mapping[str, Callable[[], Submission]]) -> dict[str, Answer]:
-        """Make and submit jobs; return each one's id, or why it was not taken, by token.
+        """Prepare and submit jobs; return each job's id, or the error of its submission, by token.
 
-        Each is made beside those that are on their way: on a file system in the network, what
-        it needs takes longer than its submission. Where there is no answer in time for one, those
-        of the same user that were not asked for yet are not: each would wait as long.
+        Each job is prepared while others are submitted: on a network file system the preparation
+        takes longer than the submission. After a job that got no answer in time, further jobs of
+        the same user are not submitted: each would wait as long.
         """
         silent: set[str] = set()
 
@@ -126,7 +128,7 @@ class Slurm:
                 return error
 
         with ThreadPoolExecutor(SUBMITTERS) as pool:
-            # Whoever logs there says of which pool and round.
+            # Log lines of the threads keep the pool and round of this context.
             asked = {
                 token: pool.submit(copy_context().run, one, make)
                 for token, make in submissions.items()
@@ -151,27 +153,26 @@ class Slurm:
         raise ExecutorError(f"sbatch: {why}")
 
     def jobs(self) -> list[tuple[SlurmJob, int]]:
-        """Return the jobs of the partition that Slurm knows, ended ones too, each with its user's
-        number."""
+        """Return the partition's jobs that Slurm lists, ended ones too, with their users' ids."""
         where = ("--noheader", "--states=all", "--partition", self.options.partition)
         return parse_jobs(self.table("squeue", _COLUMNS, *where))
 
     def queue(self, is_ours: Callable[[str, int], bool] | None = None) -> dict[str, SlurmJob]:
-        """Return the jobs of leases, by token; see `lease_jobs`. Without `is_ours` this user's."""
+        """Return the jobs of leases by token (see `lease_jobs`); by default those of this user."""
         own = os.geteuid()
         return lease_jobs(self.jobs(), is_ours or (lambda _, uid: uid == own))
 
     def cancel(self, job_ids: Iterable[int], *, signal: str = "") -> None:
-        """Cancel jobs; with `signal`, only send it to their batch script's own process.
+        """Cancel jobs; with `signal`, only send it to the process of their batch script.
 
-        One that has ended already is no error.
+        A job that has ended already is no error.
         """
         how = ["--batch", "--signal", signal] if signal else []
         for ids in _batches(job_ids):
             self._run("scancel", "--quiet", *how, *ids)
 
     def limit(self, minutes: Mapping[int, int]) -> None:
-        """Set time limits of jobs, by id. One that has ended already is no error."""
+        """Set time limits of jobs in minutes, by id. A job that has ended already is no error."""
         by_limit: dict[int, list[int]] = {}
         for job_id, limit in minutes.items():
             by_limit.setdefault(limit, []).append(job_id)
@@ -180,14 +181,14 @@ class Slurm:
                 self._run("scontrol", "update", f"JobId={','.join(ids)}", f"TimeLimit={limit}")
 
     def ask(self, tool: str, *arguments: str) -> str:
-        """Return what a tool prints; instants are seconds since 1970.
+        """Return a tool's output; instants are seconds since 1970.
 
         Raises:
             ExecutorError: it fails, or does not answer in time.
         """
         done = self._run(tool, *arguments)
         if done.returncode != 0:
-            # scontrol says what is wrong on its output.
+            # scontrol prints its errors to standard output.
             why = last_line(done.stderr) or last_line(done.stdout) or f"exit {done.returncode}"
             raise ExecutorError(f"{tool}: {why.removeprefix(f'{tool}: ')}")
         return done.stdout
@@ -195,8 +196,8 @@ class Slurm:
     def table(self, tool: str, columns: Sequence[str], *arguments: str) -> list[list[str]]:
         """Return the rows that a tool prints of these columns.
 
-        Whose a job is writes its name and comment, with lines that look like rows: a row is what
-        begins with a mark that nobody could know.
+        A job's owner sets its name and comment, which may contain lines that look like rows. A row
+        therefore starts with a random mark.
         """
         mark = secrets.token_hex(8)
         said = self.ask(tool, *arguments, "--format", _SEPARATOR.join((mark, *columns)))
@@ -206,7 +207,7 @@ class Slurm:
         """Run a tool as another Unix user, by `submit_as`.
 
         Raises:
-            SubmissionRefusedError: what does that is not installed.
+            SubmissionRefusedError: the program of `submit_as` is not installed.
             SlurmSilentError: it does not answer in time.
         """
         command = [*self.options.prefix(user), tool, *arguments]
@@ -223,7 +224,7 @@ class Slurm:
     def _environment(self, tool: str) -> dict[str, str]:
         return {
             **base_environment(),
-            # Seconds since 1970 in every table; what sbatch has is the job's, too.
+            # Seconds since 1970 in every table. sbatch would pass it on to the job.
             **({"SLURM_TIME_FORMAT": "%s"} if tool != "sbatch" else {}),
             **({"SLURM_CONF": self.options.conf} if self.options.conf else {}),
         }
@@ -251,14 +252,14 @@ class Slurm:
 def _run_bounded(
     command: Sequence[str], environment: Mapping[str, str]
 ) -> subprocess.CompletedProcess[str]:
-    """As `subprocess.run`, for a program that becomes root, as sudo: such a one cannot be killed.
+    """Run like `subprocess.run`, also for a program like sudo that we cannot kill.
 
-    It is left alone then; a job that it submits after all is known by its token.
+    It is left running then; if it still submits a job, that job is recognised by its token.
     """
     process = subprocess.Popen(
         command,
         env=environment,
-        # Where every user may be.
+        # Every user may enter it.
         cwd="/",
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -280,13 +281,13 @@ def _run_bounded(
 
 
 def base_environment() -> dict[str, str]:
-    """Return the environment of tools and of batch scripts; nothing of the portal's is in it."""
+    """Return the environment of tools and batch scripts, without the portal's variables."""
     path = f"{os.environ.get('PATH') or os.defpath}:/usr/sbin:/usr/local/sbin"
     return {"PATH": path, "LANG": "C.UTF-8"}
 
 
 def is_passing(why: str) -> bool:
-    """Whether Slurm refuses a job for a reason that says nothing of the job."""
+    """Return whether Slurm refuses a job for a reason that is not about the job."""
     return _PASSING.search(why) is not None
 
 
@@ -294,8 +295,8 @@ def submit_arguments(options: SlurmOptions, submission: Submission) -> list[str]
     """Return sbatch's arguments: one component of a job per group of nodes with equal GPUs."""
     common = [
         "--parsable",
-        # Of an environment that holds nothing of the portal's (`_run`). NONE would have Slurm ask
-        # a login shell on the node for another one, which takes it a second.
+        # This environment has no variables of the portal (`_run`). With NONE, Slurm would get one
+        # from a login shell on the node, which takes a second.
         "--export=ALL",
         "--no-requeue",
         f"--comment={submission.token}",
@@ -319,20 +320,20 @@ def submit_arguments(options: SlurmOptions, submission: Submission) -> list[str]
             "--cpus-per-task": str(group.cpus or ""),
             "--mem": f"{group.memory_mib}M" if group.memory_mib else "",
         }
-        # A component inherits none of these from the one before it.
+        # Each component needs them: it inherits none from the previous one.
         arguments += [":"] if arguments else common
         arguments += [f"{option}={value}" for option, value in wanted.items() if value]
     return [*arguments, submission.script, *submission.argv]
 
 
 def parse_table(text: str, mark: str, columns: int) -> list[list[str]]:
-    """Return the rows of a table each of whose lines begins with `mark`; others are no rows."""
+    """Return the rows of a table, which begin with `mark`; other lines are skipped."""
     rows = (line.split(_SEPARATOR) for line in text.split("\n"))
     return [cells for first, *cells in rows if first == mark and len(cells) == columns]
 
 
 def parse_jobs(rows: Iterable[Sequence[str]]) -> list[tuple[SlurmJob, int]]:
-    """Return squeue's jobs with their users' numbers: of a heterogeneous job one."""
+    """Return squeue's jobs with their users' ids; a heterogeneous job counts as one."""
     jobs = []
     for job_id, state, limit, started, ended, uid, name, comment in rows:
         leader, _, component = job_id.partition("+")
@@ -349,9 +350,9 @@ def lease_jobs(
 ) -> dict[str, SlurmJob]:
     """Return the jobs that have the token of a lease, by token.
 
-    `is_ours`: whether the job of a token may be of a user, by its number, for any user can write
-    any token. Of several jobs with the same token (an answer was lost, and it was submitted again)
-    the one that runs or may yet run: only one of them got past its claim.
+    `is_ours` returns whether a token's job may belong to a user id, since any user can write any
+    token. Several jobs have the same token if an answer was lost and the job was submitted again.
+    The job that runs or may yet run is then returned: only one of them got past its claim.
     """
     matches: dict[str, SlurmJob] = {}
     for job, uid in jobs:
@@ -361,24 +362,24 @@ def lease_jobs(
 
 
 def keep_open(jobs: dict[str, SlurmJob], job: SlurmJob) -> None:
-    """Note a job by its token; of several with one token the one that runs, or may yet run."""
+    """Add a job by its token; of several with one token keep the one that runs, or may yet run."""
     known = jobs.get(job.token)
     if known is None or _rank(job.state) > _rank(known.state):
         jobs[job.token] = job
 
 
 def _rank(state: str) -> int:
-    """How likely something runs in a job of this state."""
+    """Return how likely a job in this state has a running process."""
     return 0 if is_over(state) else 1 if state == "PENDING" else 2
 
 
 def job_name(token: str) -> str:
-    """Return the name of a lease's Slurm job: that of the portal's job."""
+    """Return the name of a lease's Slurm job, which contains the portal's job id."""
     return f"evenshare-{token.split('-')[1]}"
 
 
 def is_lease(name: str, comment: str) -> bool:
-    """Whether a job of this name and comment is a lease of some Evenshare."""
+    """Return whether a job with this name and comment is a lease of some Evenshare installation."""
     return _TOKEN.fullmatch(comment) is not None and name == job_name(comment)
 
 
@@ -387,7 +388,7 @@ def _instant(text: str) -> int | None:
 
 
 _TOKEN = re.compile(r"[A-Za-z0-9]{1,32}-[0-9]{1,19}-[0-9]{1,10}")
-# States of jobs that have ended; one that is not known here may yet run.
+# States of ended jobs; a job in an unknown state may yet run.
 _OVER = frozenset(
     (
         "COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "BOOT_FAIL",
@@ -403,17 +404,17 @@ _QUEUED = frozenset(
 
 
 def is_over(state: str) -> bool:
-    """Whether a job in this state of Slurm's has no process any more, and gets none."""
+    """Return whether a job in this Slurm state has no process, and gets none."""
     return state in _OVER
 
 
 def is_queued(state: str) -> bool:
-    """Whether nothing of a job in this state of Slurm's runs yet."""
+    """Return whether a job in this Slurm state has not started."""
     return state in _QUEUED
 
 
 def parse_minutes(limit: str) -> int:
-    """Return minutes of a limit as squeue writes it ([days-]hours:minutes:seconds)."""
+    """Return the minutes of a limit in squeue's format ([days-]hours:minutes:seconds)."""
     days, _, rest = limit.rpartition("-")
     parts = rest.split(":")
     if not all(part.isdecimal() for part in parts) or (days and not days.isdecimal()):
@@ -425,7 +426,7 @@ def parse_minutes(limit: str) -> int:
 
 
 def last_line(text: str) -> str:
-    """Return a tool's last words, in short."""
+    """Return the last line of a tool's output, shortened."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return lines[-1][:300] if lines else ""
 

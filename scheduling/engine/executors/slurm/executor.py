@@ -1,10 +1,10 @@
 """`slurm`: one Slurm job per lease, whose batch script is the lease's shim.
 
-Evenshare decides who runs where, Slurm runs it: a job asks for the very nodes that the policy
-chose. The folders of jobs lie on a file system that all nodes share, and the shim there does what
-it does for `local`: it claims its lease, starts the program, asks it to checkpoint, writes down
-its end. So a lease's program starts at most once for ever, whatever Slurm does with its job, and
-Slurm's ids, which it may give twice, are never more than a hint.
+Evenshare decides which job runs on which nodes, and Slurm runs it: a Slurm job requests exactly the
+nodes that the policy chose. The folders of jobs are on a file system that all nodes share. The shim
+there works as for `local`: it claims its lease, starts the program, asks it to checkpoint, and
+records its end. So a lease's program starts at most once for ever, whatever Slurm does with its
+job. Slurm's ids may be reused, so they are only hints.
 """
 
 from __future__ import annotations
@@ -76,12 +76,12 @@ from tenants.scopes import site_scope
 
 # A restarted controller may forget jobs for a while; their shims go on.
 SILENCE_S = 600
-# How long after the end of a Slurm job the word of its shim may take to be seen here.
+# The time until a shim's record of its end is visible here, after the end of its Slurm job.
 LAST_WORD_S = 5.0
-# A job that runs for so long without a claim is not ours, or its node reads no folder.
+# A job that runs this long without a claim is not ours, or its node cannot read the folder.
 NO_SHIM_S = 120.0
 LEAST_LEFT_S = 300.0
-# By which Slurm describes its allocation to a batch script.
+# The variables in which Slurm describes its allocation to a batch script.
 SET_BY_SLURM = (
     "SLURM_",
     "CUDA_VISIBLE_DEVICES",
@@ -89,14 +89,14 @@ SET_BY_SLURM = (
     "GPU_DEVICE_ORDINAL",
     "ZE_AFFINITY_MASK",
 )
-# Variables by which Slurm's tools take options: not a job's to set.
+# Options of Slurm's tools as variables: a job must not set them.
 OPTIONS_OF_TOOLS = ("SLURM_", "SBATCH_", "SRUN_", "SCANCEL_", "SQUEUE_")
 
 log = structlog.get_logger(__name__)
 
 
 class SlurmExecutor(ShimExecutor):
-    """Has shims started by Slurm, and asks Slurm about those that say nothing."""
+    """Starts shims through Slurm, and asks Slurm about shims without a record."""
 
     traits = ExecutorTraits(
         keeps_output=True,
@@ -110,7 +110,7 @@ class SlurmExecutor(ShimExecutor):
     )
 
     def extend(self, pool_id: int, leases: Sequence[Extension]) -> None:
-        """Move the limits that shims read, and those of Slurm that would come too early."""
+        """Move the limits of shims, and Slurm's time limits that would end too early."""
         super().extend(pool_id, leases)
         pool = Pool.objects.select_related("clock").get(pk=pool_id)
         options = read_options(pool.executor_options, pool.name)
@@ -124,7 +124,7 @@ class SlurmExecutor(ShimExecutor):
             job = queue.get(lease.token)
             if job is None or job.state != "RUNNING" or job.started is None or job.ended is None:
                 continue
-            # Set once, when the job was submitted: others may be older than the option.
+            # Set once, when the job was submitted; other jobs may be older than the option.
             if job.limit_minutes == options.limit_minutes:
                 continue
             until = dead_mans_limit(pool, from_us(lease.until_us), skew)
@@ -133,7 +133,7 @@ class SlurmExecutor(ShimExecutor):
         slurm.limit(minutes)
 
     def cluster(self, pool_id: int) -> str:
-        """Return what tells the pool's cluster from others."""
+        """Return a key that identifies the pool's cluster."""
         return read_cluster(self._cluster(pool_id))
 
     def nodes(self, pool_id: int) -> list[EngineNode]:
@@ -141,17 +141,17 @@ class SlurmExecutor(ShimExecutor):
         return read_restd_nodes(slurm) if isinstance(slurm, RestdSlurm) else read_nodes(slurm)
 
     def drain(self, pool_id: int, reasons: Mapping[str, str]) -> None:
-        """Drain nodes for Slurm too."""
+        """Drain nodes in Slurm."""
         drain_nodes(self._cluster(pool_id), reasons)
 
     def resume(self, pool_id: int, names: Collection[str]) -> None:
-        """Undo drains that came from here."""
+        """Undo drains that this portal made."""
         resume_nodes(self._cluster(pool_id), names)
 
     def _specs(self, job_ids: Sequence[int]) -> dict[str, LeaseSpec]:
         def surroundings(pool: Pool) -> Surroundings:
             options = read_options(pool.executor_options, pool.name)
-            # The demo's cluster ends with the portal, and jobs of both, whoever kills what.
+            # The demo's cluster ends with the portal; the lifeline ends its jobs however both end.
             is_demo = options.conf and options.conf == settings.DEMO_SLURM_CONF
             lifeline = os.environ.get("EVENSHARE_LIFELINE", "") if is_demo else ""
             return Surroundings(options.search_path, names_gpus=False, lifeline=lifeline)
@@ -176,8 +176,8 @@ class SlurmExecutor(ShimExecutor):
         return specs
 
     def _start(self, wanted: Mapping[str, LeaseSpec]) -> None:
-        """Submit what Slurm has not got yet."""
-        # Slurm may have what was begun before: the answer was lost.
+        """Submit the leases that Slurm does not have yet."""
+        # Slurm may already have leases that were started before: the answer was lost.
         begun = {token for token in wanted if (self._root / "active" / token).exists()}
         ready, failed = self._with_users(wanted)
         for pool in {one.lease.pool_id: one.lease.pool for one in ready.values()}.values():
@@ -187,8 +187,8 @@ class SlurmExecutor(ShimExecutor):
             fresh = {
                 token: partial(self._prepared, slurm.options, token, one)
                 for token, one in own.items()
-                # A job that has ended unclaimed ran nothing, nor is it always of this lease:
-                # before a database was restored its token may have been another's.
+                # An ended job without a claim ran no program. It may not even belong to this lease:
+                # its token may have been another lease's before the database was restored.
                 if (job := queue.get(token)) is None or is_over(job.state)
             }
             for token, answer in slurm.submit(fresh).items():
@@ -212,8 +212,9 @@ class SlurmExecutor(ShimExecutor):
     def _with_users(
         self, wanted: Mapping[str, LeaseSpec]
     ) -> tuple[dict[str, LeaseSpec], list[Exception]]:
-        """Share folders with the users of jobs that have their own; return what may start, and
-        what failed that may be tried again."""
+        """Share folders with jobs' users; return the leases that may start, and the errors to
+        retry.
+        """
         ready, failed = {}, list[Exception]()
         for token, one in wanted.items():
             try:
@@ -222,7 +223,7 @@ class SlurmExecutor(ShimExecutor):
                 ready[token] = one
             except UserRefusedError as refusal:
                 self._refuse(token, str(refusal))
-            except OSError as error:  # a tenant's quota is full, say
+            except OSError as error:  # a tenant's disk quota is full, for example
                 failed.append(error)
         return ready, failed
 
@@ -241,13 +242,13 @@ class SlurmExecutor(ShimExecutor):
         return is_new
 
     def _queue(self, slurm: Slurm) -> dict[str, SlurmJob]:
-        """Jobs of leases, each of the very user that it was submitted as."""
+        """Return the jobs of leases that belong to the user of their submission."""
         return slurm.queue(submitted_as(self._root))
 
     def _refuse(self, token: str, why: str) -> bool:
-        """Slurm never runs this lease: it ends, and its output says why.
+        """End a lease that Slurm never runs, and write the reason to its output.
 
-        False: a shim was quicker, of an earlier submission, and its program runs.
+        Return False if a shim of an earlier submission was faster, and its program runs.
         """
         if not self._clearing(token, partial(self._claim_for_ever, token)):
             claim = self._claim(token)
@@ -255,7 +256,7 @@ class SlurmExecutor(ShimExecutor):
                 return False
         log.warning("executor.job_refused", token=token, error=why)
         folder = lease_folder(self._root, token)
-        # A job's own user may have put a link to somebody's file there.
+        # A job's own user may have put a link to another file there.
         remove(folder / "out.log")
         Log(folder, LOG_BYTES).note(f"Slurm does not run this: {why}")
         return True
@@ -270,7 +271,7 @@ class SlurmExecutor(ShimExecutor):
             claims = {token: tokens[token] or {"never": True} for token in jobs}
             going = {token: job for token, job in jobs.items() if not is_over(job.state)}
             slurm.cancel(job.job_id for one, job in going.items() if claims[one].get("never"))
-            # It looks by itself, a little later, where this does not arrive.
+            # If the signal does not arrive, the shim checks by itself a little later.
             shims = [job for one, job in going.items() if not claims[one].get("never")]
             slurm.cancel((job.job_id for job in shims), signal="TERM")
         return seen
@@ -285,10 +286,11 @@ class SlurmExecutor(ShimExecutor):
         return seen
 
     def _saw(self, token: str, job: SlurmJob) -> EngineWord:
-        """When Slurm started and ended a job; its shim has a little time to say how."""
+        """Return when Slurm started and ended a job; its shim has a little time to record how."""
         started_us = None if job.started is None else job.started * SECOND_US
         if not is_over(job.state):
-            # Its program has not begun; without that word it holds GPUs since Slurm's start.
+            # Its program has not started. Without a claim after CLAIM_S it holds GPUs since Slurm's
+            # start.
             says_start = instant((self._claim(token) or {}).get("started_us")) is not None
             is_due = says_start or _seconds_since(job.started) > CLAIM_S
             return EngineWord(started_us if is_due and not is_queued(job.state) else None)
@@ -299,13 +301,13 @@ class SlurmExecutor(ShimExecutor):
         return EngineWord(started_us, ended_us)
 
     def _end_what_runs_on(self, slurm: Slurm, queue: Mapping[str, SlurmJob]) -> None:
-        """A job writes in its lease's folder, so it can seem over and run on."""
+        """End jobs that run although their folder says they are over: a job can write there."""
         left = [
             job.job_id
             for token, job in queue.items()
             if token.startswith(f"{settings.INSTALLATION}-")
             and not is_over(job.state)
-            # Of one whose end is not recorded yet, `_settle` knows.
+            # `_settle` handles those whose end is not recorded yet.
             and not (self._root / "active" / token).exists()
             and self._is_long_over(token)
         ]
@@ -314,11 +316,11 @@ class SlurmExecutor(ShimExecutor):
             _end(slurm, left)
 
     def _is_long_over(self, token: str) -> bool:
-        """Whether its folder says for some time that nothing of it runs, or will."""
+        """Return whether its folder has said for some time that no process of it runs, or will."""
         claim = self._claim(token)
         if claim is None or self._is_open(token):
             return False
-        # Since when is noted here: of its own files a job sets the times.
+        # The time is recorded here, since a job can set the times of its files.
         seen = _note_of(lease_folder(self._root, token), "over")
         if not seen.exists():
             with contextlib.suppress(OSError):
@@ -328,7 +330,9 @@ class SlurmExecutor(ShimExecutor):
     def _settle(
         self, pool_id: int, tokens: Sequence[str]
     ) -> tuple[set[str], dict[str, EngineWord]]:
-        """What Slurm ended without a word of its shim is lost; what it does not know is silent."""
+        """Record jobs that Slurm ended without a shim's record as lost; report unknown ones as
+        silent.
+        """
         try:
             slurm = self._cluster(pool_id)
         except Pool.DoesNotExist:
@@ -359,10 +363,10 @@ class SlurmExecutor(ShimExecutor):
     def _renamed(
         self, jobs: Iterable[tuple[SlurmJob, int]], tokens: Sequence[str]
     ) -> dict[str, SlurmJob]:
-        """Jobs of leases that say no longer whose they are, by token.
+        """Return the jobs of leases whose name or comment was changed, by token.
 
-        A job's user may change its name and comment; nobody could stop it then. Its id is a hint:
-        a controller that lost its memory counts anew.
+        A job's user may change them, and the job could then not be stopped. Its id is only a hint:
+        a controller that lost its state numbers jobs from the start again.
         """
         is_ours = submitted_as(self._root)
         ids = {self._submitted_id(token): token for token in tokens if self._is_open(token)}
@@ -376,14 +380,14 @@ class SlurmExecutor(ShimExecutor):
         }
 
     def _submitted_id(self, token: str) -> int | None:
-        """The id that the job of a lease got, where its user is not the portal's."""
+        """Return the Slurm id of a lease's job, recorded if its user is not the portal's."""
         noted = read_text(_note_of(lease_folder(self._root, token), "job"), at_most=20)
         return int(noted) if noted.isdecimal() else None
 
     def _settle_unclaimed(self, token: str, job: SlurmJob | None) -> list[int]:
         """End a lease whose shim does not come; return the job to cancel for it, if any."""
         if job is None:
-            # Its submission was lost, with the controller's memory of it perhaps.
+            # Its submission was lost, or the controller forgot it.
             self._give_up_unclaimed(token)
         elif is_over(job.state):
             if _seconds_since(job.ended) > LAST_WORD_S:
@@ -395,17 +399,16 @@ class SlurmExecutor(ShimExecutor):
 
     def _bury(self, token: str, job: SlurmJob) -> None:
         folder = lease_folder(self._root, token)
-        # A file system in the network shows what is new in a folder to those who write there.
+        # A write into the folder makes a network file system show new files in it.
         write_text(folder / ".asked", "")
         if self._is_open(token) and _seconds_since(job.ended) > LAST_WORD_S:
             log.warning("executor.job_lost", token=token, job=job.job_id, state=job.state)
-            # A node that is cut off may run on: its shim sees this when it is back.
+            # A disconnected node may run on: its shim reads this when it is back.
             self._note_stop(token, 0.0)
             self._note_lost(token)
 
     def _hides_its_start(self, token: str, job: SlurmJob) -> bool:
-        """Whether it has a claim and runs, and does not say since when: it would be charged for
-        nothing."""
+        """Return whether a claimed job runs without a recorded start: it would not be charged."""
         started = (self._claim(token) or {}).get("started_us")
         return (
             not isinstance(started, int)
@@ -415,7 +418,7 @@ class SlurmExecutor(ShimExecutor):
         )
 
     def _by_pool(self, tokens: Sequence[str]) -> dict[int, list[str]]:
-        """Tokens by the pool that launched them, or that their job is in."""
+        """Return tokens by the pool that launched them, or else by their job's pool."""
         jobs = Job.objects.filter(id__in={token_job(token) for token in tokens})
         with site_scope():
             known = dict(jobs.values_list("id", "pool_id"))
@@ -433,7 +436,7 @@ class SlurmExecutor(ShimExecutor):
 
 
 def _end(slurm: Slurm, job_ids: Collection[int]) -> None:
-    """Cancel jobs; a refusal hides nothing of what is known of others, and is met again."""
+    """Cancel jobs. A refusal is logged, so that the other results count; it will be retried."""
     try:
         slurm.cancel(job_ids)
     except RestdRefusedError as error:
@@ -441,7 +444,7 @@ def _end(slurm: Slurm, job_ids: Collection[int]) -> None:
 
 
 def _note_of(lease: Path, name: str) -> Path:
-    """The portal's own note on a lease: its job cannot write it, where it has another user."""
+    """Return the path of a portal's note on a lease, which a job with another user cannot write."""
     return lease.with_name(f".{lease.name}.{name}")
 
 

@@ -1,6 +1,6 @@
-"""What of a cluster's settings is in the way of a pool: pure functions from text to findings.
+"""Checks a cluster's settings for obstacles to a pool: pure functions from text to findings.
 
-Each looks at values that `cluster_text` has read, and asks nothing. `checks` brings them.
+Each judges values that `cluster_text` has parsed, without a query. `checks` supplies them.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from scheduling.engine.executors.slurm.cluster_text import SlurmNodeText, parse_
 from scheduling.engine.executors.slurm.commands import UNLIMITED, is_lease, parse_minutes
 from scheduling.engine.executors.slurm.options import SlurmOptions
 
-# What the executor is tested with, and the oldest that has what it asks for.
+# The tested version, and the oldest one with the features that the executor needs.
 TESTED, OLDEST = (22, 5), (20, 11)
-# How long an ended job must stay listed: the portal may be away for a while.
+# The time for which an ended job must stay listed: the portal may be down for a while.
 LEAST_JOB_AGE_S, GOOD_JOB_AGE_S = 300, 3600
-# More of a difference between two clocks moves the ends of jobs.
+# A larger difference between two clocks shifts the ends of jobs.
 CLOCK_S = 5.0
 # User, name and comment of a job.
 OWNER_COLUMNS = ("%u", "%j", "%k")
-# What the job of `check_slurm --run` is called: no name of a lease.
+# The name of the job of `check_slurm --run`; no lease has it.
 TRIAL = "evenshare-check"
-# Of longer lists so many names are told.
+# The most names that are printed of a list.
 LISTED = 8
 
 
 class Level(StrEnum):
-    """How bad a finding is; an error is what the pool would not work with."""
+    """The severity of a finding. With an error the pool would not work."""
 
     OK = "ok"
     WARNING = "warning"
@@ -40,7 +40,7 @@ class Level(StrEnum):
 
 @dataclass(frozen=True)
 class ClusterFinding:
-    """One line: what was looked at, what was seen, and what to do about it."""
+    """A line of the report: the checked item, the result, and what to do about it."""
 
     level: Level
     about: str
@@ -52,7 +52,7 @@ class ClusterFinding:
 
 @dataclass(frozen=True)
 class PoolNeeds:
-    """What a pool asks of its cluster; `nodes`: name -> (GPU type, GPUs)."""
+    """The requirements of a pool for its cluster; `nodes`: name -> (GPU type, GPUs)."""
 
     lease_s: int
     grace_s: int
@@ -73,7 +73,7 @@ def _error(about: str, text: str) -> ClusterFinding:
 
 
 def version_findings(text: str) -> Iterator[ClusterFinding]:
-    """Judge what `sinfo --version` says, as `slurm-wlm 22.05.8` or `slurm 23.11.4`."""
+    """Judge the output of `sinfo --version`, like `slurm-wlm 22.05.8` or `slurm 23.11.4`."""
     match = re.search(r"(\d+)\.(\d+)", text)
     if match is None:
         yield _warning("version", f"{text.strip()[:60]!r} tells none")
@@ -280,10 +280,10 @@ def _most_time(
 def others_findings(
     rows: Iterable[Sequence[str]], own: Collection[str], installation: str
 ) -> Iterator[ClusterFinding]:
-    """Judge whose jobs are in the partition, by squeue's OWNER_COLUMNS.
+    """Judge the owners of jobs in the partition, by squeue's OWNER_COLUMNS.
 
-    `own`: as whom leases run, the portal's user and those of tenants, who may have submitted some
-    by hand; `installation` begins the tokens of its leases.
+    `own`: the users of leases, that is the portal's and those of tenants, who may have submitted
+    jobs by hand. Tokens of its leases start with `installation`.
     """
     owners: Counter[str] = Counter()
     for user, name, comment in rows:
@@ -303,7 +303,7 @@ def others_findings(
 
 
 def _owner(user: str, name: str, comment: str, own: Collection[str], installation: str) -> str:
-    """Who is to be asked about a job; empty: it is a lease of this portal, or its trial."""
+    """Return the owner of a foreign job; empty for a lease of this portal, or its trial."""
     if user not in own:
         return user
     if not is_lease(name, comment):
@@ -313,7 +313,7 @@ def _owner(user: str, name: str, comment: str, own: Collection[str], installatio
 
 
 def shared_node_findings(table: str, partition: str) -> Iterator[ClusterFinding]:
-    """Judge whether nodes are in other partitions, too, by `sinfo --Node --format=%N|%P` of all."""
+    """Judge whether nodes are also in other partitions, by `sinfo --Node --format=%N|%P` of all."""
     rows = [line.strip().partition("|") for line in table.splitlines()]
     partitions: dict[str, set[str]] = {}
     for node, _, name in rows:
@@ -334,7 +334,7 @@ def shared_node_findings(table: str, partition: str) -> Iterator[ClusterFinding]
 def node_findings(
     nodes: Sequence[SlurmNodeText], options: SlurmOptions, pool: PoolNeeds | None
 ) -> Iterator[ClusterFinding]:
-    """Judge sinfo's nodes against those of the pool, if there is one."""
+    """Compare sinfo's nodes with those of the pool, if there is one."""
     down = [f"{node.name} ({node.state})" for node in nodes if not node.is_up]
     if not nodes:
         yield _error("nodes", "the partition has none")
@@ -373,7 +373,7 @@ def _other_gpus(node: SlurmNodeText, gpu_type: str, gpus: int, options: SlurmOpt
 
 
 def rights_findings(options: SlurmOptions, *, is_operator: bool) -> Iterator[ClusterFinding]:
-    """Judge whether time limits may be moved with each renewal, and jobs of others ended."""
+    """Judge whether the portal may move time limits at renewals, and end jobs of other users."""
     if options.users and not is_operator:
         yield _error(
             "users",
@@ -402,12 +402,12 @@ def clock_finding(machine: str, ahead_s: float) -> ClusterFinding:
 
 
 def worst(findings: Iterable[ClusterFinding]) -> Level:
-    """The worst level of all; ok of none."""
+    """Return the worst level; OK if there are no findings."""
     order = list(Level)
     return max((one.level for one in findings), key=order.index, default=Level.OK)
 
 
 def list_some(names: Sequence[str], most: int = LISTED) -> str:
-    """Return the first names, and how many more there are."""
+    """Return the first names, and the number of the others."""
     more = f", and {len(names) - most:,} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more

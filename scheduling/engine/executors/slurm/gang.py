@@ -1,4 +1,4 @@
-"""A gang over several nodes: what its lease's shim reads, and how its nodes are grouped."""
+"""A gang over several nodes: its shim's specification, and the groups of its nodes."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from scheduling.engine.executors.local_spec import LeaseSpec
 
 
 def node_groups(one: LeaseSpec) -> list[tuple[int, tuple[str, ...]]]:
-    """Return the nodes of a lease by how many GPUs it holds there, most first.
+    """Return the nodes of a lease by the number of GPUs that it holds there, most first.
 
-    sbatch gives a job equally many GPUs on each of its nodes; what is uneven becomes a
+    sbatch gives a job the same number of GPUs on each of its nodes. An uneven gang becomes a
     heterogeneous job, with a component for each group. Ranks follow this order.
     """
     names: dict[int, list[str]] = {}
@@ -21,7 +21,9 @@ def node_groups(one: LeaseSpec) -> list[tuple[int, tuple[str, ...]]]:
 
 
 def gang_spec(one: LeaseSpec, command: Sequence[str]) -> dict[str, Any]:
-    """Return what a shim runs in place of the program: `command`, which has srun start that on
-    every node (`shim.gang`)."""
+    """Return the part of a shim's specification that replaces the program by `command`.
+
+    The command starts the program on every node through srun (`shim.gang`).
+    """
     groups = [{"nodes": len(names), "gpus": gpus} for gpus, names in node_groups(one)]
     return {"argv": list(command), "gang": {"argv": one.spec["argv"], "groups": groups}}

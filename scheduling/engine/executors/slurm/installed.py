@@ -1,8 +1,8 @@
-"""The shim where nodes find it: beside the folders of jobs, one copy per version.
+"""Installs the shim in the shared folder of jobs, one copy per version.
 
-Everybody may read it, who comes as far, and nobody but the portal's user may change it: jobs may
-have users of their own. Nodes need no package of the portal, and a job that runs keeps the shim it
-was started with when the portal is upgraded.
+Users that can enter the folder may read it; only the portal's user may change it, since jobs may
+have other users. Nodes need no package of the portal, and a running job keeps its shim when the
+portal is upgraded.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from scheduling.engine.executors.shim.files import make_private
 
 PACKAGE = Path(__file__).parents[1] / "shim"
 SCRIPT = "job.sh"
-# Constant: whatever differs between jobs is an argument, and no shell reads it.
+# Constant: everything that differs between jobs is an argument, which no shell parses.
 _SCRIPT_TEXT = '#!/bin/sh\nexec "$@"\n'
 
 
 def install_shim(root: Path) -> Path:
-    """Return the folder of the shim below `root`, copied there where it is not yet.
+    """Return the folder of the shim below `root`; copy it there if it is missing.
 
     Raises:
         OSError: it cannot be written.
@@ -37,7 +37,7 @@ def install_shim(root: Path) -> Path:
         (fresh / SCRIPT).write_text(_SCRIPT_TEXT, encoding="utf-8")
         for path in (fresh, *fresh.rglob("*")):
             path.chmod(0o755 if path.is_dir() or path.name == SCRIPT else 0o644)
-        # Whoever was quicker has put the same there.
+        # A faster process has put the same copy there.
         with contextlib.suppress(OSError):
             fresh.rename(place)
         if fresh.is_dir():

@@ -1,4 +1,4 @@
-"""What Slurm is asked for a lease: a job on the very nodes that the round chose."""
+"""The Slurm job of a lease, on exactly the nodes that the round chose."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from scheduling.engine.executors.slurm.gang import node_groups
 from scheduling.engine.executors.slurm.installed import SCRIPT, install_shim
 from scheduling.engine.executors.slurm.options import SlurmOptions
 
-# A time limit is a dead man's switch behind the shim's own: it is moved this seldom.
+# Slurm's time limit is a second dead man's switch; this slack makes moves of it rare.
 SLACK_MINUTES = 30
 
 
@@ -27,8 +27,8 @@ def lease_submission(root: Path, options: SlurmOptions, token: str, one: LeaseSp
         argv=(options.interpreter, "-I", "-S", str(shim), "--log", str(folder)),
         script=str(shim.with_name(SCRIPT)),
         folder=str(folder.parents[1]),
-        # A job can have put a pipe where its next lease's log would be: Slurm would wait for its
-        # reader. The shim keeps its own words.
+        # A job could put a pipe in place of its next lease's log, and Slurm would wait for a
+        # reader. The shim writes its own log.
         output="/dev/null",
         groups=tuple(_group(options, one, names, gpus) for gpus, names in node_groups(one)),
         minutes=options.limit_minutes or _first_limit(one),
@@ -49,5 +49,5 @@ def _group(options: SlurmOptions, one: LeaseSpec, names: tuple[str, ...], gpus: 
 
 
 def _first_limit(one: LeaseSpec) -> int:
-    """Minutes from now to the lease's last instant, with the slack that moves are spared by."""
+    """Return the minutes from now to the lease's limit, plus the slack."""
     return max(1, math.ceil((one.limit - time.time()) / 60)) + SLACK_MINUTES

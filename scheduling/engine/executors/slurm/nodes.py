@@ -1,7 +1,7 @@
-"""Slurm's nodes: what sinfo says of a partition's, in one call, and drains by scontrol.
+"""Slurm's nodes: the nodes of a partition from one call of sinfo, and drains by scontrol.
 
-A drain that came from here is known by how its reason begins. Whatever else keeps a node out of
-use is Slurm's, or its administrators', and is never undone from here.
+A drain by this portal is recognised by the prefix of its reason. Other drains belong to Slurm or
+its administrators, and are never undone from here.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from scheduling.engine.executors.slurm.options import SlurmOptions
 
 OURS = "evenshare: "
 REASON_MAX = 150
-# So many names fit into a command's arguments with room to spare.
+# This many names fit into a command's arguments with room to spare.
 NAMES_AT_ONCE = 200
 _COLUMN, _ROW = "\x1f", "\x1e"
-# The reason last: it alone may hold anything.
+# The reason is last: only it may contain anything.
 _FIELDS = ("NodeList", "StateComplete", "Gres", "CPUs", "Memory", "TimeStamp", "Reason")
-# Not everything that keeps jobs away: a node that is powered down to save power is woken for one.
+# A node that is powered down to save power is not down: Slurm wakes it for a job.
 _DOWN = frozenset(
     (
         "down", "error", "future", "unknown", "no_respond", "not_responding", "invalid",
@@ -39,22 +39,22 @@ _THOUSANDS = {"K": 1024, "M": 1024**2}
 
 
 class Tools(Protocol):
-    """What asks a cluster's tools, as `scheduling.engine.executors.slurm.commands.Slurm` does."""
+    """The interface to a cluster's tools, as in `slurm.commands.Slurm`."""
 
     options: SlurmOptions
 
     def ask(self, tool: str, *arguments: str) -> str:
-        """Run a tool and return what it said; ExecutorError where it fails."""
+        """Run a tool and return its output; raise ExecutorError if it fails."""
 
 
 def read_nodes(slurm: Tools) -> list[EngineNode]:
     """Return the nodes of the partition.
 
     Raises:
-        ExecutorError: Slurm does not answer, or the partition has none: sinfo does not tell one
-            that is empty from one that is not there.
+        ExecutorError: Slurm does not answer, or the partition has no nodes. sinfo does not
+            distinguish an empty partition from a missing one.
     """
-    # A suffix without a width: as wide as the text is.
+    # A suffix without a width: as wide as the text.
     columns = [f"{name}:{_COLUMN}" for name in _FIELDS[:-1]] + [f"{_FIELDS[-1]}:{_ROW}"]
     partition = slurm.options.partition
     text = slurm.ask(
@@ -67,7 +67,7 @@ def read_nodes(slurm: Tools) -> list[EngineNode]:
 
 
 def read_cluster(slurm: Tools) -> str:
-    """Return what tells the cluster from all others, by whatever slurm.conf it is reached.
+    """Return a key that identifies the cluster, independent of the slurm.conf in use.
 
     Raises:
         ExecutorError: Slurm does not answer.
@@ -78,7 +78,7 @@ def read_cluster(slurm: Tools) -> str:
 
 
 def drain_nodes(slurm: Tools, reasons: Mapping[str, str]) -> None:
-    """Drain nodes, by name, with a reason each that says whose drain it is."""
+    """Drain nodes, each with a reason that marks the drain as ours."""
     names: dict[str, list[str]] = {}
     for name, reason in sorted(reasons.items()):
         names.setdefault(reason_text(reason), []).append(name)
@@ -87,12 +87,12 @@ def drain_nodes(slurm: Tools, reasons: Mapping[str, str]) -> None:
 
 
 def resume_nodes(slurm: Tools, names: Collection[str]) -> None:
-    """Undo drains. One that went down meanwhile is looked at anew by Slurm."""
+    """Undo drains. Slurm checks nodes again that went down meanwhile."""
     _update(slurm, sorted(names), "State=RESUME")
 
 
 def reason_text(reason: str) -> str:
-    """Return a reason as Slurm keeps it: one line, without the quotes that scontrol takes off."""
+    """Return a reason as Slurm stores it: one line, without the quotes that scontrol strips."""
     return (OURS + _one_line(reason.replace('"', "'")))[:REASON_MAX].rstrip()
 
 
@@ -110,7 +110,7 @@ def _update(slurm: Tools, names: list[str], *changes: str) -> None:
 
 
 def parse_nodes(text: str, options: SlurmOptions) -> list[EngineNode]:
-    """Return the nodes that sinfo tells of, each once; what is no row of them is left out."""
+    """Return the nodes in sinfo's output, each once; other rows are skipped."""
     nodes: dict[str, EngineNode] = {}
     for row in text.split(_ROW):
         columns = row.strip(" \r\n").split(_COLUMN)
@@ -125,7 +125,7 @@ def parse_nodes(text: str, options: SlurmOptions) -> list[EngineNode]:
 
 
 class NodeText(NamedTuple):
-    """A node in Slurm's words, in the order of _FIELDS."""
+    """A node as Slurm prints it, in the order of _FIELDS."""
 
     name: str
     state: str
@@ -153,9 +153,11 @@ class _State(NamedTuple):
 
 
 def _read_state(state: str, reason: str, since: str, *, reserves: bool) -> _State:
-    """What flags and reason mean. `reserves`: the pool has a reservation of its own, which may be
-    one for maintenance."""
-    # Flags are words after a plus; as a sign, a star is one that does not respond.
+    """Interpret a node's flags and reason.
+
+    `reserves`: the pool uses a reservation, which may be a maintenance reservation.
+    """
+    # Flags are words after a plus sign; a star means that the node does not respond.
     flags = {re.sub(r"[^a-z_]", "", flag) for flag in state.casefold().split("+")}
     if "*" in state:
         flags.add("not_responding")
@@ -168,7 +170,7 @@ def _read_state(state: str, reason: str, since: str, *, reserves: bool) -> _Stat
     at = datetime.fromtimestamp(int(since), UTC) if re.fullmatch(r"[1-9]\d{0,9}", since) else None
     is_ours = bool(flags & _DRAIN) and why.startswith(OURS.strip())
     if is_ours:
-        # Both are of our drain, whatever else keeps the node out of use.
+        # The reason and time are those of our drain, even if the node has other problems.
         flags, why, at = flags - _DRAIN, "", None
     if flags & _DOWN:
         why = why or ("not responding" if flags & _SILENT else "")
@@ -184,7 +186,7 @@ def _one_line(text: str) -> str:
 
 
 def read_gpus(gres: str, options: SlurmOptions) -> tuple[tuple[str, int], str]:
-    """Return GPU type and GPUs of `Gres`, as `gpu:a100:4(S:0-1)`, or ("", 0) and why not."""
+    """Return GPU type and number of `Gres` like `gpu:a100:4(S:0-1)`, or ("", 0) and why not."""
     counts: Counter[str] = Counter()
     for entry in re.sub(r"\([^)]*\)", "", gres).split(","):
         kind, *rest = entry.strip().split(":")
@@ -211,6 +213,6 @@ def _is_count(text: str) -> bool:
 
 
 def _count(text: str) -> int:
-    """A number of sinfo's; one of several equal nodes may have a plus behind it."""
+    """Return a number of sinfo's, which may be followed by a plus sign for unequal nodes."""
     match = re.match(r"([0-9]{1,12})([KM]?)", text)
     return int(match[1]) * _THOUSANDS.get(match[2], 1) if match else 0

@@ -1,7 +1,7 @@
-"""What a partition does, seen through squeue and sinfo alone: nothing is asked of Slurm but that.
+"""Observes a partition through squeue and sinfo only, without changing it.
 
-A job is looked at again and again until it is over; what is known of each is kept (`ObservedRow`)
-and joined with the next look. Rows are told apart by id and submission, for Slurm gives ids twice.
+Each job is polled until it is over; its known state is kept (`ObservedRow`) and merged with the
+next poll. Rows are identified by id and submission time, since Slurm reuses ids.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from scheduling.engine.executors.slurm.cluster_text import (
 )
 from scheduling.engine.executors.slurm.commands import UNLIMITED, Slurm, is_over, parse_minutes
 
-# Rows of one look; a partition with more jobs is not watched.
+# The most rows of a poll; a partition with more jobs is not watched.
 MOST_JOBS = 200_000
 TENANT_KEYS = ("account", "user")
-# Columns of squeue with their widths: each row is padded to them, so they are no wider than needed.
-# A list of nodes that fills its column may be cut, and is asked for again.
+# Columns of squeue with their widths. Rows are padded to them, so they are no wider than needed. A
+# list of nodes that fills its column may be cut, and is requested again.
 _COLUMNS = {
     "jobarrayid": 40, "state": 20, "account": 64, "username": 64, "numnodes": 12, "numtasks": 12,
     "tres-alloc": 200, "tres-per-job": 80, "tres-per-node": 80, "tres-per-task": 80,
@@ -40,10 +40,10 @@ _QUEUED = frozenset(("PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPEC
 
 @dataclass(frozen=True)
 class ObservedRow:
-    """A job as far as it was seen; instants are seconds since 1970, None: not yet, or unknown.
+    """A job as last observed; instants are seconds since 1970, None if not yet or unknown.
 
-    `gpus` 0: it asks for none. `gpu_type`: what Slurm calls the type that it asked for; empty:
-    any. `is_lost`: it vanished from the list before its end was seen.
+    `gpus` is 0 if it requests none. `gpu_type` is Slurm's name of the requested type; empty for
+    any. `is_lost`: it vanished from the list before its end was observed.
     """
 
     job: str
@@ -62,31 +62,31 @@ class ObservedRow:
 
     @property
     def key(self) -> tuple[str, int]:
-        """What tells it apart from all others."""
+        """The key of the job: its id and submission."""
         return (self.job, self.submitted)
 
     @property
     def is_over(self) -> bool:
-        """Whether it has ended, or is not listed any more."""
+        """Whether it has ended, or is no longer listed."""
         return self.is_lost or is_over(self.state)
 
 
 def look(slurm: Slurm, at: int, *, tenant: str = "account") -> dict[tuple[str, int], ObservedRow]:
     """Return the jobs that Slurm lists now, by (id, submission).
 
-    It is one call of squeue, and another one if a list of nodes is longer than its column.
-    `tenant`: what stands for a tenant, `account` or `user`; of a job without an account its user.
+    It calls squeue once, and a second time if a list of nodes is longer than its column. `tenant`
+    selects the tenant's name: `account`, or `user`. A job without an account gets its user.
 
     Raises:
-        ExecutorError: Slurm does not answer, or lists more than MOST_JOBS, or a job with a long
-            list of nodes was gone when that was asked for.
+        ExecutorError: Slurm does not answer, lists more than MOST_JOBS, or no longer listed a job
+            with a long list of nodes in the second call.
     """
     columns = ",".join(f"{name}:{width}|" for name, width in _COLUMNS.items())
     options = ["--noheader", "--states=all", "--array", "--partition", slurm.options.partition]
     rows = _named_rows(slurm.ask("squeue", *options, "--Format", columns))
     cut = [row for row in rows if len(row["nodelist"]) >= _COLUMNS["nodelist"]]
     if cut:
-        # Only the older option prints a field as long as it is.
+        # Only the older option prints a field at full length.
         table = slurm.ask("squeue", *options, "--format=%i|%N")
         whole = dict(line.strip().split("|", 1) for line in table.splitlines() if "|" in line)
         for row in cut:
@@ -102,7 +102,7 @@ def _named_rows(table: str) -> list[dict[str, str]]:
     if len(lines) > MOST_JOBS:
         raise ExecutorError(f"squeue lists {len(lines):,} jobs; at most {MOST_JOBS:,} are watched")
     rows = ([cell.strip() for cell in line.split("|")] for line in lines)
-    # Behind the last separator there is one more cell, which is empty.
+    # After the last separator there is one more cell, which is empty.
     return [
         dict(zip(_COLUMNS, cells, strict=False))
         for cells in rows
@@ -115,7 +115,7 @@ def _row(named: Mapping[str, str], at: int, tenant: str) -> ObservedRow | None:
     if submitted is None:
         return None
     state, nodes = named["state"], expand_nodes(_text(named["nodelist"]))
-    # Of a queued job it is when it may start, of one that was taken back when that was.
+    # For a queued job it is the expected start; for a requeued one, the time of the requeue.
     started = _instant(named["starttime"]) if nodes and state not in _QUEUED else None
     gpus, gpu_type = _gpus(named)
     account, user = _text(named["account"]), _text(named["username"])
@@ -137,7 +137,7 @@ def _row(named: Mapping[str, str], at: int, tenant: str) -> ObservedRow | None:
 
 
 def _gpus(named: Mapping[str, str]) -> tuple[int, str]:
-    """How many GPUs a job has in all, and of which type it asked for them."""
+    """Return a job's total GPUs, and the type that it requested."""
     tasks, nodes = _count(named["numtasks"]), _count(named["numnodes"])
     asked = (("tres-per-job", 1), ("tres-per-node", nodes), ("tres-per-task", tasks))
     counts: list[tuple[str, int]] = []
@@ -146,7 +146,7 @@ def _gpus(named: Mapping[str, str]) -> tuple[int, str]:
         if counts:
             break
     types = {name for name, _ in counts if name}
-    # What Slurm counted is exact, where it counts GPUs (AccountingStorageTRES=gres/gpu).
+    # Slurm's count is exact if it counts GPUs (AccountingStorageTRES=gres/gpu).
     allocated = parse_gpus(named["tres-alloc"])
     of_all = [count for name, count in allocated if not name]
     total = of_all[0] if of_all else sum(count for _, count in counts or allocated)
@@ -158,10 +158,10 @@ def join(
     known: Mapping[tuple[str, int], ObservedRow],
     seen: Mapping[tuple[str, int], ObservedRow],
 ) -> dict[tuple[str, int], ObservedRow]:
-    """Return what is known after one more look.
+    """Merge a poll into the known rows.
 
-    One that was queued or ran and is not listed any more is over since it was last seen, as far
-    as anybody can tell: Slurm forgets ended jobs after MinJobAge.
+    A queued or running job that is no longer listed counts as over since it was last observed:
+    Slurm forgets ended jobs after MinJobAge.
     """
     joined = dict(known)
     for key, row in known.items():
@@ -174,10 +174,10 @@ def join(
 def observed_jobs(
     rows: Iterable[ObservedRow], nodes: Iterable[NamedNode], names: Mapping[str, str]
 ) -> list[ObservedJob]:
-    """Return jobs for a comparison: those that could start, or did.
+    """Return the jobs for a comparison: those that could start, or did.
 
-    `names`: what GPU types are called, by Slurm's names. GPUs are spread over a job's nodes as
-    evenly as they go; Slurm may have put them otherwise.
+    `names` maps Slurm's names of GPU types to ours. GPUs are spread evenly over a job's nodes;
+    Slurm may have placed them otherwise.
     """
     sizes = {one.name: one.node.gpus for one in nodes}
     useful = [row for row in rows if row.ready is not None and row.gpus]
@@ -219,9 +219,9 @@ def _shares(row: ObservedRow, sizes: Mapping[str, int]) -> tuple[tuple[str, int]
 def observed_nodes(
     slurm: Slurm, names: Mapping[str, str], used: frozenset[str]
 ) -> tuple[NamedNode, ...]:
-    """Return the partition's nodes; one that is down offers nothing, unless it was `used`.
+    """Return the partition's nodes; a node that is down has no GPUs, unless it was `used`.
 
-    Of nodes with GPUs of several types the first counts.
+    If a node has GPUs of several types, the first counts.
     """
     options = ("--noheader", "--Node", "--partition", slurm.options.partition)
     rows = parse_nodes(slurm.ask("sinfo", *options, "--format", NODE_FORMAT))

@@ -1,4 +1,4 @@
-"""What a pool says of the Slurm cluster that runs its jobs: `Pool.executor_options`."""
+"""A pool's options for its Slurm cluster: `Pool.executor_options`."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from scheduling.engine.executors.base import ExecutorError
 
 Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.@-]{0,62}$")]
 OptionalName = Annotated[str, Meta(pattern=r"^([A-Za-z0-9][A-Za-z0-9_.@-]{0,62})?$")]
-# What no tool takes for an option, or for a number.
+# Names that no tool takes for an option or a number.
 UserName = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_.@-]{0,62}$")]
 Slug = Annotated[str, Meta(pattern=r"^(\*|[A-Za-z0-9_-]{1,63})$")]
 Word = Annotated[str, Meta(pattern=r"^[^\x00\n]+$", max_length=400)]
-# Stands for the user in `submit_as`, and for all other tenants in `users`.
+# The placeholder for the user in `submit_as`, and for all other tenants in `users`.
 USER, OTHERS = "{user}", "*"
 AbsolutePath = Annotated[str, Meta(pattern=r"^(/[^\x00\n]*)?$", max_length=400)]
 
@@ -32,12 +32,12 @@ RestdUrl = Annotated[
 
 
 class RestdOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A slurmrestd that is asked instead of the tools, as far as it can be (`restd`).
+    """A slurmrestd that is used instead of the tools as far as possible (`restd`).
 
     `url`: `unix:/PATH` of its socket, or `http://127.0.0.1:PORT`. `token_file`: a file with a JSON
-    web token for the portal's user; without it slurmrestd must run as that user, and listen on a
-    unix socket. `version`: of its interface. `only_submits`: it takes jobs, and the tools do the
-    rest, which they do quicker.
+    web token for the portal's user. Without it slurmrestd must run as that user, and listen on a
+    unix socket. `version`: of its interface. `only_submits`: it submits jobs only, and the tools do
+    the rest, which they do faster.
     """
 
     url: RestdUrl
@@ -46,7 +46,9 @@ class RestdOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     only_submits: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse TCP without a token, which slurmrestd would refuse at each call, and no ports."""
+        """Refuse TCP without a token, which slurmrestd would refuse at each call, and invalid
+        ports.
+        """
         if not self.token_file and not self.url.startswith("unix:"):
             raise ValueError("`token_file` is needed with http; without a token use `unix:/PATH`")
         port = self.url.rstrip("/").rpartition(":")[2]
@@ -55,19 +57,19 @@ class RestdOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class SlurmOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where the cluster is, and how jobs are asked for.
+    """The location of the cluster, and the parameters of jobs.
 
-    `conf`: path of slurm.conf; empty: the tools' own. `partition`: the one that Evenshare has to
-    itself. `account`, `qos`, `reservation`: passed on with each job where given. `accounts`: of
-    tenants, by their slug, that have an account of their own. `users`: the Unix users of tenants'
-    jobs, by slug, `*` for all others; empty: all jobs run as the portal's user. `submit_as`: what
-    runs sbatch as another user, `{user}` for its name. `cpus_per_gpu`
-    and `memory_mib_per_gpu`: a job's share of its nodes beside GPUs; 0: the partition's default.
-    `python`: Python 3.10 or later at this path on each node; empty: the path of the portal's.
-    `path`: the PATH of jobs. `gres_types`: what gres.conf calls a GPU type, where that is not its
-    name here; empty: GPUs have no type there. `limit_minutes`: a job's time limit, set once; 0:
-    a little more than its lease, moved with each renewal, for which the portal's user must be an
-    operator of Slurm. `restd`: a slurmrestd that is asked instead of the tools.
+    `conf`: path of slurm.conf; empty for the tools' default. `partition`: the one that only
+    Evenshare uses. `account`, `qos`, `reservation`: passed on with each job if given. `accounts`:
+    the accounts of tenants that have their own, by slug. `users`: the Unix users of tenants' jobs,
+    by slug, `*` for all others; if empty, all jobs run as the portal's user. `submit_as`: the
+    command that runs sbatch as another user, with `{user}` for its name. `cpus_per_gpu` and
+    `memory_mib_per_gpu`: a job's share of its nodes in addition to GPUs; 0 for the partition's
+    default. `python`: the path of Python 3.10 or later on each node; empty for the portal's path.
+    `path`: the PATH of jobs. `gres_types`: the names of GPU types in gres.conf, if they differ from
+    those here; empty if GPUs have no type there. `limit_minutes`: a job's time limit, set once. If
+    it is 0, the limit is a little more than the lease, and is moved with each renewal. The portal's
+    user must then be an operator of Slurm. `restd`: a slurmrestd that is used instead of the tools.
     """
 
     conf: AbsolutePath = ""
@@ -87,7 +89,7 @@ class SlurmOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     restd: RestdOptions | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what each field allows and the whole does not."""
+        """Refuse combinations of valid fields that are invalid together."""
         if "root" in self.users.values():
             raise ValueError("jobs never run as root - at `$.users`")
         if USER not in self.submit_as:
@@ -99,26 +101,28 @@ class SlurmOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             )
 
     def gres(self, gpu_type: str, gpus: int) -> str:
-        """What sbatch is asked for on each node, as `gpu:a100:4`."""
+        """Return sbatch's request for each node, like `gpu:a100:4`."""
         name = self.gres_types.get(gpu_type, gpu_type)
         return f"gpu:{name}:{gpus}" if name else f"gpu:{gpus}"
 
     def account_of(self, tenant: str) -> str:
-        """Return the Slurm account of a tenant's jobs; empty: that of the portal's user."""
+        """Return the Slurm account of a tenant's jobs; empty for that of the portal's user."""
         return self.accounts.get(tenant, self.account)
 
     def user_of(self, tenant: str) -> str:
-        """Return the Unix user of a tenant's jobs; empty: the portal's, or where others have
-        users, none at all."""
+        """Return the Unix user of a tenant's jobs, or "".
+
+        If `users` is empty, "" means the portal's user; otherwise the tenant has no user.
+        """
         return self.users.get(tenant) or self.users.get(OTHERS, "")
 
     def prefix(self, user: str) -> list[str]:
-        """What a command begins with that runs as a Unix user; empty: as the portal's."""
+        """Return the words that make a command run as a Unix user; empty for the portal's user."""
         return [user if word == USER else word for word in self.submit_as] if user else []
 
     @property
     def interpreter(self) -> str:
-        """The Python of nodes."""
+        """The path of Python on the nodes."""
         return self.python or sys.executable
 
     @property
@@ -132,7 +136,7 @@ def read_options(values: Mapping[str, Any], pool: str) -> SlurmOptions:
     """Return a pool's options.
 
     Raises:
-        ExecutorError: they are not such; says which field and why.
+        ExecutorError: they are invalid; the message names the field and the reason.
     """
     try:
         return msgspec.convert(values, SlurmOptions)

@@ -1,4 +1,4 @@
-"""A pool held against its cluster: jobs that run on unknown to it, and pools that share nodes."""
+"""Compares a pool with its cluster: running jobs without a lease, and pools that share nodes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RUN_ON, SHARED = "jobs that run on", "nodes of other pools"
 
 
 def check_pool(pool: Pool) -> Iterator[ClusterFinding]:
-    """Look at what the portal knows of a pool, and Slurm does not; of a cluster that answers."""
+    """Check facts that only the portal knows of a pool, on a cluster that answers."""
     try:
         slurm = Slurm(read_options(pool.executor_options, pool.name))
         if slurm.options.users:
@@ -33,7 +33,9 @@ def check_pool(pool: Pool) -> Iterator[ClusterFinding]:
 
 
 def _without_users(pool: Pool) -> Iterator[ClusterFinding]:
-    """Whether jobs of other pools run as the portal's user, who reads and changes everything."""
+    """Check whether jobs of other pools run as the portal's user, who can read and change all
+    files.
+    """
     with site_scope():
         others = Pool.objects.filter(executor__in=("local", pool.executor), clock__paused=False)
         rows = list(others.exclude(pk=pool.pk).order_by("name"))
@@ -48,9 +50,9 @@ def _without_users(pool: Pool) -> Iterator[ClusterFinding]:
 
 
 def _run_on(slurm: Slurm) -> ClusterFinding:
-    """Whether Slurm has jobs of leases that have ended, or that nobody knows.
+    """Check whether Slurm has jobs of leases that have ended, or that the portal does not know.
 
-    One that completes is left to Slurm: its lease may have ended a moment ago.
+    Completing jobs are left to Slurm: their leases may have just ended.
     """
     going = {
         token: job
@@ -59,7 +61,7 @@ def _run_on(slurm: Slurm) -> ClusterFinding:
         and not is_over(job.state)
         and job.state != "COMPLETING"
     }
-    # Asked for after Slurm's jobs: a lease is there before its job.
+    # Queried after Slurm's jobs: a lease exists before its job.
     live = _live_tokens(list(going))
     left = {token: job for token, job in going.items() if token not in live}
     if not left:
@@ -85,7 +87,7 @@ def _live_tokens(tokens: list[str]) -> set[str]:
 
 
 def _shared(slurm: Slurm, pool: Pool) -> list[ClusterFinding]:
-    """Whether other pools have nodes of this one: each would undo the other's drains."""
+    """Check whether other pools share nodes with this one: each would undo the other's drains."""
     with site_scope():
         others = Pool.objects.filter(executor=pool.executor).exclude(pk=pool.pk)
         rows = list(others.select_related("clock").order_by("name"))
@@ -101,7 +103,7 @@ def _shared(slurm: Slurm, pool: Pool) -> list[ClusterFinding]:
             findings.append(ClusterFinding(Level.WARNING, SHARED, text))
             continue
         if shared:
-            # One that is paused looks at no node until it is resumed.
+            # A paused pool reads no node states until it is resumed.
             level = Level.WARNING if other.clock.paused else Level.ERROR
             findings.append(ClusterFinding(level, SHARED, _shared_text(pool, other, shared)))
     return findings or [ClusterFinding(Level.OK, SHARED, "none of this one's")]
@@ -115,7 +117,7 @@ def _shared_text(pool: Pool, other: Pool, shared: set[str]) -> str:
 
 
 def _names(slurm: Slurm, pool: Pool) -> set[str]:
-    """The nodes that a pool has, and those of its partition, which it may get."""
+    """Return the nodes of a pool, and those of its partition, which it may get."""
     with site_scope():
         rows = set(Node.objects.filter(pool=pool).values_list("name", flat=True))
     return rows | {node.name for node in read_nodes(slurm)}

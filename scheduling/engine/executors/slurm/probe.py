@@ -1,6 +1,6 @@
-"""What the trial of `check_slurm --run` runs on a node: read a file, write another beside it.
+"""The program of `check_slurm --run` on a node: it reads a file and writes another one.
 
-Runs on nodes, by their Python and without the portal's packages (`trial`).
+Runs on nodes, with their Python and without the portal's packages (`trial`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 
 
 def main(folder: Path) -> None:
-    """Answer what lies in `asked`."""
+    """Answer the content of `asked`."""
     answer = {
         "said": (folder / "asked").read_text(),
         "at": time.time(),
@@ -22,12 +22,12 @@ def main(folder: Path) -> None:
         "node": os.environ.get("SLURMD_NODENAME", ""),
         "uid": os.getuid(),
     }
-    # The portal reads it as one of the group.
+    # The portal reads it through the group.
     os.umask(0o027)
     fresh = folder / ".answer"
     fresh.write_text(json.dumps(answer))
     fresh.rename(folder / "answer")
-    # Until it is cancelled: the portal prolongs it meanwhile.
+    # Wait to be cancelled: the portal prolongs the job meanwhile.
     time.sleep(60)
 
 

@@ -1,14 +1,14 @@
 """A cluster whose jobs are submitted, listed, cancelled and prolonged by slurmrestd (v0.0.38).
 
-What its interface cannot do stays with the tools, as docs/slurmrestd.md lists. Known of
-22.05.8, and found by trying:
+The tools still do the work that its interface cannot do (docs/slurmrestd.md lists it). Facts on
+22.05.8, found by experiment:
 
-- `required_nodes` is disabled; `nodelist`, which is in no document, names a job's nodes. A server
-  that does not know the key refuses the job.
-- `argv` has slurmrestd crash once the job is taken: arguments are in the script's text.
-- `requeue: false` asks for requeueing; `no_requeue` does what it says.
+- `required_nodes` is disabled; the undocumented `nodelist` names a job's nodes. A server that does
+  not know the key refuses the job.
+- `argv` makes slurmrestd crash once the job is accepted: arguments are in the script's text.
+- `requeue: false` requests requeueing; `no_requeue` works as its name says.
 - A signal goes to every process of a job, and ends its steps: a program would be killed before its
-  checkpoint. None is sent; shims look for themselves, twice a second.
+  checkpoint. So none is sent; shims check by themselves, twice a second.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ from scheduling.engine.executors.slurm.restd_http import (
     RestdRefusedError,
 )
 
-# Slurm's numbers for what a controller says of a job; others are of the way to it.
+# Slurm's error numbers about jobs; others are about reaching the controller.
 _OF_JOBS = range(2000, 3000)
-# Invalid job id; job is completing already; job has finished already.
+# Invalid job id; job is already completing; job has already finished.
 _ENDED = frozenset((2017, 2021, 2084))
 
 
 class RestdJob(msgspec.Struct, frozen=True, gc=False):
-    """A job as slurmrestd lists it; instants are seconds since 1970, 0: not known."""
+    """A job as slurmrestd lists it; instants are seconds since 1970, 0 if unknown."""
 
     job_id: int
     user_id: int
@@ -64,7 +64,7 @@ class RestdJob(msgspec.Struct, frozen=True, gc=False):
     het_job_offset: int | None = None
 
     def as_job(self) -> SlurmJob:
-        """Return what the executor knows of a job."""
+        """Return the job in the form of the executor."""
         limit = UNLIMITED if self.time_limit is None else self.time_limit
         started, ended = self.start_time or None, self.end_time or None
         job_id = self.het_job_id or self.job_id
@@ -86,23 +86,25 @@ class RestdSubmitted(RestdAnswer, frozen=True):
 
     @property
     def is_good(self) -> bool:
-        """An error beside an id is why the job has to wait, as for a node that is down."""
+        """Whether there is an id: an error next to it says why the job has to wait, as for a down
+        node.
+        """
         return self.job_id > 0
 
 
 class RestdSubmitter(Slurm):
-    """One cluster that takes jobs through slurmrestd, and is asked through its tools."""
+    """A cluster that accepts jobs through slurmrestd, and is queried through its tools."""
 
     def __init__(self, options: SlurmOptions, client: RestdClient) -> None:
         super().__init__(options)
         self.client = client
 
     def submit(self, submissions: Mapping[str, Callable[[], Submission]]) -> dict[str, Answer]:
-        """Submit jobs as `Slurm.submit` does; the first one's user is looked at before the rest.
+        """Submit jobs like `Slurm.submit`; check the first job's user before the rest.
 
-        A user that slurmrestd's host does not know becomes another one there, whose jobs `queue`
-        would never list: they would be submitted again and again. Where slurmrestd takes no job
-        for a reason that is not of this job, the rest is not asked for, and has no answer.
+        A user that slurmrestd's host does not know becomes another user there. `queue` would never
+        list its jobs, so they would be submitted again and again. If slurmrestd refuses a job for a
+        reason that is not about this job, the rest is not submitted and gets no answer.
         """
         rest = dict(submissions)
         answers: dict[str, Answer] = {}
@@ -124,7 +126,7 @@ class RestdSubmitter(Slurm):
         try:
             return self.client.ask(RestdSubmitted, "POST", "job/submit", body).job_id
         except RestdRefusedError as error:
-            # Its parser's complaints are of the interface, and come with another status.
+            # Errors of its parser are about the interface, and have another status.
             of_job = error.status == HTTPStatus.INTERNAL_SERVER_ERROR and any(
                 code in _OF_JOBS for code in error.codes
             )
@@ -144,10 +146,10 @@ class RestdSubmitter(Slurm):
 
 
 class RestdSlurm(RestdSubmitter):
-    """One cluster, asked through slurmrestd, and through its tools for the rest (`ask`)."""
+    """A cluster that is used through slurmrestd, and through its tools for the rest (`ask`)."""
 
     def jobs(self) -> list[tuple[SlurmJob, int]]:
-        """Return jobs as `Slurm.jobs`; slurmrestd lists those of all partitions."""
+        """Return jobs like `Slurm.jobs`; slurmrestd lists those of all partitions."""
         listed = self.client.ask(RestdJobs, "GET", "jobs").jobs
         return [
             (job.as_job(), job.user_id)
@@ -156,12 +158,12 @@ class RestdSlurm(RestdSubmitter):
         ]
 
     def cancel(self, job_ids: Iterable[int], *, signal: str = "") -> None:
-        """Cancel jobs; one that has ended already is no error. With `signal` nothing is done."""
+        """Cancel jobs; a job that has ended already is no error. With `signal` it does nothing."""
         if not signal:
             self._each(job_ids, lambda job_id: ("DELETE", f"job/{job_id}", None))
 
     def limit(self, minutes: Mapping[int, int]) -> None:
-        """Set time limits of jobs, by id. One that has ended already is no error."""
+        """Set time limits of jobs in minutes, by id. A job that has ended already is no error."""
         self._each(
             minutes, lambda job_id: ("POST", f"job/{job_id}", {"time_limit": minutes[job_id]})
         )
@@ -171,7 +173,9 @@ class RestdSlurm(RestdSubmitter):
         job_ids: Iterable[int],
         request: Callable[[int], tuple[str, str, dict[str, Any] | None]],
     ) -> None:
-        """Ask for each job, all within one call's time; a refusal is raised after the others."""
+        """Send a request for each job, all within one call's time; raise a refusal after the
+        others.
+        """
         deadline = time.monotonic() + CALL_S
         refused: RestdRefusedError | None = None
         for job_id in sorted(set(job_ids)):
@@ -185,7 +189,7 @@ class RestdSlurm(RestdSubmitter):
 
 
 def connect(options: SlurmOptions) -> Slurm:
-    """Return a pool's cluster, asked as its options say."""
+    """Return a pool's cluster, with the interface that its options select."""
     if options.restd is None:
         return Slurm(options)
     kind = RestdSubmitter if options.restd.only_submits else RestdSlurm
@@ -193,14 +197,14 @@ def connect(options: SlurmOptions) -> Slurm:
 
 
 def _is_of_request(error: ExecutorError) -> bool:
-    """Whether slurmrestd complains of a request alone, and may take another."""
+    """Return whether slurmrestd refuses only this request, and may accept another."""
     return isinstance(error, RestdRefusedError) and error.status == HTTPStatus.BAD_REQUEST
 
 
 def submission_body(options: SlurmOptions, submission: Submission) -> dict[str, Any]:
-    """Return what `job/submit` takes: a job, or one component per group of nodes."""
+    """Return the body for `job/submit`: a job, or one component per group of nodes."""
     components = [_component(options, submission, group) for group in submission.groups]
-    # Quoted for the shell, which reads nothing else; of the script's file nothing is needed.
+    # Quoted for the shell, which reads only this line; the script's file is not needed.
     script = f"#!/bin/sh\nexec {shlex.join(submission.argv)}\n"
     if len(components) == 1:
         return {"script": script, "job": components[0]}

@@ -1,4 +1,4 @@
-"""What `check_slurm` says of a pool's slurmrestd: whether it answers, and as whom it acts."""
+"""The checks of `check_slurm` for a pool's slurmrestd: its answers, and the user it acts as."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from scheduling.engine.executors.slurm.restd_http import (
 )
 
 ABOUT = "slurmrestd"
-# A token that ends within a day is one that nobody renews by a timer.
+# No timer seems to renew a token that expires within a day.
 SOON_S = 24 * 3600
 
 
@@ -46,7 +46,7 @@ class RestdPing(RestdAnswer, frozen=True):
 
 
 def restd_findings(options: SlurmOptions) -> Iterator[ClusterFinding]:
-    """Ask a pool's slurmrestd, where it has one; a failure is a finding."""
+    """Query a pool's slurmrestd, if it has one; a failure is a finding."""
     if options.restd is None:
         return
     client = RestdClient(options.restd)
@@ -65,7 +65,7 @@ def restd_findings(options: SlurmOptions) -> Iterator[ClusterFinding]:
 
 
 def power_findings(options: SlurmOptions, slurm_user: str) -> Iterator[ClusterFinding]:
-    """Warn of a token by which slurmrestd acts as anybody."""
+    """Warn of a token with which slurmrestd can act as any user."""
     if options.restd is None:
         return
     with contextlib.suppress(ExecutorError):
@@ -95,7 +95,7 @@ def _token(client: RestdClient) -> Iterator[ClusterFinding]:
 
 
 def _identity(client: RestdClient) -> str:
-    """As whom it acts; that it does so in truth, a job says (`--run`)."""
+    """Return the user it claims to act as; only a job shows whether it does (`--run`)."""
     token = client.token_user()
     if token is None:
         return "acts as its own user, who is the portal's; no token is needed"

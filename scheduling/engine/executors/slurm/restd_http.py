@@ -1,7 +1,7 @@
-"""slurmrestd's HTTP: one request, one answer, within a deadline and within bounds.
+"""slurmrestd's HTTP: one request, one answer, within a deadline and size limits.
 
-It is a server like any other, which may be away, slow, or something else altogether: whatever is
-no answer of slurmrestd's is an ExecutorError. Nothing is followed, and no token is ever shown.
+The server may be away, slow, or not slurmrestd at all: every other answer is an ExecutorError. No
+redirect is followed, and no token is ever shown.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from scheduling.engine.executors.base import CALL_S, ExecutorError
 from scheduling.engine.executors.slurm.commands import SlurmSilentError
 from scheduling.engine.executors.slurm.options import RestdOptions
 
-# About 20,000 jobs; slurmrestd cannot list more within a call.
+# MOST_BYTES is about 20,000 jobs; slurmrestd cannot list more within a call.
 EXPIRED = "has expired: write a new one there"
 MOST_BYTES = 64 * 1024**2
 MOST_TOKEN_BYTES = 16 * 1024
@@ -37,7 +37,7 @@ _Reply = TypeVar("_Reply", bound="RestdAnswer")
 
 
 class RestdFault(msgspec.Struct, frozen=True):
-    """One error of an answer; its number is Slurm's, under either name."""
+    """An error in an answer; its number is Slurm's, under either name."""
 
     error: str | None = ""
     description: str | None = ""
@@ -46,12 +46,12 @@ class RestdFault(msgspec.Struct, frozen=True):
 
     @property
     def code(self) -> int:
-        """Slurm's number of the error; 0: none."""
+        """Slurm's number of the error; 0 if there is none."""
         return self.error_number or self.error_code
 
     @property
     def text(self) -> str:
-        """Slurm's text for it, and what slurmrestd adds to that."""
+        """Slurm's text of the error, with slurmrestd's addition."""
         about, what = self.description or "", self.error or ""
         said = about if what in about else f"{about}: {what}" if about else what
         printable = "".join(char if char.isprintable() else " " for char in said)
@@ -59,18 +59,18 @@ class RestdFault(msgspec.Struct, frozen=True):
 
 
 class RestdAnswer(msgspec.Struct, frozen=True):
-    """What every answer of slurmrestd's has."""
+    """The common part of all answers of slurmrestd."""
 
     errors: tuple[RestdFault, ...]
 
     @property
     def is_good(self) -> bool:
-        """Whether what was asked was done."""
+        """Whether the request was carried out."""
         return not self.errors
 
 
 class RestdRefusedError(ExecutorError):
-    """slurmrestd answered, and what it says is an error."""
+    """slurmrestd answered with an error."""
 
     def __init__(self, where: str, faults: tuple[RestdFault, ...], *, status: int) -> None:
         texts = (fault.text for fault in faults if fault.text)
@@ -86,21 +86,21 @@ class RestdRefusedError(ExecutorError):
 
 
 class _TokenClaims(msgspec.Struct, frozen=True):
-    """What a token of Slurm's says: for whom it is (`sun`), and until when."""
+    """The claims of a Slurm token: its user (`sun`), and its expiry."""
 
     sun: str
     exp: float
 
 
 class RestdClient:
-    """One slurmrestd. Its token is read anew for each request, so it may be replaced."""
+    """A client of slurmrestd. Its token is read for each request, so it may be replaced."""
 
     def __init__(self, options: RestdOptions) -> None:
         self.options = options
 
     @property
     def where(self) -> str:
-        """How messages name it."""
+        """The name of the server in messages."""
         return f"slurmrestd at {self.options.url}"
 
     def ask(
@@ -115,9 +115,9 @@ class RestdClient:
         """Send a request and return the answer; `deadline` is monotonic, by default in CALL_S.
 
         Raises:
-            RestdRefusedError: slurmrestd says an error.
+            RestdRefusedError: slurmrestd answers with an error.
             SlurmSilentError: there is no answer in time.
-            ExecutorError: there is none of slurmrestd's.
+            ExecutorError: there is no answer of slurmrestd's form.
         """
         until = time.monotonic() + CALL_S if deadline is None else deadline
         headers = {"Accept": "application/json", "Connection": "close", **self._authentication()}
@@ -137,7 +137,7 @@ class RestdClient:
         return self._read(kind, status, data)
 
     def token_user(self) -> tuple[str, float] | None:
-        """Return for whom the token is, and until when (seconds since 1970); None without one.
+        """Return the token's user and expiry (seconds since 1970), or None without a token.
 
         Raises:
             ExecutorError: it cannot be read, or is no token of Slurm's.
@@ -173,7 +173,7 @@ class RestdClient:
     def _read(self, kind: type[_Reply], status: int, data: bytes) -> _Reply:
         if status == HTTPStatus.UNAUTHORIZED:
             raise ExecutorError(f"{self.where} refuses the token or the user (401)")
-        # A comment of anybody's job may be no UTF-8.
+        # The comment of any job may be invalid UTF-8.
         text = data.decode(errors="replace")
         trouble = f"the status {status}"
         if status == HTTPStatus.OK:
@@ -211,7 +211,7 @@ class RestdClient:
             raise ExecutorError(
                 f"the token of slurmrestd in {path} cannot be read ({type(error).__name__})"
             ) from error
-        # As scontrol prints it, it may be given too.
+        # The output of scontrol is accepted too.
         return token.removeprefix("SLURM_JWT=")
 
     def _claims(self, token: str) -> _TokenClaims:
@@ -222,7 +222,7 @@ class RestdClient:
             payload = match[1] + "=" * (-len(match[1]) % 4)
             return msgspec.json.decode(urlsafe_b64decode(payload), type=_TokenClaims)
         except _NO_JSON:
-            # Without the cause, which could show a part of it.
+            # Without the cause, which could show a part of the token.
             text = f"what is in {self.options.token_file} is no token as `scontrol token` makes it"
             raise ExecutorError(text) from None
 
@@ -237,7 +237,7 @@ class _Connection(http.client.HTTPConnection):
         self._bare: socket.socket | None = None
 
     def connect(self) -> None:
-        """Connect, and see to it that a socket without a token is of the portal's own user."""
+        """Connect; without a token, check that the server runs as the portal's own user."""
         scheme, _, path = self._options.url.partition(":")
         is_unix = scheme == "unix"
         url = urlsplit(self._options.url)
@@ -252,14 +252,14 @@ class _Connection(http.client.HTTPConnection):
             _check_peer(bare)
 
     def release(self) -> None:
-        """Close it, whatever was read of it."""
+        """Close it, even if the answer was not read to its end."""
         self.close()
         if self._bare is not None:
             self._bare.close()
 
 
 class _BoundedSocket:
-    """What http.client needs of a socket."""
+    """The part of a socket that http.client needs."""
 
     def __init__(self, bare: socket.socket, until: float) -> None:
         self._bare = bare
@@ -273,8 +273,11 @@ class _BoundedSocket:
         return io.BufferedReader(_BoundedReader(self._bare, self._until), 64 * 1024)
 
     def close(self) -> None:
-        """Nothing yet: of an answer that ends with its connection http.client closes its socket
-        before it reads the body. `_Connection.release` does it."""
+        """Do nothing; `_Connection.release` closes the socket.
+
+        If an answer ends with its connection, http.client closes the socket before it reads the
+        body.
+        """
 
 
 class _BoundedReader(io.RawIOBase):
@@ -305,7 +308,7 @@ def _left(until: float) -> float:
 
 
 def _check_peer(bare: socket.socket) -> None:
-    """Without a token slurmrestd acts as its own user: were that another, jobs would be theirs."""
+    """Check that slurmrestd runs as our user: without a token, jobs belong to its user."""
     size = struct.calcsize("3i")
     _, uid, _ = struct.unpack("3i", bare.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
     if uid != os.geteuid():

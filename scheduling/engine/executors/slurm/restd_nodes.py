@@ -1,4 +1,4 @@
-"""The nodes of a partition, from slurmrestd: what `nodes.read_nodes` reads from sinfo."""
+"""The nodes of a partition from slurmrestd, as `nodes.read_nodes` reads them from sinfo."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def read_restd_nodes(slurm: RestdSlurm) -> list[EngineNode]:
     """Return the nodes of the partition.
 
     Raises:
-        ExecutorError: slurmrestd does not answer, or the partition has none there.
+        ExecutorError: slurmrestd does not answer, or its partition has no nodes.
     """
     partition = slurm.options.partition
     every = slurm.client.ask(RestdNodes, "GET", "nodes").nodes

@@ -1,6 +1,6 @@
-"""A tiny job that finds out what no setting tells: whether nodes see the folder of jobs.
+"""A tiny job that tests what no setting shows: whether nodes see the folder of jobs.
 
-It runs as leases do, by the same script and interpreter on a node, asks for no GPU, and is
+It runs like a lease, with the same script and interpreter on a node. It requests no GPU, and is
 cancelled as soon as it has answered.
 """
 
@@ -43,9 +43,9 @@ def trial_findings(
     user: UnixUser | None = None,
     patience_s: float = PATIENCE_S,
 ) -> Iterator[ClusterFinding]:
-    """Run the trial on a node, below `root`, the folder of all jobs; nothing of it is left.
+    """Run the trial on a node, below `root`, the folder of all jobs; remove all its files.
 
-    `user`: as whom; None: as the portal's user.
+    `user`: the user to run it as; None for the portal's user.
 
     Raises:
         ExecutorError: Slurm does not answer.
@@ -118,7 +118,7 @@ def _await_answer(slurm: Slurm, folder: Path, job: int, patience_s: float) -> di
         if answer is not None:
             return answer
         if _state(slurm, job)[0] not in ("PENDING", "CONFIGURING", "RUNNING"):
-            # A file system in the network may show it a little later.
+            # A network file system may show it a little later.
             time.sleep(1.0)
             return read_json(folder / "answer")
         time.sleep(0.1)
@@ -169,7 +169,7 @@ def _judge(
 
 
 def _prolonged(slurm: Slurm, job: int) -> ClusterFinding:
-    """Whether a job may be given more time, as each renewal of a lease does it."""
+    """Check whether a job's time limit may be raised, as each renewal of a lease does it."""
     about = "trial, time limit"
     if slurm.options.limit_minutes:
         return ClusterFinding(Level.OK, about, "is not moved (limit_minutes)")

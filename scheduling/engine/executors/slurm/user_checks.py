@@ -1,4 +1,4 @@
-"""The Unix users of tenants, held against the portal's machine: what `check_slurm` says of them."""
+"""The checks of `check_slurm` for the Unix users of tenants on the portal's machine."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ _WOULD_TAKE = re.compile(r"^sbatch: Job \d+ to start", re.MULTILINE)
 
 
 def user_findings(slurm: Slurm, root: Path) -> Iterator[ClusterFinding]:
-    """Look at each user of `users`: whether jobs can be submitted as it, and share a folder below
-    `root` with the portal alone."""
+    """Check each user of `users`.
+
+    Jobs must be accepted from it, and it must share a folder below `root` with the portal only.
+    """
     users = {}
     tenants = {}
     for tenant, name in sorted(slurm.options.users.items()):
@@ -46,16 +48,16 @@ def user_findings(slurm: Slurm, root: Path) -> Iterator[ClusterFinding]:
 
 
 def usable_users(options: SlurmOptions) -> Iterator[UnixUser]:
-    """The users of `users` as whom a job can be tried."""
+    """Yield the users of `users` that a job can be tried as."""
     for name in sorted(set(options.users.values())):
         try:
             yield find_user(name)
         except UserRefusedError:
-            continue  # `user_findings` has said it.
+            continue  # `user_findings` has reported it.
 
 
 def _members(user: UnixUser, known: Mapping[str, UnixUser]) -> str:
-    """Which other tenant's user could read its files as one of the group."""
+    """Return which other tenants' users could read its files through the group."""
     inside = [
         other.name
         for other in known.values()
@@ -67,7 +69,7 @@ def _members(user: UnixUser, known: Mapping[str, UnixUser]) -> str:
 
 
 def _way(user: UnixUser, root: Path) -> str:
-    """Which folder above the jobs' it cannot pass."""
+    """Return the first folder above the jobs that it cannot enter; empty if it can enter all."""
     groups = set(os.getgrouplist(user.name, user.gid))
     for folder in reversed(root.absolute().parents):
         try:
@@ -85,7 +87,7 @@ def _way(user: UnixUser, root: Path) -> str:
 
 
 def _submitter(slurm: Slurm, tenant: str, name: str) -> str:
-    """Why no job can be submitted as a user; sbatch is asked without submitting one."""
+    """Return why no job can be submitted as a user, by a dry run of sbatch."""
     options = slurm.options
     wanted = {
         "--partition": options.partition,
@@ -98,7 +100,7 @@ def _submitter(slurm: Slurm, tenant: str, name: str) -> str:
         done = slurm.run_as(name, "sbatch", "--test-only", *asked, "--chdir=/", "--wrap=true")
     except (SubmissionRefusedError, ExecutorError) as error:
         return str(error)
-    # What it says of a job that it would take is on this channel, too.
+    # sbatch reports a job that it would accept on standard error, too.
     if done.returncode == 0 and _WOULD_TAKE.search(done.stderr):
         return ""
     why = last_line(done.stderr) or f"sbatch --test-only answered {done.stdout[:100]!r}"

@@ -1,9 +1,8 @@
-"""The Unix users of tenants' jobs, and the folders that each shares with the portal alone.
+"""The Unix users of tenants' jobs, and the folders that each shares with the portal only.
 
 The portal owns the folders of a lease and of its job; the primary group of the job's user works in
-them. All of these folders are sticky: a job can replace no file or folder of the portal's there,
-so no link of a job's leads the portal's own writing elsewhere. `leases` itself is the portal's
-alone.
+them. All of these folders are sticky: a job cannot replace a file or folder of the portal there. So
+no link of a job can redirect the portal's writes. Only the portal writes in `leases` itself.
 """
 
 from __future__ import annotations
@@ -20,22 +19,22 @@ from typing import NamedTuple
 from scheduling.engine.executors.shim.files import is_shared, lease_folder, make_private, read_text
 from scheduling.engine.executors.slurm.options import SlurmOptions
 
-# Passed through, not listed: who knows no name in there finds nothing.
+# It can be entered, not listed: users find only files whose names they know.
 ROOT_MODE = 0o711
 WORK_MODE, LEASES_MODE = 0o3770, 0o2750
-# As whom a job's leases are submitted: a file of the portal's in the job's folder.
+# A file of the portal in the job's folder: the user that its leases are submitted as.
 RECORD = "unix-user"
-# Of a former user these are of no use: the next lease writes them anew, and must be able to.
+# Files of a former user that are useless: the next lease must be able to write them again.
 REPLACED = ("lease", "progress.json", "iterations.json", "evaluations.json")
 _OWN = ("leases", "uid", RECORD)
 
 
 class UserRefusedError(Exception):
-    """A tenant's jobs cannot run as a Unix user of their own; says why, and what to do."""
+    """A tenant's jobs cannot run as a Unix user; the message says why, and what to do."""
 
 
 class UnixUser(NamedTuple):
-    """A user of this machine's, and of its nodes': `gid` is its primary group."""
+    """A user of this machine and of its nodes; `gid` is its primary group."""
 
     name: str
     uid: int
@@ -43,10 +42,10 @@ class UnixUser(NamedTuple):
 
 
 def user_of(options: SlurmOptions, tenant: str) -> UnixUser | None:
-    """Return as whom the jobs of a tenant (its slug) run; None: as the portal's user.
+    """Return the user of a tenant's jobs (by slug), or None for the portal's user.
 
     Raises:
-        UserRefusedError: it has no user, or one that its jobs must not, or cannot, have here.
+        UserRefusedError: it has no user, or a user that its jobs must not, or cannot, have here.
     """
     if not options.users:
         return None
@@ -71,10 +70,10 @@ def user_of(options: SlurmOptions, tenant: str) -> UnixUser | None:
 
 
 def find_user(name: str) -> UnixUser:
-    """Return a Unix user whose jobs the portal can look after.
+    """Return a Unix user whose jobs the portal can manage.
 
     Raises:
-        UserRefusedError: there is none, it is root or the portal's own, or its group is closed.
+        UserRefusedError: it does not exist, is root or the portal's own, or its group is closed.
     """
     try:
         entry = pwd.getpwnam(name)
@@ -105,27 +104,27 @@ def _numbers_of(name: str) -> tuple[int | None, int | None]:
 
 
 def share_folders(root: Path, token: str, user: UnixUser) -> None:
-    """Have a user work in the folders of a lease, which are there and the portal's.
+    """Share the folders of a lease, which exist and belong to the portal, with a user.
 
     Raises:
         UserRefusedError: files of another user are in the way.
-        OSError: they cannot be shared; EEXIST: one is somebody else's.
+        OSError: they cannot be shared; EEXIST: one belongs to another user.
     """
     lease = lease_folder(root, token)
     job = lease.parents[1]
     _open_up(root)
-    # Not shared: its last lease ran as the portal's user.
+    # If not shared, its last lease ran as the portal's user.
     if recorded_uid(job) != user.uid or not is_shared(job):
         _take_over(job, user)
         _record(job, user)
-    # The job's own last: until then nobody else is inside.
+    # The job's folder is last: until then no other user can enter.
     _give(lease, user.gid, WORK_MODE)
     _give(lease.parent, user.gid, LEASES_MODE)
     _give(job, user.gid, WORK_MODE)
 
 
 def close_folders(root: Path, token: str) -> None:
-    """Have the portal's user alone work in the folders of a lease again."""
+    """Close the folders of a lease to all users except the portal's."""
     lease = lease_folder(root, token)
     if lease.parents[1].stat().st_mode & 0o070:
         for folder in (lease.parents[1], lease.parent, lease):
@@ -139,8 +138,10 @@ def share_folder(root: Path, folder: Path, user: UnixUser) -> None:
 
 
 def recorded_uid(job: Path) -> int | None:
-    """Return the number of the user as whom a job's leases were last submitted; None: as the
-    portal's. What the job itself may have written is no record."""
+    """Return the id of the user of a job's last lease, or None for the portal's.
+
+    A file that the job itself may have written is ignored.
+    """
     path = job / RECORD
     try:
         if path.lstat().st_uid != os.geteuid():
@@ -152,8 +153,10 @@ def recorded_uid(job: Path) -> int | None:
 
 
 def submitted_as(root: Path) -> Callable[[str, int], bool]:
-    """Return whether a job of a token and a user's number is of the very user that its lease was
-    submitted as, or the portal's: users can write tokens of others."""
+    """Return a check whether a user id may own the job of a token, since users can copy tokens.
+
+    It must be the user of the lease's submission, or the portal's.
+    """
 
     def is_ours(token: str, uid: int) -> bool:
         return uid == os.geteuid() or uid == recorded_uid(lease_folder(root, token).parents[1])
@@ -171,10 +174,10 @@ def _record(job: Path, user: UnixUser) -> None:
 
 
 def _take_over(job: Path, user: UnixUser) -> None:
-    """Make room for a job's new user: in a sticky folder it could replace no file of others.
+    """Remove old files for a job's new user, who could not replace them in a sticky folder.
 
     Raises:
-        UserRefusedError: files are there that only root can hand over.
+        UserRefusedError: there are files that only root can hand over.
     """
     foreign = [
         entry
@@ -193,7 +196,7 @@ def _take_over(job: Path, user: UnixUser) -> None:
 
 
 def _open_up(root: Path) -> None:
-    """Let users through to what they know the name of, and to the shims."""
+    """Allow users to enter the root, where they cannot list names, and the shims."""
     make_private(root)
     for folder, mode in ((root, ROOT_MODE), (root / "shims", 0o755)):
         with contextlib.suppress(FileNotFoundError):
@@ -203,7 +206,7 @@ def _open_up(root: Path) -> None:
 
 
 def _give(folder: Path, gid: int, mode: int) -> None:
-    """Set group and mode of a folder of ours; a link in its place is not followed."""
+    """Set group and mode of a folder of ours; do not follow a link in its place."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         status = os.fstat(descriptor)

@@ -1,7 +1,7 @@
-"""A watch of a partition, and the folder in which it is kept so that it can go on later.
+"""A watch of a partition, and the folder that stores it so that it can be continued.
 
-FOLDER/observed.csv    every job that was ever seen, as it was seen last
-FOLDER/looks.csv       when it was looked, and what ran and was queued then
+FOLDER/observed.csv    every observed job, as it was last seen FOLDER/looks.csv       the times of
+polls, with the running and queued jobs
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True)
 class PartitionLook:
-    """One look: when, and what was seen; GPUs as jobs asked for them."""
+    """The result of a poll; GPUs as jobs requested them."""
 
     at: int
     running: int
@@ -54,9 +54,9 @@ class PartitionLook:
 
 @dataclass
 class PartitionWatch:
-    """What is known of a partition. `folder` None: nothing is kept.
+    """The observed state of a partition; without a `folder` it is not stored.
 
-    `tenant` is `account` or `user`. `names`: what GPU types are called, by Slurm's names.
+    `tenant` is `account` or `user`. `names` maps Slurm's names of GPU types to ours.
     """
 
     options: SlurmOptions
@@ -70,16 +70,16 @@ class PartitionWatch:
 
     @property
     def slurm(self) -> Slurm:
-        """The cluster, asked through its tools."""
+        """The cluster, queried through its tools."""
         return Slurm(self.options)
 
     @property
     def is_open(self) -> bool:
-        """Whether anybody has looked yet."""
+        """Whether there was a poll."""
         return bool(self.looks)
 
     def load(self) -> None:
-        """Go on with what is in the folder, if there is something.
+        """Continue with the stored watch, if there is one.
 
         Raises:
             ExecutorError: a file there was not written by a watch.
@@ -94,10 +94,10 @@ class PartitionWatch:
             raise ExecutorError(f"{self.folder}: is no folder of a watch ({error})") from error
 
     def look(self) -> PartitionLook:
-        """Look once, and keep what was seen.
+        """Poll once, and store the result.
 
         Raises:
-            ExecutorError: Slurm does not answer; what was known stays.
+            ExecutorError: Slurm does not answer; the known state is kept.
         """
         at = int(self.clock())
         seen = look(self.slurm, at, tenant=self.tenant)
@@ -111,7 +111,7 @@ class PartitionWatch:
         return now
 
     def watch(self) -> Watch:
-        """Return what was seen until now, from the first look on, with the nodes as they are now.
+        """Return the observations since the first poll, with the nodes in their present state.
 
         Raises:
             ExecutorError: Slurm does not answer.
@@ -123,7 +123,7 @@ class PartitionWatch:
         return Watch(nodes, tuple(jobs), *span)
 
     def remarks(self) -> list[str]:
-        """Return sentences on what was not seen."""
+        """Return sentences on what could not be observed."""
         rows = self.rows.values()
         gap = max(
             (b.at - a.at for a, b in zip(self.looks, self.looks[1:], strict=False)), default=0
@@ -167,10 +167,10 @@ def keep_watching(
     on_look: Callable[[PartitionLook], None],
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Look now and every `interval_s` until `seconds` are over; a look that fails is left out.
+    """Poll now and every `interval_s` for `seconds`; skip failed polls.
 
     Raises:
-        ExecutorError: not even the first look succeeds.
+        ExecutorError: not even the first poll succeeds.
     """
     begin = time.monotonic()
     number = 0
@@ -182,7 +182,7 @@ def keep_watching(
                 raise
             watch.failed += 1
             log.warning("shadow.look_failed", error=str(error))
-        # Looks that took longer than the interval are not made up for.
+        # Polls that were missed because one took too long are skipped.
         number = max(number + 1, int((time.monotonic() - begin) / interval_s))
         if number * interval_s > seconds:
             return
@@ -190,7 +190,7 @@ def keep_watching(
 
 
 def write_file(path: Path, text: str) -> None:
-    """Write a file of a watch: whoever reads it finds the old text or the new."""
+    """Write a file of a watch atomically: readers find the old text or the new."""
     fresh = path.with_name(f".{path.name}.new")
     fresh.write_text(text, encoding="utf-8")
     os.replace(fresh, path)  # noqa: PTH105 - as one step, over what is there
