@@ -28,7 +28,7 @@ CLASSES = (
     DeadlineClass.STRICT.value,
     DeadlineClass.SOFT.value,
 )
-# The limit of the policy `selector`'s plans.
+# The planning horizon of UniSched's Selector.
 AHEAD_MAX = timedelta(weeks=4)
 TEXT_MAX = 40
 DEADLINE_HINT = "Write a duration such as 2h30m or 5400, or an instant: 2026-12-01T00:00:00Z."

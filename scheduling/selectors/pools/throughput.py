@@ -63,7 +63,6 @@ class Throughput:
 
     @property
     def last(self) -> ThroughputPoint:
-        """The last round."""
         return self.moments[-1]
 
 

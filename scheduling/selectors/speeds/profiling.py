@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from scheduling.models import Job, Profile
 
-# Of a job type are shown: the run on one GPU and that on two.
+# The runs of a job type that are shown: one on one GPU, and one on two.
 SHOWN = 2
 
 
