@@ -1,4 +1,4 @@
-"""What rounds answered to a job with a deadline, as the API tells it."""
+"""The answers of rounds to a job with a deadline, over REST."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from tenants.scopes import tenant_scope
 
 
 class DeadlineHistoryAnswer(Answer, frozen=True):
-    """Null: the job has no deadline."""
+    """The deadline of a job with its answers; null if the job has no deadline."""
 
     deadline_answer: DeadlineStory | None
 
 
 class JobDeadline(JobView):
-    """Say how a job stands to its deadline, and all that rounds answered, newest first."""
+    """Show the state of a job with a deadline, and all answers of rounds, newest first."""
 
     address = "jobs/<uuid:uid>/deadline"
     operation = "job_deadline"

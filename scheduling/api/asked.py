@@ -1,4 +1,4 @@
-"""What a job was asked for, as answers show it again, and how far away its deadline is."""
+"""The fields of a job's request that answers contain, and the time to its deadline."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from tenants.api.times import time_text
 
 
 def pool_times(jobs: Iterable[Job]) -> dict[int, datetime]:
-    """Return what the clocks read of pools in which some of these jobs have a deadline to come.
+    """Return the pool time of pools in which any of these jobs has a deadline ahead.
 
-    One query; none where there are no deadlines.
+    A single query; none if there are no deadlines.
     """
     pools = {job.pool_id for job in jobs if job.deadline_at is not None and job.is_active}
     return {pool: now.pool_at for pool, now in read_clocks(pools).items()} if pools else {}
 
 
 def asked_json(job: Job) -> dict[str, object]:
-    """Return the fields of a job's request that are shown again.
+    """Return the fields of a job's request that answers contain.
 
-    Of a job from before a field was there, its default.
+    A job that is older than a field has its default.
     """
     worded = worded_fields(job) | {"deadline": time_text(job.deadline_at) or ""}
     shown: dict[str, object] = {}
@@ -34,7 +34,10 @@ def asked_json(job: Job) -> dict[str, object]:
 
 
 def deadline_left_s(job: Job, at: datetime) -> int | None:
-    """Seconds of pool time to the deadline of a job that has not ended; below 0: it is over."""
+    """Return seconds of pool time to an active job's deadline, negative if it is over.
+
+    Return None if the job has no deadline or has ended.
+    """
     if job.deadline_at is None or not job.is_active:
         return None
     return int((job.deadline_at - at).total_seconds())

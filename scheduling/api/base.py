@@ -1,4 +1,4 @@
-"""What views of pools share: whose rows are there for the caller, and an operator's edit of one."""
+"""Base classes of the views of pools and jobs: visible rows for the caller, and locked edits."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ REPLAY_HEADER = "Idempotent-Replayed"
 
 
 class SchedulingView(ApiView):
-    """Finds jobs and pools for the caller; the rest is not there."""
+    """Finds jobs and pools that the caller may see; others are a 404."""
 
     def sees_all(self, action: Action) -> bool:
-        """Whether the caller's role for the site covers every tenant."""
+        """Return whether the caller's site role covers every tenant."""
         return action in SITE_ACTIONS.get(self.access.site_role, frozenset())
 
     def tenants(self) -> Collection[int] | None:
-        """Ids of the tenants whose jobs the caller may see; None: all."""
+        """Return ids of the tenants whose jobs the caller may see, or None for all tenants."""
         return seen_tenants(self.access)
 
     def asked_tenants(self) -> Collection[int] | None:
-        """Ids of the tenant that the query names, else of all that the caller sees; None: all."""
+        """Return the query's tenant as a list of ids, else `tenants()`."""
         tenant = self.filtered_tenant()
         return self.tenants() if tenant is None else [tenant.pk]
 
@@ -82,10 +82,10 @@ class SchedulingView(ApiView):
             return [facts for id_ in ids if (facts := pool_facts(id_)) is not None]
 
     def query_pool(self) -> PoolFacts:
-        """Return the pool of the query's `pool`, or the only one that there is for the caller.
+        """Return the pool of the query's `pool`, or the only pool that the caller may see.
 
         Raises:
-            Problem: 404, or 400 where one has to be named.
+            Problem: 404, or 400 if the query has to name one.
         """
         name = self.request.query_params.get("pool", "")
         if name:
@@ -96,10 +96,10 @@ class SchedulingView(ApiView):
         return pools[0]
 
     def asked_tenant(self) -> Tenant:
-        """Return the tenant of the query, or the only one of the caller.
+        """Return the tenant of the query, or the caller's only one.
 
         Raises:
-            Problem: 404, or 400 where one has to be named.
+            Problem: 404, or 400 if the query has to name one.
         """
         tenant = self.filtered_tenant(Action.SEE_MONEY)
         if tenant is not None:
@@ -112,7 +112,7 @@ class SchedulingView(ApiView):
         """Return the tenant that a body names, or the only one for which the caller may submit.
 
         Raises:
-            Problem: 400 where it is none of the caller's, 403 where their role there is too low.
+            Problem: 400 if it is not the caller's, 403 if the caller's role there is too low.
         """
         if slug is not None:
             return self.own_tenant(slug, Action.SUBMIT)
@@ -126,7 +126,7 @@ class SchedulingView(ApiView):
 
 
 class JobView(Shown, SchedulingView):
-    """What is read of a job."""
+    """Base of views that read a job."""
 
     who = Who.TENANT
     scopes: ClassVar[dict[str, str]] = {"GET": Scope.JOBS_READ.value}
@@ -140,7 +140,7 @@ class TenantInPool(NamedTuple):
 
 
 class SharedPoolView(SchedulingView):
-    """Of a tenant in a pool: whoever sees the tenant reads."""
+    """Base of views of a tenant in a pool, for all who may see the tenant."""
 
     who = Who.TENANT
 
@@ -148,8 +148,8 @@ class SharedPoolView(SchedulingView):
         """Return the pool and the tenant.
 
         Raises:
-            Problem: 404 where one is not there for the caller, or the tenant has no quota in the
-                pool; 403 where the caller's role is too low.
+            Problem: 404 if the caller may not see one of them, or the tenant has no quota in the
+                pool; 403 if the caller's role is too low.
         """
         tenant = self.tenant(slug, action)
         facts = self.pool(name)
@@ -160,7 +160,7 @@ class SharedPoolView(SchedulingView):
 
 
 class OperatePoolView(OperateView):
-    """Finds pools by name; every pool is there for those who run the site."""
+    """Finds pools by name, for users with a site role."""
 
     def named(self, name: str) -> Pool:
         """Return a pool.
@@ -179,7 +179,7 @@ class OperatePoolView(OperateView):
         return [{**plain(lease), **hidden} for lease in leases]
 
     def asked(self) -> list[Pool]:
-        """Return the pool of the query's `pool`, or all of them.
+        """Return the pool of the query's `pool`, or all pools.
 
         Raises:
             Problem: 404.
@@ -189,9 +189,10 @@ class OperatePoolView(OperateView):
 
     @contextmanager
     def edited(self, name: str) -> Iterator[tuple[Pool, datetime]]:
-        """One transaction with the pool, its nodes and quotas locked, at its time of now.
+        """Open a transaction with the pool, its nodes and quotas locked; yield the pool and its
+        time.
 
-        So what If-Match is compared with stays as it is until the edit is made.
+        The state that If-Match is compared with cannot change until the edit is made.
 
         Raises:
             Problem: 404.
@@ -206,7 +207,7 @@ class OperatePoolView(OperateView):
 
 
 def idempotency_key(request: Request) -> str | None:
-    """Return the request's idempotency key, None where it has none.
+    """Return the request's idempotency key, or None if it has none.
 
     Raises:
         Problem: it is too long or not printable ASCII.
@@ -220,23 +221,23 @@ def idempotency_key(request: Request) -> str | None:
 
 
 def replay_header(*, is_replay: bool) -> dict[str, str]:
-    """Return what marks an answer of which an earlier request did the work.
+    """Return the header of an answer for which an earlier request did the work.
 
-    Source: the name that Stripe's API gave it, which others took over.
+    Source: Stripe's API introduced the name, and others adopted it.
     """
     return {REPLAY_HEADER: "true"} if is_replay else {}
 
 
 def root_of(request: Request) -> str:
-    """Return the address of the site that was asked, for links."""
+    """Return the address of the requested site, for links."""
     return request.build_absolute_uri("/").rstrip("/")
 
 
 def spec_of(request: Request) -> dict[str, Any]:
-    """Return the specification that a body is; its fields are read by the service.
+    """Return a body as a specification; the service reads its fields.
 
     Raises:
-        Problem: it is no object.
+        Problem: it is not an object.
     """
     if not isinstance(request.data, dict):
         raise bad_field("", "must be an object", "Send fields by name.")
@@ -244,5 +245,5 @@ def spec_of(request: Request) -> dict[str, Any]:
 
 
 def body_tenant(spec: Any) -> object:
-    """Return what a specification names as tenant."""
+    """Return the tenant that a specification names."""
     return spec.get("tenant") if isinstance(spec, dict) else None

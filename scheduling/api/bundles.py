@@ -1,4 +1,4 @@
-"""Bundles of rounds, from which anybody recomputes them, and the names in them."""
+"""Bundles of rounds, from which any reader can recompute them, and the names in them."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ from tenants.scopes import site_scope
 
 log = structlog.get_logger(__name__)
 
-# By person: a day of rounds at once, then some every second.
+# Per person: a day of rounds at once, then 20 per second.
 BUNDLES = Rate(per_s=20, full=1000)
 RETRY_S = 5
 NUMBER_END = 2**62
 SCHEMA_LINK = '</api/v1/bundle-schema>; rel="describedby"; type="application/schema+json"'
-# "gzip" as RFC 9110 has it, but for a weight of 0.
+# "gzip" as in RFC 9110, without a weight of 0.
 _TAKES_GZIP = re.compile(r"\bgzip\b(?!\s*;\s*q=0(\.0*)?\s*(,|$))", re.IGNORECASE)
 _DAY = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}")
 DAY = OpenApiParameter(
@@ -64,11 +64,11 @@ class RoundBundleShow(SchedulingView):
         },
     )
     def get(self, request: Request, name: str, number: int) -> HttpResponse:
-        """Download all that a round was decided from and what came of it, under pseudonyms.
+        """Download everything from which a round was decided, and its decision, under pseudonyms.
 
-        The bytes are those that the pool's log commits to, the same for every reader; they may
-        come compressed. Where the pool shows own rows alone you get the record of the round and
-        what the bundle has of your tenants (`form` is `own`). GET /bundle-schema describes it.
+        The bytes are those to which the pool's log commits, the same for every reader; they may be
+        compressed. If the pool shows own rows only, you get the round's record and your tenants'
+        parts of the bundle (`form` is `own`). GET /bundle-schema describes it.
         """
         facts = self.pool(name)
         take(f"bundle:{self.person.pk}", BUNDLES)
@@ -96,7 +96,7 @@ def _packed_unless_known(request: Request, facts: PoolFacts, number: int, sha256
 
 
 def _answer(request: Request, sha256: str, body: bytes, packed: bytes) -> HttpResponse:
-    """A bundle as it is stored, or unpacked for who takes no gzip; 304 for who has it."""
+    """Return a bundle, unpacked if the client does not accept gzip; 304 if the client has it."""
     takes_gzip = bool(_TAKES_GZIP.search(request.headers.get("Accept-Encoding", "")))
     if _is_known(request, sha256):
         answer = HttpResponse(status=304)
@@ -107,8 +107,8 @@ def _answer(request: Request, sha256: str, body: bytes, packed: bytes) -> HttpRe
     else:
         body = gzip.decompress(packed) if packed else body
         answer = HttpResponse(body, content_type="application/json")
-    # A strong one is for the bytes as they are sent; what is compressed, here or further out, has
-    # a weak one (portal.site.packing).
+    # A strong ETag is for the bytes on the wire. A compressed answer, compressed here or by a
+    # proxy, has a weak one (portal.site.packing).
     answer["ETag"] = f'W/"{sha256}"' if takes_gzip else f'"{sha256}"'
     answer["Vary"] = "Accept-Encoding"
     answer["Cache-Control"] = "private, no-cache"
@@ -122,7 +122,7 @@ def _is_known(request: Request, sha256: str) -> bool:
 
 
 def _absent(facts: PoolFacts, number: int) -> Problem:
-    """Why a round has no bundle: it is not sealed yet, was damaged, or it is too long ago."""
+    """Return why a round has no bundle: it is not sealed yet, was damaged, or is too old."""
     if number >= NUMBER_END or find_round(facts.id, number) is None:
         return not_there()
     raw = read_round_record(facts.id, number)
@@ -135,7 +135,7 @@ def _absent(facts: PoolFacts, number: int) -> Problem:
 
 
 def _unreadable(number: int, error: DamagedRoundError) -> Problem:
-    """The bundle is in a file that is missing or damaged; that it is there, its record says."""
+    """Return the problem of a bundle whose record exists, but whose file is missing or damaged."""
     log.error("bundle.unreadable", round=number, why=str(error))
     return Problem(
         "unreadable",
@@ -145,7 +145,7 @@ def _unreadable(number: int, error: DamagedRoundError) -> Problem:
 
 
 class DayNamesShow(Shown, SchedulingView):
-    """Tell who is who in the bundles of a day: keys of your own tenants, names you may see."""
+    """List the pseudonyms of a day's bundles: keys of your tenants, and names that you may see."""
 
     address = "chain/<slug:name>/names"
     operation = "chain_names"
@@ -177,7 +177,7 @@ def _day(text: str) -> date | None:
 
 
 class BundleSchema(ApiView):
-    """The form of bundles, for everybody."""
+    """The JSON Schema of bundles, without signing in."""
 
     address = "bundle-schema"
     schema = None

@@ -34,7 +34,7 @@ class ChainHead(ChainView):
 
 
 class ChainRecords(ChainView):
-    """List records of rounds, oldest first, 500 at most; go on with `first` as `next` says."""
+    """List records of rounds, oldest first, at most 500; continue with `first` from `next`."""
 
     address = "chain/<slug:name>/records"
     operation = "chain_records"

@@ -1,4 +1,4 @@
-"""Jobs: submit, ask, list, show, cancel, why they wait, what they wrote."""
+"""Jobs: submit, dry run, list, show, cancel, reasons, logs."""
 
 from __future__ import annotations
 
@@ -58,12 +58,14 @@ READ, WRITE = "jobs:read", "jobs:write"
 
 
 class SubmittingView(SchedulingView):
-    """An address that makes jobs of one tenant."""
+    """Base of views that create jobs of one tenant."""
 
     money: Money = NoMoney()
 
     def submitted(self, made: Submitted, specs: list[Any]) -> list[dict[str, Any]]:
-        """Show what was made by this request, or, as they are now, those that the key made."""
+        """Return the new jobs, or for a repeated key the jobs of the first request in their present
+        state.
+        """
         root = root_of(self.request)
         if made.is_replay:
             with tenant_scope(made.jobs[0].tenant_id):
@@ -103,7 +105,7 @@ class JobList(Listed, SubmittingView):
 
     def page(self) -> Page:
         state, phase = _phase_asked(self.request, "state"), _phase_asked(self.request, "phase")
-        # A job that starts is `running` by its state: the word is a phase alone.
+        # A job that starts has the state `running`: `starting` is only a phase.
         phases_asked = [one for one in (phase, state if state == STARTING else "") if one]
         tenants, before, limit = self.asked_tenants(), self.before("jobs"), self.limit
         listing = JobListFilter(
@@ -120,7 +122,7 @@ class JobList(Listed, SubmittingView):
 
 
 def _phase_asked(request: Request, name: str) -> str:
-    """Return the phase that a parameter names in any word and letter case; empty without it.
+    """Return the phase that a parameter names by any synonym, in any letter case; "" without it.
 
     Raises:
         Problem: it names none.
@@ -138,7 +140,7 @@ class JobBulk(SubmittingView):
 
     @described("job_submit_bulk", schemas.Bulk, schemas.BulkMade, 201, *schemas.ONCE)
     def post(self, request: Request) -> Response:
-        """Submit up to 1,000 jobs of one tenant: all of them or, with all errors, none."""
+        """Submit up to 1,000 jobs of one tenant: all, or none and all errors."""
         key = idempotency_key(request)
         specs = fields_only(request.data, ("jobs",)).get("jobs")
         if not isinstance(specs, list) or not 1 <= len(specs) <= BULK_MAX:
@@ -162,7 +164,7 @@ class JobDryRun(SchedulingView):
 
     @described("job_dry_run", schemas.JobRequestBody, DryRun)
     def post(self, request: Request) -> Response:
-        """Say whether a specification could run. Nothing is written and nothing is promised."""
+        """Return whether a specification could run. Nothing is stored and nothing is promised."""
         spec = spec_of(request)
         tenant = self.submitting_tenant(body_tenant(spec))
         answer = dry_run_job(tenant=tenant, spec=spec, now=read_clock)
@@ -172,7 +174,7 @@ class JobDryRun(SchedulingView):
 
 
 class JobShow(JobView):
-    """Show a job with its present lease, its progress and what it was charged so far."""
+    """Show a job with its present lease, its progress and its charge so far."""
 
     address = "jobs/<uuid:uid>"
     operation = "job_show"
@@ -193,7 +195,7 @@ class JobCancel(SchedulingView):
 
     @described("job_cancel", None, schemas.JobRow)
     def post(self, request: Request, uid: UUID) -> Response:
-        """Cancel a job. Repeating it, or cancelling one that has ended, changes nothing."""
+        """Cancel a job. Repeating it, or cancelling a job that has ended, changes nothing."""
         job = self.job(uid)
         self.require(Action.CANCEL, job.tenant_id)
         fields_only(request.data or {}, ())
@@ -203,7 +205,7 @@ class JobCancel(SchedulingView):
 
 
 class JobReason(Answer, frozen=True, kw_only=True):
-    """Why a job is where it is, as of a round."""
+    """The reason for a job's state, as of a round."""
 
     state: Annotated[str, one_of(*Job.State.values)]
     phase: Annotated[str, one_of(*PHASES)]
@@ -231,7 +233,7 @@ class JobReason(Answer, frozen=True, kw_only=True):
 
 
 class JobWhy(JobView):
-    """Say why a job waits, with the numbers of the round that decided, and what helps."""
+    """Explain why a job waits, with the numbers of the round that decided, and a next step."""
 
     address = "jobs/<uuid:uid>/why"
     operation = "job_why"
@@ -290,7 +292,7 @@ def _settled(job: Job, row: JobReason) -> JobReason:
 
 
 class JobLogs(JobView):
-    """Read a window of a log as inert text; `offset` below 0 counts from the end."""
+    """Read a window of a log as inert text; a negative `offset` counts from the end."""
 
     address = "jobs/<uuid:uid>/logs"
     operation = "job_logs"

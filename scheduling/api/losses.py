@@ -1,4 +1,4 @@
-"""Leases that vanished all at once: which, since when, and that they are gone."""
+"""Leases that vanished at once: their list, and the acceptance of their loss."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from tenants.scopes import site_scope
 
 
 class PoolLosses(s.Serializer[object]):
-    """What a pool lost at once; nothing is concluded of it before it is listed again, or accepted.
+    """Leases that vanished at once; they are not ended until an operator accepts their loss.
 
-    Null and empty: nothing is frozen.
+    They go on if the executor lists them again. Null and empty if nothing is frozen.
     """
 
     frozen_since = s.DateTimeField(allow_null=True)
@@ -30,7 +30,7 @@ class PoolLosses(s.Serializer[object]):
 
 class PoolLossesView(OperatePoolView):
     def losses(self, frozen: FrozenLeases | None) -> Response:
-        """Answer with what is frozen."""
+        """Return the answer with the frozen leases."""
         body = {
             "frozen_since": time_text(frozen.since) if frozen else None,
             "launched": frozen.launched if frozen else 0,
@@ -40,7 +40,7 @@ class PoolLossesView(OperatePoolView):
 
 
 class PoolLossesShow(Shown, PoolLossesView):
-    """Show which leases of a pool vanished at once; the ETag is of exactly these."""
+    """List the leases of a pool that vanished at once; the ETag identifies exactly these."""
 
     address = "operate/pools/<slug:name>/losses"
     operation = "operate_losses_show"
@@ -56,7 +56,7 @@ class PoolLossesAccept(PoolLossesView):
 
     @described("operate_losses_accept", ReasonRequest, PoolLosses, 200, IF_MATCH)
     def post(self, request: Request, name: str) -> Response:
-        """Say that these leases are gone: the next round ends them. 409: none are frozen."""
+        """Accept the loss of these leases: the next round ends them. 409: none are frozen."""
         reason = request_of(ReasonRequest, request.data).reason
         with self.edited(name) as (pool, _):
             present = frozen_leases(pool.pk, lock=True)

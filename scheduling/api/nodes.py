@@ -1,4 +1,4 @@
-"""An operator's nodes (list, add, drain, resume, remove) and their maintenance."""
+"""Nodes for operators (list, add, change, drain, resume, remove) and their maintenance."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ POOL = query("pool", "A pool's name. The ETag, for edits of that pool, comes wit
 
 
 class WindowRow(Answer, frozen=True):
-    """Maintenance of one node; instants are pool time."""
+    """Maintenance of a node; instants are pool time."""
 
     id: int
     pool: str
@@ -50,7 +50,7 @@ class WindowRow(Answer, frozen=True):
 
 
 class NodeList(Listed, OperatePoolView):
-    """List nodes with what runs there."""
+    """List nodes with the leases on them."""
 
     address = "operate/nodes"
     operation = "operate_node_list"
@@ -76,10 +76,10 @@ class NodeList(Listed, OperatePoolView):
 
 
 class NodeEdit(OperatePoolView):
-    """A change of one node, with its pool and list as they were read."""
+    """Base of changes of one node, checked with the list that the client read."""
 
     def require_node(self, pool: Pool, node: str, now: datetime) -> None:
-        """Refuse a node that is not there (404), and a list that is not the present one (412)."""
+        """Raise 404 if the node does not exist, and 412 if the list changed since it was read."""
         rows = node_statuses(pool.pk, now)
         if node not in [row.name for row in rows]:
             raise not_there()
@@ -91,7 +91,7 @@ class NodeOne(NodeEdit):
 
     @described("operate_node_change", NodeChangeRequest, NodeStatus, 200, IF_MATCH)
     def patch(self, request: Request, name: str, node: str) -> Response:
-        """Say which CPUs and memory a node has for jobs; the next round counts them."""
+        """Set the CPUs and memory of a node that jobs may use; the next round counts them."""
         with self.edited(name) as (pool, now):
             self.require_node(pool, node, now)
             wanted = request_of(NodeChangeRequest, request.data)
@@ -100,7 +100,7 @@ class NodeOne(NodeEdit):
 
     @described("operate_node_remove", None, None, 204, IF_MATCH)
     def delete(self, request: Request, name: str, node: str) -> Response:  # noqa: ARG002 - DRF's
-        """Take a drained, empty node out of its pool: 409 while it is not."""
+        """Remove a drained, empty node from its pool; otherwise 409."""
         with self.edited(name) as (pool, now):
             self.require_node(pool, node, now)
             remove_node(actor=self.actor, pool=pool, name=node)
@@ -108,7 +108,7 @@ class NodeOne(NodeEdit):
 
 
 class NodeSwitch(NodeEdit):
-    """A node that takes leases, or takes none."""
+    """Base of draining and resuming a node."""
 
     def switch(
         self,
@@ -117,7 +117,7 @@ class NodeSwitch(NodeEdit):
         change: Callable[..., object],
         wanted: type[ReasonRequest | DrainRequest],
     ) -> Response:
-        """Make the change of a pool's node, with the reason that is given for it."""
+        """Change the state of a pool's node, with the reason of the request."""
         name, node = place
         with self.edited(name) as (pool, now):
             self.require_node(pool, node, now)
@@ -131,7 +131,7 @@ class NodeDrain(NodeSwitch):
 
     @described("operate_node_drain", DrainRequest, NodeStatus, 200, IF_MATCH)
     def post(self, request: Request, name: str, node: str) -> Response:
-        """Let no new lease onto a node; those that are there end at their expiry."""
+        """Keep new leases off a node; leases on it end at their expiry."""
         return self.switch(request, (name, node), drain_node, DrainRequest)
 
 
@@ -140,12 +140,12 @@ class NodeResume(NodeSwitch):
 
     @described("operate_node_resume", ReasonRequest, NodeStatus, 200, IF_MATCH)
     def post(self, request: Request, name: str, node: str) -> Response:
-        """Let leases onto a node again, from the next round on."""
+        """Allow leases on a node again, from the next round on."""
         return self.switch(request, (name, node), resume_node, ReasonRequest)
 
 
 class WindowList(Listed, OperatePoolView):
-    """List maintenance that is not over, the next one of each pool first."""
+    """List maintenance that is not over, each pool's next one first."""
 
     address = "operate/maintenance"
     operation = "operate_maintenance_list"
@@ -163,7 +163,7 @@ class WindowList(Listed, OperatePoolView):
         "operate_maintenance_plan", WindowRequest, page_serializer(row, about), 201, IF_MATCH
     )
     def post(self, request: Request) -> Response:
-        """Plan maintenance: no lease that could overlap it begins there."""
+        """Plan maintenance: no lease that could overlap it starts there."""
         wanted = request_of(WindowRequest, request.data)
         _pool_there(wanted.pool)
         with self.edited(wanted.pool) as (pool, now):
@@ -178,7 +178,7 @@ class WindowOne(OperatePoolView):
 
     @described("operate_maintenance_end", None, None, 204, IF_MATCH)
     def delete(self, request: Request, name: str, number: int) -> Response:  # noqa: ARG002 - DRF's
-        """Cancel maintenance, or end now what has begun."""
+        """Cancel future maintenance, or end current maintenance now."""
         with self.edited(name) as (pool, now):
             present = _ahead(pool, now)
             if number not in [row.id for row in present]:
@@ -189,7 +189,7 @@ class WindowOne(OperatePoolView):
 
 
 def _pool_there(name: str) -> None:
-    """Refuse a body's pool that is none; in an address it would be a 404."""
+    """Refuse a body's unknown pool with 400; in an address it would be a 404."""
     with site_scope():
         if not Pool.objects.filter(name=name).exists():
             raise bad_field("pool", "is not a pool")

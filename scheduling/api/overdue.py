@@ -19,7 +19,7 @@ from tenants.scopes import site_scope
 
 
 class OverdueView(OperatePoolView):
-    """Leases that should have ended."""
+    """Base of views of leases that should have ended."""
 
     def rows(self, pool: Pool) -> list[OverdueLease]:
         now = read_clock(pool.pk)
@@ -27,7 +27,7 @@ class OverdueView(OperatePoolView):
 
 
 class OverdueList(Listed, OverdueView):
-    """List the leases of a pool that should have ended; the ETag is of exactly these."""
+    """List the leases of a pool that should have ended; the ETag identifies exactly these."""
 
     address = "operate/pools/<slug:name>/overdue"
     operation = "operate_overdue_list"

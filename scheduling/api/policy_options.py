@@ -1,4 +1,4 @@
-"""How the API's description shows a policy's options: one schema per policy, made of its fields."""
+"""OpenAPI schemas of policies' options: one per policy, built from its fields."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from evenshare_core.policies.registry import POLICIES
 
 
 class PolicyOptions(s.DictField):
-    """Options by name; which there are depends on the policy."""
+    """Options by name; the policy defines them."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(child=s.JSONField(), **options)
 
 
 class PolicyOptionsSchema(OpenApiSerializerFieldExtension):  # type: ignore[no-untyped-call]  # untyped base
-    """Describes the field by the policies that there are when the description is asked for."""
+    """Describes the field by the policies that exist when the schema is generated."""
 
     target_class = PolicyOptions
 

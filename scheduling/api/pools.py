@@ -1,4 +1,4 @@
-"""Pools: what they have and who queues there, as the caller may see it; what operators set."""
+"""Pools and their queues, as the caller may see them, and their settings for operators."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ from tenants.scopes import site_scope
 
 
 class PoolRow(Answer, frozen=True, rename={"number": "round", "at": "round_at"}):
-    """One pool. `now` and `round_at` are pool time."""
+    """A pool. `now` and `round_at` are pool time."""
 
     name: str
     policy: str
@@ -64,7 +64,7 @@ class PoolRow(Answer, frozen=True, rename={"number": "round", "at": "round_at"})
 
 
 class NodeRow(Answer, frozen=True, rename={"phase": "state"}):
-    """One node."""
+    """A node."""
 
     name: str
     gpus: int
@@ -86,7 +86,7 @@ class TypeRow(Answer, frozen=True, rename={"name": "gpu_type"}):
 
 
 class PoolWhole(PoolRow, frozen=True, rename={"number": "round", "at": "round_at"}):
-    """One pool with its nodes."""
+    """A pool with its nodes."""
 
     types: tuple[TypeRow, ...]
 
@@ -119,7 +119,7 @@ class PoolList(Listed, SchedulingView):
 
 
 class PoolShow(Shown, SchedulingView):
-    """Show a pool: its nodes, what is used, own, borrowed and idle, by GPU type."""
+    """Show a pool: its nodes, and the used, own, borrowed and idle GPUs by type."""
 
     address = "pools/<slug:name>"
     operation = "pool_show"
@@ -143,7 +143,7 @@ class PoolShow(Shown, SchedulingView):
 
 
 class QueueRow(Answer, frozen=True, kw_only=True):
-    """A waiting job; id, name and reason of others' jobs are null."""
+    """A waiting job; id, name and reason are null for jobs that you may not see."""
 
     position: Annotated[int | None, about("From 1; null: in no order yet, or none.")]
     tenant_position: Annotated[int | None, about("Among your tenant's jobs.")]
@@ -156,7 +156,7 @@ class QueueRow(Answer, frozen=True, kw_only=True):
 
 
 class PoolQueue(Listed, SchedulingView):
-    """List queued jobs in the order of the policy; of others, what the pool lets you see."""
+    """List queued jobs in the policy's order; other tenants' jobs as far as the pool shows them."""
 
     address = "pools/<slug:name>/queue"
     operation = "pool_queue"
@@ -169,7 +169,7 @@ class PoolQueue(Listed, SchedulingView):
 
     def page(self, name: str) -> Page:
         facts, limit = self.pool(name), self.limit
-        # The key was once of arrivals alone.
+        # Old keys, which had only the arrival, are not valid any more.
         key = self.after("queue-2", facts.id, parts=1 + len(QueueKey._fields))
         after = QueueKey(*key[1:]) if key else None
         with site_scope():
@@ -196,7 +196,9 @@ def _queued(place: QueuePosition | None, job: Job, visibility: Visibility) -> Qu
 
 
 class PoolEvents(Listed, SchedulingView):
-    """What happened in a pool, of one kind; `kind` keeps cursors of different lists apart."""
+    """Base of lists of a pool's events of one kind; `kind` separates the cursors of different
+    lists.
+    """
 
     who = Who.POOL
     parameters = PAGE
@@ -234,10 +236,10 @@ class PoolTrades(PoolEvents):
 
 
 class PriceTerms(s.Serializer[object]):
-    """Price of a GPU-hour: base x (theta^(used / GPUs) - 1), and what the queue may add.
+    """Price of a GPU-hour: base x (theta^(used / GPUs) - 1), plus a surcharge for the queue.
 
-    `surcharge_cap`: times the base at most, 0: nothing; `surcharge_step`: per cent of the base per
-    round.
+    `surcharge_cap`: the most that the queue adds, in multiples of the base; 0: nothing.
+    `surcharge_step`: the largest change per round, in percent of the base.
     """
 
     base = Credits()
@@ -247,7 +249,7 @@ class PriceTerms(s.Serializer[object]):
 
 
 class PriceTermsWanted(s.Serializer[object]):
-    """What of a price shall differ."""
+    """The fields of a price to change."""
 
     base = s.RegexField(r"^[0-9]{1,12}(\.[0-9]{1,6})?$", required=False)
     theta = s.RegexField(r"^[0-9]{1,3}(\.[0-9]{1,3})?$", required=False)
@@ -256,7 +258,7 @@ class PriceTermsWanted(s.Serializer[object]):
 
 
 class PoolSet(s.Serializer[object]):
-    """All that an operator may set for a pool. `now` is pool time."""
+    """All settings of a pool that an operator may change. `now` is pool time."""
 
     name = s.CharField()
     policy = s.CharField()
@@ -294,7 +296,7 @@ PoolChange = request_serializer(
 
 
 class OperatePool(Shown, OperatePoolView):
-    """Show what an operator may set for a pool; the ETag is of all of it."""
+    """Show the settings of a pool for operators; the ETag covers all of them."""
 
     address = "operate/pools/<slug:name>"
     operation = "operate_pool_show"
@@ -316,13 +318,13 @@ class OperatePool(Shown, OperatePoolView):
 
 
 class PoolClockView(OperatePoolView):
-    """A change of a pool's clock; pool time never jumps."""
+    """Base of changes of a pool's clock; pool time never jumps."""
 
     paused: ClassVar[bool | None] = None
     body: ClassVar[type[ReasonRequest]] = ReasonRequest
 
     def change(self, request: Request, name: str) -> Response:
-        """Set the clock as the address and the body say."""
+        """Set the clock by the address and the body."""
         wanted = request_of(self.body, request.data)
         scale = wanted.scale if isinstance(wanted, ScaleRequest) else None
         with site_scope():
@@ -344,7 +346,7 @@ class PoolPause(PoolClockView):
 
     @described("operate_pool_pause", ReasonRequest, PoolSet, 200, IF_MATCH)
     def post(self, request: Request, name: str) -> Response:
-        """Let a pool's clock stand still: no round is decided, no lease ends."""
+        """Pause a pool's clock: no round is decided, no lease ends."""
         return self.change(request, name)
 
 
@@ -354,7 +356,7 @@ class PoolResume(PoolClockView):
 
     @described("operate_pool_resume", ReasonRequest, PoolSet, 200, IF_MATCH)
     def post(self, request: Request, name: str) -> Response:
-        """Let a pool's clock go on from where it stood."""
+        """Resume a pool's clock from where it was paused."""
         return self.change(request, name)
 
 
@@ -364,7 +366,7 @@ class PoolScale(PoolClockView):
 
     @described("operate_pool_scale", ScaleRequest, PoolSet, 200, IF_MATCH)
     def post(self, request: Request, name: str) -> Response:
-        """Set how many seconds of pool time go by in one of the wall."""
+        """Set the seconds of pool time per second of wall time."""
         return self.change(request, name)
 
 
@@ -376,7 +378,7 @@ def _settings(name: str, *, lock: bool = False) -> PoolSettings:
 
 
 def _state(settings: PoolSettings) -> dict[str, Any]:
-    """What the tag is of."""
+    """Return the state that the ETag covers."""
     pool = settings.pool
     return {
         "name": pool.name,

@@ -39,8 +39,10 @@ SpeedText = Annotated[str, msgspec.Meta(extra_json_schema={"pattern": SPEED})]
 
 
 class ProfileJson(Answer, frozen=True):
-    """One job type. `speeds`: times its speed on its slowest GPU type, as policies use them;
-    `declared`: as its tenant said. `measured` is empty while there is no measured ratio."""
+    """A job type. `speeds`: used by policies, in multiples of its speed on its slowest GPU type.
+
+    `declared`: the tenant's values. `measured` is empty if no ratio is measured yet.
+    """
 
     tenant: str
     pool: str
@@ -54,7 +56,7 @@ class ProfileJson(Answer, frozen=True):
 
 
 class CostRow(Answer, frozen=True):
-    """A time in microseconds of pool time."""
+    """An average time in microseconds of pool time."""
 
     time_us: int
     spread: Speed
@@ -64,9 +66,9 @@ class CostRow(Answer, frozen=True):
 
 
 class IterationTimeRow(Answer, frozen=True):
-    """Time per iteration on so many GPUs of a type, in nanoseconds of pool time.
+    """The time per iteration on `gpus` GPUs of a type, in nanoseconds of pool time.
 
-    `counts`: it has the reports and the spread that speeds are made of.
+    `counts`: it has enough reports and a small enough spread to determine speeds.
     """
 
     gpu_type: str
@@ -83,8 +85,10 @@ class IterationTimeRow(Answer, frozen=True):
 
 
 class NoteRow(Answer, frozen=True):
-    """What happened to its measurements: an average started anew, a report could not be used, or
-    policies use other speeds."""
+    """An event of its measurements.
+
+    An average restarted, a report could not be used, or policies use other speeds.
+    """
 
     at: datetime
     kind: Annotated[str, one_of(*MeasurementNote.Kind.values)]
@@ -103,7 +107,7 @@ class ProfilingRunRow(Answer, frozen=True):
 
 
 class ProfileShown(ProfileJson, frozen=True):
-    """A job type with all that was measured of it."""
+    """A job type with all its measurements."""
 
     times: tuple[IterationTimeRow, ...]
     resume: CostRow | None
@@ -135,7 +139,7 @@ class ProfileList(Listed, SchedulingView):
 
 
 class ProfileOne(Shown, SharedPoolView):
-    """Show a job type: its speeds, declared against measured, and what they are made of."""
+    """Show a job type: its declared and measured speeds, and the measurements."""
 
     address = "pools/<slug:name>/profiles/<slug:slug>/<slug:profile>"
     operation = "profile_show"
@@ -172,7 +176,7 @@ class ProfileOne(Shown, SharedPoolView):
 
     @described("profile_put", ProfileRequest, ProfileJson)
     def put(self, request: Request, name: str, slug: str, profile: str) -> Response:
-        """Declare a job type, or say its speeds anew; the slowest one becomes 1."""
+        """Declare a job type, or replace its speeds; the slowest one becomes 1."""
         facts, tenant = self.there(name, slug, Action.SUBMIT)
         wanted = read_profile_request(profile, spec_of(request))
         row = put_profile(
@@ -186,7 +190,7 @@ class ProfileOne(Shown, SharedPoolView):
 
     @described("profile_drop", None, None, 204)
     def delete(self, request: Request, name: str, slug: str, profile: str) -> Response:  # noqa: ARG002 - DRF's signature
-        """Drop a job type of which no job waits or runs."""
+        """Delete a job type of which no job waits or runs."""
         facts, tenant = self.there(name, slug, Action.SUBMIT)
         try:
             is_dropped = drop_profile(

@@ -1,4 +1,4 @@
-"""Quotas: those of the caller's tenants; an operator's edit of one, and the estimate of many."""
+"""Quotas: those of the caller's tenants; for operators, an edit of one, and a preview of many."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ Drafts = request_serializer(
 
 
 class QuotaImpactRow(Answer, frozen=True):
-    """One tenant and GPU type, with the present quotas and with the drafted ones."""
+    """A tenant and GPU type, with the present quotas and with the drafted ones."""
 
     tenant: str
     gpu_type: str
@@ -92,7 +92,7 @@ class QuotaImpactRow(Answer, frozen=True):
 
 
 class QuotaImpact(Answer, frozen=True):
-    """An estimate of the next round, not a promise; `error` where there is none."""
+    """An estimate of the next round, not a promise; `error` explains why there is no estimate."""
 
     pool: str
     round: int
@@ -113,7 +113,7 @@ class QuotaNames:
 
     @classmethod
     def read(cls) -> QuotaNames:
-        """Read them; there are few."""
+        """Read all tenants and GPU types, which are few."""
         tenants = dict(Tenant.objects.values_list("id", "slug"))
         return cls(tenants, dict(GpuType.objects.values_list("id", "name")))
 
@@ -137,7 +137,7 @@ class QuotaList(Listed, SchedulingView):
 
 
 class OperateQuotaList(Shown, OperatePoolView):
-    """List the periods that hold now or later; the ETag is of all quotas of the pool."""
+    """List present and future quota periods; the ETag covers all quotas of the pool."""
 
     address = "operate/quotas"
     operation = "operate_quota_list"
@@ -155,7 +155,7 @@ class OperateQuotaList(Shown, OperatePoolView):
 
 
 class OperateQuota(Shown, OperatePoolView):
-    """Show the periods of one quota; the ETag is of all quotas of the pool."""
+    """Show the periods of one quota; the ETag covers all quotas of the pool."""
 
     address = "operate/quotas/<slug:name>/<slug:slug>/<slug:gpu_type>"
     operation = "operate_quota_show"
@@ -169,7 +169,7 @@ class OperateQuota(Shown, OperatePoolView):
 
     @described("operate_quota_set", QuotaRequest, OperateQuotaSaved, 200, IF_MATCH)
     def put(self, request: Request, name: str, slug: str, gpu_type: str) -> Response:
-        """Let a quota hold from an instant on (now, unless told); `gpus` null ends it."""
+        """Set a quota from an instant on (default: now); `gpus` null ends it."""
         wanted = request_of(QuotaRequest, request.data)
         with self.edited(name) as (pool, now):
             key = _key(pool, slug, gpu_type)
@@ -201,7 +201,7 @@ class QuotaPreview(OperateView):
 
     @described("operate_quota_preview", Drafts, QuotaImpact)
     def post(self, request: Request) -> Response:
-        """Decide the next round with the present quotas and with these; nothing is written."""
+        """Decide the next round with the present quotas and with these; nothing is stored."""
         wanted = request_of(QuotaPreviewRequest, request.data)
         with site_scope():
             pool = Pool.objects.filter(name=wanted.pool).first()
@@ -217,7 +217,7 @@ class QuotaPreview(OperateView):
 
 @contextmanager
 def _named(place: Callable[[int], str]) -> Iterator[None]:
-    """Name the service's fields as these addresses do; `place`: of the edit of an index."""
+    """Rename the fields of service errors to those of the request; `place`: by the edit's index."""
     try:
         yield
     except InvalidInputError as error:
@@ -232,7 +232,7 @@ def _named_error(error: FieldError, place: Callable[[int], str]) -> FieldError:
 
 
 def _key(pool: Pool, slug: str, gpu_type: str) -> Key:
-    """The quota that an address names: of a tenant, and of a type that the pool has or had."""
+    """Return the quota of an address: a tenant, and a GPU type that the pool has or had."""
     tenant = Tenant.objects.filter(slug=slug).first()
     kinds = GpuType.objects.filter(name=gpu_type)
     kind = kinds.filter(node__pool=pool).first() or kinds.filter(quota__pool=pool).first()

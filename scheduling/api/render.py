@@ -22,29 +22,29 @@ from tenants.answers import Answer, about, answered_as, one_of, plain
 
 
 class Money(Protocol):
-    """What these views show of money, which lives above them."""
+    """The billing functions that these views need; billing is a layer above."""
 
     def charges(self, jobs: Iterable[int]) -> Mapping[int, Decimal]:
-        """Return what jobs were charged so far, by id; none for those without a charge."""
+        """Return the charges of jobs so far, by id; jobs without a charge are left out."""
 
     def currency(self, book: str) -> str:
-        """Return the word for a book's credits."""
+        """Return the name of a book's credits."""
 
 
 class NoMoney:
-    """Stands where nothing else is wired in."""
+    """The default without billing."""
 
     def charges(self, jobs: Iterable[int]) -> Mapping[int, Decimal]:
-        """Nobody was charged."""
+        """Return 0 for all jobs."""
         return dict.fromkeys(jobs, Decimal(0))
 
     def currency(self, book: str) -> str:
-        """A book's own name."""
+        """Return the book's own name."""
         return book
 
 
 class QueuePlace(Answer, frozen=True):
-    """Where a queued job stands in the order of a round, as in the pool's queue."""
+    """The place of a queued job in the order of a round, as in the pool's queue."""
 
     round: int | None
     position: Annotated[int | None, about("From 1; null: in no order yet, or none.")]
@@ -54,7 +54,7 @@ class QueuePlace(Answer, frozen=True):
 
 
 class JobRow(Answer, frozen=True, kw_only=True):
-    """One job. Times are pool time."""
+    """A job. Times are pool time."""
 
     id: UUID
     name: str
@@ -107,7 +107,7 @@ class JobRow(Answer, frozen=True, kw_only=True):
 def jobs_json(jobs: list[Job], money: Money, root: str) -> list[dict[str, Any]]:
     """Return jobs with their present leases and charges; `root` is the site's address.
 
-    Of what is over nothing is expected.
+    Jobs that have ended have no estimates.
     """
     active = [job for job in jobs if job.is_active]
     leases, charges = leases_now(jobs), money.charges([job.pk for job in jobs if job.leases_held])
@@ -133,10 +133,10 @@ def jobs_json(jobs: list[Job], money: Money, root: str) -> list[dict[str, Any]]:
 def job_json(
     job: Job, root: str, *, pool: str = "", at: datetime | None = None, **known: Any
 ) -> dict[str, Any]:
-    """Return one job with what is `known` of it besides, by the fields of `JobRow`.
+    """Return a job as JSON; `known` has further fields of `JobRow`.
 
-    `pool` spares a query where the name is known. `at`: pool time now; without it that of its
-    submission.
+    `pool`: its name, if known, which saves a query. `at`: present pool time; the job's submission
+    by default.
     """
     lease = known.get("lease")
     row = JobRow(
@@ -166,9 +166,9 @@ def job_json(
 
 
 def queue_places(jobs: list[Job]) -> dict[int, QueuePlace]:
-    """Return where the queued ones of these jobs stand and when they may start, by job id.
+    """Return places and expected starts of the queued ones of these jobs, by job id.
 
-    Left out are those that no round has looked at yet, and those in quarantine.
+    Jobs that no round has considered yet, and jobs in quarantine, are left out.
     """
     queued = [job for job in jobs if is_queued(job)]
     if not queued:

@@ -26,7 +26,7 @@ from tenants.scopes import site_scope
 
 
 class RoundRow(Answer, frozen=True):
-    """One round as a list shows it."""
+    """A round in a list."""
 
     pool: str
     number: int
@@ -41,9 +41,9 @@ class RoundRow(Answer, frozen=True):
 
 
 class RoundWhole(RoundRow, frozen=True):
-    """One round with its shares and certificate and, while its bytes are kept, its decision.
+    """A round with its shares and certificate and, while its bytes are kept, its decision.
 
-    Where `damages` names the row, counts are 0 and shares and certificate are not given.
+    If `damages` contains the row, counts are 0, and shares and certificate are left out.
     """
 
     shares: tuple[RoundShare, ...]
@@ -79,7 +79,7 @@ class RoundList(Listed, SchedulingView):
 class RoundShow(Shown, SchedulingView):
     """Show a round: shares, certificate, reasons, prices, trades, hashes of its bytes.
 
-    `bundle` is the address from which it can be recomputed, `record` its place in the log.
+    `bundle` is the address of the data to recompute it, `record` its place in the log.
     """
 
     address = "rounds/<slug:name>/<int:number>"

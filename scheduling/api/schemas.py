@@ -1,6 +1,6 @@
-"""Shapes of requests and answers, for the schema. Views write plain dictionaries.
+"""Serializers of requests and answers for the OpenAPI schema. Views return plain dictionaries.
 
-A test compares every answer with its shape here, so neither can change alone.
+A test compares every answer with its serializer here, so both change together.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ LOG_QUERY = [
 
 
 class Credits(s.RegexField):
-    """An amount of credits as text with six places."""
+    """An amount of credits as text with six decimals."""
 
     def __init__(self, **options: object) -> None:
         super().__init__(CREDITS, **options)  # type: ignore[arg-type]  # passed through unchanged
@@ -70,7 +70,7 @@ JobRequestBody = request_serializer(JobRequest)
 
 
 class Bulk(s.Serializer[object]):
-    """Many jobs of one tenant."""
+    """Jobs of one tenant."""
 
     jobs = JobRequestBody(many=True)
 
@@ -83,6 +83,6 @@ JobRow = type(
 
 
 class BulkMade(s.Serializer[object]):
-    """Jobs in the order in which they were asked for."""
+    """Jobs in the order of the request."""
 
     results = JobRow(many=True)

@@ -1,4 +1,4 @@
-"""What a tenant lends and borrows of its own will over REST: settings, highest price, offers."""
+"""A tenant's own choices of lending and borrowing over REST: settings, maximum price, offers."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ WRITE = Scope.JOBS_WRITE.value
 
 
 class SharingJson(Answer, frozen=True):
-    """What a tenant lends and borrows in a pool. `max_price`: what its jobs pay at most."""
+    """A tenant's lending and borrowing in a pool. `max_price`: the most that its jobs pay."""
 
     tenant: str
     pool: str
@@ -57,19 +57,19 @@ class SharingJson(Answer, frozen=True):
 
 
 class SharingChanged(SharingRow, frozen=True):
-    """The same after a change; `back`: by when GPUs return, where less is lent, else null."""
+    """The row after a change; `back`: when GPUs return if less is lent than before, else null."""
 
     back: PromisedReturn | None
 
 
 class OfferRevoked(OfferRow, frozen=True):
-    """The same when it is revoked."""
+    """A revoked offer; `back`: when its GPUs return."""
 
     back: PromisedReturn
 
 
 class PoolSharing(Shown, SharedPoolView):
-    """Say what a tenant lends and borrows: its own settings within its quotas' bounds."""
+    """Show a tenant's lending and borrowing: its own settings within its quotas' bounds."""
 
     address = "pools/<slug:name>/sharing/<slug:slug>"
     operation = "sharing_show"
@@ -83,7 +83,7 @@ class PoolSharing(Shown, SharedPoolView):
 
     @described("price_limit_put", PriceLimitRequest, SharingJson)
     def put(self, request: Request, name: str, slug: str) -> Response:
-        """Set what all jobs of a tenant pay at most for a borrowed GPU-hour in a pool."""
+        """Set the maximum price of all jobs of a tenant for a borrowed GPU-hour in a pool."""
         there = self.there(name, slug, Action.SHARE)
         wanted = read_request(PriceLimitRequest, spec_of(request))
         set_price_limit(
@@ -105,7 +105,7 @@ class TypeSharing(SharedPoolView):
 
     @described("sharing_put", _SHARING_BODY, SharingChanged)
     def put(self, request: Request, name: str, slug: str, gpu_type: str) -> Response:
-        """Set a tenant's own settings for a GPU type; the stricter of them and the bounds holds."""
+        """Set a tenant's own settings for a GPU type; they narrow the bounds of its quota."""
         facts, tenant = self.there(name, slug, Action.SHARE)
         wanted = read_request(SharingRequest, spec_of(request))
         before = _row(facts, tenant, gpu_type)
@@ -119,7 +119,7 @@ class TypeSharing(SharedPoolView):
         )
         after = _row(facts, tenant, gpu_type)
         if before is None or after is None:
-            raise not_there()  # its quota ended in this moment
+            raise not_there()  # its quota has just ended
         less = after.lends_less_than(before)
         back = _back(facts, tenant, gpu_type) if less else None
         return Response({**plain(after), "back": plain(back)})
@@ -146,7 +146,7 @@ class OfferList(Listed, SharedPoolView):
 
     @described("offer_make", OfferRequest, OfferRow, 201, *schemas.ONCE)
     def post(self, request: Request, name: str, slug: str) -> Response:
-        """Offer idle quota for a floor price or more; with an `Idempotency-Key`, once."""
+        """Offer idle quota for a floor price or more; with an `Idempotency-Key`, only once."""
         key = idempotency_key(request)
         facts, tenant = self.there(name, slug, Action.SHARE)
         wanted = read_request(OfferRequest, spec_of(request))
@@ -170,9 +170,9 @@ class OfferOne(SharedPoolView):
 
     @described("offer_revoke", None, OfferRevoked)
     def delete(self, request: Request, name: str, slug: str, offer: UUID) -> Response:  # noqa: ARG002 - DRF's signature
-        """Revoke an offer: nothing more is lent by it; `back` says by when its GPUs return.
+        """Revoke an offer: it lends nothing more; `back` is when its GPUs return.
 
-        Doing so twice is harmless. The offer stays in the list.
+        Repeating it is harmless. The offer stays in the list.
         """
         facts, tenant = self.there(name, slug, Action.SHARE)
         row = revoke_offer(

@@ -1,4 +1,4 @@
-"""What a job's program used, as the API tells it."""
+"""The use of CPUs, memory and GPUs by a job's program, over REST."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tenants.scopes import tenant_scope
 
 
 class JobUsageShow(JobView):
-    """Show a job's CPUs, memory and GPUs in use over time, as sampled where it ran."""
+    """Show a job's CPUs, memory and GPUs in use over time, as sampled on its nodes."""
 
     address = "jobs/<uuid:uid>/usage"
     operation = "job_usage"

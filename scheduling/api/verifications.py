@@ -1,4 +1,4 @@
-"""What clients say that they verified."""
+"""Verifications that clients report."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tenants.selectors.access import MembershipFacts
 from tenants.selectors.quotas import pools_of
 from tenants.tokens import Scope
 
-# By person: a morning of runs at once, then one every ten seconds.
+# Per person: 60 reports at once, then one every ten seconds.
 REPORTS = Rate(per_s=0.1, full=60)
 EVIDENCE = (
     "Keep the head that you pinned, and its signatures: two heads that the installation's key"
@@ -35,16 +35,16 @@ EVIDENCE = (
 
 class VerificationList(SchedulingView):
     address = "chain/<slug:name>/verifications"
-    # It changes nothing that counts: who may read may say what came of it.
+    # Reading rights suffice, because nothing depends on a report.
     scopes: ClassVar[dict[str, str]] = {"POST": Scope.READ.value}
     http_method_names = ["post"]
 
     @described("verification_say", VerificationRequest, SaidVerification, 201, *schemas.ONCE)
     def post(self, request: Request, name: str) -> Response:
-        """Say what you verified: which head, which rounds or time, how many findings.
+        """Report what you verified: the head, the rounds or the time, and the number of findings.
 
-        A remark, for your own pages and for who runs the site; nothing is trusted for it. A head
-        that is none of this log is refused with 409: what you were shown is not what others see.
+        The report is for your own pages and for the operators; nothing depends on it. A head that
+        is not of this log is refused with 409: you were shown a different log than others.
         """
         key = idempotency_key(request)
         facts = self.pool(name)
@@ -64,7 +64,7 @@ class VerificationList(SchedulingView):
         return Response(plain(said), status=201, headers=headers)
 
     def _own_tenant(self, slug: str | None, pool_id: int) -> Tenant:
-        """The tenant in whose name something is said: one that the caller is a member of."""
+        """Return the tenant of the report, of which the caller is a member."""
         own = self.access.memberships
         if slug is not None:
             if self.access.membership_named(slug) is None:

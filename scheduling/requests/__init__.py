@@ -1,1 +1,1 @@
-"""What may be asked for: one struct per resource, from which all that read it follow."""
+"""Requests: one struct per resource, which defines its fields for all interfaces."""

@@ -1,7 +1,7 @@
-"""Writes a job's fields and reasons in words for the client, which is installed apart.
+"""Writes the texts of a job's fields and reasons for the client, which is installed separately.
 
-`python -m scheduling.requests.client_table` prints client/src/evenshare/cli/job_fields.py, as
-`make fields` writes it; a test compares. Pure.
+`python -m scheduling.requests.client_table` prints client/src/evenshare/cli/job_fields.py, as `make
+fields` writes it; a test compares both. Pure.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def _texts(name: str, texts: Mapping[str, str]) -> str:
 
 def _row(field: RequestField) -> str:
     values = (field.name, field.option, field.shape.value, field.is_required, field.input.is_shown)
-    # As the formatter writes it, so that it may look at the file.
+    # In the formatter's layout, so that it may check the file.
     cells = [*(_literal(value) for value in values), _literal(field.description)]
     return "".join(("    JobField(\n", *(f"        {cell},\n" for cell in cells), "    ),\n"))
 

@@ -1,4 +1,4 @@
-"""What a pool says to its executor, as it is sent: an object of JSON, or its text."""
+"""Readers of a pool's executor options, from a JSON object or its text."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Any, NoReturn
 from tenants.input.errors import FieldErrors, invalid
 
 FIELD = "executor_options"
-# As deep as a body over REST.
+# The limit of a REST body.
 DEPTH_MAX = 32
 TOO_DEEP = f"is nested more than {DEPTH_MAX} levels deep"
 
 
 def parse_executor_options(written: str) -> dict[str, Any]:
-    """Return the options that a text of JSON writes down.
+    """Parse executor options from JSON text.
 
     Raises:
-        InvalidInputError: on `executor_options`: it is no JSON, or no object, or says a name twice.
+        InvalidInputError: on `executor_options`: it is not JSON, not an object, or repeats a name.
     """
     try:
         value = json.loads(written, object_pairs_hook=_once, parse_constant=_no_number)
@@ -36,7 +36,7 @@ def parse_executor_options(written: str) -> dict[str, Any]:
 
 
 def read_executor_options(value: object, errors: FieldErrors) -> dict[str, Any]:
-    """Return an object of JSON as a pool keeps it; numbers with a point as floats."""
+    """Return a JSON object in the form that a pool stores; decimals become floats."""
     if not isinstance(value, dict):
         errors.add(FIELD, "must be an object", 'Write {"name": value}.')
         return {}
@@ -64,7 +64,7 @@ def _no_number(word: str) -> NoReturn:
 
 
 def _is_deep(value: object, levels: int) -> bool:
-    """Whether objects and lists of JSON nest in more than so many levels."""
+    """Return whether objects and lists nest in more than `levels` levels."""
     if not isinstance(value, dict | list):
         return False
     inner = value.values() if isinstance(value, dict) else value
@@ -72,7 +72,7 @@ def _is_deep(value: object, levels: int) -> bool:
 
 
 def _is_printable(value: object) -> bool:
-    """Whether all texts of a value of JSON are of one line, without what no column takes."""
+    """Return whether all texts in a JSON value are single lines that a database column accepts."""
     if isinstance(value, dict):
         return all(_is_printable(part) for item in value.items() for part in item)
     if isinstance(value, list):

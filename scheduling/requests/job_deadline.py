@@ -1,4 +1,4 @@
-"""What a job says about its end: class, deadline, steps, and when it is done; their readers. Pure.
+"""Readers of the fields about a job's end: class, deadline, steps, stopping criterion. Pure.
 
 Source: docs/adr/0224-a-dry-run-decides-the-next-round.md.
 """
@@ -28,7 +28,7 @@ CLASSES = (
     DeadlineClass.STRICT.value,
     DeadlineClass.SOFT.value,
 )
-# As far as the Selector plans ahead.
+# The planning horizon of UniSched's Selector.
 AHEAD_MAX = timedelta(weeks=4)
 TEXT_MAX = 40
 DEADLINE_HINT = "Write a duration such as 2h30m or 5400, or an instant: 2026-12-01T00:00:00Z."
@@ -48,7 +48,7 @@ _STOP = re.compile(
 
 
 class StopWhen(NamedTuple):
-    """A metric, the rule of its comparison and the value; empty: none is given."""
+    """A metric, the rule of its comparison and the value; empty if no criterion is given."""
 
     metric: str = ""
     rule: str = ""
@@ -56,7 +56,7 @@ class StopWhen(NamedTuple):
 
 
 def read_job_class(given: Mapping[str, object], errors: FieldErrors) -> str | None:
-    """Read the class; of a job with a deadline and no class it is strict."""
+    """Read the class; the default is strict with a deadline, and best effort without."""
     value = given.get("job_class", "")
     deadline = given.get("deadline", "")
     has_deadline = not (isinstance(deadline, str) and not deadline.strip())
@@ -88,9 +88,9 @@ def read_deadline(given: Mapping[str, object], errors: FieldErrors) -> str | Non
 
 
 def deadline_at(text: str, submitted: datetime) -> datetime | None:
-    """Return the instant that a deadline means, of a job that is submitted at an instant.
+    """Return the instant of a deadline, for a job submitted at `submitted`.
 
-    None where the text says none.
+    Return None if the text is not a deadline.
     """
     if _SECONDS.fullmatch(text):
         return submitted + timedelta(seconds=int(text))
@@ -102,7 +102,7 @@ def deadline_at(text: str, submitted: datetime) -> datetime | None:
 
 
 def duration_text(length: timedelta) -> str:
-    """Return a duration as a deadline says it, such as 2h30m; up to whole seconds."""
+    """Format a duration as in deadlines, such as 2h30m; rounded up to whole seconds."""
     seconds = -(-length // timedelta(seconds=1))
     parts = (("d", 24 * 3600), ("h", 3600), ("m", 60), ("s", 1))
     written = ""
@@ -115,7 +115,7 @@ def duration_text(length: timedelta) -> str:
 def check_deadline(
     text: str, job_class: str, steps: tuple[str, ...], now: datetime, errors: FieldErrors
 ) -> None:
-    """Note a deadline that is over, or that ends beyond what is planned; `now` is pool time."""
+    """Add an error if a deadline is over, or too far ahead to be planned; `now` is pool time."""
     at = deadline_at(text, now)
     if at is None:
         return
@@ -132,7 +132,7 @@ def check_deadline(
 
 
 def read_steps_field(given: Mapping[str, object], errors: FieldErrors) -> tuple[str, ...]:
-    """Read steps as texts; empty where there are none, or they are wrong, which is then noted.
+    """Read steps as texts; return an empty tuple and add an error if they are wrong.
 
     A text or a list of percent:points, or a list of pairs.
     """
@@ -156,7 +156,7 @@ def read_steps_field(given: Mapping[str, object], errors: FieldErrors) -> tuple[
 
 
 def _step_rows(value: object) -> list[list[object]] | None:
-    """Pairs of whatever stands for percent and points; None: it is no list."""
+    """Return unchecked pairs of percent and points, or None if `value` is not a list."""
     if isinstance(value, str):
         value = [value]
     if not isinstance(value, list | tuple) or len(value) > 2 * readers.REASON_MAX:
@@ -171,12 +171,12 @@ def _step_rows(value: object) -> list[list[object]] | None:
 
 
 def parsed_steps(texts: tuple[str, ...]) -> tuple[DeclaredStep, ...]:
-    """Return the steps that a request holds."""
+    """Parse the steps of a request."""
     return read_steps([text.split(":") for text in texts]) if texts else ()
 
 
 def read_stop_field(given: Mapping[str, object], errors: FieldErrors) -> str | None:
-    """Read a stopping criterion, such as accuracy>=0.93; it needs a cap of iterations."""
+    """Read a stopping criterion, such as accuracy>=0.93; it requires a maximum of iterations."""
     value = given.get("stop_when", "")
     if value == "":
         return ""
@@ -191,7 +191,7 @@ def read_stop_field(given: Mapping[str, object], errors: FieldErrors) -> str | N
 
 
 def parsed_stop(text: str) -> StopWhen:
-    """Return the criterion that a request holds."""
+    """Parse the stopping criterion of a request."""
     match = _STOP.fullmatch(text)
     if match is None:
         return StopWhen()
@@ -199,7 +199,7 @@ def parsed_stop(text: str) -> StopWhen:
 
 
 def stop_text(stop: StopWhen) -> str:
-    """Return a criterion as a request says it; empty: none."""
+    """Format a criterion as in requests; "" if there is no criterion."""
     if not stop.metric or stop.value is None:
         return ""
     text = format(stop.value, "f")

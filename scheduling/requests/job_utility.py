@@ -1,4 +1,4 @@
-"""What a job is worth, as its request says it; its reader."""
+"""Reader of a job's utility."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ TEXT_MAX = 200
 
 
 def read_utility_field(given: Mapping[str, object], errors: FieldErrors) -> dict[str, str]:
-    """Read a utility; empty where there is none, or it is wrong, which is then noted.
+    """Read a utility; return an empty dict and add an error if it is wrong.
 
     An object of texts or numbers, or the text form of trace files.
     """

@@ -1,4 +1,4 @@
-"""A job as it is asked for. REST, the form, YAML and the command line all follow from it."""
+"""The request for a job, from which REST, the form, YAML and the command line are derived."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ITERATIONS_MAX = 1000 * COUNT_MAX
 
 
 class JobRequest(Request, frozen=True, kw_only=True):
-    """What a job is. A field that is left out or null has its default."""
+    """A job to submit. A field that is left out or null has its default."""
 
     NOUN: ClassVar[str] = "a job"
 

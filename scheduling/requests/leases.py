@@ -1,4 +1,4 @@
-"""What an operator says to end a lease that its engine does not end."""
+"""The request to end a lease whose process the engine does not end."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CHOOSE = "Choose gone or unknown: whether somebody made sure that they are gone.
 
 
 class Processes(StrEnum):
-    """What is known of the processes of a lease that is to end."""
+    """The state of the processes of a lease that is to end."""
 
     GONE = "gone"
     UNKNOWN = "unknown"

@@ -1,4 +1,4 @@
-"""What an operator may ask of nodes: one more, and maintenance of some."""
+"""Requests of operators for nodes: adding, changing, draining and maintenance."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class NodeRequest(Request, frozen=True, kw_only=True):
 
 
 class NodeChangeRequest(Request, frozen=True, kw_only=True):
-    """What a node has besides GPUs; what is left out stays."""
+    """A node's resources other than GPUs; fields that are left out do not change."""
 
     NOUN: ClassVar[str] = "a change of a node"
     NULL_IS_ABSENT: ClassVar[bool] = False
@@ -78,7 +78,7 @@ class NodeChangeRequest(Request, frozen=True, kw_only=True):
 
 
 class DrainRequest(Request, frozen=True, kw_only=True):
-    """No new lease for a node: always with a reason, which people read who wonder."""
+    """A drain: no new lease on a node, always with a reason, which users can read."""
 
     NOUN: ClassVar[str] = "a drain"
 
@@ -92,7 +92,7 @@ class DrainRequest(Request, frozen=True, kw_only=True):
 
 
 class WindowRequest(Request, frozen=True, kw_only=True):
-    """Maintenance of some nodes of a pool: no lease that could overlap it begins there."""
+    """Maintenance of some nodes of a pool: no lease that could overlap it starts there."""
 
     NOUN: ClassVar[str] = "maintenance"
 

@@ -1,4 +1,4 @@
-"""What an operator may ask of a pool: other settings, another speed of its clock."""
+"""Requests of operators for pools: settings, prices and the scale of the clock."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PRICES_HINT = 'Write {"v100": {"base": "1.000000", "theta": "2.000"}}.'
 
 
 class PriceChange(NamedTuple):
-    """What of a price shall differ; None stays."""
+    """The fields of a price to change; None does not change a field."""
 
     base: Decimal | None
     theta: Decimal | None
@@ -36,7 +36,7 @@ class PriceChange(NamedTuple):
 
 
 def _read_options(given: Mapping[str, object], errors: FieldErrors) -> dict[str, Any]:
-    """A policy's options by name; what they may be is the policy's affair."""
+    """Read a policy's options by name; the policy checks their values."""
     value = given.get("options", {})
     if not isinstance(value, dict):
         errors.add("options", "must be an object", 'Write {"name": value}.')
@@ -56,14 +56,14 @@ def _read_options(given: Mapping[str, object], errors: FieldErrors) -> dict[str,
 def _read_executor_options(
     given: Mapping[str, object], errors: FieldErrors
 ) -> dict[str, Any] | None:
-    """What the pool's executor has to know; what that may be is the executor's affair."""
+    """Read the executor's options; the executor checks their values."""
     if "executor_options" not in given:
         return None
     return read_executor_options(given["executor_options"], errors)
 
 
 def _plain(value: object) -> Any:
-    """A value as options may have it: a number with a point as a float; None where it is other."""
+    """Return a value with decimals as floats, or None if options cannot have it."""
     if isinstance(value, Decimal):
         return float(value) if isfinite(float(value)) else None
     return value if isinstance(value, str | int | float) else None
@@ -103,7 +103,7 @@ def _read_base(given: Mapping[str, object], errors: FieldErrors) -> Decimal:
 
 def _read_theta(given: Mapping[str, object], errors: FieldErrors) -> Decimal:
     value = given.get("theta")
-    # At theta 1 the price would be 0 at any use.
+    # With theta 1 the price would always be 0.
     if isinstance(value, Decimal) and 1 < value <= THETA_MAX and value == round(value, 3):
         return value
     errors.add("theta", f"Write more than 1 and at most {THETA_MAX}, with three decimals.")
@@ -131,9 +131,10 @@ def _read_step(given: Mapping[str, object], errors: FieldErrors) -> Decimal | No
 
 
 class PriceRequest(Request, frozen=True, kw_only=True):
-    """The price of a pool's GPU type: base x (theta^(used / GPUs) - 1), and what the queue adds.
+    """The price of a pool's GPU type: base x (theta^(used / GPUs) - 1), plus a surcharge for the
+    queue.
 
-    What is None stays as it is.
+    A surcharge field that is null does not change.
     """
 
     NOUN: ClassVar[str] = "a price"
@@ -196,7 +197,7 @@ class PriceRequest(Request, frozen=True, kw_only=True):
 
 
 class PoolChangeRequest(Request, frozen=True, kw_only=True):
-    """What shall differ; the rest stays."""
+    """The settings to change; fields that are left out do not change."""
 
     NOUN: ClassVar[str] = "a pool"
     NULL_IS_ABSENT: ClassVar[bool] = False
@@ -316,7 +317,7 @@ class PoolChangeRequest(Request, frozen=True, kw_only=True):
     reason: Reason = ""
 
 
-# Lengths of a pool -> their bounds, in seconds; round_s of the wall, the others of the pool.
+# Time settings of a pool -> their bounds in seconds; `round_s` is wall time, the others pool time.
 LENGTHS: dict[str, tuple[int, int]] = {
     name: (field.least or 0, field.most or 0)
     for name, field in request_fields(PoolChangeRequest).items()
@@ -325,7 +326,7 @@ LENGTHS: dict[str, tuple[int, int]] = {
 
 
 class ScaleRequest(ReasonRequest, frozen=True, kw_only=True):
-    """Seconds of pool time per second of the wall."""
+    """Seconds of pool time per second of wall time."""
 
     scale: Annotated[
         int,

@@ -1,4 +1,4 @@
-"""What a job's process is given: its command and its environment, as their readers take them."""
+"""Readers of the command and the environment of a job's process."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TOTAL_TEXT = f"is longer than {TOTAL_BYTES:,} bytes in all"
 VARIABLES = 256
 COMMAND_HINT = 'Write the program and its arguments: ["python", "train.py"].'
 
-# Variables that decide what a program loads, or that the executor sets itself.
+# Variables that decide which code a program loads, or that the executor sets itself.
 DENIED_STARTS = (
     *("LD_", "DYLD_", "PYTHON", "SLURM_", "SBATCH_", "EVENSHARE_", "BASH_FUNC_", "MALLOC_"),
     *("GCONV_", "PERL5", "RUBY", "NODE_", "CUDA_VISIBLE", "NVIDIA_VISIBLE"),
@@ -30,7 +30,7 @@ DENIED = frozenset(
 
 
 def read_command(given: Mapping[str, object], errors: FieldErrors) -> tuple[str, ...]:
-    """Read a program and its arguments; no shell ever sees them."""
+    """Read a program and its arguments; they are never passed to a shell."""
     value = given.get("command", [])
     if not isinstance(value, list | tuple):
         errors.add("command", NOT_TEXTS, COMMAND_HINT)
@@ -55,7 +55,7 @@ def read_command(given: Mapping[str, object], errors: FieldErrors) -> tuple[str,
 
 
 def read_environment(given: Mapping[str, object], errors: FieldErrors) -> dict[str, str]:
-    """Read variables for the job's process; what would change how programs load is refused."""
+    """Read variables for the job's process; those that change how programs load are refused."""
     value = given.get("environment", {})
     if not isinstance(value, Mapping):
         errors.add("environment", "must be an object of texts", 'Write {"SEED": "1"}.')
@@ -79,5 +79,5 @@ def read_environment(given: Mapping[str, object], errors: FieldErrors) -> dict[s
 
 
 def _shown(key: object) -> str:
-    """A key as an error message may repeat it: short, printable, without half surrogates."""
+    """Return a key for an error message: short, printable, without lone surrogates."""
     return ascii(key).strip("'")[:80]

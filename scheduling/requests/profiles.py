@@ -1,4 +1,4 @@
-"""A job type as its tenant declares it; its name is in the address."""
+"""The request that declares a job type; its name is in the address."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tenants.input.requests import (
 )
 
 PRIORITY_MAX, TYPES_MAX = 1000, 64
-# No GPU is so many times as fast as another; a slip of a unit is.
+# No GPU is this many times as fast as another; a larger ratio is a wrong unit.
 RATIO_MAX = 1000
 SPEEDS_HINT = 'Write a speed for each GPU type that it can run on: {"k80": "1", "v100": "4.81"}.'
 
@@ -59,7 +59,7 @@ def _speed(value: object) -> Decimal | None:
 
 
 class ProfileRequest(Request, frozen=True, kw_only=True):
-    """Speeds in any one unit; a GPU type that is left out cannot run it."""
+    """Speeds in any common unit; the job type cannot run on GPU types that are left out."""
 
     NOUN: ClassVar[str] = "a job type"
 
@@ -76,7 +76,7 @@ class ProfileRequest(Request, frozen=True, kw_only=True):
 
 
 def read_profile_request(name: str, raw: object) -> ProfileRequest:
-    """Return what `raw` (a mapping, as parsed from JSON) says of the job type `name`.
+    """Return the request in `raw` (a mapping, as parsed from JSON) for the job type `name`.
 
     Raises:
         InvalidInputError: with every error.

@@ -1,4 +1,4 @@
-"""What a tenant may ask of its own quota: what is lent and borrowed, for what price, and offers."""
+"""Requests of a tenant for its own quota: lending and borrowing, maximum price, offers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _read_by_offer(given: Mapping[str, object], errors: FieldErrors) -> bool:
 
 
 class SharingRequest(Request, frozen=True, kw_only=True):
-    """Settings for one GPU type; the stricter of them and the quota's bounds holds."""
+    """Settings for one GPU type; the stricter of them and the quota's bounds applies."""
 
     NOUN: ClassVar[str] = "these settings"
     NULL_IS_ABSENT: ClassVar[bool] = False
@@ -60,12 +60,12 @@ class SharingRequest(Request, frozen=True, kw_only=True):
 
     @property
     def own(self) -> OwnSharing:
-        """The settings as rounds read them."""
+        """The settings in the form that rounds read."""
         return OwnSharing(Mode(self.mode), self.borrow_limit, self.lend_limit, self.by_offer)
 
 
 class PriceLimitRequest(Request, frozen=True, kw_only=True):
-    """What all jobs of a tenant in a pool pay at most."""
+    """The maximum price of all jobs of a tenant in a pool."""
 
     NOUN: ClassVar[str] = "a price limit"
     NULL_IS_ABSENT: ClassVar[bool] = False

@@ -1,4 +1,4 @@
-"""What an operator may ask of the simulator: the next hours of a pool under a policy."""
+"""The request for a simulation: the next hours of a pool under a policy."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _read_hours(given: Mapping[str, object], errors: FieldErrors) -> int:
 
 
 class SimulationRequest(Request, frozen=True, kw_only=True):
-    """The next hours of a pool under a policy, beside its present one."""
+    """The next hours of a pool under a policy, compared with its present one."""
 
     NOUN: ClassVar[str] = "a simulation"
 

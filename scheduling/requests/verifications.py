@@ -1,4 +1,4 @@
-"""What a client may say of a run of `evenshare round verify` or `statement verify`."""
+"""The report of a client about a run of `evenshare round verify` or `statement verify`."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from tenants.requests import SlugName
 KINDS = ("rounds", "statement")
 NUMBER_MAX = 2**62
 LogNumber: TypeAlias = Annotated[int, Meta(ge=1, le=NUMBER_MAX)]
-# Which fields say what was verified, by kind.
+# The fields that give the verified span, by kind.
 SPANS = {"rounds": ("first", "last"), "statement": ("since", "until")}
 
 
 class VerificationRequest(Request, frozen=True, kw_only=True):
-    """What was verified, against which head, and how it came out."""
+    """The verified span, the head it was checked with, and the result."""
 
     NOUN: ClassVar[str] = "a verification"
 
@@ -62,7 +62,7 @@ class VerificationRequest(Request, frozen=True, kw_only=True):
 
 
 def read_verification(raw: object) -> VerificationRequest:
-    """Return what a body says.
+    """Return the verification in a body.
 
     Raises:
         InvalidInputError: with all errors.

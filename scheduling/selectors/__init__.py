@@ -1,1 +1,1 @@
-"""Reads for pages, REST and commands. Nothing here writes."""
+"""Reads for pages, REST and commands. No selector writes."""

@@ -1,8 +1,8 @@
-"""The one place that decides what a viewer sees of a pool's tenants.
+"""Decide what a viewer sees of a pool's tenants; nothing else does.
 
-Everybody sees their own tenants by name and their own jobs. Of others they see what the pool's
-`visibility` says: names, stable pseudonyms, or nothing but totals. People with a role for the
-site see all names; jobs of others are the operators' alone.
+All viewers see their own tenants by name and their own jobs. The pool's `visibility` sets what they
+see of other tenants: names, stable pseudonyms, or totals only. Users with a site role see all
+names; only operators see the jobs of other tenants.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tenants.scopes import site_reading
 from tenants.selectors.access import Access
 
 MARKS = 16
-# What a tenant is called that the viewer may not know.
+# The name of a tenant that the viewer may not know.
 OTHER_TENANT = "another tenant"
 
 
@@ -28,7 +28,7 @@ def _or_null(text: str) -> str | None:
 
 
 class VisibleTenant(Answer, frozen=True):
-    """A tenant as you may see it."""
+    """A tenant, as far as you may see it."""
 
     COMPONENT = "TenantRef"
 
@@ -36,14 +36,15 @@ class VisibleTenant(Answer, frozen=True):
     number: Hidden[int]  # orders the tenants of a pool
     name: str
     initials: Hidden[str]
-    swatch: Hidden[int]  # 0-15: how it is drawn
-    slug: Annotated[str, formatted_as(_or_null, nullable=True)] = ""  # "": its pages are not theirs
+    swatch: Hidden[int]  # 0-15: its mark in charts
+    # "": the viewer may not open its pages
+    slug: Annotated[str, formatted_as(_or_null, nullable=True)] = ""
     you: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Visibility:
-    """What one viewer sees of one pool's tenants."""
+    """A viewer's view of the tenants of one pool."""
 
     setting: str
     own: frozenset[int] = frozenset()
@@ -52,16 +53,16 @@ class Visibility:
     known: dict[int, VisibleTenant] = field(default_factory=dict)
 
     def of(self, tenant: int) -> VisibleTenant | None:
-        """Return how the viewer sees a tenant; None: only inside totals."""
+        """Return a tenant as the viewer sees it, or None if only totals include it."""
         return self.known.get(tenant)
 
     def jobs_of(self, tenant: int) -> bool:
-        """Whether the viewer may know a tenant's jobs by name."""
+        """Return whether the viewer may see a tenant's jobs by name."""
         return self.all_jobs or tenant in self.own
 
     @property
     def hides(self) -> bool:
-        """Whether rows of other tenants are left out."""
+        """Whether rows of other tenants are hidden."""
         return not self.all_names and self.setting == Pool.Visibility.OWN
 
     @property
@@ -71,10 +72,10 @@ class Visibility:
 
 
 def read_visibility(pool_id: int, access: Access) -> Visibility:
-    """Return what a person sees of a pool's tenants: those that have or had quota in it.
+    """Return a person's view of the tenants that have or had quota in a pool. Three queries.
 
-    A pseudonym is the place in the order in which the tenants got their first quota of the pool:
-    it stays while tenants come and go. Three queries.
+    A pseudonym is the tenant's rank by its first quota in the pool, so it does not change when
+    tenants come and go.
     """
     with site_reading():
         return _read_visibility(pool_id, access)
@@ -121,7 +122,7 @@ def _by_name(
     seen: dict[int, VisibleTenant] = {}
     codes: set[str] = set()
     for row in tenants:
-        # Initials differ inside a pool; a tenant that comes later gives way.
+        # Initials are unique in a pool; the later tenant gets its number instead.
         code = row.initials if row.initials not in codes else f"{numbers[row.pk]:02d}"
         codes.add(code)
         linked = row.pk in visibility.own or visibility.all_jobs

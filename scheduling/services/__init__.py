@@ -1,4 +1,4 @@
-"""What people change: jobs, pools, nodes, shares and simulations; and what would come of it."""
+"""Changes by users to jobs, pools, nodes, sharing and simulations, and their previews."""
 
 from scheduling.services.dry_run import DryRun, dry_run_job
 from scheduling.services.job_requests import read_job_request

@@ -1,4 +1,4 @@
-"""The next round of a pool with one job more, decided as the engine would, and not written."""
+"""A preview of the pool's next round with one more job, decided as the engine would."""
 
 from __future__ import annotations
 
@@ -37,13 +37,15 @@ from tenants.scopes import site_scope
 log = structlog.get_logger(__name__)
 RowT = TypeVar("RowT")
 FAILED = "The next round could not be decided with it, so that nothing can be said of it."
-# What a round reads of a job as it is asked for. The request names tenant and job type.
+# The columns of a job that rounds read from the request. The request names tenant and job type.
 _AS_ASKED = {*JobValue.__struct_fields__} & {*JobRequest.__struct_fields__} - {"tenant", "profile"}
 NO_QUOTA = "Its tenant has no quota in the pool now, so that the next round has no answer for it."
 
 
 class AskedJob(NamedTuple):
-    """A job that was not submitted, as a round would read it; what it says besides, if it does."""
+    """A job that was not submitted, as a round would read it, with its optional rows of the
+    snapshot.
+    """
 
     job: JobValue
     deadline: Deadline | None = None
@@ -54,7 +56,7 @@ class AskedJob(NamedTuple):
 
 
 class AskedRound(NamedTuple):
-    """A round with the job in its snapshot. `decision` None: `text` says why there is none."""
+    """A round with the job in its snapshot. If `decision` is None, `text` explains why."""
 
     number: int
     snapshot: Snapshot
@@ -64,7 +66,7 @@ class AskedRound(NamedTuple):
 
 
 def ask_round(*, tenant_id: int, request: JobRequest, offer: PoolOffer, now: PoolNow) -> AskedRound:
-    """Return the next round as it would be decided if the job was submitted now.
+    """Return the next round, decided as if the job was submitted now.
 
     Raises:
         RuntimeError: it is called inside a transaction.
@@ -82,7 +84,7 @@ def ask_round(*, tenant_id: int, request: JobRequest, offer: PoolOffer, now: Poo
     job = JobValue(
         _next_id(snapshot),
         tenant_id,
-        # Within the round that is looked at: what is submitted after it is the next one's.
+        # At most the instant of this round: a later submission would belong to the next one.
         submitted_us=min(max(to_us(now.pool_at), snapshot.service.at_us), snapshot.at_us),
         max_price_micro=lower_price(own_micro, limit_micro),
         deadline_us=None if due is None else to_us(due),
@@ -110,7 +112,7 @@ def ask_round(*, tenant_id: int, request: JobRequest, offer: PoolOffer, now: Poo
 
 
 def with_job(snapshot: Snapshot, asked: AskedJob) -> Snapshot:
-    """Return the snapshot as it would be read with one job more, whose id is the highest. Pure."""
+    """Return the snapshot with one more job, whose id is the highest. Pure."""
     job = asked.job
     came = Change(
         job.submitted_us, ChangeKind.ACTIVE, job.tenant, job.id, job.gpus, job.gpu_types, job.weight
@@ -139,13 +141,13 @@ def _and(rows: tuple[RowT, ...], more: RowT | None) -> tuple[RowT, ...]:
 
 
 def _profiles(tenant_id: int, request: JobRequest, offer: PoolOffer) -> tuple[Profile, ...]:
-    """The job type that it names; empty: none."""
+    """Return the job type of the request; empty if it names none."""
     rows = ProfileRow.objects.filter(tenant_id=tenant_id, pool_id=offer.id, name=request.profile)
     return read_profiles(rows.values_list("pk", flat=True)) if request.profile else ()
 
 
 def _next_id(snapshot: Snapshot) -> int:
-    """An id above those of all jobs that the round knows."""
+    """Return an id above those of all jobs in the snapshot."""
     known = [job.id for job in snapshot.jobs] + [job.job for job in snapshot.service.jobs]
     known += [change.job for change in snapshot.changes]
     return max(known, default=0) + 1
@@ -157,7 +159,7 @@ def _deadline(job: JobValue, due_us: int, request: JobRequest) -> Deadline:
 
 
 def _resources(job: JobValue, request: JobRequest, snapshot: Snapshot) -> Resources | None:
-    """CPUs and memory, as the engine reads them: only where nodes tell theirs."""
+    """Return CPUs and memory if any node reports its own, as the engine does."""
     cpus, memory_mb = request.cpus or 0, request.memory_mb or 0
     if not snapshot.node_resources or not (cpus or memory_mb):
         return None

@@ -1,7 +1,8 @@
-"""Refuses a submission that a used-up budget would never let run.
+"""Refusal of jobs that could never run because a budget is used up.
 
-Only where the budget says `block`, and only what cannot run within the own quota even when all of
-it is free: own quota is never blocked by a budget.
+Applies only if the budget's action is `block`, and only to jobs larger than the tenant's quota. A
+budget never blocks own quota.
+
 Source: docs/adr/0221-budgets-at-the-edge-of-a-period.md.
 """
 
@@ -19,7 +20,7 @@ from tenants.selectors.credit import credit_left
 
 
 def blocking_books(tenant: Tenant, books: set[str]) -> set[str]:
-    """Return the books in which a budget of the tenant blocks when it is used up. One query."""
+    """Return the books in which a used-up budget of the tenant blocks. A single query."""
     rows = Budget.objects.filter(
         tenant=tenant,
         book__in=books,
@@ -32,7 +33,7 @@ def blocking_books(tenant: Tenant, books: set[str]) -> set[str]:
 def budget_error(
     tenant: Tenant, request: JobRequest, offer: PoolOffer, now: Clocks
 ) -> FieldError | None:
-    """Return why a job is refused for a budget that blocks; None where it may be submitted."""
+    """Return why a blocking budget refuses a job, or None if the job may be submitted."""
     at = now(offer.id).pool_at
     left = credit_left(offer.book, [tenant.pk], at).get(tenant.pk)
     period = left.period if left is not None else None

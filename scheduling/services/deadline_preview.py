@@ -1,4 +1,4 @@
-"""What the next round would answer to a job with a deadline: it is decided with it, not written."""
+"""A preview of the next round's answer to a job with a deadline; nothing is stored."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _or_null(number: int) -> int | None:
 
 
 class DeadlinePreview(Answer, frozen=True, rename={"number": "round"}):
-    """What round `round` would answer, if nothing else changes. `text`: why nothing is known."""
+    """The answer of round `round`, if nothing else changes. `text`: why there is no answer."""
 
     COMPONENT = "PreviewRow"
 
@@ -37,10 +37,10 @@ def preview_deadline(
     now: PoolNow,
     asked: AskedRound | None = None,
 ) -> DeadlinePreview:
-    """Return what the next round would answer to a job that was submitted now.
+    """Return the next round's answer to a job that is submitted now.
 
-    Of the decision nothing but this job's own answer leaves: what it says of others is in the
-    limits that it names. Nothing is written. `asked`: the round, where it is decided already.
+    Only the job's own answer is returned; it reveals other jobs only in the limits that it names.
+    Nothing is written. `asked`: the round, if it is decided already.
 
     Raises:
         RuntimeError: it is called inside a transaction.

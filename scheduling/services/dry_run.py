@@ -1,4 +1,7 @@
-"""Says whether a specification could run as quotas, limits and prices stand. Writes nothing."""
+"""Dry runs: whether a specification could run with present quotas, limits and prices.
+
+Writes nothing.
+"""
 
 from __future__ import annotations
 
@@ -38,8 +41,8 @@ from tenants.models import Tenant
 from tenants.scopes import site_scope, tenant_scope
 
 log = structlog.get_logger(__name__)
-BUDGET_S = 1.5  # of an answer; what cannot be simulated in it has no honest estimate
-ANSWER_S = 2.0  # at most; what is begun within the budget may end after it
+BUDGET_S = 1.5  # for an answer; a simulation that needs more has no reliable estimate
+ANSWER_S = 2.0  # at most; a round that starts within the budget may end after it
 PLANNED = frozenset({Reason.PLANNED_LATER.value, Reason.NEXT_BATCH.value})
 PRICES = frozenset({Reason.PRICE_ABOVE_MAX.value, Reason.PRICE_ABOVE_VALUE.value})
 NOTE = "feasibility, not a reservation"
@@ -47,38 +50,38 @@ ZERO = Decimal("0.000000")
 
 
 class DryRun(Answer, frozen=True, rename={"deadline": "deadline_answer"}):
-    """Whether a job could run, and what a borrowed GPU-hour costs.
+    """Whether a job could run, and the price of a borrowed GPU-hour.
 
-    `price`: credits as posted now. `price_after`: from its first renewal on, with its own GPUs in
-    use, if nothing else changes.
+    `price`: the price in credits posted now. `price_after`: the price from its first renewal on,
+    with its own GPUs in use, if nothing else changes.
     """
 
     COMPONENT = "DryRunAnswer"
 
     feasible: bool  # some round could start it with today's quota, limits and price
-    # Why not, or what it would wait for; empty: it fits now.
+    # Why not, or what it would wait for; empty if it fits now.
     reason_code: str
     detail: str
     price: Decimal
     price_after: Decimal
-    # Of its GPUs, if it started now; 0 where the pool is too small for it.
+    # Of its GPUs, if it started now; 0 if the pool is too small for it.
     own: int
     borrowed: int
-    currency: str = ""  # of whoever knows the book
+    currency: str = ""  # set by the caller that knows the book
     note: str = NOTE
     deadline: Annotated[
         DeadlinePreview | None,
         about("What the next round would answer; null: without a deadline."),
     ] = None
-    # The rest agrees with it.
+    # The fields above agree with it.
     next_round: Annotated[
         NextRound | None,
         about("Null: it was not decided, as of a job that is not feasible."),
     ] = None
     book: Hidden[str] = ""
-    never: Hidden[bool] = False  # a submission is refused for it
-    gpu_type: Hidden[str] = ""  # that all of this is told of; empty where the pool is too small
-    other_types: Hidden[tuple[str, ...]] = ()  # that could start it some round too
+    never: Hidden[bool] = False  # a submission is refused because of it
+    gpu_type: Hidden[str] = ""  # the type of the other fields; empty if the pool is too small
+    other_types: Hidden[tuple[str, ...]] = ()  # types on which some round could start it too
 
 
 def dry_run_job(
@@ -89,14 +92,14 @@ def dry_run_job(
     looks_ahead: bool = True,
     timer: Callable[[], float] = perf_counter,
 ) -> DryRun:
-    """Return whether a job could run as `spec` writes it down.
+    """Return whether the job of a specification could run.
 
-    With `looks_ahead` the next round is decided with it and, where that leaves it waiting, the
-    time after it is simulated. The simulation begins no round after `BUDGET_S` of `timer`, nor one
-    that would end after `ANSWER_S`.
+    With `looks_ahead`, the next round is decided with the job. If it leaves the job waiting, the
+    following hours are simulated. The simulation starts no round after `BUDGET_S` of `timer`, and
+    no round that would end after `ANSWER_S`.
 
-    A job larger than the pool (`too_large`) or than what the tenant may ever hold (`quota_limit`)
-    is an answer, everything else that is wrong with a specification an error.
+    A job larger than the pool (`too_large`) or than the tenant's limit (`quota_limit`) is an
+    answer; any other error in the specification is raised.
 
     Raises:
         InvalidInputError: the specification is wrong.
@@ -113,7 +116,7 @@ def dry_run_job(
         asked = _ask(tenant, request, offer, at)
     if asked is not None and asked.decision is not None:
         now_s = timer()
-        # A simulated round takes about as long as this one took to read and decide.
+        # A simulated round takes about as long as reading and deciding this one.
         end_s = began_s + min(BUDGET_S, ANSWER_S - (now_s - asked_s))
         left_s = end_s - now_s
         answer = _with_next_round(answer, asked, left_s, timer)
@@ -126,7 +129,7 @@ def dry_run_job(
 
 
 def _is_quick(offer: PoolOffer) -> bool:
-    """Whether the pool's last round left time for an answer."""
+    """Return whether the pool's last round was fast enough for an answer."""
     with site_scope():
         last = Round.objects.filter(pool_id=offer.id).order_by("-number")
         took_us = last.values_list("snapshot_us", "decide_us").first() or (0, 0)
@@ -134,7 +137,9 @@ def _is_quick(offer: PoolOffer) -> bool:
 
 
 def _ask(tenant: Tenant, request: JobRequest, offer: PoolOffer, at: PoolNow) -> AskedRound | None:
-    """The next round with the job; None where it cannot be read: the answer does without it."""
+    """Return the next round with the job, or None if it cannot be read; the answer works without
+    it.
+    """
     try:
         return ask_round(tenant_id=tenant.pk, request=request, offer=offer, now=at)
     except Exception:
@@ -145,7 +150,7 @@ def _ask(tenant: Tenant, request: JobRequest, offer: PoolOffer, at: PoolNow) -> 
 def _with_next_round(
     answer: DryRun, asked: AskedRound, left_s: float, timer: Callable[[], float]
 ) -> DryRun:
-    """The answer by the next round; as it was where no look ahead is possible."""
+    """Return the answer by the next round; unchanged if the simulation fails."""
     try:
         return _agreeing(answer, next_round(asked, budget_s=left_s, timer=timer))
     except Exception:
@@ -154,12 +159,13 @@ def _with_next_round(
 
 
 def _agreeing(answer: DryRun, preview: NextRound) -> DryRun:
-    """The answer by what the round would do: quotas and free GPUs alone do not say it."""
+    """Return the answer by the round's decision: quotas and free GPUs do not determine it."""
     if not preview.starts:
         code = preview.reason_code
         if code in {"", Reason.TOO_LARGE.value}:
             return replace(answer, next_round=preview)
-        if code in PLANNED and answer.reason_code in PRICES:  # why its plan is for later
+        # the reason of the prices explains the plan
+        if code in PLANNED and answer.reason_code in PRICES:
             return replace(answer, next_round=preview, detail=f"{answer.detail} {preview.text}")
         return replace(answer, next_round=preview, reason_code=code, detail=preview.text)
     same = (preview.gpu_type, preview.own, preview.borrowed) == (
@@ -187,7 +193,10 @@ def _agreeing(answer: DryRun, preview: NextRound) -> DryRun:
 def _dry_run(
     tenant: Tenant, spec: Mapping[str, object], now: Clocks
 ) -> tuple[DryRun, JobRequest | None, PoolOffer | None]:
-    """The answer without its deadline; the request where a submission would take it."""
+    """Return the answer without its deadline.
+
+    The request is None if a submission would refuse it.
+    """
     with tenant_scope(tenant.pk):
         offer = pool_offer(named_pool(spec), tenant.pk)
         try:
@@ -207,10 +216,10 @@ def _refusal(
     error: InvalidInputError,
     now: Clocks,
 ) -> DryRun:
-    """The answer to a job that a submission refuses for its size alone; else its error."""
+    """Return the answer if only the job's size is wrong; otherwise raise its error."""
     codes = {one.code for one in error.errors}
     if offer is not None and codes == {"too_large"}:
-        # Its size is all that is wrong: one GPU may be asked for, and says what is accepted.
+        # Only its size is wrong: a request for one GPU has the accepted types.
         one = read_job_request({**spec, "gpus": 1}, replace_fields(offer, at_most={}))
         accepted = one.gpu_types or tuple(sorted(offer.gpus))
         largest = max(accepted, key=lambda name: offer.gpus.get(name, 0), default="")
@@ -222,7 +231,7 @@ def _refusal(
 
 
 def best_answer(tenant: Tenant, request: JobRequest, offer: PoolOffer, at: datetime) -> DryRun:
-    """Return the best type's answer: feasible, nothing to wait for, fewest GPUs borrowed."""
+    """Return the best GPU type's answer: feasible, without a wait, fewest borrowed GPUs."""
     own = None if request.max_price is None else to_micro(request.max_price)
     most = lower_price(own, price_limit_of(offer.id, tenant.pk))
     max_price = None if most is None else to_credits(most)
@@ -247,10 +256,10 @@ def best_answer(tenant: Tenant, request: JobRequest, offer: PoolOffer, at: datet
 
 
 class _Question(NamedTuple):
-    """What is asked about.
+    """A request with its limits.
 
-    `credit`: what the tenant may spend, `max_price`: what the job pays at most for a GPU-hour, its
-    own maximum or its tenant's (None: without a limit).
+    `credit`: the tenant's spendable credit. `max_price`: the most that the job pays for a GPU-hour,
+    by its own or its tenant's limit. Both are None if there is no limit.
     """
 
     request: JobRequest
@@ -260,7 +269,10 @@ class _Question(NamedTuple):
 
 
 def _answer(question: _Question, choice: StartProspect) -> DryRun:
-    """What one GPU type says. At best the tenant's whole quota is free, so the rest is borrowed."""
+    """Return the answer of a GPU type.
+
+    At best the tenant's whole quota is free; the rest is borrowed.
+    """
     request, offer = question.request, question.offer
     if request.gpus > offer.gpus.get(choice.gpu_type, 0):
         return _too_large(request.gpus, choice.gpu_type, offer)
@@ -286,7 +298,7 @@ def _priced(
     *,
     feasible: bool,
 ) -> DryRun:
-    """The answer with its numbers; `binds`: why it cannot start, or not now."""
+    """Return the answer with its numbers; `binds`: why it cannot start, or not now."""
     gpus = question.request.gpus
     own = gpus - borrowed
     if binds is None:
@@ -306,7 +318,7 @@ def _priced(
 def _refused(
     question: _Question, choice: StartProspect, borrowed: int, held: int
 ) -> tuple[Reason, dict[str, object]] | None:
-    """Why it may not borrow so many GPUs beside the `held` ones; None: it may."""
+    """Return why it may not borrow these GPUs in addition to the `held` ones, or None if it may."""
     request, offer, credit, max_price = question
     if not borrowed:
         return None
@@ -330,7 +342,7 @@ def _refused(
 def _price_above_value(
     question: _Question, choice: StartProspect
 ) -> tuple[Reason, dict[str, object]] | None:
-    """Why its policy would let it borrow at another price only; None: at this one too."""
+    """Return why its policy refuses the present price, or None if it accepts it."""
     request, offer = question.request, question.offer
     if offer.policy not in POLICIES:
         return None
@@ -355,9 +367,9 @@ def _price_above_value(
 
 
 def _too_large(gpus: object, gpu_type: str, offer: PoolOffer) -> DryRun:
-    """The answer to a job that is larger than the pool: nothing of it is own or borrowed.
+    """Return the answer to a job larger than the pool: no GPU is own or borrowed.
 
-    `gpu_type`: of which there are most of those that it accepts; empty in a pool without nodes.
+    `gpu_type`: the accepted type with the most GPUs; empty in a pool without nodes.
     """
     code = Reason.TOO_LARGE.value
     capacity = offer.gpus.get(gpu_type, 0)

@@ -1,8 +1,6 @@
-"""Makes one forecast: reads where the pool is, looks ahead, keeps every queued job's estimate,
-and how prices may go.
+"""Executes a forecast: simulates ahead, and stores the start estimates and price bands.
 
-No transaction is open and no row is locked while it computes; nobody waits for it. Whoever calls
-it gives it a process of its own.
+No transaction is open and no row is locked while it computes. Callers run it in a separate process.
 """
 
 from __future__ import annotations
@@ -54,18 +52,18 @@ from tenants.scopes import site_scope
 log = structlog.get_logger(__name__)
 
 HORIZON_US = 24 * HOUR_US
-BUDGET_S = 6.0  # CPU seconds of all runs together; what is cut says so
-PRICE_BUDGET_S = 3.0  # of those that look for prices, besides
+BUDGET_S = 6.0  # CPU seconds of all runs together; runs that are cut off are reported
+PRICE_BUDGET_S = 3.0  # CPU seconds of the price runs, in addition
 BEAT_S = 1.0
-PAST_READ = 1_000  # past estimates, of which the correction takes its part
+PAST_READ = 1_000  # past estimates; the correction uses some of them
 
 
 class ForecastUnwantedError(Exception):
-    """It was given up meanwhile."""
+    """The forecast was given up in the meantime."""
 
 
 class ForecastGivenUpError(Exception):
-    """It cannot go on; the message says why."""
+    """The forecast cannot continue; the message says why."""
 
 
 def execute_forecast(
@@ -76,10 +74,10 @@ def execute_forecast(
     cpu: Callable[[], float],
     is_orphan: Callable[[], bool] = lambda: False,
 ) -> str:
-    """Run a claimed forecast to its end; return its state then ("" where it is not wanted).
+    """Run a claimed forecast to its end; return its final state ("" if it is no longer wanted).
 
-    `timer` gives seconds and `cpu` those that this process has computed; `is_orphan` tells
-    whether nobody is left who would end it.
+    `timer` returns seconds, `cpu` the CPU seconds of this process. `is_orphan` returns whether the
+    process that would end this one is gone.
     """
     with site_scope():
         row = mine(forecast_id, claim).select_related("pool").first()
@@ -106,7 +104,7 @@ def _forecast(row: StartForecast, watch: _Watch, cpu: Callable[[], float]) -> st
         number, at = next_number(pool_id), next_instant(pool_id, now)
     snapshot = read_snapshot(pool_id, number=number, at=at)
     with site_scope():
-        work = work_done(snapshot)  # what is left is drawn
+        work = work_done(snapshot)  # remaining work is drawn at random
         history = read_history(pool_id, at)
         past = past_estimates(snapshot, now.pool_at)
     watch.begin(BUDGET_S)
@@ -121,7 +119,7 @@ def _forecast(row: StartForecast, watch: _Watch, cpu: Callable[[], float]) -> st
         )
     facts = _facts(snapshot, history, forecast)
     watch.begin(PRICE_BUDGET_S)
-    # Draws of its own: starts are the same with it and without.
+    # A separate generator: the starts are the same with and without price runs.
     rng = Random(f"{pool_id} {number} prices")  # noqa: S311 - draws, not secrets
     with rare_collections():
         outlook = look_at_prices(Start(snapshot, work), history, rng, watch.stop)
@@ -139,15 +137,15 @@ def _forecast(row: StartForecast, watch: _Watch, cpu: Callable[[], float]) -> st
             **ended_values(wall_now(), cpu_s),
         )
         if not done:
-            raise ForecastUnwantedError  # and what was kept is rolled back
+            raise ForecastUnwantedError  # this rolls back the stored rows
     log.info("forecast.done", pool=row.pool.name, round=number - 1, cpu_s=round(cpu_s, 1))
     return State.DONE
 
 
 def past_estimates(snapshot: Snapshot, now: datetime) -> list[PastEstimate]:
-    """Return what became of past estimates of this policy, the newest first.
+    """Return the outcomes of this policy's past estimates, newest first. A single query.
 
-    A job that was cancelled before it started had waited until then at least. One query.
+    A job that was cancelled before it started counts as having waited at least until then.
     """
     past = (
         StartEstimate.objects.filter(pool_id=snapshot.pool, kept=True, at__lt=now)
@@ -161,7 +159,7 @@ def past_estimates(snapshot: Snapshot, now: datetime) -> list[PastEstimate]:
         seen = now if started_at is not None or ended_at is None else min(now, ended_at)
         rows.append(
             PastEstimate(
-                to_us(raw_p50 or p50) - at_us,  # older ones were not corrected
+                to_us(raw_p50 or p50) - at_us,  # older estimates have no raw values
                 None if raw_p90 is None else to_us(raw_p90) - at_us,
                 None if started_at is None else to_us(started_at) - at_us,
                 max(0, to_us(seen) - at_us),
@@ -171,14 +169,14 @@ def past_estimates(snapshot: Snapshot, now: datetime) -> list[PastEstimate]:
 
 
 def latest_correction(snapshot: Snapshot) -> Correction:
-    """Return by what the newest forecast of the pool, under this policy, was corrected. One query.
+    """Return the correction of the pool's newest forecast under this policy. A single query.
 
-    What became of past estimates since is left to the next forecast.
+    Outcomes of estimates since then are left to the next forecast.
     """
     done = StartForecast.objects.filter(pool_id=snapshot.pool, state=State.DONE)
     newest = done.order_by("-id").values_list("policy", "facts").first()
     facts = newest[1].get("corrections") if newest and newest[0] == snapshot.policy else None
-    if not facts:  # none yet, or an older one
+    if not facts:  # no forecast yet, or an old one
         return Correction()
     short, long = (Factors(**facts[group]) for group in ("short", "long"))
     return Correction(snapshot.lease_us, short, long)
@@ -187,9 +185,9 @@ def latest_correction(snapshot: Snapshot) -> Correction:
 def _keep(row: StartForecast, snapshot: Snapshot, forecast: Forecast) -> None:
     """Replace the pool's estimates by these.
 
-    Kept for calibration are a job's first one, and one each time the time since its submission has
-    doubled: few for each job, and of long waits as of short ones. Leases that it had meanwhile
-    count as that time too.
+    For calibration, a job's first estimate is kept, and one each time the time since its submission
+    has doubled. So there are few per job, of long waits as well as short ones. The time since
+    submission includes leases that the job had.
     """
     of_pool = StartEstimate.objects.filter(pool_id=row.pool_id)
     of_pool.filter(kept=False).delete()
@@ -233,7 +231,7 @@ def _row(
 
 
 def _facts(snapshot: Snapshot, history: History, forecast: Forecast) -> dict[str, Any]:
-    """The assumptions, as the page tells them: counts of the pool, nothing of one tenant."""
+    """Return the assumptions that the page shows: counts of the pool, not of single tenants."""
     reasons = Counter(row.reason.value for row in forecast.starts.values() if row.reason)
     return {
         "runs": forecast.runs,
@@ -258,7 +256,7 @@ def _factors_json(factors: Factors) -> dict[str, Any]:
 
 
 class _Watch:
-    """Asked after every simulated round: gives signs of life, and shares out the budget."""
+    """Called after every simulated round: sends heartbeats and divides the budget among runs."""
 
     def __init__(
         self,
@@ -271,11 +269,13 @@ class _Watch:
         self._last_s, self._began_s, self._budget_s = timer(), 0.0, 0.0
 
     def begin(self, budget_s: float) -> None:
-        """Runs begin now, which have so many CPU seconds together."""
+        """Start runs that have `budget_s` CPU seconds in total."""
         self._began_s, self._budget_s = self._cpu(), budget_s
 
     def stop(self, number: int) -> bool:
-        """Whether the run of this number has used up its part; what is left over goes on."""
+        """Return whether the run of this number has used its part of the budget, with earlier
+        leftovers.
+        """
         now_s = self._timer()
         if now_s - self._last_s >= BEAT_S:
             self._last_s = now_s

@@ -1,7 +1,7 @@
-"""Runs one simulation: reads where the pool is, lets it go on, keeps the figures.
+"""Executes a simulation: reads the pool's state, simulates ahead, stores the results.
 
-No transaction is open and no row is locked while it computes: it reads, closes, and writes a
-short row now and then. Whoever calls it gives it a process of its own.
+No transaction is open and no row is locked while it computes; it writes a short row now and then.
+Callers run it in a separate process.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ WALL_S = 600
 
 
 class NotWantedError(Exception):
-    """It was cancelled or given up meanwhile."""
+    """The simulation was cancelled or given up in the meantime."""
 
 
 class GivenUpError(Exception):
-    """It cannot go on; the message says why and what to do."""
+    """The simulation cannot continue; the message says why and what to do."""
 
 
 def execute_simulation(
@@ -49,9 +49,10 @@ def execute_simulation(
     timer: Callable[[], float],
     is_orphan: Callable[[], bool] = lambda: False,
 ) -> str:
-    """Run a claimed simulation to its end; return its state then ("" where it is not wanted).
+    """Run a claimed simulation to its end; return its final state ("" if it is no longer wanted).
 
-    `timer` gives seconds; `is_orphan` tells whether nobody is left who would end this process.
+    `timer` returns seconds; `is_orphan` returns whether the process that would end this one is
+    gone.
     """
     with site_scope():
         row = mine(simulation_id, claim).select_related("pool").first()
@@ -107,7 +108,10 @@ def _simulate(
 
 
 def _differs(row: Simulation, present: Rules) -> bool:
-    """Whether another policy or another option was asked for; what is left out has its default."""
+    """Return whether another policy or option was requested.
+
+    Options that were not given have their defaults.
+    """
     if row.policy != present.policy:
         return True
     return options(row.policy, row.options) != options(row.policy, dict(present.options))
@@ -118,7 +122,7 @@ def _instead(present: Rules, row: Simulation) -> Rules:
 
 
 class _Beat:
-    """Called after every simulated round: tells how far it is, and whether to go on."""
+    """Called after every simulated round: reports the progress and raises to stop."""
 
     def __init__(
         self, row: Simulation, timer: Callable[[], float], is_orphan: Callable[[], bool]
@@ -128,7 +132,7 @@ class _Beat:
         self._part, self._parts, self._from_us, self._until_us = 0, 1, 0, 1
 
     def of(self, part: int, parts: int, from_us: int, until_us: int) -> None:
-        """Say which of how many runs begins."""
+        """Set which of the runs starts, and its time span."""
         self._part, self._parts, self._from_us, self._until_us = part, parts, from_us, until_us
 
     def __call__(self, at_us: int) -> None:

@@ -1,4 +1,4 @@
-"""What an operator says of a pool's executor."""
+"""An operator's changes to a pool's executor: accepted losses and options."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tenants.input.errors import CONFLICT, FieldErrors, invalid
 from tenants.operator_transaction import operation
 
 NOTHING_FROZEN = "No leases of this pool are held back: nothing is to be accepted."
-TOKENS_MAX = 200  # that one audit record names
+TOKENS_MAX = 200  # the most that one audit record lists
 OTHERS_BY_NOW = "Other leases are missing by now, {now} of them: look again, then accept."
 
 ON_HOST = (
@@ -32,7 +32,9 @@ CHANGED_SINCE = "They were changed since you looked: compare with what is set no
 
 
 class AcceptedLosses(NamedTuple):
-    """How many leases the next round ends as lost; `is_new`: they were not accepted before."""
+    """The number of leases that the next round ends as lost; `is_new`: they were not accepted
+    before.
+    """
 
     leases: int
     is_new: bool
@@ -41,16 +43,15 @@ class AcceptedLosses(NamedTuple):
 def accept_losses(
     *, actor: Actor, pool: Pool, reason: str = "", seen: str | None = None
 ) -> AcceptedLosses:
-    """Say that the leases which the pool's executor does not list are gone.
+    """Accept that the leases which the pool's executor does not list are lost.
 
-    The next round ends them as lost, and their jobs wait again; one that is listed by then goes
-    on. What vanishes later is no part of it. `seen`: what `scheduling.selectors.operate.losses`
-    called the leases that the actor looked at; None: whichever there are. Repeating
-    it changes nothing.
+    The next round ends them as lost, and their jobs wait again; a lease that is listed again by
+    then goes on. Leases that vanish later are not accepted. `seen`: the name that
+    `scheduling.selectors.operate.losses` gave the leases that the actor saw; if None, all present
+    ones are accepted. Repeating it changes nothing.
 
     Raises:
-        InvalidInputError: on `pool`: not so many are missing that nothing is concluded, or others
-            than were seen.
+        InvalidInputError: on `pool`: no losses are frozen, or other leases than were seen.
         PermissionDenied: the actor may not operate.
     """
     with operation(actor):
@@ -89,18 +90,19 @@ def change_executor_options(
     on_host: bool = False,
     same_cluster: bool = False,
 ) -> bool:
-    """Set all that a pool's executor has to know, as the executor itself reads it.
+    """Replace all options of a pool's executor; return whether anything changed.
 
-    The next leases are launched with it; those that run keep what they were launched with.
-    `seen`: what `scheduling.selectors.pools.executors.name_of_options` called those that the actor
-    looked at; None: whichever there are. `on_host`: who asks has a shell on the portal's machine,
-    and may set `host_options`. `same_cluster`: running leases are found by the new ones as well, so
-    `finds_by` may change under them. Returns whether anything differed: else nothing is recorded,
-    nor is the reason.
+    The next leases are launched with them; running leases keep the options of their launch. If
+    nothing changed, nothing is recorded, not even the reason.
+
+    `seen`: the name that `scheduling.selectors.pools.executors.name_of_options` gave the options
+    that the actor saw; not compared if None. `on_host`: the actor has a shell on the portal's
+    machine, and may set `host_options`. `same_cluster`: the new options find running leases too, so
+    `finds_by` may change while there are any.
 
     Raises:
-        InvalidInputError: by field, as `executor_options.partition`; on `executor_options`: others
-            than were seen are set by now.
+        InvalidInputError: by field, as `executor_options.partition`; on `executor_options`: other
+            options than were seen are set by now.
         PermissionDenied: the actor may not operate.
     """
     with operation(actor):
@@ -134,7 +136,7 @@ def change_executor_options(
 def _check_host_options(
     pool: Pool, traits: ExecutorTraits, options: Mapping[str, Any], errors: FieldErrors
 ) -> None:
-    """Note options that name programs, files and users of machines, where they would change."""
+    """Add errors for changed options that name programs, files and users of machines."""
     present = pool.executor_options
     for name in traits.host_options:
         if (present.get(name) or None) != (options.get(name) or None):
@@ -144,7 +146,7 @@ def _check_host_options(
 def _check_what_runs(
     pool: Pool, traits: ExecutorTraits, options: Mapping[str, Any], errors: FieldErrors
 ) -> None:
-    """Note options by which running leases are found: these would seem to have vanished."""
+    """Add errors for changed options that find running leases: these would seem to vanish."""
     present = pool.executor_options
     moved = [one for one in traits.finds_by if (present.get(one) or "") != (options.get(one) or "")]
     if not moved:

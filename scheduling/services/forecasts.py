@@ -1,8 +1,8 @@
-"""Start forecasts: whose turn it is, what was lost, what became of past estimates.
+"""Start forecasts: which pool is next, lost processes, outcomes of past estimates.
 
-Nothing here looks ahead: that is `scheduling.services.execute_forecast`, in a process of its own.
-One runs at a time, of all pools together, and after it none begins for four times the CPU seconds
-that it took, whatever came of it: so all of them take a fifth of one core at most.
+The simulation is in `scheduling.services.execute_forecast` and runs in a separate process. A single
+forecast runs at a time, over all pools. After it, the next one waits for four times the CPU seconds
+that it took, successful or not. So all forecasts take at most a fifth of one core.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from tenants.scopes import site_scope
 log = structlog.get_logger(__name__)
 
 REST_PER_CPU = 4
-LEAST_REST = timedelta(seconds=10)  # a small pool need not be looked at more often
-# Of pool time: a pool without a queue has prices that may move, and no start to be told.
+LEAST_REST = timedelta(seconds=10)  # the shortest pause, for small pools
+# Pool time: a pool without a queue has prices that may change, but no starts to estimate.
 REST_WITHOUT_QUEUE = timedelta(minutes=15)
-REST_AFTER_FAILURE = timedelta(minutes=2)  # of its own pool; others need not wait for that
+REST_AFTER_FAILURE = timedelta(minutes=2)  # for its own pool; other pools do not wait
 LOST = timedelta(seconds=60)
 ORPHAN_FAILURE = "The worker that started it was stopped."
 LOST_FAILURE = "Its process is gone or gave no sign of life for a minute."
 KEEP_ESTIMATES = timedelta(days=30)
-KEEP_FORECASTS = timedelta(days=1)  # those of which no estimate is kept
+KEEP_FORECASTS = timedelta(days=1)  # forecasts of which no estimate is kept
 State = StartForecast.State
 
-# A start counts where a later round than the forecast's granted it, whatever the clocks say.
+# A start counts if a later round than the forecast's granted it, whatever the clocks show.
 _STARTED = """
 UPDATE scheduling_startestimate e SET fate = 'started', started_at = s.started_at
 FROM (SELECT one.id, min(l.started_at) AS started_at
@@ -52,17 +52,17 @@ WHERE e.pool_id = %s AND e.kept AND e.fate = 'open' AND j.id = e.job_id
 
 
 def claim_forecast() -> tuple[int, str] | None:
-    """Begin a forecast if it is time for one; return (id, claim), or None.
+    """Start a forecast if one is due; return (id, claim), or None.
 
-    Of the pools where a job is queued and a round was decided since their last forecast, and of
-    those without a queue whose prices were last forecast `REST_WITHOUT_QUEUE` ago on their clock,
-    the one that was looked at longest ago.
+    A pool is due if a job is queued and a round was decided since its last forecast. A pool without
+    a queue is due if its last price forecast is `REST_WITHOUT_QUEUE` old in pool time. The pool
+    with the oldest forecast is first.
     """
     with site_scope():
         now = wall_now()
         if StartForecast.objects.filter(state=State.RUNNING).exists():
             return None
-        # One after the other, so the newest one's rest ends last.
+        # Forecasts run one after the other, so the pause of the newest ends last.
         newest = StartForecast.objects.order_by("-id").first()
         if newest is not None and newest.rest_until is not None and newest.rest_until > now:
             return None
@@ -74,23 +74,23 @@ def claim_forecast() -> tuple[int, str] | None:
                 row = StartForecast.objects.create(
                     pool_id=pool.pk, claim=uuid4().hex, started_at=now, beat_at=now
                 )
-        except IntegrityError:  # somebody else has begun one
+        except IntegrityError:  # another process started one
             return None
     return row.pk, row.claim
 
 
 def _is_due(pool: Any) -> bool:
-    """Whether there may be something new: a round of a queue, or time of a pool that runs."""
+    """Return whether a new round of a queue was decided, or enough pool time has passed."""
     if pool.has_queue or pool.seen_at is None:
         return bool(pool.seen != pool.last)
     return bool(read_clock(pool.pk).pool_at - pool.seen_at >= REST_WITHOUT_QUEUE)
 
 
 def _pools(now: datetime) -> Any:
-    """Those that have had a round, without those whose newest forecast has just failed.
+    """Return pools that had a round, without those whose newest forecast has just failed.
 
-    `seen`: the round that the pool's newest forecast was of, at `seen_at` of pool time; `last`: the
-    pool's last round.
+    `seen`: the round of the pool's newest forecast, at `seen_at` of pool time. `last`: the pool's
+    last round.
     """
     queued = Job.objects.filter(pool=OuterRef("pk"), state=Job.State.PENDING, quarantine="")
     newest = StartForecast.objects.filter(pool=OuterRef("pk")).order_by("-id")
@@ -110,7 +110,7 @@ def _pools(now: datetime) -> Any:
 
 
 def fail_lost_forecasts() -> int:
-    """Give up what runs without a sign of life; return how many."""
+    """Give up running forecasts without a heartbeat; return their number."""
     with site_scope():
         lost = StartForecast.objects.filter(state=State.RUNNING, beat_at__lt=wall_now() - LOST)
         count = sum(give_up_forecast(row.pk, row.claim, LOST_FAILURE) for row in lost)
@@ -124,8 +124,8 @@ def give_up_forecast(
 ) -> bool:
     """End a running forecast as failed; return whether it still ran under this claim.
 
-    `cpu_s`: what its process computed; None where nobody can ask it. Then it is taken to have
-    computed all the time since it began, for it has one thread and cannot have done more.
+    `cpu_s`: the CPU seconds of its process, or None if unknown. Then the time since its start is
+    used, an upper bound because the process has one thread.
     """
     with site_scope():
         row = mine(forecast_id, claim).first()
@@ -139,41 +139,43 @@ def give_up_forecast(
 
 
 def ended_values(now: datetime, cpu_s: float) -> dict[str, Any]:
-    """What is noted of every forecast that ends: when, what it took, and how long all rest."""
+    """Return the columns of a forecast that ends: the instant, the CPU time, and the pause after
+    it.
+    """
     cpu_s = max(0.0, cpu_s)
     rest = max(LEAST_REST, timedelta(seconds=cpu_s * REST_PER_CPU))
     return {"ended_at": now, "cpu_ms": round(cpu_s * 1000), "rest_until": now + rest}
 
 
 def mine(forecast_id: int, claim: str) -> Any:
-    """The rows to write for a process: the one that it runs, or none any more."""
+    """Return the row that the process of this claim may write; empty if it was given up."""
     return StartForecast.objects.filter(pk=forecast_id, state=State.RUNNING, claim=claim)
 
 
 def beat_forecast(forecast_id: int, claim: str) -> bool:
-    """Give a sign of life; return whether it is still wanted."""
+    """Send a heartbeat; return whether the forecast is still wanted."""
     with site_scope():
         return bool(mine(forecast_id, claim).update(beat_at=wall_now()))
 
 
 def is_forecast_wanted(forecast_id: int, claim: str) -> bool:
-    """Whether a forecast still runs under this claim."""
+    """Return whether a forecast still runs under this claim."""
     with site_scope():
         return bool(mine(forecast_id, claim).exists())
 
 
 def settle_estimates(pool_id: int) -> None:
-    """Note of the pool's kept estimates whether their jobs have started, or never will."""
+    """Store whether the jobs of the pool's kept estimates started, or ended before a start."""
     with site_scope(), connection.cursor() as cursor:
         cursor.execute(_STARTED, [pool_id])
         cursor.execute(_GONE, [pool_id])
 
 
 def drop_old_estimates() -> int:
-    """Settle all pools' estimates and drop old forecasts; return how many went.
+    """Settle all pools' estimates and delete old forecasts; return the number deleted.
 
-    A forecast and its estimates stay for a month of the wall's time; one of which none is kept for
-    a day, or within the month for as long as it is the newest that was made of its pool.
+    A forecast with kept estimates stays for 30 days of wall time. Other forecasts stay for a day;
+    the newest of a pool stays for up to 30 days.
     """
     for pool_id in Pool.objects.values_list("id", flat=True):
         settle_estimates(pool_id)
@@ -190,5 +192,5 @@ def drop_old_estimates() -> int:
 
 
 def _drop(forecasts: Any) -> int:
-    """How many rows of `forecasts` were deleted; Django counts those that go with them too."""
+    """Delete `forecasts`; return their number, without the rows that Django deletes with them."""
     return int(forecasts.delete()[1].get("scheduling.StartForecast", 0))

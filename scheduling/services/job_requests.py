@@ -1,4 +1,4 @@
-"""Reads a job's request for a pool: all that is wrong with it at once, field by field. Pure."""
+"""Reads a job's request for a pool, and reports all its errors at once, by field. Pure."""
 
 from __future__ import annotations
 
@@ -24,11 +24,12 @@ NO_TYPE = "is not a GPU type of the pool"
 
 
 def read_job_request(raw: object, offer: PoolOffer | None) -> JobRequest:
-    """Return what `raw` (a mapping, as parsed from JSON) asks for, as `offer` can take it.
+    """Return the request in `raw` (a mapping, as parsed from JSON), completed for the pool of
+    `offer`.
 
-    `offer` is the pool that it names, None where its tenant has no such pool. With a profile,
-    `gpu_types` are those that it can run on. In a pool of simulated jobs `duration_s` is never
-    None: the time on its slowest GPU type. `tenant` is the caller's to resolve, and empty here.
+    `offer` is None if the tenant has no pool of the given name. With a profile, `gpu_types` are the
+    accepted ones that it can run on. In a pool of simulated jobs, `duration_s` always has a value,
+    the time on the slowest GPU type. The caller resolves `tenant`, which is empty here.
 
     Raises:
         InvalidInputError: with every error, in the order of the request's fields.
@@ -46,7 +47,7 @@ def read_job_request(raw: object, offer: PoolOffer | None) -> JobRequest:
 
 
 def deadline_errors(request: JobRequest, at: datetime) -> FieldErrors:
-    """Return what is wrong with a request's deadline where the pool's clock reads `at`."""
+    """Return the errors of a request's deadline at pool time `at`."""
     errors = FieldErrors()
     if request.deadline:
         steps = request.deadline_steps
@@ -55,7 +56,7 @@ def deadline_errors(request: JobRequest, at: datetime) -> FieldErrors:
 
 
 def named_pool(raw: object) -> str:
-    """Return the pool that a raw request names; empty where it is no usable name."""
+    """Return the pool that a raw request names, or "" if the name is not usable."""
     value = raw.get("pool") if isinstance(raw, Mapping) else None
     return value if isinstance(value, str) and readers.SLUG.fullmatch(value) else ""
 
@@ -66,7 +67,7 @@ def _refuse_pool(given: Mapping[str, object], errors: FieldErrors) -> None:
     elif not isinstance(given["pool"], str):
         errors.add("pool", "must be a text", "Write the name of a pool.")
     else:
-        # Another tenant's pool reads exactly like none: its name must not leak.
+        # Another tenant's pool yields the same error as none: its name must not leak.
         hint = "GET /api/v1/pools lists the pools of your tenants."
         errors.add("pool", "is not a pool of this tenant", hint, "unknown")
 
@@ -77,7 +78,7 @@ def _read_for(
     values: Mapping[str, object],
     errors: FieldErrors,
 ) -> dict[str, object]:
-    """The fields that mean something only together with the pool."""
+    """Return the fields that depend on the pool."""
     is_simulated = executor_traits(offer.executor).simulates
     if "command" not in given and not is_simulated:
         errors.add("command", "is required", COMMAND_HINT, "required")
@@ -113,7 +114,7 @@ def _check_types(asked: tuple[str, ...], offer: PoolOffer, errors: FieldErrors) 
 def _profile(
     given: Mapping[str, object], asked: tuple[str, ...], offer: PoolOffer, errors: FieldErrors
 ) -> tuple[str, tuple[str, ...]]:
-    """The job type, and the accepted GPU types: those of `asked` (empty: any) that can run it."""
+    """Return the job type, and the GPU types of `asked` (empty: any) on which it can run."""
     name = given.get("profile", "")
     if name == "":
         return "", asked
@@ -140,7 +141,7 @@ def _check_size(
         reason = f"is more than the pool has of any {what}"
         errors.add("gpus", reason, f"Ask for {largest} at most.", "too_large")
         return
-    # A type without a limit lets the job wait for it.
+    # With an accepted type that has no limit, the job can wait for it.
     names = [name for name in gpu_types or offer.gpus if offer.gpus.get(name, 0) >= gpus]
     limits = [offer.at_most.get(name) for name in names]
     allowed = max((limit for limit in limits if limit is not None), default=0)

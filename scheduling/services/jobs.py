@@ -1,4 +1,4 @@
-"""Cancels jobs, and lets them out of quarantine."""
+"""Cancels jobs, and releases them from quarantine."""
 
 from __future__ import annotations
 
@@ -13,14 +13,16 @@ State = Job.State
 
 
 def cancel_job(*, job: Job, now: PoolNow) -> Job:
-    """Cancel a job; return it as it is then. Repeating it, or cancelling an ended job, is harmless.
+    """Cancel a job and return it with its new state.
 
-    A waiting job is cancelled at once. One that holds GPUs has `cancel_asked_at` set: the engine
-    takes them back, and the executor lets the job checkpoint before it ends.
+    Repeating it, or cancelling an ended job, is safe.
+
+    A waiting job is cancelled at once. For a job that holds GPUs, `cancel_asked_at` is set: the
+    engine stops its lease, and the executor gives the job time to write a checkpoint.
     """
     with tenant_scope(job.tenant_id):
-        # The lock decides a race with a round: either the round finds the job cancelled, or
-        # this finds it running. The round locks jobs last, so neither waits in a circle.
+        # The lock decides a race with a round: either the round finds the job cancelled, or this
+        # finds it running. A round locks jobs last, so there is no deadlock.
         rows = Job.objects.select_for_update(no_key=True, of=("self",)).select_related("pool")
         locked = rows.get(pk=job.pk)
         changed = ["cancel_asked_at", "version"]
@@ -41,7 +43,7 @@ def cancel_job(*, job: Job, now: PoolNow) -> Job:
 
 
 def release_job(*, actor: Actor, job: Job) -> None:
-    """Let a job in quarantine take part in rounds again.
+    """Release a job from quarantine, so that rounds consider it again.
 
     Raises:
         PermissionDenied: the actor may not operate.
@@ -58,7 +60,7 @@ def release_job(*, actor: Actor, job: Job) -> None:
 
 
 def _copied(job: Job, locked: Job) -> Job:
-    """Bring the caller's copy up to date, with whatever it has loaded besides."""
+    """Update the caller's copy, and keep the relations that it has loaded."""
     for name in ("state", "cancel_asked_at", "ended_at", "reason_code", "version", "exit_code"):
         setattr(job, name, getattr(locked, name))
     return job

@@ -1,8 +1,8 @@
-"""Which lease length suits a pool: its last days under several lengths, in the simulator.
+"""Recommends a lease length for a pool by simulating its last days under several lengths.
 
-The pool goes through the files of `export_pool` and the options of `simulate`, so that a length is
-tried as `simulate` would on the exported pool. Nothing is written. It computes for as long as the
-runs take, with no transaction open.
+The pool is converted to the files of `export_pool` and the options of `simulate`, so the results
+are those of `simulate` on the exported pool. Nothing is written, and no transaction is open during
+the runs.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from scheduling.services.pool_export import FILE_OPTIONS, PoolExport, PoolExport
 
 
 class LeaseTuningError(Exception):
-    """Lengths cannot be compared; the message names the field, the reason and what to do."""
+    """Lengths cannot be compared; the message has the field, the reason and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseTuning:
-    """What came of it. `start`: where the runs begin, pool time; `present_s`: the pool's length.
+    """The results. `start`: the start of the runs in pool time; `present_s`: the pool's length.
 
-    `jobs` were submitted since; `rows` are in the order of their lengths.
+    `jobs`: the number of jobs submitted since; `rows` are sorted by length.
     """
 
     pool: str
@@ -64,15 +64,15 @@ def tune_lease(
     checkpoint_s: float = 0,
     remark: Callable[[str], None],
 ) -> LeaseTuning:
-    """Run the jobs of a pool's last `days` (pool time) at each length of leases (seconds).
+    """Simulate the jobs of a pool's last `days` (pool time) for each lease length (seconds).
 
-    Without `lengths`, those of `LENGTHS_S` that the pool can have; without `policy`, its own with
-    its options. `cold_s` is lost when a job is resumed, `checkpoint_s` when a lease expires.
-    `remark` is called with what the runs leave out, and before each with which one begins.
+    `lengths`: by default, those of `LENGTHS_S` within the pool's bounds. `policy`: by default, the
+    pool's policy with its options. `cold_s` is lost when a job is resumed, `checkpoint_s` when a
+    lease expires. `remark` is called with facts that the runs ignore, and before each run.
 
     Raises:
-        LeaseTuningError: there is no such pool, it has no jobs then, a length is none that it can
-            have, an option is wrong, or nothing can be recommended.
+        LeaseTuningError: the pool does not exist or has no jobs in these days; a length or an
+            option is invalid; or no length can be recommended.
 
     Source: Astraea-LTGF 5.1.3, 6.2.
     """
@@ -109,7 +109,7 @@ def tune_lease(
 
 
 def _options_of(arguments: Sequence[str]) -> dict[str, Any]:
-    """The options of `simulate` that these arguments say, and its defaults."""
+    """Return the options of `simulate` for these arguments, with its defaults."""
     parser = argparse.ArgumentParser(prog=SIMULATE.name)
     SIMULATE.add_arguments(parser)
     return vars(parser.parse_args(arguments))
@@ -118,7 +118,7 @@ def _options_of(arguments: Sequence[str]) -> dict[str, Any]:
 def _runs(
     export: PoolExport, options: dict[str, Any], tried: Sequence[int]
 ) -> tuple[Scenario, list[Rules]]:
-    """What runs, and the rules of each length; all is read before the first run."""
+    """Return the scenario, and the rules of each length; all input is read before the first run."""
     with TemporaryDirectory() as folder:
         for name, text in export.files.items():
             path = Path(folder) / name
@@ -135,7 +135,7 @@ def _runs(
 def _lengths(
     asked: Sequence[int] | None, options: dict[str, Any], remark: Callable[[str], None]
 ) -> list[int]:
-    """The lengths to try, in order: a round of pool time at least, within the pool's bounds."""
+    """Return the lengths to try, sorted: at least a round of pool time, within the bounds."""
     round_s, bound_s = round(options["round_s"]), round(options["least_lease_s"])
     least_s = max(round_s, bound_s)
     most_s = round(options["most_lease_s"]) or LENGTHS["lease_s"][1]
@@ -160,7 +160,7 @@ def _lengths(
 def _apply_choice(
     options: dict[str, Any], policy: str | None, cold_s: float, checkpoint_s: float
 ) -> None:
-    """Put what was asked for in place of what the pool has; another policy has its defaults."""
+    """Replace the pool's options by the requested ones; another policy has its defaults."""
     if policy is not None and policy != options["policy"]:
         try:
             policy_named(policy)
@@ -172,7 +172,7 @@ def _apply_choice(
 
 def _check_overheads(options: dict[str, Any], tried: Sequence[int]) -> None:
     least_s = round(options["least_lease_s"]) or tried[0]
-    if options["checkpoint_s"] >= least_s:  # no job would ever end
+    if options["checkpoint_s"] >= least_s:  # then no job would ever end
         raise LeaseTuningError(
             f"--checkpoint-s: {options['checkpoint_s']:g} s would take up a whole lease; write less"
             f" than {least_s:,}, the shortest that a lease can be, or leave short lengths out"

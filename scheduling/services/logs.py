@@ -1,4 +1,4 @@
-"""A window on what a job's program wrote, as text that can do nothing."""
+"""Windows of the output of a job's program, as text without control characters."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from scheduling.models import Job, Lease
 from tenants.answers import Answer
 
 WINDOW_BYTES = 256 * 1024
-# C0 and C1 controls but tab and newline, and signs that turn the direction of writing.
+# C0 and C1 controls except tab and newline, and characters that change the text direction.
 _ACTIVE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 _RETURN = re.compile("\r\n?")
@@ -21,8 +21,8 @@ class LogPage(Answer, frozen=True):
 
     COMPONENT = "LogText"
 
-    lease: int | None  # None: the job had none yet
-    offset: int  # bytes of what the program wrote
+    lease: int | None  # None if the job has no lease yet
+    offset: int  # bytes of the program's output
     next_offset: int
     total: int
     text: str  # a carriage return is a new line, as on the job's page: progress bars write them
@@ -30,9 +30,9 @@ class LogPage(Answer, frozen=True):
 
 
 def log_page(job: Job, *, lease: int | None, offset: int, limit: int) -> LogPage | None:
-    """Return a window of a job's log from `offset` (below 0: from the end), at most `limit` bytes.
+    """Return a window of a job's log from `offset` (negative: from the end), at most `limit` bytes.
 
-    `lease` None: the last one. None where the job never had that lease.
+    `lease`: its number; the last one if None. Return None if the job has no lease of this number.
     """
     leases = job.leases.order_by("-number").values_list("number", "state")
     row = (leases if lease is None else leases.filter(number=lease)).first()
@@ -49,14 +49,16 @@ def log_page(job: Job, *, lease: int | None, offset: int, limit: int) -> LogPage
 
 
 def _follows_return(job: Job, lease: int, window: LogWindow) -> bool:
-    """Whether a window begins between a carriage return and its newline, which are one new line."""
+    r"""Return whether a window starts between a carriage return and its newline, which are one new
+    line.
+    """
     if not window.offset or not window.data.startswith(b"\n"):
         return False
     return read_log(job.pk, lease, window.offset - 1, 1).data == b"\r"
 
 
 def inert(text: str) -> str:
-    """Return text in which control characters but tab and newline are shown as escapes."""
+    """Return text with control characters except tab and newline as escapes."""
     return _ACTIVE.sub(lambda match: _escape(match[0]), text)
 
 
@@ -66,7 +68,7 @@ def _escape(sign: str) -> str:
 
 
 def _whole_signs(window: LogWindow, *, after_return: bool = False) -> tuple[bytes, str]:
-    """Cut a window to whole characters, and so that its text stays within `WINDOW_BYTES`."""
+    """Cut a window to whole characters, and to at most `WINDOW_BYTES` of text."""
     data = window.data
     if window.next_offset < window.total:
         data = data[: _last_whole(data)] or data
@@ -84,7 +86,7 @@ def _shown(data: bytes, *, after_return: bool) -> str:
 
 
 def _last_whole(data: bytes) -> int:
-    """Where the last, cut UTF-8 character of `data` begins; its end where none is cut."""
+    """Return the start of the cut UTF-8 character at the end of `data`; its end if none is cut."""
     for back in range(1, min(4, len(data)) + 1):
         byte = data[-back]
         if byte & 0xC0 != 0x80:

@@ -1,4 +1,4 @@
-"""What the next round would do with a job that is asked about, and else when it may start."""
+"""The next round's decision about a requested job, and if it waits, an estimate of its start."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ HORIZON_US = 24 * HOUR_US
 
 
 class PreemptedForIt(Answer, frozen=True):
-    """Leases that would end early for the job; `own_leases` are of its own tenant."""
+    """Leases that would end early for the job; `own_leases` are of the job's tenant."""
 
     leases: int = 0
     own_leases: int = 0
@@ -46,12 +46,12 @@ class PreemptedForIt(Answer, frozen=True):
 
     @property
     def count(self) -> int:
-        """All that would make room."""
+        """All leases that would make room."""
         return self.leases + self.moved
 
 
 class EtaBand(Answer, frozen=True):
-    """When it is expected to start, in pool time. Without a p50 `reason` says why."""
+    """The expected start in pool time. If there is no p50, `reason` explains why."""
 
     p50: datetime | None
     p90: datetime | None
@@ -59,7 +59,7 @@ class EtaBand(Answer, frozen=True):
 
 
 class NextRound(Answer, frozen=True, kw_only=True, rename={"number": "round", "text": "words"}):
-    """What the next round would do with the job, if nothing else changes."""
+    """The next round's decision about the job, if nothing else changes."""
 
     COMPONENT = "NextRoundRow"
 
@@ -70,7 +70,7 @@ class NextRound(Answer, frozen=True, kw_only=True, rename={"number": "round", "t
     preempted: PreemptedForIt = PreemptedForIt()
     eta: EtaBand
     text: str
-    # Where it starts: the GPUs that it is granted, and the price now and after that.
+    # If it starts: the granted GPUs, and the price now and in the following terms.
     gpu_type: Hidden[str] = ""
     own: Hidden[int] = 0
     borrowed: Hidden[int] = 0
@@ -79,10 +79,10 @@ class NextRound(Answer, frozen=True, kw_only=True, rename={"number": "round", "t
 
 
 def next_round(asked: AskedRound, *, budget_s: float, timer: Callable[[], float]) -> NextRound:
-    """Return what a round with a decision would do with the job that it was asked about.
+    """Return the decision of a round about the job that was added to it.
 
-    Where it would leave it waiting, the next 24 hours are simulated for `budget_s` seconds of
-    `timer` at most.
+    If the job would wait, the next 24 hours are simulated for at most `budget_s` seconds of
+    `timer`.
     """
     decision, job, snapshot = asked.decision, asked.job, asked.snapshot
     assert decision is not None  # noqa: S101 - the caller has seen to it
@@ -166,7 +166,7 @@ def _text(number: int, grant: Grant, row: PreemptedForIt) -> str:
 def _look_ahead(
     asked: AskedRound, job: int, budget_s: float, timer: Callable[[], float]
 ) -> EstimatedStart:
-    """Simulate ahead for this job alone."""
+    """Simulate ahead for this job only."""
     if budget_s <= 0:
         return EstimatedStart(None, reason=NoEstimate.TOO_MUCH_WORK)
     snapshot, began_s = asked.snapshot, timer()
@@ -202,6 +202,6 @@ def _eta_text(eta: EstimatedStart, at_us: int) -> str:
 
 
 def _minutes(us: int) -> str:
-    """A wait, rounded up."""
+    """Format a wait, rounded up."""
     minutes = -(-us // (60 * SECOND_US))
     return f"{minutes:,} min" if minutes < 120 else f"{-(-minutes // 60):,} h"

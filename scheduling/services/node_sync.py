@@ -1,6 +1,7 @@
-"""A pool's nodes brought in line with those that its engine has: added, changed, drained.
+"""Synchronization of a pool's nodes with those of its engine: nodes are added, changed, drained.
 
-Nothing is removed, for past leases name their nodes, and nothing is resumed: a drain is somebody's.
+No node is removed, because past leases refer to it. No node is resumed, because an operator may
+have drained it.
 """
 
 from __future__ import annotations
@@ -29,7 +30,10 @@ _COMPARED = ("gpus", "cpus", "memory_mb")
 
 @dataclass(frozen=True)
 class SyncedNode:
-    """A change of one node. `before` and `after` have what differs; of a new node, `after` all."""
+    """A change of one node.
+
+    `before` and `after` have the fields that differ; for a new node, `after` has all.
+    """
 
     kind: str  # added, changed or drained
     name: str
@@ -39,17 +43,17 @@ class SyncedNode:
 
 @dataclass(frozen=True)
 class NodeSync:
-    """Changes in the order of names, and nodes that are left as they are, with the reason."""
+    """Changes sorted by name, and the nodes that are not changed, with the reasons."""
 
     changes: tuple[SyncedNode, ...]
     left: tuple[tuple[str, str], ...]
 
 
 def engine_nodes(pool: Pool) -> list[EngineNode]:
-    """Ask a pool's engine for its nodes, outside of any transaction.
+    """Request the nodes of a pool's engine, outside of any transaction.
 
     Raises:
-        ExecutorError: it cannot be asked, or has no nodes of its own.
+        ExecutorError: the engine does not answer, or lists no nodes.
     """
     source = node_source(executor_for(pool.executor))
     if source is None:
@@ -58,9 +62,9 @@ def engine_nodes(pool: Pool) -> list[EngineNode]:
 
 
 def pools_beside(pool: Pool) -> list[Pool]:
-    """Return the other pools that may look at the same engine's nodes, outside of any transaction.
+    """Return other pools that may have nodes of the same engine, outside of any transaction.
 
-    One that is paused looks at none. Engines of which one cannot be asked may be the same.
+    Paused pools are left out. An engine that does not answer may be the same one.
     """
     source = node_source(executor_for(pool.executor))
     with site_scope():
@@ -74,7 +78,7 @@ def pools_beside(pool: Pool) -> list[Pool]:
 
 
 def _cluster(source: NodeSource, pool: Pool) -> str | None:
-    """What tells a pool's engine from others; None: it cannot be asked."""
+    """Return a key that identifies the pool's engine, or None if the engine does not answer."""
     with contextlib.suppress(ExecutorError):
         return source.cluster(pool.pk)
     return None
@@ -83,7 +87,7 @@ def _cluster(source: NodeSource, pool: Pool) -> str | None:
 def plan_node_sync(
     pool: Pool, there: Sequence[EngineNode], beside: Sequence[Pool] = ()
 ) -> NodeSync:
-    """Return what `sync_nodes` would change, and change nothing."""
+    """Return the changes that `sync_nodes` would make, without making them."""
     with site_scope():
         return _plan(pool, there, beside)
 
@@ -91,16 +95,16 @@ def plan_node_sync(
 def sync_nodes(
     *, actor: Actor, pool: Pool, there: Sequence[EngineNode], beside: Sequence[Pool] = ()
 ) -> NodeSync:
-    """Bring a pool's nodes in line with `there`, all in one transaction; return what was changed.
+    """Synchronize a pool's nodes with `there` in one transaction; return the changes.
 
-    A GPU type that is new to the pool gets the default price setting. What a pool of `beside` has
-    is left to it (`pools_beside`). Called again with the same nodes it changes nothing.
+    A GPU type that is new to the pool gets the default price setting. Nodes of pools in `beside`
+    are not added (`pools_beside`). Calling it again with the same nodes changes nothing.
 
     Raises:
         PermissionDenied: the actor may not operate.
     """
     with operation(actor):
-        # Two of these at once would both add the same node.
+        # A concurrent sync would add the same node.
         pools = Pool.objects.filter(pk__in=[pool.pk, *(other.pk for other in beside)])
         list(pools.select_for_update(no_key=True).order_by("id"))
         list(Node.objects.select_for_update(no_key=True).filter(pool=pool).order_by("id"))
@@ -136,7 +140,7 @@ def _carry_out(actor: Actor, pool: Pool, change: SyncedNode) -> None:
 def _plan(pool: Pool, there: Sequence[EngineNode], beside: Sequence[Pool]) -> NodeSync:
     used = Q(leaseslot__holding=True) | Q(leaseslot__planned=True)
     rows = Node.objects.filter(pool=pool).select_related("gpu_type")
-    # Slots are numbers: leases may hold the last one alone.
+    # Slots are numbers: leases may hold only the last one.
     known = {row.name: row for row in rows.annotate(last=Max("leaseslot__slot", filter=used))}
     others = Node.objects.filter(pool__in=beside).values_list("name", "pool__name")
     held = {name: _held_text(other) for name, other in others}
@@ -181,7 +185,7 @@ def _held_text(other: str) -> str:
 
 
 def _unfit(node: EngineNode) -> str:
-    """Why a node of the engine can be none of a pool; empty: it can."""
+    """Return why a node of the engine cannot be added to a pool; empty if it can."""
     if not re.fullmatch(SMALL_NAME, node.name):
         return f"its name cannot be used here. {SMALL_NAME_COMPLAINT}"
     if node.unfit:

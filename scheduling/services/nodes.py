@@ -33,12 +33,13 @@ from tenants.scopes import site_scope
 
 
 def drain_node(*, actor: Actor, pool: Pool, name: str, reason: str) -> bool:
-    """Let no new lease onto a node; those that are there end at their expiry, elsewhere to go on.
+    """Keep new leases off a node; return whether it took leases before.
 
-    Returns whether it took leases before: else nothing is recorded, nor is the reason.
+    Leases on it end at their expiry, and their jobs go on elsewhere. If the node was drained
+    already, nothing is recorded, not even the reason.
 
     Raises:
-        InvalidInputError: on `node`, or on `reason`: there is none.
+        InvalidInputError: on `node`; or on `reason`: it is empty.
         PermissionDenied: the actor may not operate.
     """
     if not reason.strip():
@@ -47,7 +48,9 @@ def drain_node(*, actor: Actor, pool: Pool, name: str, reason: str) -> bool:
 
 
 def resume_node(*, actor: Actor, pool: Pool, name: str, reason: str = "") -> bool:
-    """Let leases onto a node again; return whether it took none before: else nothing is recorded.
+    """Allow new leases on a node; return whether it took none before.
+
+    Otherwise nothing is recorded.
 
     Raises:
         InvalidInputError: on `node`.
@@ -102,12 +105,12 @@ def add_node(*, actor: Actor, pool: Pool, request: NodeRequest) -> Node:
 def change_nodes(
     *, actor: Actor, pool: Pool, names: Collection[str], request: NodeChangeRequest
 ) -> int:
-    """Say what nodes have besides GPUs; return how many of them had something else before.
+    """Set the resources of nodes other than GPUs; return the number of nodes that changed.
 
-    Leases that hold there go on, whatever they need.
+    Leases on them go on, whatever they need.
 
     Raises:
-        InvalidInputError: on `nodes`: not all are of the pool; on `cpus`: nothing is said.
+        InvalidInputError: on `nodes`: not all are of the pool; on `cpus`: no resource is given.
         PermissionDenied: the actor may not operate.
     """
     wanted = {
@@ -139,7 +142,7 @@ def _said(resources: dict[str, int]) -> dict[str, int]:
 
 
 def remove_node(*, actor: Actor, pool: Pool, name: str) -> None:
-    """Take a drained, empty node out of its pool; past leases go on naming it.
+    """Remove a drained, empty node from its pool; past leases still refer to it.
 
     Raises:
         InvalidInputError: on `node`: it is not drained, or leases hold or wait for its GPUs.
@@ -148,7 +151,7 @@ def remove_node(*, actor: Actor, pool: Pool, name: str) -> None:
     with operation(actor):
         node = _locked(pool, name)
         if node.state == Node.State.UP:
-            # Else a round that is being decided could still grant leases there.
+            # A round that is being decided could still grant leases there.
             raise invalid("node", "Drain it first: new leases may still go there.", code=CONFLICT)
         used = LeaseSlot.objects.filter(Q(holding=True) | Q(planned=True), node=node).count()
         if used:
@@ -163,10 +166,10 @@ def remove_node(*, actor: Actor, pool: Pool, name: str) -> None:
 
 
 def read_window_request(raw: object, pool: Pool) -> WindowRequest:
-    """Return the maintenance that `raw` asks for, all that is wrong with it at once.
+    """Return the maintenance request in `raw`; report all its errors at once.
 
     Raises:
-        InvalidInputError: fields are wrong, or nodes are none of the pool.
+        InvalidInputError: fields are wrong, or nodes are not of the pool.
     """
     errors = FieldErrors()
     given = given_fields(WindowRequest, raw)
@@ -184,7 +187,7 @@ def read_window_request(raw: object, pool: Pool) -> WindowRequest:
 def add_window(
     *, actor: Actor, pool: Pool, request: WindowRequest, now: datetime
 ) -> list[MaintenanceWindow]:
-    """Plan maintenance of nodes (pool time): no lease that could overlap it begins there.
+    """Plan maintenance of nodes (pool time): no lease that could overlap it starts there.
 
     Raises:
         InvalidInputError: on `nodes` or `ends_at`.
@@ -227,7 +230,7 @@ def add_window(
 
 
 def end_window(*, actor: Actor, pool: Pool, window_id: int, now: datetime) -> None:
-    """Cancel a window, or end the one that has begun; what is over stays as it was.
+    """Cancel a future window, or end the current one; a past window is not changed.
 
     Raises:
         InvalidInputError: on `window`.

@@ -1,4 +1,4 @@
-"""What each policy would do in a pool's next round: one snapshot, decided by all of them."""
+"""A comparison of policies: a pool's next round, decided by each of them from one snapshot."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from scheduling.services.round_impact import queued_in
 from scheduling.services.settings_impact import under_policy
 from tenants.scopes import site_scope
 
-# Nobody waits longer for a page: what was not decided until then is left out, and says so.
+# The page waits no longer: policies not tried by then are reported as such.
 BUDGET_S = 20.0
 
 log = structlog.get_logger(__name__)
@@ -30,9 +30,10 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class PolicyOutcome:
-    """What one policy does in the round; `error` says why it did nothing.
+    """A policy's decision of the round; `error` explains why there is none.
 
-    `held`, `borrowed`: GPUs in leases after it. `took_ms`: of the decision, with its checks.
+    `held`, `borrowed`: GPUs in leases after it. `took_ms`: the time of the decision with its
+    checks.
     """
 
     policy: str
@@ -48,7 +49,7 @@ class PolicyOutcome:
 
 @dataclass(frozen=True, slots=True)
 class PolicyComparison:
-    """The round of this `number` at `at` by each policy, in the order of their names."""
+    """The round `number` at `at` by each policy, sorted by name."""
 
     number: int
     at: datetime
@@ -59,8 +60,8 @@ class PolicyComparison:
 def compare_policies(*, pool_id: int, now: PoolNow) -> PolicyComparison:
     """Decide a pool's next round by every policy; nothing is written.
 
-    The pool's own policy has its options and its memory; every other one begins with its defaults
-    and without memory, as it would after a change.
+    The pool's own policy has its options and its memory. Every other policy starts with its
+    defaults and without memory, as after a change of policy.
 
     Raises:
         RuntimeError: it is called inside a transaction.
@@ -81,7 +82,7 @@ def compare_policies(*, pool_id: int, now: PoolNow) -> PolicyComparison:
 def outcomes_of(
     snapshot: Snapshot, policies: Mapping[str, Policy], budget_s: float
 ) -> tuple[PolicyOutcome, ...]:
-    """Decide a snapshot by each policy, the pool's own first, until the time is over."""
+    """Decide a snapshot by each policy, the pool's own first, until `budget_s` is over."""
     began = time.perf_counter()
     outcomes: list[PolicyOutcome] = []
     for name in _own_first(policies, snapshot.policy):

@@ -1,4 +1,4 @@
-"""What every new pool needs before its first round."""
+"""The rows that every new pool needs before its first round."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from scheduling.selectors.rounds.states import LeftState
 
 
 def open_pool(pool: Pool, begin: datetime, *, scale: int) -> None:
-    """Give a new pool its clock, its fence and empty sums, from `begin` of pool time."""
+    """Create the clock, the fence and empty sums of a new pool, from `begin` of pool time on."""
     start_clock(pool, begin, scale=scale)
     PoolFence.objects.create(pool=pool, until=wall_now())
     service = canonical_bytes(Service(at_us=to_us(begin)))

@@ -1,8 +1,8 @@
-"""A live pool as the files that `simulate` reads: its jobs, nodes, quotas, prices and profiles.
+"""Export of a live pool to the files that `simulate` reads: jobs, nodes, quotas, prices, profiles.
 
-Everything is as it is now; what changed since the pool's first round, and what the simulator does
-not have, is told in remarks. tests/simulation/test_export_pool.py simulates an exported pool and
-finds the leases of its live rounds.
+The export has the present state. Changes since the pool's first round, and features that the
+simulator lacks, are reported in remarks. A test simulates an exported pool and finds the leases of
+its live rounds: tests/simulation/test_export_pool.py.
 """
 
 from __future__ import annotations
@@ -51,9 +51,10 @@ class PoolExportError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class PoolExport:
-    """`files` by name, each with the option of `simulate` that takes it in `FILE_OPTIONS`.
+    """The files and options for `simulate`, with remarks.
 
-    `options` are the others; `remarks` are sentences.
+    `files` by name; `FILE_OPTIONS` has the option that takes each. `options` are the other options;
+    `remarks` are sentences.
     """
 
     files: Mapping[str, str]
@@ -62,13 +63,14 @@ class PoolExport:
 
 
 def export_pool(name: str, *, last_days: int | None = None) -> PoolExport:
-    """Return a pool as files, and how to simulate it from its first round on.
+    """Return a pool as files, and the options to simulate it from its first round on.
 
-    With `last_days`, from so many days of pool time ago on: the jobs that were submitted since, on
-    a pool in which nothing runs or waits yet.
+    With `last_days`, the simulation starts that many days of pool time ago. It has only the jobs
+    submitted since, in a pool without running or waiting jobs.
 
     Raises:
-        PoolExportError: there is no such pool, it has no node or no job, or its policy is not here.
+        PoolExportError: the pool does not exist, has no node or no job, or its policy is not
+            installed.
     """
     with site_scope():
         pool = Pool.objects.filter(name=name).first()
@@ -79,7 +81,7 @@ def export_pool(name: str, *, last_days: int | None = None) -> PoolExport:
     simulates = executor_traits(pool.executor).simulates
     if not simulates and (missing := missing_text(pool.policy)):
         raise PoolExportError(missing)
-    # What a job still needs is known to nobody but a virtual executor.
+    # Only a virtual executor knows the remaining work of its jobs.
     snapshot = None if simulates else read_snapshot(pool.pk, number=number, at=at)
     with site_scope():
         left = {} if snapshot is None else work_left(snapshot)[0]
@@ -111,7 +113,7 @@ def _check_there(pool: Pool, nodes: list[NamedNode], jobs: PastJobs, last_days: 
 
 
 def _nodes(pool: Pool) -> list[NamedNode]:
-    """In the order of the rounds; without GPUs where they are not up."""
+    """Return nodes in the order of the rounds; nodes that are not up have no GPUs."""
     rows = NodeRow.objects.filter(pool=pool).order_by("id")
     return [
         NamedNode(name, Node(id_, type_, gpus if state == NodeRow.State.UP else 0), cpus, memory_mb)
@@ -146,9 +148,10 @@ def _files(pool: Pool, nodes: list[NamedNode], jobs: PastJobs, at: datetime) -> 
 def _quotas(
     pool: Pool, types: set[str], jobs: PastJobs, at: datetime
 ) -> list[tuple[str, Entitlement]]:
-    """Those in force, and 0 for tenants that have jobs alone: the file says who goes first.
+    """Return the quotas in force, and 0 GPUs for tenants that have only jobs.
 
-    As their tenants narrow them now; offers are lend limits, at the price posted last.
+    The file's order of tenants decides ties. Quotas have the tenants' own limits; offers become
+    lend limits at the last posted price.
     """
     rows = (
         Quota.objects.filter(pool=pool, gpu_type__name__in=types, valid_from__lte=at)
@@ -172,7 +175,7 @@ def _quotas(
 
 
 def _start(pool: Pool, jobs: PastJobs) -> datetime:
-    """Where the sums of the first round begin; where it is not kept, with its first job."""
+    """Return the earliest of the pool's first job and its first round, with that round's sums."""
     first = Round.objects.filter(pool=pool).order_by("number").first()
     starts_us = [job.submitted_us for job in jobs.jobs]
     if first is not None:
@@ -198,7 +201,7 @@ def _options(pool: Pool, start: datetime, scale: int) -> tuple[str, ...]:
 
 
 def _remarks(pool: Pool, start: datetime, jobs: PastJobs, *, simulates: bool) -> list[str]:
-    """What a run from these files cannot know."""
+    """Return the facts that a run from these files ignores."""
     rounds = Round.objects.filter(pool=pool)
     quotas = Quota.objects.filter(pool=pool)
     changed = quotas.filter(Q(valid_from__gt=start) | Q(valid_until__isnull=False)).count()

@@ -1,4 +1,4 @@
-"""An operator's changes to pools: policy, lengths, clock, prices."""
+"""An operator's changes to pools: policy, time settings, clock, prices."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tenants.input.errors import FieldError, FieldErrors, InvalidInputError, inv
 from tenants.input.requests import read_request
 from tenants.operator_transaction import operation
 
-# The book of pools at real time: their clock keeps scale 1.
+# The book of pools in real time: their clocks keep scale 1.
 REAL_BOOK = "main"
 PAUSE_REASON = "operator"
 
@@ -42,11 +42,11 @@ def change_pool(
     visibility: str,
     reason: str = "",
 ) -> bool:
-    """Set a pool's policy with its options, its lengths (`LENGTHS`) and what tenants see.
+    """Set a pool's policy with its options, its time settings (`LENGTHS`) and its visibility.
 
-    The next round uses them; leases keep the length that they were granted with. Policy memory
-    is dropped with a change of policy; GPU-time sums stay. Returns whether anything differed:
-    else nothing is recorded, nor is the reason.
+    The next round uses them; leases keep the length of their grant. A change of policy deletes the
+    policy's memory; GPU-time sums stay. Return whether anything changed; if not, nothing is
+    recorded, not even the reason.
 
     Raises:
         InvalidInputError: by field; an option's is `options.NAME`.
@@ -62,7 +62,7 @@ def change_pool(
         errors.raise_any()
         after = {"policy": policy, "options": chosen, "visibility": visibility, **lengths}
         before = {name: getattr(pool, name) for name in after}
-        # Options that were left out before have their defaults.
+        # Options that were not set have their defaults.
         before["options"] = read_options(pool)
         was, becomes = changed(before, after)
         if becomes:
@@ -77,7 +77,7 @@ def change_pool(
 def complete_options(
     policy: str, options: Mapping[str, Any], errors: FieldErrors
 ) -> dict[str, Any]:
-    """A policy's options in full; what is wrong goes into `errors`, as `options.NAME`."""
+    """Return a policy's options with defaults; add errors to `errors`, as `options.NAME`."""
     try:
         chosen = registry.usable_options(policy, dict(options))
         read: dict[str, Any] = msgspec.to_builtins(chosen)
@@ -98,7 +98,7 @@ def lengths_of(pool: Pool) -> dict[str, int]:
 def check_lengths(
     lengths: Mapping[str, int | None], present: Mapping[str, int], errors: FieldErrors
 ) -> None:
-    """Note what is wrong beside the length that differs from the `present` one."""
+    """Add errors to `errors`, at the field that differs from its `present` value."""
     for name, (least, most) in LENGTHS.items():
         value = lengths.get(name)
         if value is None or not least <= value <= most:
@@ -156,9 +156,9 @@ def set_pool_clock(
 
 
 def set_price(*, actor: Actor, pool_id: int, request: PriceRequest) -> bool:
-    """Set how a GPU type is priced; the price posted after the next round follows it.
+    """Set the price formula of a GPU type; it applies to the price posted after the next round.
 
-    Returns whether anything differed: else nothing is recorded.
+    Return whether anything changed; if not, nothing is recorded.
 
     Raises:
         InvalidInputError: on `gpu_type`.
@@ -187,9 +187,9 @@ def set_price(*, actor: Actor, pool_id: int, request: PriceRequest) -> bool:
 
 
 def patch_pool(*, actor: Actor, settings: PoolSettings, request: PoolChangeRequest) -> None:
-    """Change some settings of a pool, all or none; `settings` are as read under lock.
+    """Change some settings of a pool, all or none; `settings` were read under lock.
 
-    Another policy begins with its own defaults.
+    Another policy starts with its own defaults.
 
     Raises:
         InvalidInputError: by field, with the errors of all of them; prices as `prices.v100.base`.
@@ -238,7 +238,7 @@ def patch_pool(*, actor: Actor, settings: PoolSettings, request: PoolChangeReque
 
 
 def _patch_price(*, actor: Actor, pool: Pool, now: PriceSetting, terms: PriceChange) -> None:
-    """Set a price of which a part stays as it is."""
+    """Set a price; fields that are not given keep their values."""
     asked = {
         "gpu_type": now.gpu_type.name,
         "base": now.base if terms.base is None else terms.base,
@@ -250,7 +250,7 @@ def _patch_price(*, actor: Actor, pool: Pool, now: PriceSetting, terms: PriceCha
 
 
 def _errors_of(change: Callable[..., object], **values: Any) -> tuple[FieldError, ...]:
-    """Make a change; what was wrong with it."""
+    """Make a change; return its errors."""
     try:
         change(**values)
     except InvalidInputError as error:

@@ -1,7 +1,7 @@
-"""Price bands of the next hours: looked for beside start estimates, and kept to be counted.
+"""Price bands of the next hours, computed with start estimates.
 
-Of each pool the newest forecast is there for everybody, and one an hour of pool time is kept, the
-last `KEPT` of a GPU type. What became of those is counted when prices are metered
+The newest forecast of each pool is shown to all users. A forecast per hour of pool time is kept, at
+most `KEPT` per GPU type. Its hits are counted when prices are metered
 (`billing.metering.forecasts`).
 """
 
@@ -33,7 +33,7 @@ def look_at_prices(
 
 
 def keep_price_forecasts(snapshot: Snapshot, outlook: PriceOutlook) -> None:
-    """Replace a pool's forecasts of prices by these, but for those that are kept."""
+    """Replace a pool's price forecasts by these, except those that are kept."""
     of_pool = PriceForecast.objects.filter(pool_id=snapshot.pool)
     of_pool.filter(kept=False).delete()
     at = from_us(snapshot.at_us)

@@ -1,4 +1,4 @@
-"""Declares, changes and drops a tenant's job types with their speeds on the GPU types of a pool."""
+"""Declares, changes and deletes a tenant's job types with their speeds on a pool's GPU types."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PROFILES_MAX = 200
 
 
 class InUseError(Exception):
-    """Jobs that wait or run are of this type; nothing was dropped."""
+    """Jobs of this type wait or run; nothing was deleted."""
 
     def __init__(self, jobs: int) -> None:
         super().__init__(f"jobs of this type wait or run: {jobs}")
@@ -33,17 +33,17 @@ class InUseError(Exception):
 def put_profile(
     *, tenant: Tenant, actor: Actor, pool_id: int, name: str, request: ProfileRequest
 ) -> Profile:
-    """Declare the job type `name`, or say its speeds anew; the slowest type's becomes 1.
+    """Declare the job type `name`, or replace its speeds; the slowest type's speed becomes 1.
 
-    What runs goes on at the speed with which it was launched; rounds and launches from now on use
-    the new speeds. Where speeds were measured, what is declared of them is kept and compared, and
-    the measured ones are used. A job type whose profiling run reported nothing may get another one.
+    Running leases keep the speed of their launch; later rounds and launches use the new speeds. If
+    speeds were measured, these are used; the declared ones are stored and compared with them. A job
+    type whose profiling run reported nothing may get another run.
 
     Raises:
         InvalidInputError: a GPU type is not of the pool, or is left out while jobs accept it.
     """
     with tenant_scope(tenant.pk):
-        # One change of a tenant at a time: two may declare the same name at once.
+        # Changes of a tenant are serialized: two requests may declare the same name at once.
         Tenant.objects.select_for_update(no_key=True).get(pk=tenant.pk)
         pool = Pool.objects.get(pk=pool_id)
         rows = Profile.objects.select_for_update().filter(pool=pool, tenant=tenant)
@@ -57,7 +57,8 @@ def put_profile(
         row.speedups = used_speedups(row.declared, row.as_measured)
         if not compare(row.declared, row.as_measured):
             row.source, row.measured_at, row.measured_job = Profile.Source.DECLARED, None, None
-        row.past_run = _last_run(row) if before else 0  # what is declared anew may be profiled anew
+        # a job type that is declared again may be profiled again
+        row.past_run = _last_run(row) if before else 0
         was, becomes = changed(before, _state(row))
         if becomes or before:
             row.save()
@@ -72,7 +73,7 @@ def _normal(request: ProfileRequest) -> dict[str, int]:
 
 
 def _last_run(row: Profile) -> int:
-    """The newest profiling run of a job type, 0 for none."""
+    """Return the id of a job type's newest profiling run, or 0 if it has none."""
     return row.jobs.filter(profiling_s__gt=0).aggregate(newest=Max("pk"))["newest"] or 0
 
 
@@ -83,7 +84,7 @@ def _check(pool: Pool, row: Profile | None, request: ProfileRequest) -> None:
         hint = f"The pool has: {', '.join(there) or 'none'}."
         errors.add(f"speeds.{kind}", NO_TYPE, hint, "unknown")
     for kind in sorted(set(row.speedups if row else ()) - set(request.speeds)):
-        # A job that accepts a type which it cannot run on would stop every round.
+        # A job that accepts only types on which it cannot run would make every round fail.
         jobs = row.jobs.filter(state__in=Job.ACTIVE_STATES, gpu_types__contains=[kind]).count()  # type: ignore[union-attr]  # then there is a row
         if jobs:
             hint = "Cancel them, or wait for their end; or declare another job type."
@@ -92,7 +93,9 @@ def _check(pool: Pool, row: Profile | None, request: ProfileRequest) -> None:
 
 
 def drop_profile(*, tenant: Tenant, actor: Actor, pool_id: int, name: str) -> bool:
-    """Drop a job type; False where there is none. Jobs that ended keep no trace of it.
+    """Delete a job type; return False if it does not exist.
+
+    Jobs that ended lose their reference to it.
 
     Raises:
         InUseError: jobs of it wait or run.

@@ -1,4 +1,4 @@
-"""Pools as a file of quotas is planned for them: their clocks and nodes, which tenants know not."""
+"""The clocks and nodes of pools, for planning a file of quotas in `tenants`."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from tenants.services.quota_files import PoolToday
 
 
 def pools_today(names: Iterable[str] | None) -> dict[str, PoolToday]:
-    """Return pools by name (None: all); names without a pool are left out.
+    """Return pools by name, or all pools if `names` is None; unknown names are left out.
 
-    Two queries a pool, and one.
+    A single query, and two for each pool.
     """
     rows = Pool.objects.select_related("fence").order_by("name")
     if names is not None:

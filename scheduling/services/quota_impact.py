@@ -1,4 +1,6 @@
-"""What other quotas would do to a pool's next round: the round decided twice, nothing written."""
+"""A preview of a quota change: a pool's next round, decided with and without it; nothing is
+written.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,7 @@ log = structlog.get_logger(__name__)
 class Impact:
     """An estimate, not a promise. `number` and `at` are of the next round.
 
-    `error` says why there is no estimate; `waiting` counts jobs that wait.
+    `error` explains why there is no estimate; `waiting` counts waiting jobs.
     """
 
     plan: QuotaPlan
@@ -57,16 +59,16 @@ class Impact:
 
     @property
     def warnings(self) -> list[str]:
-        """Quotas above the pool's GPUs, and whom they dilute by how much."""
+        """Quotas above the pool's GPUs, with the tenants that they dilute and by how much."""
         return [dilution_text(row) for row in self.dilutes]
 
 
 def quota_impact(
     *, pool_id: int, edits: Sequence[QuotaEdit], since: datetime, now: PoolNow
 ) -> Impact:
-    """Return what the next round would be if `edits` held in it, whenever they are to begin.
+    """Return the next round as if `edits` were in force, whenever they start.
 
-    Decides the pool's next round twice, with the present quotas and with the changed ones.
+    It is decided twice: with the present quotas and with the changed ones.
 
     Raises:
         tenants.input.errors.InvalidInputError: the edits are wrong, as in `save_quotas`.
@@ -102,8 +104,8 @@ def with_quotas(
 ) -> Snapshot:
     """Return the snapshot with other nominal quotas, scaled to its capacity. Pure.
 
-    They count from the round, as it will count them itself (`quotas_since`). `rules`: what their
-    tenants lend and borrow of their own will.
+    They count from the same instant as in the round (`quotas_since`). `rules`: the tenants' own
+    settings for lending and borrowing.
     """
     capacity = capacity_by_type(snapshot.nodes)
     by_type: dict[str, list[tuple[int, QuotaTerms]]] = {}
@@ -133,7 +135,7 @@ def with_quotas(
 
 
 def _changes(snapshot: Snapshot, entitlements: Iterable[Entitlement]) -> tuple[Change, ...]:
-    """The timed changes with the step of each effective quota that differs."""
+    """Return the timed changes, with a step for each effective quota that differs."""
     old = {(row.tenant, row.gpu_type): row.gpus for row in snapshot.entitlements}
     new = {(row.tenant, row.gpu_type): row.gpus for row in entitlements}
     keys = {key for key in (*old, *new) if old.get(key, 0) != new.get(key, 0)}
@@ -142,7 +144,7 @@ def _changes(snapshot: Snapshot, entitlements: Iterable[Entitlement]) -> tuple[C
         Change(at_us, ChangeKind.QUOTA, key[0], gpus=new.get(key, 0), gpu_types=(key[1],))
         for key in sorted(keys)
     ]
-    # The steps that the present quotas would have made instead are not made.
+    # The steps to the present quotas are dropped.
     kept = [
         change
         for change in snapshot.changes

@@ -1,4 +1,4 @@
-"""What two decisions of one round differ in, per tenant and GPU type."""
+"""Differences between two decisions of one round, per tenant and GPU type."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ class Standing(Answer, frozen=True):
 
     quota: int = 0
     deserved: int = 0
-    got: int = 0  # of all its leases after the round, own and borrowed
+    got: int = 0  # in all its leases after the round, own and borrowed
     borrowed: int = 0
-    rho: float | None = None  # None: nothing was deserved
+    rho: float | None = None  # None if nothing was deserved
 
 
 @dataclass(frozen=True, slots=True)
 class ImpactRow:
-    """One tenant and GPU type before and after the change."""
+    """A tenant and GPU type before and after the change."""
 
     tenant: int
     gpu_type: str
@@ -32,12 +32,12 @@ class ImpactRow:
 
     @property
     def differs(self) -> bool:
-        """Whether the change does anything to it."""
+        """Whether the change affects it."""
         return self.before != self.after
 
 
 class QueuedJobs(NamedTuple):
-    """How many jobs wait before the change and after it."""
+    """The numbers of waiting jobs before and after the change."""
 
     before: int
     after: int
@@ -47,7 +47,7 @@ NONE_QUEUED = QueuedJobs(0, 0)
 
 
 def share_rows(before: Decision, after: Decision) -> tuple[ImpactRow, ...]:
-    """Return every claim of either decision with its figures of both, by GPU type and tenant."""
+    """Return all claims of both decisions with their figures, by GPU type and tenant."""
     old = {(row.tenant, row.gpu_type): _standing(row) for row in before.shares}
     new = {(row.tenant, row.gpu_type): _standing(row) for row in after.shares}
     return tuple(
@@ -57,12 +57,12 @@ def share_rows(before: Decision, after: Decision) -> tuple[ImpactRow, ...]:
 
 
 def queued_jobs(before: Decision, after: Decision) -> QueuedJobs:
-    """Return how many jobs wait after each of the decisions."""
+    """Return the numbers of jobs that wait after each of the decisions."""
     return QueuedJobs(queued_in(before), queued_in(after))
 
 
 def queued_in(decision: Decision) -> int:
-    """Return how many jobs wait after a round."""
+    """Return the number of jobs that wait after a round."""
     return sum(len(skip.jobs) for skip in decision.skips)
 
 

@@ -1,4 +1,4 @@
-"""What other settings would do to a pool's next round: the round decided twice, nothing written."""
+"""A preview of changed settings: a pool's next round, decided twice; nothing is written."""
 
 from __future__ import annotations
 
@@ -34,7 +34,10 @@ log = structlog.get_logger(__name__)
 
 
 class PriceMove(NamedTuple):
-    """The price of a GPU type after the round, micro-credits per GPU-hour: present, changed."""
+    """The price of a GPU type after the round, before and after the change.
+
+    In micro-credits per GPU-hour.
+    """
 
     gpu_type: str
     before_micro: int
@@ -42,7 +45,7 @@ class PriceMove(NamedTuple):
 
 
 class LeaseMoves(NamedTuple):
-    """Leases of the next round under one set of settings."""
+    """The numbers of leases in the next round under one set of settings."""
 
     granted: int
     renewed: int
@@ -54,10 +57,10 @@ NO_MOVES = LeaseMoves(0, 0, 0)
 
 @dataclass(frozen=True, slots=True)
 class SettingsImpact:
-    """An estimate of the next round, of this `number` at `at`.
+    """An estimate of the next round, `number` at `at`.
 
-    `granted_only_after`: jobs that start under the changed settings alone. `same`: both rounds
-    decide the same, for terms of the same length. `error` says why there is no estimate.
+    `granted_only_after`: jobs that start only under the changed settings. `same`: both rounds
+    decide the same, with terms of the same length. `error` explains why there is no estimate.
     """
 
     number: int
@@ -80,10 +83,10 @@ def settings_impact(
     options: Mapping[str, Any],
     lengths: Mapping[str, int | None],
 ) -> SettingsImpact:
-    """Return what the next round would be under another policy, its options and lengths.
+    """Return the next round under another policy, its options and time settings.
 
-    Decides the pool's next round twice, on one snapshot. Its nodes are those of the present lease
-    length: a longer lease may also have to keep away from a maintenance window.
+    It is decided twice, on one snapshot. The nodes in it are those of the present lease length: a
+    longer lease may also have to avoid a maintenance window.
 
     Raises:
         tenants.input.errors.InvalidInputError: by field, as in `change_pool`.
@@ -124,8 +127,8 @@ def with_settings(
 ) -> Snapshot:
     """Return the snapshot as the engine would read it under other settings. Pure.
 
-    `round_s`, `lease_s` are pool seconds; `bounds_s`: the least and the most that a policy may give
-    a term instead, 0: `lease_s`.
+    `round_s`, `lease_s` are pool seconds. `bounds_s`: the shortest and longest term that a policy
+    may give, 0 for `lease_s`.
     """
     lease_us, least_us, most_us = (length_s * SECOND_US for length_s in (lease_s, *bounds_s))
     bounds_us = lease_bounds_of(lease_us, least_us, most_us)
@@ -151,7 +154,7 @@ def with_settings(
 def under_policy(snapshot: Snapshot, policy: str, options: Mapping[str, Any]) -> Snapshot:
     """Return the snapshot as the engine would read it under a policy with these options. Pure.
 
-    Another policy, as another version, begins without memory.
+    Another policy or version starts without memory.
     """
     version = registry.policy(policy).version
     same = (policy, version) == (snapshot.policy, snapshot.policy_version)
@@ -186,7 +189,7 @@ def _impact(pool_id: int, snapshot: Snapshot, changed: Snapshot) -> SettingsImpa
 
 
 def _outcome(decision: Decision) -> tuple[object, ...]:
-    """What a round does; not the numbers by which it decided."""
+    """Return the effects of a decision, without the numbers that led to it."""
     granted = {(row.job, row.gpu_type, row.placement, row.own) for row in decision.grants}
     renewed = {(row.lease, row.own) for row in decision.renewals}
     return granted, renewed, {row.lease for row in decision.ends}, decision.prices

@@ -1,4 +1,4 @@
-"""A tenant's managers change what its quota lends and borrows, for what price; and its offers."""
+"""Changes of tenants' managers to lending and borrowing, maximum prices and offers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tenants.permissions import Action, may_in_tenant
 from tenants.scopes import tenant_scope
 from tenants.selectors.access import access_of
 
-OFFERS_MAX = 100  # that stand, of a tenant in a pool
+OFFERS_MAX = 100  # open offers of a tenant in a pool
 
 
 class MadeOffer(NamedTuple):
@@ -45,10 +45,8 @@ def set_sharing(
 ) -> bool:
     """Set a tenant's own settings for a GPU type; return whether anything changed.
 
-    `now`: pool time.
-
-    Rounds use them from the next snapshot on. What is looser than the quota's bounds changes
-    nothing until these are loosened.
+    `now`: pool time. Rounds use them from the next snapshot on. Settings wider than the quota's
+    bounds have no effect until the bounds are widened.
 
     Raises:
         InvalidInputError: the tenant has no quota of the type now.
@@ -75,9 +73,10 @@ def set_sharing(
 def set_price_limit(
     *, tenant: Tenant, actor: Actor, pool_id: int, max_price: Decimal | None
 ) -> bool:
-    """Set what all jobs of a tenant pay at most in a pool; return whether anything changed.
+    """Set the maximum price of all jobs of a tenant in a pool; return whether it changed.
 
-    Terms that run keep their price; from the next snapshot on it holds for renewals and grants.
+    Running terms keep their price; the limit applies to renewals and grants from the next snapshot
+    on.
 
     Raises:
         PermissionDenied: the actor may not (any more).
@@ -114,7 +113,7 @@ def make_offer(
     now: datetime,
     key: str | None = None,
 ) -> MadeOffer:
-    """Offer idle quota from `now` on (pool time); with an idempotency `key`, once.
+    """Offer idle quota from `now` on (pool time); with an idempotency `key`, only once.
 
     Raises:
         InvalidInputError: by field.
@@ -158,9 +157,9 @@ def make_offer(
 def revoke_offer(
     *, tenant: Tenant, actor: Actor, pool_id: int, uid: UUID, now: datetime
 ) -> IdleOffer | None:
-    """Revoke an offer from `now` on (pool time); None where the tenant has no such offer there.
+    """Revoke an offer from `now` on (pool time); return None if the tenant has no such offer there.
 
-    One that is revoked already, or ran out, stays as it is.
+    An offer that was revoked already, or is over, is not changed.
 
     Raises:
         PermissionDenied: the actor may not (any more).
@@ -181,11 +180,11 @@ def revoke_offer(
 
 @contextmanager
 def _managed(tenant: Tenant, actor: Actor) -> Iterator[None]:
-    """One transaction of somebody who manages the tenant, by the role that they have now."""
+    """Open a transaction of a manager of the tenant, by the manager's present role."""
     with tenant_scope(tenant.pk):
         if not may_in_tenant(access_of(actor.user), Action.SHARE, tenant.pk):
             raise PermissionDenied
-        # One change of a tenant at a time.
+        # Changes of a tenant are serialized.
         Tenant.objects.select_for_update(no_key=True).get(pk=tenant.pk)
         yield
 

@@ -1,8 +1,8 @@
-"""Simulations of a pool's next hours: asked for, started in turn, cancelled, given up.
+"""Simulations of a pool's next hours: requested, started in turn, cancelled, given up.
 
-Nothing here runs one: that is `scheduling.services.execute_simulation`, in a process of its own.
-All states change by compare-and-swap on (state, claim), so a process that was given up or whose
-simulation was cancelled writes nothing any more.
+`scheduling.services.execute_simulation` runs them in a separate process. All states change by
+compare-and-swap on (state, claim), so the process of a simulation that was cancelled or given up
+writes nothing more.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from tenants.scopes import site_scope
 log = structlog.get_logger(__name__)
 
 OPEN_MOST = 2  # queued or running, of one pool
-RUNNING_MOST = 1  # of all pools together: rounds keep the other core
-# Open jobs x rounds x policies. About five minutes of one core with the simpler policies.
+RUNNING_MOST = 1  # over all pools: the other core is for rounds
+# Open jobs x rounds x policies: about five minutes of one core with the simpler policies.
 WORK_MOST = 150_000_000
 LOST = timedelta(seconds=60)
 LOST_FAILURE = (
@@ -39,14 +39,15 @@ State = Simulation.State
 
 
 def request_simulation(*, actor: Actor, pool_id: int, request: SimulationRequest) -> Simulation:
-    """Ask for a simulation of the pool's next hours under a policy beside its present one.
+    """Request a simulation of the pool's next hours under a policy, compared with its present one.
 
     Raises:
-        InvalidInputError: on `policy`, `options.NAME`, `hours`, or none: too much, or too many.
+        InvalidInputError: on `policy`, `options.NAME` or `hours`; without a field if no job is open
+            or too many simulations are.
         PermissionDenied: the actor may not operate.
     """
     with operation(actor):
-        # The lock makes two who ask at once count each other.
+        # With the lock, concurrent requests count each other.
         pool = Pool.objects.select_for_update(no_key=True).get(pk=pool_id)
         errors = FieldErrors()
         chosen = complete_options(request.policy, request.options, errors)
@@ -84,19 +85,19 @@ def _refuse_too_much(pool: Pool, jobs: int, hours: int) -> None:
 
 
 def rounds_of(pool: Pool, hours: int) -> int:
-    """Rounds of the pool in so many hours of its time, at its present scale."""
+    """Return the number of rounds in `hours` of the pool's time, at its present scale."""
     return hours * 3600 // (pool.round_s * read_clock(pool.pk).scale)
 
 
 def work_of(pool: Pool, jobs: int, hours: int) -> int:
-    """Open jobs x rounds x two policies: what a simulation's time grows with."""
+    """Return open jobs x rounds x two policies; a simulation's run time is proportional to it."""
     return jobs * rounds_of(pool, hours) * 2
 
 
 def cancel_simulation(*, actor: Actor, simulation_id: int) -> bool:
-    """End a simulation that waits or runs; return whether this ended it.
+    """End a simulation that waits or runs; return whether this call ended it.
 
-    Its process sees it within seconds and ends without a result.
+    Its process notices within seconds and ends without a result.
 
     Raises:
         PermissionDenied: the actor may not operate.
@@ -112,14 +113,14 @@ def cancel_simulation(*, actor: Actor, simulation_id: int) -> bool:
         after = {"state": locked.state, "simulation": locked.pk}
         subject = f"pool {locked.pool.name}"
         write_audit(actor, "simulation.cancelled", subject, before=before, after=after)
-        transaction.on_commit(_wake, robust=True)  # the next one may have its turn
+        transaction.on_commit(_wake, robust=True)  # the next one may start
     return True
 
 
 def claim_simulations() -> list[tuple[int, str]]:
-    """Take as many queued simulations as may run; return (id, claim) of each, oldest first."""
+    """Claim as many queued simulations as may run; return (id, claim) of each, oldest first."""
     with site_scope():
-        # Two who look at once come one after the other.
+        # The lock serializes concurrent claims.
         rows = list(
             Simulation.objects.select_for_update()
             .filter(state__in=Simulation.OPEN_STATES)
@@ -136,7 +137,7 @@ def claim_simulations() -> list[tuple[int, str]]:
 
 
 def fail_lost_simulations() -> int:
-    """Give up what runs without a sign of life; return how many."""
+    """Give up running simulations without a heartbeat; return their number."""
     with site_scope():
         now = wall_now()
         lost = Simulation.objects.filter(state=State.RUNNING, beat_at__lt=now - LOST)
@@ -154,25 +155,25 @@ def give_up_simulation(simulation_id: int, claim: str, failure: str) -> bool:
 
 
 def mine(simulation_id: int, claim: str) -> Any:
-    """The rows to write for a process: the one that it runs, or none any more."""
+    """Return the row that the process of this claim may write; empty if it was given up."""
     return Simulation.objects.filter(pk=simulation_id, state=State.RUNNING, claim=claim)
 
 
 def beat_simulation(simulation_id: int, claim: str, progress_milli: int) -> bool:
-    """Tell how far it is; return whether it is still wanted."""
+    """Store the progress; return whether the simulation is still wanted."""
     with site_scope():
         fields = {"progress_milli": progress_milli, "beat_at": wall_now()}
         return bool(mine(simulation_id, claim).update(**fields))
 
 
 def is_simulation_wanted(simulation_id: int, claim: str) -> bool:
-    """Whether a simulation still runs under this claim."""
+    """Return whether a simulation still runs under this claim."""
     with site_scope():
         return bool(mine(simulation_id, claim).exists())
 
 
 def _wake() -> None:
-    """Have the queue looked at now; a broker that is away only makes it later."""
+    """Have the queue checked now; if the broker is down, it is checked later."""
     try:
         current_app.send_task("scheduling.simulations", expires=60)
     except Exception:

@@ -1,4 +1,4 @@
-"""What a pool's past tells of its next hours: how long jobs took, who submits how much."""
+"""The history of a pool for simulating its next hours: durations of jobs, and submissions."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from scheduling.selectors.sharing.settings import price_limits
 
 ENDED_MOST = ARRIVALS_MOST = 2_000
 SPAN = timedelta(hours=24)
-LEAST_SPAN_US = HOUR_US  # else a pool that has just begun would begin again and again
+LEAST_SPAN_US = HOUR_US  # a shorter span would repeat the first jobs of a new pool too often
 
-# The latest jobs that ended, and how long each held GPUs of which type.
+# The latest ended jobs, and how long each held GPUs of each type.
 _ENDED = """
 SELECT j.id, j.tenant_id, j.estimate_s, coalesce(j.profile_id, 0), t.name,
        sum(extract(epoch FROM l.ended_at - l.started_at) * 1000000)::bigint
@@ -38,10 +38,11 @@ GROUP BY 1, 2, 3, 4, 5 ORDER BY 1
 
 
 def read_history(pool_id: int, at: datetime) -> History:
-    """Return what ended before an instant of pool time, and what was submitted in the day before.
+    """Return the jobs that ended before an instant of pool time, and the submissions of the day
+    before.
 
-    Eight queries at most. Jobs that were cancelled before they started count as never submitted.
-    Those that were submitted are estimated as rounds estimate them, by what is known at present.
+    At most eight queries. Jobs that were cancelled before they started count as never submitted.
+    Submitted jobs have the estimates that rounds use, by present measurements.
     """
     ended = _ended(pool_id, at)
     rows = (

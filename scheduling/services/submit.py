@@ -1,4 +1,4 @@
-"""Submits jobs. An accepted one is in Postgres before anybody is told so."""
+"""Submission of jobs. An accepted job is committed to Postgres before the caller is answered."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ from tenants.rate import Rate, take
 from tenants.scopes import tenant_scope
 
 BULK_MAX = 1000
-# So many seconds of a tenant's rate may come at once.
+# A tenant may use its rate of this many seconds at once.
 BURST_S = 10
-# What a submission takes of it: a bulk of any size makes one transaction, but a long one.
+# The cost of a submission: a bulk of any size is one transaction, but a long one.
 ONE, BULK = 1.0, 20.0
 
 
@@ -56,7 +56,7 @@ class Submitted(NamedTuple):
 
     @property
     def job(self) -> Job:
-        """The job of a call that submitted one."""
+        """The job of a call that submitted one job."""
         (job,) = self.jobs
         return job
 
@@ -70,14 +70,14 @@ def submit_job(
     key: str | None = None,
     source: str = "api",
 ) -> Submitted:
-    """Submit the job that `spec` writes down (`scheduling.requests.jobs.JobRequest`).
+    """Submit the job that `spec` describes (`scheduling.requests.jobs.JobRequest`).
 
-    With an idempotency `key`, the same user's same request finds the job that the first one
-    made, at whatever state it is by now.
+    With an idempotency `key`, the same request of the same user returns the job that the first
+    request made, in its present state.
 
     Raises:
-        tenants.rate.RateError: the tenant submits faster than it may; nothing was looked at.
-        InvalidInputError: the specification is wrong; with all findings.
+        tenants.rate.RateError: the tenant submits faster than its rate; the request was not read.
+        InvalidInputError: the specification is wrong; with all its errors.
         PendingLimitError: too many jobs of the tenant wait already.
         tenants.idempotency.MismatchError: the key was used with another specification.
         tenants.idempotency.InFlightError: the same request is still being served.
@@ -112,7 +112,7 @@ def submit_jobs(
 
 @dataclass(frozen=True, slots=True)
 class _Submitter:
-    """What all jobs of one call share."""
+    """The values that all jobs of one call share."""
 
     tenant: Tenant
     user: User | None
@@ -121,7 +121,7 @@ class _Submitter:
 
 
 def _submit(by: _Submitter, specs: Mapping[str, object], asked: KeyedRequest | None) -> Submitted:
-    """Submit all jobs or none. `specs` by the place that errors name; empty: by field alone."""
+    """Submit all jobs or none. The keys of `specs` prefix the fields of errors."""
     with tenant_scope(by.tenant.pk):
         uids = [uuid.uuid4() for _ in specs]
         before = begin_reply(asked, [str(uid) for uid in uids]) if asked else None
@@ -146,16 +146,17 @@ def _submit(by: _Submitter, specs: Mapping[str, object], asked: KeyedRequest | N
 
 
 def _take(tenant: Tenant, cost: float) -> None:
-    """Hold the tenant to its rate, by whatever way and process it submits.
+    """Count a submission against the tenant's rate, over all interfaces and processes.
 
-    Before the transaction of the submission: else its submissions would wait for each other.
+    This comes before the transaction of the submission, so that submissions do not block each
+    other.
     """
     per_s = float(settings.SUBMISSIONS_PER_S)
     take(f"submit:{tenant.pk}", Rate(per_s, per_s * BURST_S), cost)
 
 
 class _Accepted(NamedTuple):
-    """A request that may be submitted, the pool that takes it, and the place that errors name."""
+    """A valid request, the pool that takes it, and its prefix in errors."""
 
     request: JobRequest
     offer: PoolOffer
@@ -198,7 +199,7 @@ def _check_deadlines(read: Sequence[_Accepted], readings: Mapping[int, PoolNow])
 
 
 def _check_budgets(by: _Submitter, read: Sequence[_Accepted]) -> None:
-    """Refuse jobs that could only borrow while a budget that blocks is used up.
+    """Refuse jobs that would have to borrow while a blocking budget is used up.
 
     Raises:
         InvalidInputError: there are such jobs.
@@ -214,10 +215,10 @@ def _check_budgets(by: _Submitter, read: Sequence[_Accepted]) -> None:
 
 
 def _profiles(tenant: Tenant, read: Sequence[_Accepted]) -> dict[tuple[int, str], Profile]:
-    """Hold the profiles that are named, and look at them again under the lock.
+    """Lock the named profiles, and check them again under the lock.
 
     Raises:
-        InvalidInputError: one was changed since it was read, or is gone.
+        InvalidInputError: a profile was changed since it was read, or no longer exists.
     """
     held: dict[tuple[int, str], Profile] = {}
     for pool_id in sorted({one.offer.id for one in read if one.request.profile}):
@@ -263,7 +264,7 @@ def _job(
 
 
 def _deadline_columns(request: JobRequest, now: PoolNow) -> dict[str, object]:
-    """The columns that a request says in other words."""
+    """Return the columns whose format differs from the request's."""
     steps, stop = parsed_steps(request.deadline_steps), parsed_stop(request.stop_when)
     return {
         "deadline_at": deadline_at(request.deadline, now.pool_at),
@@ -276,7 +277,7 @@ def _deadline_columns(request: JobRequest, now: PoolNow) -> dict[str, object]:
 
 
 def _insert(jobs: Sequence[Job], read: Sequence[_Accepted]) -> None:
-    """Insert jobs in one statement and give them their ids."""
+    """Insert jobs in one statement and set their ids."""
     columns, documents = _columns()
     values_of, documents_of = attrgetter(*columns), attrgetter(*documents)
     ids = insert_rows(
@@ -300,7 +301,7 @@ def _insert(jobs: Sequence[Job], read: Sequence[_Accepted]) -> None:
 
 @cache
 def _columns() -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The columns of a new job's row, and those that hold JSON."""
+    """Return the columns of a new job's row, and those that hold JSON."""
     fields = Job._meta.concrete_fields  # noqa: SLF001 - Django's documented model API
     documents = tuple(one.attname for one in fields if isinstance(one, JSONField))
     plain = (one.attname for one in fields if not one.primary_key)
@@ -308,10 +309,10 @@ def _columns() -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def _make_room(tenant: Tenant, jobs: int) -> None:
-    """Hold the tenant to its limit of waiting jobs, exactly, however many submit at once.
+    """Enforce the tenant's limit of waiting jobs, exactly, under concurrent submissions.
 
-    Far below the limit a single job counts without a lock: whatever is in flight beside it, a
-    locked bulk and one job per connection, still fits in between.
+    Far below the limit, a single job counts without a lock. The margin is larger than all
+    concurrent submissions: a locked bulk and one job per connection.
     """
     limit: int = settings.PENDING_JOBS_MAX
     if jobs == 1 and _pending(tenant) + 2 * BULK_MAX <= limit:

@@ -1,7 +1,7 @@
-"""Brings a trace's jobs into a pool: all now, as a backlog, or each at its own instant.
+"""Import of a trace's jobs into a pool: all now, as a backlog, or each at its own instant.
 
-One transaction: a fault in the middle leaves nothing behind, so the same file can be given
-again. Rows go in by batches, so memory does not grow with the file.
+The import is one transaction: if it fails, nothing is stored, and the same file can be imported
+again. Rows are inserted in batches, so memory use does not grow with the file.
 """
 
 from __future__ import annotations
@@ -39,27 +39,27 @@ from tenants.services.tenants import create_tenant
 
 BATCH = 2000
 SHOWN = 20
-# So many unknown tenants are told apart.
+# The most unknown tenants that are counted by name.
 NAMES = 1000
 _SLUG = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_"
 
 
 class Manner(StrEnum):
-    """When the jobs come."""
+    """When the jobs are submitted."""
 
     BACKLOG = "backlog"
     REPLAY = "replay"
 
 
 class TraceImportError(Exception):
-    """The import cannot be done as asked; nothing was written."""
+    """The import cannot be done as requested; nothing was written."""
 
 
 @dataclass(frozen=True, slots=True)
 class ImportOptions:
-    """What to do with a file. `tenants` maps names of the trace to slugs of tenants.
+    """The options of an import. `tenants` maps names in the trace to slugs of tenants.
 
-    `chosen` is the set to read of a file that holds several.
+    `chosen`: the set to read from a file that has several.
     """
 
     manner: Manner = Manner.BACKLOG
@@ -75,11 +75,11 @@ class ImportOptions:
 
 @dataclass(slots=True)
 class ImportReport:
-    """What came of an import. `bad` holds the first `SHOWN` of `bad_total` lines.
+    """The result of an import. `bad` has the first `SHOWN` of `bad_total` lines.
 
-    `tally` counts lines that were left out or read otherwise. `unknown` counts the lines of tenants
-    that do not exist. `kept` is False where everything
-    was rolled back: by a dry run, or strictly because of a bad line.
+    `tally` counts lines that were left out or changed. `unknown` counts lines of tenants that do
+    not exist. `kept` is False if everything was rolled back, by a dry run or because of a bad line
+    in a strict import.
     """
 
     format: str = ""
@@ -94,7 +94,7 @@ class ImportReport:
     kept: bool = True
 
     def note(self, line: BadLine) -> None:
-        """Count a bad line, and keep it while there is room."""
+        """Count a bad line, and store it while there is room."""
         self.bad_total += 1
         if len(self.bad) < SHOWN:
             self.bad.append(line)
@@ -111,17 +111,17 @@ def import_into_pool(
     now: Clocks,
     progress: Progress = lambda _: None,
 ) -> ImportReport:
-    """Import a file's jobs into a pool; `progress` is told the lines that are done.
+    """Import a file's jobs into a pool; `progress` is called with the number of lines read.
 
-    In a replay the trace's first submission is now, and all others keep their distance to it.
+    In a replay the trace's first submission is now, and all others keep their distance from it.
 
     Raises:
-        TraceImportError: no such pool, or one whose executor runs real processes.
+        TraceImportError: the pool does not exist, or its executor runs real processes.
         evenshare_core.simulation.trace_reads.HeaderError: the columns are not understood.
     """
     with site_scope():
         where = _pool(pool)
-        # The first submission is known at the end of the file only, so a replay reads it twice.
+        # The first submission is known only at the end of the file, so a replay reads it twice.
         first_us = _first_us(file, options) if options.manner is Manner.REPLAY else 0
         file.seek(0)
         columns, lines = _lines(file, options)
@@ -139,7 +139,7 @@ def import_into_pool(
 
 
 def withdraw_arrivals(pool: str) -> int:
-    """Delete what a replay would still bring into a pool; return how many jobs never come.
+    """Delete the future jobs of a pool's replay; return their number.
 
     Raises:
         TraceImportError: there is no such pool.
@@ -186,7 +186,7 @@ def _good(
     report: ImportReport,
     progress: Progress,
 ) -> Iterator[_Row]:
-    """The lines that become jobs; the others are noted."""
+    """Yield the lines that become jobs; add the others to the report."""
     types = set(GpuType.objects.values_list("name", flat=True))
     for done, line in enumerate(tallied(lines, report.tally), 1):
         if done % BATCH == 0:
@@ -213,7 +213,7 @@ def _count(report: ImportReport, batch: Sequence[_Row], last_us: int) -> None:
 
 
 class _Tenants:
-    """Whose a line is; makes tenants where that was asked for."""
+    """The tenants of lines; creates missing ones if requested."""
 
     def __init__(self, pool: Pool, options: ImportOptions, report: ImportReport) -> None:
         self._pool = pool
@@ -222,7 +222,10 @@ class _Tenants:
         self._ids = dict(Tenant.objects.values_list("slug", "id"))
 
     def id_of(self, line: TraceLine) -> int | None:
-        """The tenant's id; None, with the line noted as bad, where there is none."""
+        """Return the tenant's id, or None if there is no tenant.
+
+        A line without a tenant is reported as bad.
+        """
         slug = self._options.tenants.get(line.tenant, line.tenant)
         tenant = self._ids.get(slug)
         if tenant is not None:
@@ -261,7 +264,7 @@ class _Backlog:
     at: PoolNow
 
     def write(self, batch: Sequence[_Row]) -> int:
-        """Insert jobs and their durations; return 0: nobody comes later."""
+        """Insert jobs and their durations; return 0, because all are submitted now."""
         ids = next_ids("scheduling_job", len(batch))
         common = Job(
             pool=self.pool, tenant_id=0, name="", submitted_at=self.at.pool_at, source="trace"
@@ -297,14 +300,16 @@ class _Backlog:
 
 @dataclass(frozen=True, slots=True)
 class _Replay:
-    """Jobs that come later: the trace's instant `first_us` is now."""
+    """Jobs that are submitted later: the trace's instant `first_us` is now."""
 
     pool: Pool
     at: PoolNow
     first_us: int
 
     def write(self, batch: Sequence[_Row]) -> int:
-        """Insert arrivals; return the distance of the last one in microseconds."""
+        """Insert arrivals; return the distance of the last submission from the first in
+        microseconds.
+        """
         begin_us = to_us(self.at.pool_at) - self.first_us
         common = Arrival(pool=self.pool, tenant_id=0)
         _insert(
@@ -334,9 +339,9 @@ def _target(pool: Pool, options: ImportOptions, at: PoolNow, first_us: int) -> _
 def _insert(
     common: models.Model, rows: Iterable[dict[str, Any]], *, but: Sequence[str] = ()
 ) -> None:
-    """Insert rows whose other columns are those of `common`, as the model fills them in.
+    """Insert rows whose other columns have the values of `common`.
 
-    The columns come from the model, so that one that is added to it later is not forgotten.
+    The columns come from the model, so that a column added later is not forgotten.
     """
     fields = [
         one

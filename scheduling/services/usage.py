@@ -1,4 +1,4 @@
-"""What a job's program used of CPUs, memory and GPUs, as far as its executor says."""
+"""The CPUs, memory and GPUs that a job's program used, as its executor reports."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from scheduling.services.usage_points import (
 from tenants.answers import Answer, about
 
 POINTS = 200
-# Of a job with more leases, or with larger files in all, the newest are read.
+# If a job has more leases, or larger files in total, the newest are read.
 LEASES, READ_BYTES = 20, 2**20
-# Of one lease alone, however large its gang is.
+# The limit of one lease, however large its gang is.
 LEASE_BYTES = 4 * 2**20
 
 
@@ -45,7 +45,7 @@ _LEASE = {
 
 
 class LeaseUsage(Answer, frozen=True, rename=_LEASE):
-    """One lease: what it may use, and what it used over all of it."""
+    """A lease: the resources that it may use, and their mean use."""
 
     COMPONENT = "LeaseUsageRow"
 
@@ -78,7 +78,7 @@ class JobUsage(
 ):
     """A job's use over its newest leases, oldest first. Times are pool time.
 
-    `reported`: jobs of this pool are sampled at all. At most 200 points, none over two leases.
+    `reported`: whether jobs of this pool are sampled. At most 200 points; none spans two leases.
     """
 
     COMPONENT = "JobUsageAnswer"
@@ -94,21 +94,23 @@ class JobUsage(
 
 
 def reports_usage(job: Job) -> bool:
-    """Whether anybody samples what jobs of this pool use."""
+    """Return whether the use of jobs in this pool is sampled."""
     return executor_traits(job.pool.executor).reports_usage
 
 
 def newest_leases(job: Job) -> list[Lease]:
-    """Return the leases that `job_usage` looks at, and one more where there are more: those that
-    never started have used nothing."""
+    """Return the leases that `job_usage` reads, oldest first, and one more if there are more.
+
+    Leases that never started are left out, because they used nothing.
+    """
     started = job.leases.filter(started_at__isnull=False)
     return list(started.select_related("gpu_type").order_by("-number")[: LEASES + 1])[::-1]
 
 
 def job_usage(job: Job, leases: Sequence[Lease], *, now: datetime, scale: int) -> JobUsage:
-    """Return what the newest of a job's leases used, from the files of their shims.
+    """Return the use of a job's newest leases, from the files of their shims.
 
-    `leases` are in order of their numbers; `now` is pool time, and `scale` its pace.
+    `leases` are sorted by number; `now` is pool time, and `scale` its scale.
     """
     if not reports_usage(job):
         return JobUsage(reported=False)
@@ -143,7 +145,7 @@ def _read_lease(
     for rank in range(ranks):
         text = read_usage(lease.job_id, lease.number, rank)
         size += len(text)
-        # Where one shim holds all nodes it is of rank 0.
+        # If one shim holds all nodes, it has rank 0.
         rows, gpus = (most_rows(ranks), on_one) if rank else (MOST_ROWS, lease.gpus)
         said = parse_usage(text, rank=rank, rows=rows, gpus=gpus)
         if said.usage is not None:

@@ -1,4 +1,4 @@
-"""What the nodes of a job's leases used, as one course that a chart can show. Pure."""
+"""The use of the nodes of a job's leases, merged into one series for a chart. Pure."""
 
 from __future__ import annotations
 
@@ -13,18 +13,21 @@ from scheduling.engine.executors.local_usage import NodeUsage, SampledRow
 from tenants.answers import Answer, Hidden, formatted_as
 
 MIB = 2**20
-# GPUs that do less than this, in per mille, for so long, in wall time, are said to be idle.
+# GPUs below this utilization (per mille) for this wall time (ms) are reported as idle.
 IDLE_PERMILLE, IDLE_MS = 10, 600_000
-# Who ran for so much of a stretch ran for all of it.
+# A node that ran for this fraction of a stretch counts as running for all of it.
 NEARLY_ALL = 0.9
-# What is shorter than this part of the usual step, at the end of a lease, is no step of its own.
+# At the end of a lease, a step shorter than this fraction of the usual one is merged.
 MOMENT = 1 / 8
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseSamples:
-    """What the nodes of a lease sampled, node by node. `begin_us` and `end_us` are pool time, which
-    is `scale` times the wall's; nothing is believed to have happened outside of them."""
+    """The samples of the nodes of a lease, by node.
+
+    `begin_us` and `end_us` are pool time, which is `scale` times wall time; samples outside of them
+    are ignored.
+    """
 
     lease: int
     begin_us: int
@@ -53,7 +56,7 @@ _NAMES = {
 
 
 class UsagePoint(Answer, frozen=True, rename=_NAMES):
-    """What was used over a time, on all nodes together; null: nobody says."""
+    """The use over a time, of all nodes together; null if unknown."""
 
     COMPONENT = "UsageFigures"
 
@@ -69,7 +72,7 @@ class UsagePoint(Answer, frozen=True, rename=_NAMES):
         formatted_as(round, type="integer", description="Resident, of all processes."),
     ] = None
     memory_peak_bytes: Annotated[float | None, formatted_as(round, type="integer")] = None
-    # In per mille, of the `gpus_known` GPUs that say it.
+    # In per mille, over the `gpus_known` GPUs that report it.
     busy: Annotated[
         float | None, formatted_as(_percent, description="Mean utilization of its GPUs.")
     ] = None
@@ -88,11 +91,10 @@ class UsagePoint(Answer, frozen=True, rename=_NAMES):
 
 
 def usage_points(leases: Sequence[Sequence[UsagePoint]], most: int) -> list[UsagePoint]:
-    """Return the course of a job over its leases, each as `lease_points` has it, in at most `most`
-    points.
+    """Return the series of a job over its leases (see `lease_points`), in at most `most` points.
 
-    Where there are more, as many neighbours of a lease become one point: a mean is that
-    over time, a peak the highest of them, so none is hidden. No point spans two leases.
+    If there are more, neighbours within a lease are joined in equal groups. Means are taken over
+    time, and peaks are the highest of a group, so no peak is lost. No point spans two leases.
 
     Raises:
         ValueError: there are as many leases as points, or more.
@@ -108,8 +110,10 @@ def usage_points(leases: Sequence[Sequence[UsagePoint]], most: int) -> list[Usag
 
 
 def lease_points(samples: LeaseSamples) -> list[UsagePoint]:
-    """Return a lease's course, with a point for each sample of the node that was sampled last, for
-    others may have ended long before; one that is but a moment at its end joins the one before."""
+    """Return a lease's series, with a point for each sample of the node that was sampled last.
+
+    Other nodes may have ended long before. A very short last step is joined with the one before.
+    """
     nodes = [node for node in samples.nodes if node.rows]
     if not nodes:
         return []
@@ -119,7 +123,7 @@ def lease_points(samples: LeaseSamples) -> list[UsagePoint]:
     edges = [0, *(end for end in ends if 0 < end < until_ms)]
     if ends[-1] >= until_ms > edges[-1]:
         edges.append(until_ms)
-    # The last sample comes when the program ends: a moment alone would draw a spike.
+    # The last sample comes when the program ends: a very short step would draw a spike.
     if len(edges) > 2 and edges[-1] - edges[-2] < MOMENT * median(
         end - begin for begin, end in pairwise(edges[:-1])
     ):
@@ -131,7 +135,7 @@ def lease_points(samples: LeaseSamples) -> list[UsagePoint]:
 
 
 def join_points(points: Sequence[UsagePoint]) -> UsagePoint:
-    """Make one point of neighbours of a lease."""
+    """Join neighbouring points of a lease into one."""
     return UsagePoint(
         lease=points[0].lease,
         begin_us=points[0].begin_us,
@@ -150,14 +154,17 @@ def join_points(points: Sequence[UsagePoint]) -> UsagePoint:
 
 
 def mean_of(points: Sequence[UsagePoint], name: str) -> float | None:
-    """The mean of a figure over the time for which it is known."""
+    """Return the mean of a figure over the time for which it is known."""
     return _level([(one.end_us - one.begin_us, getattr(one, name)) for one in points])
 
 
 def idle_since_us(points: Sequence[UsagePoint], scale: int, gpus: int) -> int | None:
-    """Return since when each of a lease's GPUs has done next to nothing, in pool time, which is
-    `scale` times the wall's; None where one has not for long, or does not say."""
-    # GPUs answer after what is sampled of processes.
+    """Return since when (pool time, us) all GPUs of a lease have been idle.
+
+    Return None if a GPU was busy within the last `IDLE_MS` of wall time, or does not report. Pool
+    time is `scale` times wall time.
+    """
+    # GPUs report later than processes.
     known = points[:-1] if points and points[-1].gpus_known < gpus else points
     since = None
     for point in reversed(known):
@@ -169,8 +176,11 @@ def idle_since_us(points: Sequence[UsagePoint], scale: int, gpus: int) -> int | 
 
 
 class _HeldLevel(NamedTuple):
-    """What a node, or a GPU of one, held in a stretch in which its node ran for `ms`: its level
-    over what is known of that, and the most; `said`: it is of this stretch, not of another."""
+    """The level of a node, or of one GPU, in a stretch in which its node ran for `ms`.
+
+    `level` is the mean over the known part, `most` the peak. `said`: it was reported in this
+    stretch, not carried over from another.
+    """
 
     ms: int
     level: float
@@ -179,7 +189,7 @@ class _HeldLevel(NamedTuple):
 
 
 class _Stretch:
-    """What all nodes together used in a stretch of a lease, while it is added up."""
+    """The sums of all nodes in a stretch of a lease."""
 
     def __init__(self, begin_ms: int, end_ms: int) -> None:
         self.begin_ms, self.end_ms = begin_ms, end_ms
@@ -213,18 +223,21 @@ class _Stretch:
 
 
 def _said_levels(held: Sequence[_HeldLevel]) -> Sequence[_HeldLevel]:
-    """All of them if there is one that says something of this very stretch."""
+    """Return all levels if any was reported in this stretch, else none."""
     return held if any(one.said for one in held) else ()
 
 
 def _of_whole(one: _HeldLevel, length_ms: int) -> float:
-    """What a node held in the mean of a stretch: it holds nothing where it did not run. Nodes of a
-    gang end within moments of each other: one that ran for nearly all of it did for all."""
+    """Return a node's mean level over a stretch: it holds nothing while it does not run.
+
+    Nodes of a gang end within moments of each other. A node that ran for nearly all of the stretch
+    counts as running for all of it.
+    """
     return one.level if one.ms >= NEARLY_ALL * length_ms else one.level * one.ms / length_ms
 
 
 def _share_out(node: NodeUsage, stretches: Sequence[_Stretch]) -> None:
-    """Add to each stretch what a node used in it: rows lie across edges where nodes differ."""
+    """Add a node's use to each stretch; rows of other nodes than the last cross its edges."""
     spans = list(pairwise([SampledRow(0, 0, None, None, (), ()), *node.rows]))
     memory = _LevelCourse([row.memory_bytes for row in node.rows])
     used = [
@@ -250,9 +263,11 @@ def _share_out(node: NodeUsage, stretches: Sequence[_Stretch]) -> None:
 
 
 class _LevelCourse:
-    """A level of a node, stretch by stretch. The last sample of a program finds none any more, and
-    nor does one between two of its processes: up to there what was known before it holds, and
-    before anything is known what came first."""
+    """A level of a node, stretch by stretch, with gaps filled.
+
+    The last sample of a program, and a sample between two of its processes, find no level. The last
+    known level holds until then; before the first report, the first level holds.
+    """
 
     def __init__(self, levels: Iterable[int | None]) -> None:
         self._known = next((level for level in levels if level is not None), None)
@@ -260,7 +275,9 @@ class _LevelCourse:
     def held(
         self, parts: Sequence[tuple[int, int | None]], peaks: Iterable[int | None]
     ) -> list[_HeldLevel]:
-        """What it is in the parts of a stretch in which the node ran; none if it never says."""
+        """Return the level in the parts of a stretch in which the node ran; empty if it is never
+        known.
+        """
         ms = sum(one for one, _ in parts)
         level, most = _level(parts), _most(peaks)
         if level is not None and most is not None:
@@ -292,7 +309,7 @@ def _at(values: Sequence[int | None], place: int) -> int | None:
 
 
 def _level(parts: Iterable[tuple[int, float | None]]) -> float | None:
-    """The mean over the time of those that say something."""
+    """Return the mean over time of the known values."""
     known = [(ms, value) for ms, value in parts if value is not None]
     if not known:
         return None

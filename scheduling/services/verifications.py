@@ -1,4 +1,4 @@
-"""A person's client says what it verified: a remark, of which nothing follows."""
+"""Stores verifications that users' clients report; nothing depends on them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class MadeVerification(NamedTuple):
 class OtherHeadError(Exception):
     """The log never had the head that the client was shown.
 
-    `field`: which of the request's fields says so.
+    `field`: the field of the request that shows it.
     """
 
     def __init__(self, field: str, reason: str) -> None:
@@ -38,12 +38,12 @@ class OtherHeadError(Exception):
 def keep_verification(
     *, tenant: Tenant, user: User, facts: PoolFacts, request: VerificationRequest, key: str | None
 ) -> MadeVerification:
-    """Keep what a person's client said; with a key, once.
+    """Store a verification that a person's client reports; with a key, only once.
 
     Raises:
-        OtherHeadError: the head is none of the pool's log.
-        InvalidInputError: the last round is not under the head.
         tenants.transparency.DamagedLogError: hashes of the log are missing.
+        OtherHeadError: the head is not of the pool's log.
+        InvalidInputError: the last round is not under the head.
         tenants.idempotency.MismatchError: the key was used with another verification.
         tenants.idempotency.InFlightError: the same request is still being served.
     """

@@ -1,5 +1,7 @@
-"""Wakes a pool's round between two grid instants, and who seals rounds. A wake-up may be lost: the
-tick comes anyway."""
+"""Requests for rounds between two grid instants, and for sealing.
+
+Lost ones are repeated by the tick.
+"""
 
 from __future__ import annotations
 
@@ -11,18 +13,18 @@ from django.db import transaction
 
 log = structlog.get_logger(__name__)
 
-# The tick asks every second for what is not sealed yet.
+# The tick requests every second what is not sealed yet.
 SEAL_EXPIRES_S = 30
 WAKE_EXPIRES_S = 15
 
 
 def wake_pool_after_commit(pool_id: int) -> None:
-    """Once the running transaction is committed, ask for a round of the pool."""
+    """Request a round of the pool once the running transaction is committed."""
     transaction.on_commit(partial(wake_pool, pool_id), robust=True)
 
 
 def wake_sealing(pool_id: int) -> None:
-    """Ask that the rounds of a pool be sealed; should the message be lost, the tick asks again."""
+    """Request that the rounds of a pool be sealed; if the message is lost, the tick repeats it."""
     try:
         current_app.send_task("scheduling.seal", args=[pool_id], expires=SEAL_EXPIRES_S)
     except Exception:
@@ -30,7 +32,7 @@ def wake_sealing(pool_id: int) -> None:
 
 
 def wake_pool(pool_id: int) -> None:
-    """Ask for a round of a pool now; a broker that cannot be reached only makes it later."""
+    """Request a round of a pool now; if the broker cannot be reached, the round comes later."""
     try:
         current_app.send_task("scheduling.rounds", args=[pool_id], expires=WAKE_EXPIRES_S)
     except Exception:

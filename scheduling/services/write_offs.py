@@ -1,4 +1,4 @@
-"""An operator ends a lease whose process its engine does not end."""
+"""Write-off: an operator ends a lease whose process the engine does not end."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ NOT_YET = "Its engine has until {until} UTC, pool time, to end it: wait until th
 def end_lease(
     *, actor: Actor, pool: Pool, job: UUID, number: int, request: EndLeaseRequest
 ) -> bool:
-    """Have the next round end a lease whose process should have ended.
+    """Have the next round end a lease whose process should have ended; return whether this is new.
 
-    It ends as of when its stop was due, for the reason for which it was to stop. A process that
-    still runs is stopped when it is listed again. Where nobody knows whether it is gone, the nodes
-    of the lease are drained. Returns whether it is new: repeating it changes nothing.
+    The lease ends at the instant at which its stop was due, for the reason of the stop. A process
+    that still runs is stopped when it is listed again. If it is unknown whether the process ended,
+    the lease's nodes are drained. Repeating it changes nothing.
 
     Raises:
-        InvalidInputError: `lease` names no lease of the pool, or one that is not overdue.
+        InvalidInputError: `lease` is not a lease of the pool, or not overdue.
         PermissionDenied: the actor may not operate.
     """
     with operation(actor):

@@ -1,15 +1,15 @@
-"""Who gets what from every address of the site: the table that the matrix test holds.
+"""Expected statuses of every address of the site by requester, for the matrix test.
 
-A new route must get a row here, or the test is red. Columns are statuses:
+A new route must get a row here, or the test fails. The requesters:
 
-owner     member of the tenant that the address is about
-mate      viewer of the same tenant
-manager   manager of the same tenant
-neighbour manager of another tenant of the same pool, which shows tenants only their own rows
-outsider  manager of a tenant elsewhere
-operator  runs the site
-nobody    not signed in
-reader    the owner's token with the scope `read` alone (no session, so a page sees nobody)
+- `owner`: member of the tenant of the address.
+- `mate`: viewer of the same tenant.
+- `manager`: manager of the same tenant.
+- `neighbour`: manager of another tenant of the same pool, which shows tenants only their rows.
+- `outsider`: manager of a tenant in another pool.
+- `operator`: site role operator.
+- `nobody`: not signed in.
+- `reader`: the owner's token with only the scope `read`. It has no session for pages.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tenants.tokens import Scope
 
 
 class Row(NamedTuple):
-    """Statuses by who asks."""
+    """The expected statuses by requester."""
 
     owner: int
     mate: int
@@ -37,7 +37,7 @@ class Row(NamedTuple):
 
 
 ACTORS = Row._fields
-# Those who are behind a wall from the tenant's rows.
+# Requesters who must not see the tenant's rows.
 FOREIGN = ("neighbour", "outsider", "nobody")
 
 
@@ -45,41 +45,39 @@ def everybody(status: int) -> Row:
     return Row(*[status] * len(ACTORS))
 
 
-# Pages
 PUBLIC = everybody(200)
 TENANT_PAGE = Row(200, 200, 200, 404, 404, 200, 302, 302)
-# A viewer may look and not submit; an operator spends nobody's credit.
+# A viewer may not submit; an operator may not spend a tenant's credit.
 SUBMIT_PAGE = Row(200, 403, 200, 404, 404, 403, 302, 302)
 POOL_PAGE = Row(200, 200, 200, 200, 404, 200, 302, 302)
 DEMO_POOL = Row(200, 200, 200, 200, 404, 200, 200, 200)
-# The console is not there for anybody but those who run the site. A form that says nothing is
-# refused; what only acts leads back.
+# The console is visible to site roles only. An empty form is refused; actions redirect back.
 CONSOLE = Row(404, 404, 404, 404, 404, 200, 302, 302)
 CONSOLE_REFUSES = CONSOLE._replace(operator=422)
 CONSOLE_ACTS = CONSOLE._replace(operator=302)
 CONSOLE_FORM = {"GET": CONSOLE, "POST": CONSOLE_REFUSES}
 
-# API. Everybody signed in gets a list; what is in it is theirs.
+# API. All signed-in users get a list of the rows that they may see.
 API_LIST = Row(200, 200, 200, 200, 200, 200, 401, 200)
 API_JOB_LIST = Row(200, 200, 200, 200, 200, 200, 401, 403)
 API_TENANT = Row(200, 200, 200, 404, 404, 200, 401, 200)
 API_POOL = Row(200, 200, 200, 200, 404, 200, 401, 200)
 API_JOB = Row(200, 200, 200, 404, 404, 200, 401, 403)
 API_CANCEL = Row(200, 403, 200, 404, 404, 200, 401, 403)
-# Submitting to the owner's tenant by its slug: others read that they have no such tenant.
+# Submitting to the owner's tenant by its slug: non-members get 400, as for an unknown tenant.
 API_SUBMIT = Row(201, 403, 201, 400, 400, 403, 401, 403)
 API_DRY_RUN = Row(200, 403, 200, 400, 400, 403, 401, 403)
-# A member of no other tenant reads that it is none of theirs; there is nobody to give to.
+# A user without another tenant gets 400, because the recipient does not exist.
 API_ASK = Row(403, 403, 400, 400, 400, 403, 401, 403)
-# The operator's REST, as the console: an edit that does not say what it is based on is refused.
+# The operator's REST, like the console: an edit without If-Match is refused.
 OPERATE = Row(404, 404, 404, 404, 404, 200, 401, 404)
 OPERATE_EDIT = OPERATE._replace(operator=428)
-# An estimate of nothing.
+# Previews and allowances without a body.
 OPERATE_BARE = OPERATE._replace(operator=400)
-# A tenant's job types: those who submit change them.
+# A tenant's job types: roles that may submit may change them.
 API_PROFILE_PUT = Row(200, 403, 200, 404, 404, 403, 401, 403)
 API_PROFILE_DROP = API_PROFILE_PUT._replace(owner=204, manager=204)
-# What a tenant's quota lends and borrows: for its managers to change.
+# A tenant's lending and borrowing: only managers may change it.
 API_SHARE = Row(403, 403, 200, 404, 404, 403, 401, 403)
 API_VERIFY = Row(400, 400, 400, 400, 404, 400, 401, 400)
 API_OFFER = API_SHARE._replace(manager=201)
@@ -89,11 +87,11 @@ TOKEN_DROP = Row(204, 404, 404, 404, 404, 404, 401, 403)
 
 @dataclass(frozen=True)
 class Route:
-    """What methods give; a method that is not named gives 405 (or what `others` says).
+    """The statuses by method; methods that are not listed get 405, or one of `others`.
 
-    `path` fills the address in; `body` is what POST sends: JSON for the API, else a form.
-    `shows`: fields of a tenant's rows that stand in the answer to its manager, or where it is not
-    there for them, to the operator. None: nobody has said so yet, and a test is red.
+    `path` fills the address in; `body` is what POST sends: JSON for the API, else a form. `shows`:
+    fields of the tenant's rows in the answer to its manager, or, if it is a 404 for them, to the
+    operator. None fails a test until the fields are listed.
     """
 
     methods: dict[str, Row]
@@ -104,22 +102,21 @@ class Route:
     shows: tuple[str, ...] | None = None
 
     def showing(self, *fields: str) -> Route:
-        """The same, with the fields that its answer shows, as `Job.name`; none: nothing of them."""
+        """Return the route with the fields that its answer shows, as `Job.name`; empty for no
+        field.
+        """
         return replace(self, shows=fields)
 
 
 def get(row: Row, query: str = "", **path: str) -> Route:
-    """An address to look at."""
     return Route({"GET": row}, path, query)
 
 
 def post(row: Row, body: Any = None, **path: str) -> Route:
-    """An address to send something to."""
     return Route({"POST": row}, path, body=body)
 
 
-# Words in braces stand for what a stage has, of the tenant that is asked for.
-# Days around all that a stage knows.
+# Words in braces are replaced by values of the stage's tenant. The dates cover all rows of a stage.
 STRETCH = "from=2001-01-01&to=2032-12-31&by=month"
 SPEC = {"pool": "{pool}", "gpus": 1, "tenant": "{slug}", "command": ["true"]}
 GIFT = {"tenant": "{slug}", "to": "nobody", "amount": "1", "reason": "none"}
@@ -139,21 +136,21 @@ PATHS = {
 }
 
 TABLE: dict[str, Route] = {
-    # Who is signed in is sent on to their own page.
+    # Signed-in users are redirected to their own page.
     "": get(Row(302, 302, 302, 302, 302, 302, 200, 200)).showing(),
-    # Django's form views take PUT for POST; its answer is the form again.
+    # Django's form views handle PUT like POST and show the form again.
     "login/": Route(
         {"GET": Row(302, 302, 302, 302, 302, 302, 200, 200)}, others=(200, 302, 405)
     ).showing(),
     "logout/": Route({"POST": everybody(302)}),
-    # One's own; a form that says nothing is refused.
+    # The user's own account; an empty form is refused.
     "account/": Route(
         {
             "GET": Row(200, 200, 200, 200, 200, 200, 302, 302),
             "POST": Row(422, 422, 422, 422, 422, 422, 302, 302),
         }
     ).showing("User.username", "Tenant.name"),
-    # The demo's front door; there is no such person on the stage.
+    # The front page of the demo; the stage has no such person.
     "demo/<slug:role>/": Route({"POST": everybody(404)}),
     "t/<slug:slug>/": get(TENANT_PAGE).showing("Account.balance"),
     "t/<slug:slug>/jobs/": get(TENANT_PAGE).showing("Job.name", "Job.uid"),
@@ -216,11 +213,11 @@ TABLE: dict[str, Route] = {
     "t/<slug:slug>/ledger/<uuid:transfer>/": get(TENANT_PAGE).showing(
         "Job.name", "Job.uid", "Entry.amount", "UsageLine.amount", "Transfer.id"
     ),
-    # A manager alone asks for a transfer; a form that says nothing is refused.
+    # Only a manager may request a transfer; an empty form is refused.
     "t/<slug:slug>/credit/": Route(
         {"GET": TENANT_PAGE, "POST": Row(403, 403, 422, 404, 404, 403, 302, 302)}
     ).showing("TransferRequest.reason"),
-    # Probes of this machine itself, which the test's client is
+    # Probes for local clients, which the test client is
     "healthz": get(PUBLIC).showing(),
     "readyz": get(PUBLIC).showing(),
     "metrics": get(PUBLIC).showing(),
@@ -250,7 +247,7 @@ TABLE: dict[str, Route] = {
         CONSOLE_ACTS, number="{simulation}"
     ),
     "operate/jobs/<uuid:uid>/release/": post(CONSOLE_ACTS),
-    # The API: what it reads follows below from its views.
+    # The API: GET is added below from the views.
     "api/v1/tokens": post(everybody(401), {"username": "canaryada", "password": "not this"}),
     "api/v1/tokens/<uuid:uid>": Route({"DELETE": TOKEN_DROP}, {"uid": "{token}"}),
     "api/v1/jobs": post(API_SUBMIT, SPEC),
@@ -268,9 +265,9 @@ TABLE: dict[str, Route] = {
     ),
     "api/v1/pools/<slug:name>/offers/<slug:slug>": post(API_OFFER, {"gpu_type": "v100", "gpus": 1}),
     "api/v1/pools/<slug:name>/offers/<slug:slug>/<uuid:offer>": Route({"DELETE": API_SHARE}),
-    # An empty verification, by whoever sees the pool: what is missing is said first.
+    # An empty verification: users who may see the pool get the list of missing fields.
     "api/v1/chain/<slug:name>/verifications": post(API_VERIFY),
-    # Names of others stand in it where the pool shows them, texts and ids nowhere.
+    # It has names of other tenants if the pool shows them, but never their texts and ids.
     "api/v1/rounds/<slug:name>/<int:number>/bundle": get(API_POOL).showing(),
     "api/v1/bundle-schema": get(PUBLIC).showing(),
     "api/v1/transfers": post(API_ASK, GIFT),
@@ -298,7 +295,7 @@ TABLE: dict[str, Route] = {
     "api/v1/operate/tenants": post(OPERATE_EDIT),
     "api/v1/operate/credit/<slug:slug>/<slug:book>": Route({"PUT": OPERATE_EDIT}),
     "api/v1/operate/allowances": post(OPERATE_BARE),
-    # A job is no request for a transfer.
+    # A job's id is not the id of a transfer request.
     "api/v1/operate/transfers/<uuid:uid>/approve": post(OPERATE._replace(operator=404)),
     "api/v1/operate/transfers/<uuid:uid>/refuse": post(OPERATE._replace(operator=404)),
     "api/v1/schema": get(PUBLIC).showing(),
@@ -306,14 +303,14 @@ TABLE: dict[str, Route] = {
     "api/v1/<anything:rest>": Route({"GET": everybody(404)}, others=(404, 405)).showing(),
 }
 
-# What a view that reads says of itself: who finds it. A token for jobs has a scope of its own.
+# The statuses by the audience that a view declares. Tokens for jobs need a separate scope.
 FINDS = {
     Who.ANYBODY_SIGNED_IN: API_LIST,
     Who.TENANT: API_TENANT,
     Who.POOL: API_POOL,
     Who.SITE: OPERATE,
 }
-# Views whose tenant or pool is in the query, or that ask for a number.
+# Views that require a tenant, a pool or a number in the query.
 ASKS = {
     **dict.fromkeys(("rounds", "prices", "operate/quotas"), "pool={pool}"),
     **dict.fromkeys(("usage", "credit"), "tenant={slug}"),
@@ -338,8 +335,7 @@ for _view in VIEWS:
             shows=_view.shows,
         )
 
-# The other roles for the site get by GET what an operator gets, and where not, this; any change is
-# refused to them.
+# The other site roles get the operator's status for GET, except these; they may change nothing.
 FINANCE_GETS = {
     "t/<slug:slug>/": 404,
     "t/<slug:slug>/jobs/": 404,
@@ -359,7 +355,7 @@ FINANCE_GETS = {
     "api/v1/jobs/<uuid:uid>/logs": 404,
     "api/v1/jobs/<uuid:uid>/usage": 404,
 }
-# Whoever keeps the books changes these as an operator does.
+# Finance may change these like an operator.
 KEPT = {
     *("operate/credit/", "operate/credit/<slug:slug>/<slug:book>/"),
     "api/v1/operate/credit/<slug:slug>/<slug:book>",
@@ -369,7 +365,7 @@ KEPT = {
 }
 AUDITOR_GETS: dict[str, int] = {}
 
-# The same with a query that names something of a tenant, or of a pool.
+# Routes with a query that names an object of a tenant or a pool.
 ASKED_FOR: tuple[tuple[str, Route], ...] = (
     ("t/<slug:slug>/", get(TENANT_PAGE, "pool={pool}").showing("Job.name")),
     ("t/<slug:slug>/jobs/", get(TENANT_PAGE, "pool={pool}").showing("Job.name")),
@@ -377,7 +373,7 @@ ASKED_FOR: tuple[tuple[str, Route], ...] = (
     ("t/<slug:slug>/jobs/new/", get(SUBMIT_PAGE, "pool={pool}").showing()),
     ("t/<slug:slug>/profiles/", get(TENANT_PAGE, "pool={pool}").showing("Profile.name")),
     ("t/<slug:slug>/sharing/", get(TENANT_PAGE, "pool={pool}").showing("IdleOffer.uid")),
-    # What it lent to the other tenant, and to a third one together with the other.
+    # GPUs lent to the other tenant, and to a third one together with the other.
     *(
         ("t/<slug:slug>/ledger/<uuid:transfer>/", get(TENANT_PAGE, transfer=one).showing())
         for one in ("{lent}", "{lent_too}")

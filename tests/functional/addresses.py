@@ -1,4 +1,4 @@
-"""Every address of the site as a test asks it: found in the URL table, filled in, taken back."""
+"""Requests to every address of the URL table, filled in and rolled back."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ UNSAFE = ("POST", "PUT", "PATCH", "DELETE")
 
 
 def routes(resolver: Any = None, prefix: str = "") -> Iterator[str]:
-    """All addresses of the site, as their patterns are written."""
+    """Return the patterns of all addresses of the site."""
     for entry in (resolver or get_resolver()).url_patterns:
         here = prefix + str(entry.pattern)
         if isinstance(entry, URLResolver):
@@ -33,20 +33,20 @@ def is_api(address: str) -> bool:
 
 
 def template_of(address: str, route: Route) -> str:
-    """The address with the words of `PATHS` and of its row for its parts, and its query."""
+    """Return the address with words of `PATHS` and of its row for its parts, and its query."""
     parts = {**PATHS, **route.path}
     path = "/" + re.sub(r"<(?:\w+:)?(\w+)>", lambda found: parts[found[1]], address)
     return path + (f"?{route.query}" if route.query else "")
 
 
 def words_of(address: str, route: Route) -> list[str]:
-    """The words of a stage that a request names: in its address, its query or its body."""
+    """Return the words of a stage in a request: in its address, its query or its body."""
     asked = template_of(address, route) + json.dumps(route.body)
     return sorted(set(re.findall(r"\{(\w+)\}", asked)))
 
 
 def fill(value: Any, words: Mapping[str, str]) -> Any:
-    """Put a stage's own words in."""
+    """Replace the words in braces."""
     if isinstance(value, dict):
         return {key: fill(item, words) for key, item in value.items()}
     if isinstance(value, list):
@@ -62,7 +62,7 @@ def send(
     words: Mapping[str, str],
     **headers: str,
 ) -> Any:
-    """Ask; whoever calls takes back what it changed."""
+    """Send a request; the caller rolls back its changes."""
     path = fill(template_of(address, route), words)
     content: dict[str, Any] = {}
     body = fill(route.body if route.body is not None else {}, words)
@@ -81,7 +81,7 @@ def ask(
     words: Mapping[str, str],
     **headers: str,
 ) -> Any:
-    """Ask, and take back whatever it changed."""
+    """Send a request and roll back its changes."""
     with transaction.atomic():
         answer = send(client, method, address, route, words, **headers)
         transaction.set_rollback(True)
@@ -89,7 +89,7 @@ def ask(
 
 
 def bearer(secret: str) -> Client:
-    """A client that asks with a token."""
+    """Return a client with a token."""
     headers = {"Authorization": f"Bearer {secret}"}
     return Client(raise_request_exception=False, headers=headers)
 
@@ -101,7 +101,7 @@ def session(key: str, **options: Any) -> Client:
 
 
 def said(answer: Any) -> str:
-    """Body and headers of an answer."""
+    """Return body and headers of an answer."""
     headers = " ".join(f"{name}: {value}" for name, value in answer.headers.items())
     body = b"".join(answer.streaming_content) if answer.streaming else answer.content
     return headers + body.decode(errors="replace")

@@ -35,7 +35,7 @@ class ApiStage:
         return self.cluster.pool.name
 
     def person(self, name: str, tenant: str = "", role: str = "", **fields: Any) -> User:
-        """Make a person with a membership and a token of all scopes."""
+        """Create a person with a membership and a token of all scopes."""
         user = User.objects.create(username=name, **fields)
         if tenant:
             Membership.objects.create(user=user, tenant=self.cluster.tenants[tenant], role=role)
@@ -44,14 +44,17 @@ class ApiStage:
         return user
 
     def token(self, name: str, *scopes: Scope) -> str:
-        """Make a token of some scopes; return its secret."""
+        """Create a token with some scopes; return its secret."""
         user = self.people[name]
         return create_token(user=user, name="t", scopes=scopes, days=1, now=timezone.now())[1]
 
     def call(
         self, method: str, path: str, body: Any = None, *, as_: str = "ada", **headers: str
     ) -> Any:
-        """Call the API; `body` is JSON unless it is bytes. Errors of the server are answers."""
+        """Call the API; `body` is JSON unless it is bytes.
+
+        Server errors are returned as answers.
+        """
         client = Client(raise_request_exception=False)
         if as_:
             headers.setdefault("Authorization", f"Bearer {self.secrets.get(as_, as_)}")

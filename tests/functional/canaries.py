@@ -1,7 +1,7 @@
-"""What must never stand in another tenant's answer: found in the tables, not listed by hand.
+"""Values that must never appear in another tenant's answer, found by the models' relations.
 
-A table is a tenant's, by the way that leads from its rows to the tenant, or nobody's. A new one is
-in neither, and a test is red until somebody has said which.
+`OWNED` has the tables of a tenant, with the path from a row to the tenant; `SHARED` has the others.
+A new table is in neither, and a test fails until it is added.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ OWNED: dict[type[models.Model], str] = {
     UsageShare: "account__tenant",
     TransferRequest: "tenant",
 }
-# Of pools, of the site, or of all: what of a tenant stands in these is in a table above too.
+# Tables of pools or of the site; a tenant's values in these are also in a table above.
 SHARED: tuple[type[models.Model], ...] = (
     tenants.LoginAttempt,
     tenants.RateBucket,
@@ -109,8 +109,8 @@ SHARED: tuple[type[models.Model], ...] = (
     PostedPrice,
     MeterCursor,
 )
-# Texts that are not the tenant's own: codes, words of a pool, hashes of secrets, and the one name
-# that others may read.
+# Texts that are not private to the tenant: codes, words of a pool, hashes of secrets, and the one
+# name that other tenants may read.
 NOT_ITS_OWN = {
     "Tenant.name": "read by others where a pool names tenants",
     "Tenant.initials": "the same",
@@ -161,16 +161,15 @@ NOT_ITS_OWN = {
     "Transfer.data": "figures",
     "Transfer.body_sha256": "a hash",
 }
-# What others may read in some pools, and what stands in files.
+# The name that other tenants may read in some pools, and the text of log files.
 NAME, LOG = "Tenant.name", "Log.text"
 TEXTS = (models.CharField, models.TextField, models.JSONField)
-# What may tell a tenant from another: texts, ids, amounts, and keys that are ids.
+# Values that identify a tenant: texts, ids, amounts, and keys that are ids.
 TELLING = (*TEXTS, ArrayField, models.UUIDField, models.DecimalField, models.ForeignKey)
 LEAST_DIGITS, CENT = 5, Decimal("0.01")
 
 
 def own_tables() -> set[type[models.Model]]:
-    """All tables of our apps."""
     return {
         model
         for name in APPS
@@ -180,7 +179,7 @@ def own_tables() -> set[type[models.Model]]:
 
 
 def text_fields(model: type[models.Model]) -> list[str]:
-    """The columns of a table that hold texts which are no choice of ours."""
+    """Return the columns of a table with texts, except those with fixed choices."""
     return [
         one.attname
         for one in model._meta.concrete_fields
@@ -189,13 +188,13 @@ def text_fields(model: type[models.Model]) -> list[str]:
 
 
 def values(model: type[models.Model], side: Side, column: str) -> list[Any]:
-    """What stands in a column of a tenant's rows."""
+    """Return the values of a column in a tenant's rows."""
     rows = model._default_manager.filter(**{OWNED[model]: side.tenant.pk})
     return list(rows.values_list(column, flat=True).distinct())
 
 
 def texts(value: Any) -> Iterator[str]:
-    """Every text in the value of a column, keys included."""
+    """Yield every text in the value of a column, keys included."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):
@@ -208,9 +207,9 @@ def texts(value: Any) -> Iterator[str]:
 
 
 def forms(amount: Decimal) -> set[str]:
-    """How an amount may stand in an answer, where it is long enough to be told from others.
+    """Return the formats of an amount in answers; empty if it is too short to be unique.
 
-    Columns that sum as printed round a part of their amounts up and the others down.
+    Columns whose printed sum must match round some amounts up and others down.
     """
     exact = abs(amount).quantize(Decimal("0.000001"))
     low = exact.quantize(CENT, rounding=ROUND_FLOOR)
@@ -221,7 +220,7 @@ def forms(amount: Decimal) -> set[str]:
 
 
 def canaries(side: Side) -> dict[str, set[str]]:
-    """All texts, ids and amounts of a tenant by the column in which they stand, as `Job.name`."""
+    """Return all texts, ids and amounts of a tenant by column, as `Job.name`."""
     found: dict[str, set[str]] = {}
     for model, way in OWNED.items():
         columns = [one for one in model._meta.concrete_fields if isinstance(one, TELLING)]
@@ -242,7 +241,7 @@ def _canaries_of(value: Any, word: str) -> set[str]:
 
 
 def strange_ids(me: Side, other: Side) -> set[str]:
-    """Ids and amounts of another tenant that are in no row of one's own."""
+    """Return ids and amounts of another tenant that are in no row of `me`."""
     mine = set().union(*canaries(me).values())
     apart = canaries(other)
     theirs = set().union(*(apart[name] for name in apart if name not in {NAME, *AMOUNTS_SHARED}))
@@ -250,8 +249,8 @@ def strange_ids(me: Side, other: Side) -> set[str]:
     return {text for text in theirs - mine if other.word not in text.lower()}
 
 
-# A lender reads what its borrowers paid for what it lent: in the pools that both share these are
-# no secret. In a pool of the tenant's own they are.
+# A lender sees the payments of its borrowers, so these are not secret in pools that both share. In
+# a pool of one tenant they are.
 AMOUNTS_SHARED = {
     "UsageLine.amount", "UsageLine.price", "UsageShare.amount", "Entry.amount", "Lease.price",
     "LeaseTerm.price",
@@ -259,7 +258,7 @@ AMOUNTS_SHARED = {
 
 
 def strange_incomes(me: Side, other: Side) -> set[str]:
-    """What another tenant earned beside one, of a third: its own affair where rows are hidden."""
+    """Return the other tenant's income from third tenants, which is private if rows are hidden."""
     earned = UsageShare.objects.filter(account__tenant=other.tenant)
     rows = earned.exclude(line__tenant__in=[me.tenant, other.tenant])
     amounts = set(rows.values_list("amount", flat=True))

@@ -1,4 +1,4 @@
-"""Rounds whose stored decision breaks a promise, put beside those that were really decided."""
+"""Stored rounds whose decision violates a promise, added to those that were really decided."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Change = Callable[[Snapshot, Decision], tuple[Snapshot, Decision]]
 
 
 def plant(there: Stage, change: Change) -> Round:
-    """Store one more round: the last one's bytes, changed, and what they certify to."""
+    """Store one more round: the changed bytes of the last one, with the resulting certificate."""
     last = last_round(there)
     raw = round_bytes(last)
     snapshot, decision = change(decode(raw[0], Snapshot), decode(raw[1], Decision))
@@ -60,7 +60,7 @@ def plant(there: Stage, change: Change) -> Round:
 
 
 def envious(snapshot: Snapshot, decision: Decision) -> tuple[Snapshot, Decision]:
-    """A cooperative policy that gives one GPU per GPU of quota, but the first tenant half a GPU."""
+    """Change to a cooperative policy that gives GPUs by quota, but the first tenant half a GPU."""
     weights = {row.tenant: row.gpus for row in snapshot.entitlements}
     first = min(weights)
     jobs = tuple(replace(job, gpus=8) for job in snapshot.jobs)
@@ -72,7 +72,7 @@ def envious(snapshot: Snapshot, decision: Decision) -> tuple[Snapshot, Decision]
 
 
 def unfair(snapshot: Snapshot, decision: Decision) -> tuple[Snapshot, Decision]:
-    """In a pool of two types with job types: the first tenant gets what others would not have."""
+    """In a pool of two types, give the first tenant the slow GPUs and the others the fast ones."""
     rows = sorted({(row.tenant, row.profile) for row in decision.ideals})
     first, *rest = rows
     ideals = [Ideal(*first, "k80", 1.0)]
@@ -81,19 +81,21 @@ def unfair(snapshot: Snapshot, decision: Decision) -> tuple[Snapshot, Decision]:
 
 
 def overfull(snapshot: Snapshot, decision: Decision) -> tuple[Snapshot, Decision]:
-    """Every node is smaller than what is granted on it."""
+    """Make every node smaller than the grants on it."""
     nodes = tuple(replace(node, gpus=1) for node in snapshot.nodes)
     return replace(snapshot, nodes=nodes), _granted(decision)
 
 
 def partial(snapshot: Snapshot, decision: Decision) -> tuple[Snapshot, Decision]:
-    """Every job needs one GPU more than it gets."""
+    """Make every job need one GPU more than it gets."""
     jobs = tuple(replace(job, gpus=job.gpus + 1) for job in snapshot.jobs)
     return replace(snapshot, jobs=jobs), decision
 
 
 def overpriced(snapshot: Snapshot, decision: Decision) -> tuple[Snapshot, Decision]:
-    """A market that posts nine credits, and alpha's job, which bids the base rate, borrows."""
+    """Change to a market that posts nine credits, while alpha's job, which bids the base rate,
+    borrows.
+    """
     prices = tuple(replace(row, price_micro=9 * CREDIT_MICRO) for row in snapshot.prices)
     grants = tuple(replace(row, price_micro=9 * CREDIT_MICRO) for row in decision.grants)
     market = replace(snapshot, policy="market", options={}, prices=prices)
@@ -101,15 +103,14 @@ def overpriced(snapshot: Snapshot, decision: Decision) -> tuple[Snapshot, Decisi
 
 
 def overclaimed(snapshot: Snapshot, decision: Decision) -> tuple[Snapshot, Decision]:
-    """In a pool of two types with job types: the first declared twice what was measured, the second
-    half as much again, the third as it is."""
+    """Declare the speeds of three job types at 2, 1.5 and 1 times the measured ones."""
     factors = dict(zip((row.id for row in snapshot.profiles), (2.0, 1.5, 1.0), strict=True))
     rows = tuple(_measured(row, factors[row.id]) for row in snapshot.profiles)
     return replace(snapshot, measured=rows), decision
 
 
 def _measured(profile: Profile, factor: float) -> MeasuredProfile:
-    """What was measured as it is used, and what was declared so many times as fast."""
+    """Return the measured speeds, with declared ones that are `factor` times as high."""
     slow, *rest = profile.speedups
     declared = (slow, *((kind, int(milli * factor)) for kind, milli in rest))
     speeds = tuple((kind, MeasuredSpeed(milli, 10, 12)) for kind, milli in profile.speedups)
@@ -117,19 +118,19 @@ def _measured(profile: Profile, factor: float) -> MeasuredProfile:
 
 
 def passed_over(snapshot: Snapshot, decision: Decision) -> tuple[Snapshot, Decision]:
-    """A market in which gamma's job needs one GPU, has quota for it, and waits beside two."""
+    """Change to a market in which gamma's job needs one GPU, has quota for it, and still waits."""
     waiting = {job for skip in decision.skips for job in skip.jobs}
     jobs = tuple(replace(job, gpus=1) if job.id in waiting else job for job in snapshot.jobs)
     return replace(snapshot, policy="market", options={}, jobs=jobs), decision
 
 
 def starved(snapshot: Snapshot, decision: Decision) -> tuple[Snapshot, Decision]:
-    """A round of ltgf that serves nobody, though alpha's job fits the GPUs that stay idle."""
+    """Change to a round of ltgf without grants, though alpha's job fits the idle GPUs."""
     return replace(snapshot, policy="ltgf", options={}, memory={}), replace(decision, grants=())
 
 
 def _granted(decision: Decision) -> Decision:
-    """The same decision with a first grant of two GPUs on its node."""
+    """Return the decision with a first grant of two GPUs on its node."""
     first, *rest = decision.grants
     placement = ((first.placement[0][0], 2),)
     return replace(decision, grants=(replace(first, placement=placement), *rest))

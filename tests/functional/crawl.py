@@ -1,4 +1,4 @@
-"""Every address that can be looked at, by everybody: no answer may be a failure of the server."""
+"""GET of every address, with every role: no answer may be a server error."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from tests.functional.access_table import ASKED_FOR, TABLE
 from tests.functional.addresses import fill, is_api, said, template_of, words_of
 
 Words = Mapping[str, str]
-# It answers 503 when rounds stop, which is what it is for.
+# It answers 503 by design when rounds stop.
 NO_PAGES = frozenset({"readyz"})
 
 
 class Look(NamedTuple):
-    """One address of one state, by its pattern and as it is asked for."""
+    """An address of a state: its pattern, and the path to request."""
 
     state: str
     address: str
@@ -25,10 +25,10 @@ class Look(NamedTuple):
 
 
 def looks(states: Mapping[str, Words]) -> Iterator[Look]:
-    """All addresses of the access table, filled with the words of each state.
+    """Yield all addresses of the access table, filled with the words of each state.
 
-    What a state has no word for is left out, and so is an address that another state asked for
-    already: lists of the whole site are looked at once.
+    Addresses for which a state has no word are left out, and so are repeated paths: lists of the
+    whole site are requested once.
     """
     seen: set[str] = set()
     for state, words in states.items():
@@ -46,13 +46,13 @@ def looks(states: Mapping[str, Words]) -> Iterator[Look]:
 
 
 class Clients(Protocol):
-    """How somebody asks, by their role."""
+    """Returns the client of a role."""
 
     def __call__(self, role: str, *, api: bool) -> Client: ...
 
 
 def failures(client: Clients, look: Look, roles: Iterable[str]) -> Iterator[str]:
-    """What of an address is answered with a failure of the server, by role."""
+    """Yield the server errors of an address, by role."""
     for role in roles:
         status = asked(client(role, api=is_api(look.address)), look.path).status_code
         if status >= 500:
@@ -60,7 +60,7 @@ def failures(client: Clients, look: Look, roles: Iterable[str]) -> Iterator[str]
 
 
 def asked(client: Client, path: str) -> Any:
-    """The answer, read to its end; whatever it noted is taken back. A failure is an answer, too."""
+    """Return the complete answer, even if it is a server error; roll back its changes."""
     client.raise_request_exception = False
     with transaction.atomic():
         answer = client.get(path)

@@ -1,4 +1,4 @@
-"""Numbers and dates at the edges of what Python, JSON and Postgres hold; forms of a page."""
+"""Numbers and dates at the limits of Python, JSON and Postgres, and the forms of a page."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from html.parser import HTMLParser
 from typing import Any
 
-# JSON as written: some are no JSON, some are and fit nowhere.
+# JSON literals: some are invalid, some valid but out of range.
 JSON_NUMBERS = (
     "NaN", "-Infinity", "1e400", "1e-400", "1e19", "9223372036854775807", "9223372036854775808",
     "2147483648", "99999999999999", "0.0000001", "-1", "0",
 )  # fmt: skip
-# The worst ones first: a form, whose answer is a whole page, is sent some of them alone.
+# The most dangerous first: a form, which answers with a whole page, gets only the first ones.
 NUMBERS = (
     "NaN", "1e400", "1e18", "9223372036854775808", "2147483648", "000000001" + "9" * 30, "-1",
     "999999999999.999999", "-Infinity", "1e-400", "\u0663",
@@ -22,7 +22,7 @@ INSTANTS = (
     "0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59.999999Z", "9999-12-31T23:59:59-14:00",
     "10000-01-01T00:00:00Z", "infinity", "0001-01-01", "9999-12-31 23:59",
 )  # fmt: skip
-# For what is neither a number nor a date as far as we know.
+# For fields that do not look like a number or a date.
 FEW = ("1e400",)
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 _DATED = ("from", "until", "starts_at", "ends_at", "starts", "ends", "before", "at")
@@ -31,7 +31,7 @@ Path = tuple[str | int, ...]
 
 
 def extremes_of(name: str, value: object) -> tuple[str, ...]:
-    """What to write into a field: by what stands there now (None: nothing), and its name."""
+    """Return the values to try in a field, by its present value (None if empty) and its name."""
     text = "" if value is None else str(value)
     if _DATE.match(text) or name.rpartition("-")[2] in _DATED:
         return INSTANTS
@@ -40,7 +40,7 @@ def extremes_of(name: str, value: object) -> tuple[str, ...]:
 
 
 def leaves(value: Any, place: Path = ()) -> Iterator[Path]:
-    """Where the values of a body stand that hold no others."""
+    """Yield the paths of a body's innermost values."""
     items: Any = ()
     if isinstance(value, dict):
         items = value.items()
@@ -53,7 +53,7 @@ def leaves(value: Any, place: Path = ()) -> Iterator[Path]:
 
 
 def value_at(value: Any, place: Path) -> Any:
-    """What stands at a place; None where nothing does."""
+    """Return the value at a path, or None if there is no value."""
     for key in place:
         if isinstance(value, dict) and key not in value:
             return None
@@ -62,7 +62,7 @@ def value_at(value: Any, place: Path) -> Any:
 
 
 def replaced(value: Any, place: Path, new: object) -> Any:
-    """The body with another value at a place."""
+    """Return the body with another value at a path."""
     if not place:
         return new
     first, *rest = place
@@ -73,7 +73,7 @@ def replaced(value: Any, place: Path, new: object) -> Any:
 
 
 class Forms(HTMLParser):
-    """The forms and links of a page: (method, action, fields with what stands in them)."""
+    """The forms and links of a page: (method, action, fields with their values)."""
 
     def __init__(self, page: str, address: str) -> None:
         super().__init__()
@@ -86,7 +86,6 @@ class Forms(HTMLParser):
         self.feed(page)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Note links, forms and their fields."""
         has = {name: value or "" for name, value in attrs}
         if tag == "a" and has.get("href", "").startswith(("/", "?")):
             self.links.add(has["href"])
@@ -109,12 +108,10 @@ class Forms(HTMLParser):
         return self.forms[self._open][2].get(self._choice, "")
 
     def handle_data(self, data: str) -> None:
-        """What stands in a text area."""
         if self._area and self._open:
             self.forms[self._open][2][self._area] += data
 
     def handle_endtag(self, tag: str) -> None:
-        """Leave a form, a text area, or a choice."""
         if tag == "form":
             self._open = ""
         if tag == "textarea":

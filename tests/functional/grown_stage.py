@@ -1,8 +1,8 @@
-"""A busy pool whose past and queue are as long as asked: rows are copied in SQL, not played.
+"""A busy pool with a past and queue of any length: rows are copied in SQL, not played.
 
 The past is copies of one short stretch with rows of every kind, each four hours before the next;
-its last copy ends now. Numbers of rounds and events run on from copy to copy. Seals and hashes are
-copied too, so nothing here may be asked to prove anything.
+the last copy ends now. Numbers of rounds and events continue from copy to copy. Seals and hashes
+are copied too, so no test may verify them.
 """
 
 # ruff: noqa: S608 - what is put into queries are names of tables, and numbers of this file
@@ -39,9 +39,9 @@ from tests.functional.reading import vacuum
 OWN, OTHER = "canary-lab", "south"
 SPAN = timedelta(hours=4)
 ROUNDS, JOBS = 12, 10
-# What a copy adds to a key of an earlier one: above all keys of the first.
+# The distance of keys between copies, larger than all keys of the first.
 KEYS = 10_000
-# Which columns count rounds, and which events of the pool.
+# The columns that number rounds, and those that number the pool's events.
 ROUND_NUMBERS = frozenset({"granted_round", "reason_round", "round", "valid_from_round"})
 EVENT_NUMBERS = frozenset({"event_number"})
 # In the order of tables; the rounds' files follow their rounds.
@@ -58,13 +58,13 @@ OF_DAYS = ("scheduling_roundblob", "scheduling_roundbundle")
 
 @dataclass
 class GrownStage(Stage):
-    """As the matrix stage; its pool runs virtual jobs."""
+    """As the matrix stage, but its pool runs virtual jobs."""
 
     queued: int = 0
 
 
 def short_stage() -> GrownStage:
-    """Play the stretch that is copied: jobs that ended and were paid, and rows of other kinds."""
+    """Play the stretch that is copied: ended and settled jobs, and rows of other kinds."""
     lab = cluster({OWN: 3, OTHER: 5})
     for at in range(ROUNDS):
         if at < JOBS:
@@ -76,7 +76,7 @@ def short_stage() -> GrownStage:
     log_transfers(Book.objects.get(slug=lab.pool.book))
     made = GrownStage({}, lab)
     _people(made)
-    # No pool is simulated that has no job: this one is there for it, and no longer.
+    # A simulation requires a job in its pool: this one exists only for that.
     waits = lab.submit(OWN, 1, 60)
     made.words = words_of(made)
     Job.objects.filter(pk=waits.pk).update(state="cancelled", ended_at=lab.at)
@@ -122,7 +122,7 @@ def _rows_of_other_kinds(made: GrownStage) -> None:
 
 
 class Copier:
-    """Copies the stretch; `session` obeys no trigger and no foreign key."""
+    """Copies the stretch; `session` ignores triggers and foreign keys."""
 
     def __init__(self, session: psycopg.Connection[Any], copies: int) -> None:
         self.session, self.copies = session, copies
@@ -155,7 +155,7 @@ class Copier:
             columns = list(self._columns(table))
             names = ", ".join(f'"{name}"' for name, _ in columns)
             values = ", ".join(value for _, value in columns)
-            # What the pool began with is there once.
+            # The pool's initial state exists once.
             which = " WHERE t.number > 0" if table == "scheduling_roundstate" else ""
             self.session.execute(
                 f"INSERT INTO {table} ({names}) SELECT {values} FROM {table} t"
@@ -164,7 +164,7 @@ class Copier:
         self._go_on()
 
     def _columns(self, table: str) -> Iterator[tuple[str, str]]:
-        """Each column, and what it is in copy `k`."""
+        """Return each column with its SQL value in copy `k`."""
         for name, kind in self.session.execute(
             "SELECT column_name, data_type FROM information_schema.columns WHERE table_name = %s",
             [table],
@@ -193,7 +193,7 @@ class Copier:
         return f"{column} + k * {by}" if by else column
 
     def _counted(self, table: str, name: str) -> int:
-        """How far a column of numbers is on from copy to copy; 0 if it is none."""
+        """Return the step of a numbering column between copies; 0 if it is none."""
         of_rounds = ("scheduling_round", "scheduling_roundstate")
         if name in ROUND_NUMBERS or (name == "number" and table in of_rounds):
             return self.rounds
@@ -215,7 +215,7 @@ class Copier:
         return ", ".join(values.get(name, f"t.{name}") for (name,) in names)
 
     def _move_the_first(self) -> None:
-        """The first copy is the oldest."""
+        """Move the first copy to the start, because it is the oldest."""
         for table in COPIED:
             times = [
                 name
@@ -237,7 +237,7 @@ class Copier:
             )
 
     def _go_on(self) -> None:
-        """What counts on goes on from the last copy."""
+        """Set counters to continue after the last copy."""
         copies, all_rounds = self.copies, (self.copies + 1) * self.rounds
         run = self.session.execute
         run("UPDATE tenants_quota SET valid_from = valid_from - interval '1 year'")
@@ -279,7 +279,7 @@ class Copier:
 
 
 def grow(made: GrownStage, session: psycopg.Connection[Any], *, copies: int, queued: int) -> None:
-    """Give the stage a past of `copies` stretches, and jobs that run and wait."""
+    """Give the stage a past of `copies` stretches, and running and waiting jobs."""
     session.execute("SET session_replication_role = replica")
     Copier(session, copies).copy()
     lab = made.lab
@@ -297,12 +297,12 @@ def grow(made: GrownStage, session: psycopg.Connection[Any], *, copies: int, que
     PoolClock.objects.filter(pool=lab.pool).update(anchor_pool=lab.at, anchor_wall=timezone.now())
     made.words |= {"job": str(job.uid), "round": str(Round.objects.latest("number").number)}
     made.queued = queued
-    # An offer is open until somebody revokes it, and those of the past were.
+    # An offer stays open until it is revoked; past ones were.
     session.execute(
         "UPDATE tenants_idleoffer SET revoked_at = made_at + interval '1 hour' WHERE"
         " id < (SELECT max(id) FROM tenants_idleoffer)"
     )
-    # So that nothing that was just written is moved while somebody reads.
+    # So that no recently written row moves while a test reads.
     vacuum(session, analyze=True)
 
 

@@ -1,4 +1,4 @@
-"""A pool in which one tenant borrows of another for hours, and its rounds as they are disclosed."""
+"""A pool in which one tenant borrows from another for hours, and its disclosed rounds."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.functional.api_stage import ApiStage, api_stage
 
 
 def lending_stage() -> ApiStage:
-    """aa borrows of bb for two hours and a half; two are settled. bb uses a part of its own."""
+    """aa borrows from bb for two hours and a half; two are settled. bb uses a part of its quota."""
     stage = api_stage()
     stage.cluster.submit("aa", 6, 100_000)
     stage.cluster.round()
@@ -29,7 +29,7 @@ def lending_stage() -> ApiStage:
 
 
 def late_stage() -> ApiStage:
-    """aa borrows of bb; once no round comes for 4.5 hours, and all of it is settled."""
+    """aa borrows from bb; no round comes for 4.5 hours at one point; all hours are settled."""
     stage = api_stage()
     stage.cluster.submit("aa", 6, 1_000_000)
     stage.cluster.round()
@@ -42,7 +42,7 @@ def late_stage() -> ApiStage:
 
 @dataclass
 class Rounds:
-    """The stored rounds of a pool as they are disclosed, and the key of a tenant by day."""
+    """The disclosed stored rounds of a pool, and the key of a tenant by day."""
 
     bundles: dict[int, bytes]
     keys: dict[str, bytes]

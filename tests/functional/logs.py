@@ -1,4 +1,4 @@
-"""Logs with records of a pool's rounds, for what reads them."""
+"""Logs with records of a pool's rounds, for tests of their readers."""
 
 from __future__ import annotations
 

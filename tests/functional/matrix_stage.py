@@ -1,4 +1,4 @@
-"""A site with rows of every kind behind a tenant, and everybody who may ask for them."""
+"""A site with rows of every kind of a tenant, and requesters of all kinds."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from tests.functional.access_table import Route
 from tests.functional.addresses import ask, bearer, is_api, session
 from tests.functional.trades import write_trade
 
-# Stands in every name that is the owner's tenant's alone.
+# A part of every name that is private to the owner's tenant.
 CANARY = "canary"
 
 
 @dataclass
 class Stage:
-    """What the addresses are about, and everybody who asks."""
+    """The objects of the addresses, and all requesters."""
 
     words: dict[str, str]
     lab: Cluster
@@ -37,7 +37,7 @@ class Stage:
     sessions: dict[str, str] = field(default_factory=dict)
 
     def client(self, actor: str, *, api: bool) -> Client:
-        """How an actor asks: by session for pages, by token for the API."""
+        """Return an actor's client: with a session for pages, with a token for the API."""
         if actor != "nobody" and (api or actor == "reader"):
             return bearer(self.secrets[actor])
         if actor in self.sessions:
@@ -45,13 +45,13 @@ class Stage:
         return Client(raise_request_exception=False)
 
     def sign_in(self, actor: str) -> None:
-        """Begin the session that all pages of an actor are asked with."""
+        """Start the session of an actor's page requests."""
         client = Client()
         client.force_login(User.objects.get(username=NAMES[actor]))
         self.sessions[actor] = client.cookies[settings.SESSION_COOKIE_NAME].value
 
     def simulate(self) -> int:
-        """Ask for a simulation as the operator; return its number."""
+        """Request a simulation as the operator; return its number."""
         actor = Actor(User.objects.get(username=NAMES["operator"]))
         pool_id = self.lab.pool.pk
         wanted = SimulationRequest(policy="fifo", hours=6)
@@ -59,7 +59,7 @@ class Stage:
         return asked.pk
 
     def ask(self, actor: str, method: str, address: str, route: Route) -> Any:
-        """Ask, and take back whatever it changed."""
+        """Send a request and roll back its changes."""
         client = self.client(actor, api=is_api(address))
         return ask(client, method, address, route, self.words)
 
@@ -78,10 +78,10 @@ SITE_ROLES = {name: User.SiteRole(name) for name in ("operator", "finance", "aud
 
 
 def matrix_stage() -> Stage:
-    """Make the site: two pools, three tenants, and everybody who asks."""
+    """Create the site: two pools, three tenants, and all requesters."""
     lab = busy_lab()
     elsewhere = cluster({"island": 4}, nodes=1)
-    # No round is missed, however long the asking takes: /readyz would say so.
+    # No round becomes late during the test, which /readyz would report.
     Pool.objects.update(round_s=86_400)
     role = Membership.Role
     memberships = {
@@ -108,7 +108,7 @@ def matrix_stage() -> Stage:
 
 
 def busy_lab() -> Cluster:
-    """A pool of two tenants whose rows are of every kind."""
+    """Create a pool of two tenants with rows of every kind."""
     lab = cluster({"canary-lab": 3, "south": 5}, visibility="own")
     lab.submit("canary-lab", 4, 40_000, command=["canary-program"])
     lab.submit("south", 1, 40_000)
@@ -128,7 +128,7 @@ def busy_lab() -> Cluster:
 
 
 def words_of(made: Stage) -> dict[str, str]:
-    """What addresses name: the tenant's things, and those of its pool."""
+    """Return the words of addresses: the tenant's objects, and those of its pool."""
     lab = made.lab
     tenant = lab.tenants["canary-lab"]
     return {
@@ -149,7 +149,7 @@ def words_of(made: Stage) -> dict[str, str]:
 
 
 def offer_idle(lab: Cluster, slug: str) -> str:
-    """Let the tenant lend by offers alone, and offer a GPU; the offer's id."""
+    """Have the tenant lend only by offers, and offer a GPU; return the offer's id."""
     of = {"tenant": lab.tenants[slug], "pool": lab.pool, "gpu_type": lab.gpu_type}
     SharingSetting.objects.create(**of, by_offer=True)
     owner = User.objects.get(username=NAMES["owner"])

@@ -1,4 +1,4 @@
-"""A pool of two GPU types shared by OEF, with a job type each, and everybody who might look."""
+"""A pool of two GPU types under OEF, with a job type per tenant, and requesters of all kinds."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from tenants.models import Quota
 from tests.factories import BEGIN, cluster
 from tests.functional.pool_stage import Stage, _people
 
-# How much faster than the slow type each runs on the fast one.
+# The speedup of each job type on the fast GPU type.
 SPEEDS = {"alpha": 2000, "beta": 5000, "gamma": 3000}
 
 
 def mixed_stage(environment: str = "cooperative", rounds: int = 1) -> Stage:
-    """Four GPUs of each of two types; alpha, beta and gamma have more jobs than that."""
+    """Four GPUs of each of two types; alpha, beta and gamma have more jobs than GPUs."""
     lab = cluster(
         {"alpha": 2, "beta": 1, "gamma": 1}, nodes=1, gpus=4, policy="oef",
         options={"environment": environment},
@@ -39,5 +39,5 @@ def mixed_stage(environment: str = "cooperative", rounds: int = 1) -> Stage:
 
 
 def _job(job: Any, profile: Profile) -> None:
-    """Let it run anywhere, as its profile says."""
+    """Submit a job that runs on all types, with the speeds of its profile."""
     Job.objects.filter(pk=job.pk).update(profile=profile, gpu_types=[])

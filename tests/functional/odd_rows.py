@@ -1,4 +1,4 @@
-"""Damaged values of every kind of column, and the addresses that read it: for a sweep."""
+"""Damaged values for every kind of column, and the addresses that read it: for a sweep."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from tests.plugin import Services
 from tests.scope import uncompared
 
 APPS = ("scheduling", "billing", "tenants")
-# Of each shape that some code might read. The last ones look right, and name what is not there.
+# Values of each shape that some code reads. The last ones look valid, and name missing objects.
 JSON = (
     "null", "[]", "{}", "7", '"x"', "[1]", "[null]", '{"a": null}', '{"a": "x"}', '{"a": [1]}',
     "[[1]]", '[["a", "b"]]', '{"a": 1e400}', '{"no-such": 7}', "[[987654321, 1]]",
     '{"kind": "steep"}',
 )  # fmt: skip
-# How many of the addresses that read a column are asked for it.
+# The most addresses per column that are requested.
 ADDRESSES = 6
 
 
 WORD = re.compile(r"\w+")
-# The lowest, the highest, and what is none or long ago.
+# The lowest, the highest, and a past or empty value.
 INSTANTS = ("0001-01-01 00:00+00", "9999-12-31 23:59:59.999999+00", "1970-01-01")
 EDGES: dict[str, tuple[object, object, object]] = {
     "DateTimeField": INSTANTS,
@@ -48,7 +48,7 @@ EDGES: dict[str, tuple[object, object, object]] = {
 
 
 class Damage(NamedTuple):
-    """A table, what may be written there at once (SQL by column), and addresses that read it."""
+    """A table, the changes (SQL by column), and addresses that read it."""
 
     table: str
     changes: Sequence[Mapping[str, str]]
@@ -56,7 +56,7 @@ class Damage(NamedTuple):
 
 
 class Asker:
-    """Asks for addresses as somebody who is answered."""
+    """Requests addresses as a user who may see them."""
 
     def __init__(self, pair: Pair) -> None:
         self._pair = pair
@@ -67,7 +67,9 @@ class Asker:
                 self._find(look.address, look.path)
 
     def _find(self, address: str, path: str) -> None:
-        """Remember who is answered, and by which queries: a member and an operator by turns."""
+        """Store a user who gets 200, and the words of the queries; try member and operator by
+        turns.
+        """
         sides = (self._pair.operator, self._pair.one)
         for side in sides if len(self._clients) % 2 else sides[::-1]:
             client = bearer(side.secret) if is_api(address) else session(side.session)
@@ -81,7 +83,7 @@ class Asker:
                 return
 
     def reading(self, table: str, columns: Sequence[str]) -> list[str]:
-        """The addresses whose queries name the table and a column, spread over all that do."""
+        """Return addresses whose queries name the table and a column, evenly chosen."""
         found = [
             path
             for path, words in self._words.items()
@@ -90,14 +92,13 @@ class Asker:
         return found[:: max(1, len(found) // ADDRESSES)]
 
     def status(self, path: str) -> int:
-        """What an address answers now."""
         with uncompared():
             status: int = asked(self._clients[path], path).status_code
         return status
 
 
 def damages(asker: Asker) -> Iterator[Damage]:
-    """All that is damaged: words, names and JSON by column, numbers and instants by table."""
+    """Yield all changes: texts, names and JSON by column, numbers and instants by table."""
     for table, fields in tables():
         for field in fields:
             yield from by_column(asker, table, field.attname, damaged_values(field))
@@ -106,7 +107,7 @@ def damages(asker: Asker) -> Iterator[Damage]:
 
 
 def damages_by_number(asker: Asker) -> Iterator[Damage]:
-    """Numbers and instants by column."""
+    """Yield changes of numbers and instants by column."""
     for table, fields in tables():
         for name, values in numbers_of(fields).items():
             yield from by_column(asker, table, name, values)
@@ -118,19 +119,18 @@ def by_column(asker: Asker, table: str, column: str, values: Sequence[str]) -> I
 
 
 def tables() -> Iterator[tuple[str, list[models.Field[Any, Any]]]]:
-    """Our tables, with their columns."""
     for app in APPS:
         for model in apps.get_app_config(app).get_models():
             yield model._meta.db_table, list(model._meta.concrete_fields)
 
 
 def numbers_of(fields: Sequence[models.Field[Any, Any]]) -> dict[str, tuple[str, ...]]:
-    """The edges of numbers and instants, by column."""
+    """Return the limits of numbers and instants, by column."""
     return {field.attname: edges for field in fields if (edges := edges_of(field))}
 
 
 def edges_of(field: models.Field[Any, Any]) -> tuple[str, ...]:
-    """The lowest, the highest and nothing, as SQL; empty for columns of other kinds."""
+    """Return the lowest, highest and empty value as SQL; () for other kinds of columns."""
     if field.primary_key or field.is_relation:
         return ()
     if isinstance(field, models.DecimalField):
@@ -140,7 +140,9 @@ def edges_of(field: models.Field[Any, Any]) -> tuple[str, ...]:
 
 
 def together(numbers: Mapping[str, tuple[str, ...]]) -> list[Mapping[str, str]]:
-    """All at the lowest, the highest or nothing; and in turn, as an end before its start."""
+    """Return all columns at the lowest, highest or empty value, and alternately, as an end before
+    its start.
+    """
     alike = [{name: values[place] for name, values in numbers.items()} for place in range(3)]
     by_turns = {
         name: values[place % 2 == 0] for place, (name, values) in enumerate(numbers.items())
@@ -149,7 +151,7 @@ def together(numbers: Mapping[str, tuple[str, ...]]) -> list[Mapping[str, str]]:
 
 
 def damaged_values(field: models.Field[Any, Any]) -> list[str]:
-    """What somebody may write there past all code, as SQL; empty for other kinds of columns."""
+    """Return values that could be written without the application, as SQL; [] for other kinds."""
     if isinstance(field, models.JSONField):
         return [f"'{value}'" for value in JSON]
     if isinstance(field, ArrayField):
@@ -162,7 +164,7 @@ def damaged_values(field: models.Field[Any, Any]) -> list[str]:
 
 @contextmanager
 def guards_off(services: Services) -> Iterator[None]:
-    """Our own session may switch the triggers off, and may write to every table."""
+    """Allow the test's session to switch triggers off and to write to every table."""
     name = str(connection.settings_dict["NAME"])
     grant = "SET ON PARAMETER session_replication_role"
     with services.postgres.connect(name) as superuser:
@@ -175,12 +177,12 @@ def guards_off(services: Services) -> Iterator[None]:
             superuser.execute(f"REVOKE {grant} FROM evenshare_app")
 
 
-# All rows; where other conditions refuse some of them, those that state it, else one.
+# All rows; if constraints refuse some, the rows with a value, else a single row.
 ROWS = ("true", '"{column}" IS NOT NULL', "ctid = (SELECT max(ctid) FROM {table})")
 
 
 def is_written(table: str, change: Mapping[str, str]) -> bool:
-    """Write it to rows, in the running transaction; False where the database refuses all of it."""
+    """Write to rows in the running transaction; return False if the database refuses all of it."""
     written = [
         any(_is_written(table, column, value, rows) for rows in ROWS)
         for column, value in change.items()

@@ -1,6 +1,6 @@
-"""Pools, tenants and jobs in states that are rare: what a crawl of all addresses asks about.
+"""Pools, tenants and jobs in rare states, for a crawl of all addresses.
 
-Each state is the words of addresses (`tests/functional/access_table.py`) that lead to it.
+A state is the words of addresses (`tests/functional/access_table.py`) that lead to it.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from tests.functional.addresses import bearer, session
 
 TENANT_ROLES = ("owner", "viewer", "manager")
 SITE_ROLES = ("operator", "finance", "auditor")
-# Everybody who asks: people of the tenant, of another one, of the site, and nobody.
+# All requesters: people of the tenant, of another one, of the site, and an anonymous one.
 ROLES = (*TENANT_ROLES, "neighbour", *SITE_ROLES, "nobody")
-# The tenant that asks for all states, and whom it shares its pools with.
+# The tenant of all states, and the tenant with which it shares its pools.
 OWN, OTHER = "odd-lab", "other-lab"
 PRINTABLE = '<b>&amp;{{ 7|add:7 }}" ß漢字'
 LONG_SLUG = "l" + "-o" * 31
@@ -38,21 +38,21 @@ Words = dict[str, str]
 
 @dataclass
 class OddStage:
-    """States by name, and who asks."""
+    """States by name, and the requesters."""
 
     states: dict[str, Words] = field(default_factory=dict)
     secrets: dict[str, str] = field(default_factory=dict)
     sessions: dict[str, str] = field(default_factory=dict)
 
     def client(self, role: str, *, api: bool) -> Client:
-        """How a role asks: by token for the API, else by session."""
+        """Return a role's client: with a token for the API, else with a session."""
         if role == "nobody":
             return Client(raise_request_exception=False)
         return bearer(self.secrets[role]) if api else session(self.sessions[role])
 
 
 def odd_stage() -> OddStage:
-    """Make all states; wants a database of its own: rounds commit."""
+    """Create all states; needs a separate database, because rounds commit."""
     there = people_alone()
     _pools_without(there)
     add_pools_that_lost(there)
@@ -61,13 +61,13 @@ def odd_stage() -> OddStage:
     for policy in ("market", "unisched", "oef"):
         add_policy(there, policy)
     _tenants(there)
-    # No round is missed, however long the asking takes.
+    # No round becomes late during the test.
     Pool.objects.update(round_s=DAY_S)
     return there
 
 
 def people_alone() -> OddStage:
-    """Make the two tenants and everybody who asks, without a state."""
+    """Create the two tenants and all requesters, without a state."""
     there = OddStage()
     own, other = (_tenant(slug) for slug in (OWN, OTHER))
     _people(there, own, other)
@@ -102,7 +102,6 @@ def _people(there: OddStage, own: Tenant, other: Tenant) -> None:
 
 
 def _lab(quotas: dict[str, int], **fields: Any) -> Cluster:
-    """A pool of the two tenants."""
     lab = cluster({}, **fields)
     for slug, gpus in quotas.items():
         lab.tenants[slug] = Tenant.objects.get(slug=slug)
@@ -125,7 +124,7 @@ def _words(lab: Cluster, **more: object) -> Words:
 
 
 def _pools_without(there: OddStage) -> None:
-    """Pools that nothing happened in."""
+    """Create pools without any activity."""
     there.states["no nodes, no tenants, no round"] = _words(_lab({}, nodes=0))
     there.states["no round"] = _words(_lab({OWN: 4, OTHER: 4}))
     waiting = _lab({OWN: 4}, nodes=0)
@@ -146,7 +145,7 @@ LOST = ("nodes removed", "nodes back", "nodes lost", "a type removed", "paused")
 
 
 def add_pools_that_lost(there: OddStage, states: Sequence[str] = LOST) -> None:
-    """Pools whose nodes or types are not what they were."""
+    """Create pools whose nodes or types have changed."""
     for state in states:
         lab = _lab({OWN: 4, OTHER: 4})
         lab.add_type("k80", nodes=1, gpus=4, quotas={OWN: 2})
@@ -179,7 +178,7 @@ def add_pools_that_lost(there: OddStage, states: Sequence[str] = LOST) -> None:
 
 
 def add_jobs(there: OddStage, *, is_settled: bool) -> None:
-    """Jobs that were sent and ended in every way, before or after their settlement."""
+    """Create jobs that were submitted and ended in every way, before or after settlement."""
     lab = _lab({OWN: 4, OTHER: 4}, nodes=3)
     jobs = {
         "by REST": _sent(there, lab, name="x" * 63, comment=PRINTABLE),
@@ -231,7 +230,7 @@ def _sent_by_form(there: OddStage, lab: Cluster) -> Job:
 
 
 def add_policy(there: OddStage, policy: str) -> None:
-    """A pool under a policy that shows more than others, with a job that it refuses."""
+    """Create a pool under a policy with extra data, with a job that it refuses."""
     lab = _lab({OWN: 1, OTHER: 7}, policy=policy)
     job = lab.submit(OWN, 2, 30)
     late = lab.submit(OWN, 8, 10 * DAY_S, job_class="strict_slo", deadline_at=lab.at)
@@ -242,7 +241,7 @@ def add_policy(there: OddStage, policy: str) -> None:
 
 
 def _tenants(there: OddStage) -> None:
-    """Tenants with little or with long names, and a pool and a type that have such names."""
+    """Create tenants with few rows or long names, and a pool and a type with long names."""
     _tenant("no-quota")
     lab = _lab({OWN: 4})
     Pool.objects.filter(pk=lab.pool.pk).update(name="p" * 63)
@@ -258,7 +257,7 @@ def _tenants(there: OddStage) -> None:
 
 
 def _settle(lab: Cluster, *, is_settled: bool = True) -> None:
-    """Meter, settle and seal; the pool's clock goes on from its last round."""
+    """Meter, settle and seal; the pool's clock continues from its last round."""
     meter_pool(lab.pool.pk)
     if is_settled:
         settle_pool(lab.pool.pk)

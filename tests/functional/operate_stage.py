@@ -1,4 +1,4 @@
-"""A small site with those who run it, and every edit of the operator's REST."""
+"""A small site with site roles, and every edit of the operator's REST."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SOON, LATER = "2099-01-01T00:00:00Z", "2099-01-02T00:00:00Z"
 
 
 def operate_stage() -> ApiStage:
-    """Make the site: an operator, finance, an auditor, and tokens of few scopes."""
+    """Create the site: an operator, finance, an auditor, and tokens with few scopes."""
     stage = api_stage()
     for name, role in (("otto", "operator"), ("fin", "finance"), ("aud", "auditor")):
         stage.person(name, site_role=role)
@@ -36,13 +36,13 @@ def tag(stage: ApiStage, path: str) -> str:
 def edit(
     stage: ApiStage, method: str, path: str, body: Any = None, *, seen: str, as_: str = "otto"
 ) -> Any:
-    """Edit on the base of a GET of `seen` (an address, or a tag in quotes)."""
+    """Edit with the ETag of a GET of `seen` (an address, or a quoted ETag)."""
     etag = seen if seen.startswith('"') else tag(stage, seen)
     return stage.call(method, path.format(pool=stage.pool), body, as_=as_, **{"If-Match": etag})
 
 
 def overdue_lease(stage: ApiStage) -> Lease:
-    """A lease that was to end an hour ago and that its engine lists, made once."""
+    """Return a lease that should have ended an hour ago and is still listed; create it once."""
     made = Lease.objects.filter(state="stopping").first()
     if made is not None:
         return made
@@ -60,7 +60,7 @@ def overdue_lease(stage: ApiStage) -> Lease:
 
 
 def edits(stage: ApiStage) -> dict[str, tuple[str, str, Any, str]]:
-    """Every edit: method, address, a good body, and what it is based on."""
+    """Return every edit: method, address, a valid body, and the source of its ETag."""
     pool = stage.pool
     one, nodes = f"operate/pools/{pool}", f"operate/nodes?pool={pool}"
     windows, quotas = f"operate/maintenance?pool={pool}", f"operate/quotas?pool={pool}"
@@ -71,7 +71,7 @@ def edits(stage: ApiStage) -> dict[str, tuple[str, str, Any, str]]:
         ends_at=BEGIN + timedelta(days=30_001),
     )
     plan = {"pool": pool, "nodes": ["n0000"], "starts_at": SOON, "ends_at": LATER}
-    # As with an engine that was installed anew: nothing of what it ran is listed.
+    # As after a reinstallation of the engine: it lists none of its former leases.
     ExecutorHealth.objects.get_or_create(
         pool=stage.cluster.pool,
         defaults={

@@ -1,4 +1,4 @@
-"""A small pool with a past, and everybody who might look at its pages."""
+"""A small pool with a past, and requesters of all kinds for its pages."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Stage:
         return str(answer.content.decode())
 
     def reads(self, who: str, path: str) -> int:
-        """How many queries read tables for a page; scopes, and the note of a look, do not count."""
+        """Return the number of reading queries of a page, except those for scopes and visits."""
         client = self.client(who)
         client.get(path)
         with CaptureQueriesContext(connection) as queries:
@@ -53,7 +53,7 @@ class Stage:
         return sum(" FROM " in " ".join(query["sql"].split()) for query in queries.captured_queries)
 
     def see(self, visibility: str) -> None:
-        """Set what tenants see of others."""
+        """Set the pool's visibility."""
         self.lab.pool.visibility = visibility
         self.lab.pool.save(update_fields=["visibility"])
 
@@ -75,7 +75,7 @@ def stage(**pool_fields: Any) -> Stage:
 
 
 def settled_stage() -> Stage:
-    """The same, more than two hours later, metered and settled."""
+    """Return the stage more than two hours later, metered and settled."""
     there = stage()
     for _ in range(10):
         there.lab.round(after_s=900)
@@ -101,14 +101,13 @@ def _people(lab: Cluster) -> None:
 
 
 def last_round(there: Stage) -> Round:
-    """The pool's newest round."""
     found = Round.objects.filter(pool=there.lab.pool).order_by("-number").first()
     assert found is not None
     return found
 
 
 class _Headline(HTMLParser):
-    """Collects the words of the h1 without the notes that its numbers open."""
+    """Collects the text of the h1 without the notes of its numbers."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Pools with a queue: over REST, and in a town whose clock stands."""
+"""Pools with a queue: for REST, and in a town whose clock is paused."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def queue(stage: ApiStage, **more: Any) -> Any:
 def queue_town() -> Town:
     """South holds the pool; three of north's jobs are queued, and one of south's.
 
-    The pool's clock stands at its last round, however long a page takes.
+    The pool's clock is paused at its last round.
     """
     place = town()
     for _ in range(2):
@@ -41,12 +41,12 @@ def queue_town() -> Town:
         place.submit(gpus, 9000)
     place.submit(1, 9000, "south")
     place.play()
-    # So that times are as far away as they were made, however slow the machine.
+    # So that time differences do not depend on the speed of the machine.
     PoolClock.objects.update(paused=True, pause_reason="maintenance")
     return place
 
 
 def text(page: Any) -> str:
-    """A page's text without tags, in one line."""
+    """Return a page's text without tags, in one line."""
     assert page.status_code == 200
     return re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]*>", " ", page.content.decode())))

@@ -1,4 +1,4 @@
-"""How many rows and blocks the database reads for something, counted by the database itself."""
+"""The rows and blocks that the database reads, by its own statistics."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from django.db import connection
 
 
 class Reading(NamedTuple):
-    """Rows of table scans and entries of index scans, and blocks asked for."""
+    """Rows of table scans and entries of index scans, and requested blocks."""
 
     rows: int
     blocks: int
 
 
 def reading_of(act: Callable[[], object]) -> Reading:
-    """What is read while `act` runs, by every session of the database, committed or not."""
+    """Return the reads while `act` runs, of every session of the database, committed or not."""
     before = _counts()
     act()
     after = _counts()
@@ -25,16 +25,16 @@ def reading_of(act: Callable[[], object]) -> Reading:
 
 
 def vacuum(session: psycopg.Connection[Any], *, analyze: bool = False) -> None:
-    """Drop deleted rows, and hand over at once what that read: else it counts to some later act."""
+    """Remove deleted rows, and flush the statistics, so that no later act is charged with them."""
     session.execute("VACUUM ANALYZE" if analyze else "VACUUM")
     session.execute("SELECT pg_stat_force_next_flush()")
 
 
 def _counts() -> Reading:
-    """All counts up to now.
+    """Return the present counts.
 
-    An idle session hands its counts over within ten seconds; this one does it at once, and reads
-    them with the next statement.
+    An idle session flushes its counts within ten seconds; this one does it at once, and reads them
+    with the next statement.
     """
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_stat_force_next_flush(), pg_stat_clear_snapshot()")

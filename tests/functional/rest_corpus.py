@@ -1,4 +1,4 @@
-"""Which addresses of the REST API are asked for, and what of an answer is recorded."""
+"""The requests of the REST corpus, and the recorded parts of their answers."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from tests.functional.addresses import fill, is_api, template_of, words_of
 from tests.functional.rest_stage import RestStage, seeded
 
 RECORDED = Path(__file__).parents[1] / "golden" / "rest_corpus.json.gz"
-# The description has a test of its own; two are of this machine's software.
+# The schema has a separate test; the pages of `docs` depend on this machine's software.
 LEFT_OUT = frozenset({"api/v1/schema", "api/v1/docs"})
 HEADERS = ("Content-Type", "Content-Disposition", "ETag")
 STRETCH = "since=2030-01-01T00:00:00Z&until=2030-01-03T00:00:00Z"
-# Filters and pages of lists; a list with `limit` is followed by its cursors.
+# Filters and pages of lists; for a list with `limit`, the cursors are followed.
 MONEY = "tenant={slug}&pool={pool}"
 MORE = (
     *(f"api/v1/{name}?{MONEY}&limit=2" for name in ("usage", "income", "entries")),
@@ -62,18 +62,18 @@ MORE = (
     f"api/v1/income?{MONEY}&cursor=none",
     "api/v1/jobs?state=lost",
     "api/v1/pools/{pool}?page=1",
-    # The same as tables
+    # CSV files of the same data
     "t/{slug}/ledger/statement.csv?from=2030-01-01&to=2030-01-02&pool={pool}",
     "t/{slug}/ledger/contribution.csv?from=2030-01-01&to=2030-01-02&pool={pool}",
     "pools/{pool}/prices.csv?from=2030-01-01&to=2030-01-02",
 )
 VERSIONS = re.compile(r'"versions":\{"evenshare-core":[^}]*\}')
-# How far a list is followed.
+# The most pages of a list that are requested.
 PAGES = 3
 
 
 class Ask(NamedTuple):
-    """An address, and who asks for it."""
+    """An address and its requester."""
 
     caller: str
     path: str
@@ -111,7 +111,7 @@ def _lists(words: Mapping[str, str]) -> Iterator[str]:
 
 
 def answers(stage: RestStage) -> dict[str, str]:
-    """Ask; return each answer by caller and address."""
+    """Return each answer by caller and address."""
     found: dict[str, str] = {}
     for ask in asks(stage):
         path, page = ask.path, 1
@@ -126,7 +126,7 @@ def answers(stage: RestStage) -> dict[str, str]:
 def _asked(stage: RestStage, ask: Ask) -> str:
     """Return the status, the headers that a client reads, and the body, as text."""
     client = stage.client(ask.caller, api=ask.path.startswith("/api/"))
-    # Whatever an answer needs of chance is its own, and the order of asking changes nothing.
+    # Each request has a separate seed, so the order of requests does not matter.
     with seeded(f"{ask.caller} {ask.path}"), transaction.atomic():
         answer: Any = client.get(ask.path, headers={"X-Request-Id": "rest-corpus-0001"})
         body = b"".join(answer.streaming_content) if answer.streaming else answer.content
@@ -138,7 +138,7 @@ def _asked(stage: RestStage, ask: Ask) -> str:
 
 
 def without_versions(answer: str) -> str:
-    """Return an answer without the versions that this machine has, and the tag that is of them."""
+    """Remove this machine's versions from an answer, and the ETag that depends on them."""
     if not VERSIONS.search(answer):
         return answer
     return re.sub(r"\nETag: .*", "", VERSIONS.sub('"versions":"<versions>"', answer))
@@ -150,7 +150,7 @@ def _next(answer: str) -> str:
 
 
 def first_difference(recorded: str, now: str) -> str:
-    """Return the first line that differs, of JSON by field."""
+    """Return the first line that differs; JSON is compared by field."""
     old, new = (_lines(text) for text in (recorded, now))
     for before, after in zip(old, new, strict=False):
         if before != after:
@@ -168,12 +168,12 @@ def _lines(text: str) -> list[str]:
 
 
 def read() -> dict[str, str]:
-    """Return what is recorded."""
+    """Return the recorded answers."""
     recorded: dict[str, str] = json.loads(gzip.decompress(RECORDED.read_bytes()))
     return recorded
 
 
 def write(found: Mapping[str, str]) -> None:
-    """Record anew."""
+    """Replace the recorded answers."""
     data = json.dumps(found, indent=0, ensure_ascii=False, sort_keys=True).encode()
     RECORDED.write_bytes(gzip.compress(data, 9, mtime=0))

@@ -1,4 +1,4 @@
-"""A site whose clocks stand still and whose ids come from a seed: it answers alike in each run."""
+"""A site with stopped clocks and ids from a seed: its answers are the same in each run."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from tests.functional.two_tenants import two_tenants
 ROOT = Path(__file__).resolve().parents[2]
 Words = dict[str, str]
 WALL = datetime(2030, 1, 1, 9, 30, 15, 123456, tzinfo=UTC)
-# A schema that is searched before the database's own functions, and what columns fill in.
+# A schema that comes before the database's own functions in the search path, and new defaults.
 FIXED_CLOCK = f"""
 CREATE SCHEMA fixed;
 GRANT USAGE ON SCHEMA fixed TO PUBLIC;
@@ -67,7 +67,7 @@ ENDS = ("by REST", "failed", "cancelled while it runs", "in quarantine", "too la
 
 
 class State(NamedTuple):
-    """The words of addresses, who asks for them, and who asks for filters and pages too."""
+    """The words of addresses, the callers, and the callers of filters and pages."""
 
     words: Words
     callers: tuple[str, ...]
@@ -76,14 +76,14 @@ class State(NamedTuple):
 
 @dataclass
 class RestStage:
-    """What addresses are about by state, and how everybody asks."""
+    """The objects of addresses by state, and the callers."""
 
     states: dict[str, State] = field(default_factory=dict)
     secrets: dict[str, str] = field(default_factory=dict)
     sessions: dict[str, str] = field(default_factory=dict)
 
     def client(self, caller: str, *, api: bool) -> Client:
-        """How a caller asks: by token for the API, else by session."""
+        """Return a caller's client: with a token for the API, else with a session."""
         return bearer(self.secrets[caller]) if api else session(self.sessions[caller])
 
 
@@ -94,9 +94,10 @@ def fix_clock(owner: psycopg.Connection) -> None:
 
 @contextmanager
 def seeded(seed: str) -> Iterator[None]:
-    """Take the clock's and chance's place: random bytes are of `seed`, no time passes.
+    """Replace the clock and random bytes: bytes depend on `seed`, and no time passes.
 
-    Each way by which libraries ask for bytes has a count of its own: some ask once in a process.
+    Each call path by which libraries request bytes has a separate count, because some request them
+    once per process.
     """
     counts = Counter[str]()
 
@@ -114,7 +115,7 @@ def seeded(seed: str) -> Iterator[None]:
 
 
 def _library_calls(frame: FrameType | None) -> Iterator[str]:
-    """The functions that called each other since code of this repository was left."""
+    """Yield the names of the callers up to the first one in this repository."""
     while frame is not None and not _is_ours(frame.f_code.co_filename):
         yield frame.f_code.co_name
         frame = frame.f_back
@@ -125,7 +126,10 @@ def _is_ours(file: str) -> bool:
 
 
 def rest_stage(logs: Path) -> RestStage:
-    """Make two tenants, a pool with late rounds, and rare states; wants a database of its own."""
+    """Create two tenants, a pool with late rounds, and rare states.
+
+    Needs a separate database, because rounds commit.
+    """
     made = RestStage()
     _add_odd(made)
     _add_late(made)
@@ -137,7 +141,7 @@ def rest_stage(logs: Path) -> RestStage:
 
 
 def _add_odd(made: RestStage) -> None:
-    """Pools that lost something, jobs that ended in every way, and plans that were refused."""
+    """Add pools that lost nodes or types, jobs that ended in every way, and refused plans."""
     odd = people_alone()
     made.secrets |= odd.secrets
     made.sessions |= odd.sessions
@@ -160,7 +164,7 @@ def _add_late(made: RestStage) -> None:
 
 
 def _add_pair(made: RestStage, logs: Path) -> None:
-    """Both managers, a member and the site's roles, about the pools of the first tenant."""
+    """Add both managers, a member and the site's roles, with the pools of the first tenant."""
     pair = two_tenants(logs)
     member = User.objects.create(username="quokka-member")
     Membership.objects.create(user=member, tenant=pair.one.tenant, role=Membership.Role.MEMBER)

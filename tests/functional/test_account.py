@@ -1,4 +1,4 @@
-"""One's own password, and an operator's switch: what works before, and what not a moment later."""
+"""A user's own password, and deactivation by an operator: effects before and right after."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def there(db: None) -> Town:  # noqa: ARG001 - the fixture is what is wanted of 
 
 
 def signed_in(password: str, name: str = "ada") -> Client:
-    """A browser of a person's own, signed in as they do it."""
+    """Return a client that signed in by the form."""
     client = Client()
     answer = client.post("/login/", {"username": name, "password": password})
     assert answer.status_code == 302
@@ -48,7 +48,7 @@ def secret_of(name: str) -> str:
 
 
 def is_open(client: Client, path: str = "/account/") -> bool:
-    """Whether a session still is one."""
+    """Return whether a session is still valid."""
     return client.get(path).status_code == 200
 
 
@@ -57,7 +57,7 @@ def api(secret: str) -> int:
 
 
 def refusal(answer: Any) -> str:
-    """What a form was refused for."""
+    """Return the error of a form."""
     assert answer.status_code == 422
     return " ".join(answer.content.decode().split())
 
@@ -160,7 +160,7 @@ class TestADeactivatedPerson:
         assert Membership.objects.filter(user__username="ada").count() == 1
 
     def test_leaves_no_way_in_that_was_opened_beside_the_deactivation(self, there: Town) -> None:
-        """A log-in and a token whose requests were under way when the account was closed."""
+        """A log-in and a token request that were in flight when the account was closed."""
         session = signed_in(OLD)
         beside = Session.objects.get(pk=session.cookies[settings.SESSION_COOKIE_NAME].value)
         switch(there.operator, "ada")
@@ -215,7 +215,7 @@ class TestADeactivatedPerson:
 
 
 def test_of_two_operators_who_deactivate_each_other_one_stays(committed_db: str) -> None:
-    """In one instant: the first to come locks both, and the second is no operator any more."""
+    """Concurrently: the first one locks both rows, and the second is no operator any more."""
     assert committed_db
     names = ("otto", "olga")
     for name in names:

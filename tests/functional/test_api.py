@@ -1,4 +1,4 @@
-"""The REST API: what it answers, to whom, and how it refuses."""
+"""The REST API: its answers, their audience, and its refusals."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ class TestAJob:
         assert (why["reason_code"], why["round"]) == ("lease_turn", 1)
         (skip,) = live.get(f"rounds/{live.pool}/1", as_="bob").json()["decision"]["skips"]
         assert skip["reason_code"] == why["reason_code"]
-        # What the job itself received is nobody else's number.
+        # The GPU-time of a job is private to its tenant.
         assert {**skip["tenants"][0]["numbers"], "attained_gpu_us": 0} == why["numbers"]
         assert None not in why["numbers"].values()
 
@@ -197,7 +197,7 @@ class TestAJob:
         assert Job.objects.count() == 1
 
     def test_made_under_a_key_is_shown_as_it_is_now(self, live: ApiStage) -> None:
-        """Repeated while it runs, the submission shows what the job's own address does."""
+        """A repeated submission returns the same as the job's address, while the job runs."""
         spec = live.spec()
         asked = {"jobs": (spec, "k1"), "jobs/bulk": ({"jobs": [spec, spec]}, "k2")}
         for path, (body, key) in asked.items():

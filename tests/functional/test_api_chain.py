@@ -1,4 +1,4 @@
-"""The log of a pool's rounds over REST: what a tenant needs to find that somebody bent it."""
+"""The log of a pool's rounds over REST: enough for a tenant to detect tampering."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def stage(copy: Copy[ApiStage], tmp_path: Path, settings: Settings) -> ApiStage:
 
 
 def play(stage: ApiStage, rounds: int) -> None:
-    """Run rounds that have something to decide."""
+    """Run rounds with changes."""
     for _ in range(rounds):
         stage.job()
         stage.cluster.round(after_s=10)

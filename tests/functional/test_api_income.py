@@ -1,4 +1,4 @@
-"""Incomes with all their factors over REST: what they say is enough to compute them again."""
+"""Incomes with all their factors over REST, sufficient to recompute them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ live = staged(lending_stage)
 
 
 def pages(live: ApiStage, path: str, as_: str, query: str = ALL, limit: int = 50) -> Answers:
-    """All rows of a list, and what stands beside them."""
+    """Return all rows of a list, and the other fields of its answers."""
     cursor = ""
     stated: Answers = {"results": [], "idle": []}
     while True:
@@ -40,7 +40,7 @@ def pages(live: ApiStage, path: str, as_: str, query: str = ALL, limit: int = 50
 
 
 def answers(live: ApiStage, as_: str = "bob", limit: int = 50) -> Answers:
-    """Everything that a statement is verified from."""
+    """Return all answers that are needed to verify a statement."""
     income = pages(live, "income", as_, limit=limit)
     types = {row["gpu_type"] for row in live.get("prices", as_=as_).json()["results"]}
     return {
@@ -98,7 +98,7 @@ class TestWhatIsAnswered:
 
 
 def move(row: dict[str, Any], field: str, by: int = 1) -> None:
-    """Change an amount by so many units of its last place."""
+    """Change an amount by `units` in its last place."""
     whole, _, part = row[field].partition(".")
     text = str(int(whole + part) + by).rjust(7, "0")
     row[field] = f"{text[:-6]}.{text[-6:]}"
@@ -117,7 +117,7 @@ def a_charge(stated: Answers) -> None:
 
 
 def a_price_after_posting(stated: Answers) -> None:
-    """Posted anew, with a base that makes it: only the terms still have the old one."""
+    """Change a posted price and its base: only the terms keep the old one."""
     term = settled(stated)["round"]
     posted = next(row for row in stated["prices"] if row["valid_from_round"] <= term)
     posted.update(price="0.500000", base="0.500000", theta="2.000", used=posted["capacity"])
@@ -251,7 +251,7 @@ class TestAgainstRounds:
             assert (instants > 5) == bool(stated["income"])
 
     def test_finds_what_the_answers_alone_do_not_show(self, live: ApiStage) -> None:
-        """A price, an idle quota and a term that were changed everywhere in the answers alike."""
+        """A price, an idle quota and a term that were changed consistently in all answers."""
         there, honest = disclosed(live, "bb"), answers(live)
         stated = copy.deepcopy(honest)
         for step in stated["idle"]:

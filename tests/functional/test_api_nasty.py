@@ -1,4 +1,4 @@
-"""Hostile input, field by field: a clear 4xx that names the field, and never a 5xx."""
+"""Hostile input, field by field: a 4xx that names the field, and never a 5xx."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ FIELDS: dict[str, list[Any]] = {
     "duration_s": [0, -1, "1", 10**12],
     "profile": ["nobody", 0, False, 5, [], {}, True, "a" * 500, "\u202e", "<script>"],
 }
-# No field of a job is of these kinds.
+# No field of a job has these types.
 OF_ANOTHER_KIND: list[Any] = [1.5, True, {"a": 1}, [[]]]
 KNOWN = tuple(request_fields(JobRequest))
 

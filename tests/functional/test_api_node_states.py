@@ -1,4 +1,4 @@
-"""What an engine says of nodes, in the operator's REST."""
+"""The engine's states of nodes in the operator's REST."""
 
 from __future__ import annotations
 
@@ -30,6 +30,6 @@ class TestNodes:
         assert (row["state"], row["engine_state"]) == ("lost", "down")
         assert (row["reason"], row["engine_reason"]) == ("", "by Slurm: dead")
         assert row["engine_since"].startswith(f"{BEGIN:%Y-%m-%d}")
-        # What an engine says meanwhile is no other edit.
+        # A changed state of the engine does not count as an edit.
         path = f"operate/nodes/{stage.pool}/{row['name']}/drain"
         assert edit(stage, "POST", path, {"reason": "fan"}, seen=seen).status_code == 200

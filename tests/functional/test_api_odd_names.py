@@ -1,8 +1,8 @@
-"""The published description, asked about pools, tenants and jobs in states that are rare.
+"""The published schema, tested on pools, tenants and jobs in rare states.
 
-By `schemathesis`, with the words of the odd stage in addresses, queries and bodies, as a member of
-the tenant, as its manager and as an operator. The bound is a number of examples: the same requests
-each time but in `make soak`.
+`schemathesis` gets the words of the odd stage for addresses, queries and bodies. It sends requests
+as a member of the tenant, its manager and an operator. The number of examples is limited: the
+requests are the same each time except in `make soak`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tests.stages import staged
 
 there = staged(odd_stage)
 
-# Per operation and role, in `make test-rest` and in `make soak`.
+# Examples per operation and role, in `make test-rest` and in `make soak`.
 EXAMPLES, SOAK_EXAMPLES = 3, 40
 ASKING = ("owner", "manager", "operator")
 OF_ONE_STATE = {
@@ -37,7 +37,7 @@ OF_ONE_STATE = {
 
 
 def named(values: Any, words: dict[str, str]) -> Any:
-    """The values of a request with the words of a state, where it has such a word."""
+    """Replace the values of a request by the words of a state, if it has such a word."""
     known = {key: words[word] for key, word in OF_ONE_STATE.items() if word in words}
     known["book"] = "main"
     if not isinstance(values, dict):
@@ -50,7 +50,7 @@ def named(values: Any, words: dict[str, str]) -> Any:
 
 
 def tag_of(there: OddStage, path: str, words: dict[str, str]) -> str:
-    """The tag that an operator's edit is based on; empty where there is none."""
+    """Return the ETag for an operator's edit; "" if there is none."""
     kind = path.removeprefix("/api/v1/operate/").split("/")[0]
     address = f"{kind}/{words['pool']}" if kind == "pools" else f"{kind}?pool={words['pool']}"
     answer = there.client("operator", api=True).get(f"/api/v1/operate/{address}")
@@ -58,7 +58,7 @@ def tag_of(there: OddStage, path: str, words: dict[str, str]) -> str:
 
 
 class Attack:
-    """Sends examples of all operations, and keeps what was answered and what was wrong."""
+    """Sends examples of all operations, and stores the answers and failures."""
 
     def __init__(self, there: OddStage, examples: int) -> None:
         self.there, self.examples = there, examples
@@ -66,7 +66,7 @@ class Attack:
         self.wrong: list[str] = []
 
     def go(self) -> None:
-        """Ask for every operation as everybody who asks."""
+        """Request every operation as all requesters."""
         schema = schemathesis.openapi.from_wsgi("/api/v1/schema", get_wsgi_application())
         for found in schema.get_all_operations():
             assert isinstance(found, Ok)
@@ -120,5 +120,5 @@ class TestEveryOperation:
         attack = Attack(there, examples)
         attack.go()
         assert not attack.wrong, "\n".join(attack.wrong)
-        # Most of it is about what is there: a request for nothing proves little.
+        # Most requests name existing objects: a request for a missing one proves little.
         assert attack.statuses[200] > sum(attack.statuses.values()) / 5, attack.statuses

@@ -1,4 +1,4 @@
-"""The operator's REST: who may, edits of what was seen, races, and their records."""
+"""The operator's REST: permissions, edits with ETags, races, and audit records."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class TestWhoMay:
         drafts = {"pool": stage.pool, "quotas": [{"tenant": "aa", "gpu_type": "v100", "gpus": 1}]}
         for who, status in expected.items():
             assert stage.post("operate/quotas/preview", drafts, as_=who).status_code == status
-        # Nothing was done; what was refused is told (0127).
+        # No change was made; refusals are recorded (0127).
         assert set(AuditRecord.objects.values_list("action", flat=True)) == {refusals.ACTION}
 
     def test_edit_ends_with_the_role(self, stage: ApiStage) -> None:
@@ -85,7 +85,7 @@ class TestEveryEdit:
             answer = edit(stage, method, path, body, seen=seen)
             assert answer.status_code in (200, 201, 204), (name, answer.content)
             assert answer["ETag"] == tag(stage, seen), name
-            if name != "scale":  # it is 1 already, and a change of nothing is no change
+            if name != "scale":  # it is 1 already, and an edit without a change is not recorded
                 record = AuditRecord.objects.order_by("-id")[0]
                 assert AuditRecord.objects.count() == before + 1, name
                 assert record.request_id == answer["X-Request-Id"]
@@ -160,7 +160,7 @@ class TestEveryEdit:
 
 
 class TestARace:
-    """Two edits that saw the same: one wins, the other is told."""
+    """Two edits with the same ETag: one wins, the other gets 412."""
 
     @pytest.mark.parametrize("what", ["pool", "clock", "quota", "quotas", "node", "tenant"])
     def test_is_won_by_one(self, site: str, what: str) -> None:

@@ -1,4 +1,4 @@
-"""The operator's REST, field by field: what is set, what is refused, hostile input."""
+"""The operator's REST, field by field: valid values, refusals, hostile input."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.functional.test_api_nasty import BODIES
 from tests.functional.test_api_schema import CHECKS
 from tests.stages import staged
 
-EXAMPLES = 2, 5  # per operation, in `make test` and in `make test-rest`
+EXAMPLES = 2, 5  # examples per operation, in `make test` and in `make test-rest`
 
 
 @pytest.fixture
@@ -414,7 +414,7 @@ class TestHostileInput:
 
 
 def attack(stage: ApiStage, operation: Any, mode: Any, sent: Counter[int], examples: int) -> None:
-    """Send an operator's requests as the schema allows them, and as it does not."""
+    """Send operators' requests that the schema allows, and others."""
     seen = _seen(operation.path, stage.pool)
     known = {"name": stage.pool, "slug": "aa", "node": "n0000", "gpu_type": "v100", "number": 1}
     known |= {"book": "main", "uid": "00000000-0000-4000-8000-000000000000"}
@@ -436,7 +436,7 @@ def attack(stage: ApiStage, operation: Any, mode: Any, sent: Counter[int], examp
 
 
 def _seen(path: str, pool: str) -> str:
-    """Where the tag for an address comes from."""
+    """Return the source of the ETag for an address."""
     kind = path.removeprefix("/api/v1").split("/")[2]
     if kind == "pools":
         lists = [one for one in ("/losses", "/overdue") if one in path]

@@ -1,4 +1,4 @@
-"""What was posted for a GPU type over REST: every round of it, with base, theta and use."""
+"""The posted prices of a GPU type over REST: every round, with base, theta and use."""
 
 from __future__ import annotations
 

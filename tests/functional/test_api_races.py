@@ -1,4 +1,4 @@
-"""One key, one job: with twins at the same instant, cut replies, and other bodies."""
+"""A single job per key: with concurrent twins, cut connections, and other bodies."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Wire:
         }
 
     def post(self, key: str, name: str = "ada", path: str = "jobs", **more: Any) -> Any:
-        """Submit over a connection of its own; return (status, body)."""
+        """Submit over a new connection; return (status, body)."""
         client = HTTPConnection(self.host, self.port, timeout=PATIENCE_S)
         body: Any = self.stage.spec(**more)
         if path == "jobs/bulk":
@@ -74,7 +74,7 @@ def wire(site: str) -> Wire:
 
 
 def together(wire: Wire, count: int, **more: Any) -> list[Any]:
-    """Post at the same instant from `count` threads."""
+    """Post concurrently from `count` threads."""
     barrier = Barrier(count)
 
     def one(_: int) -> Any:

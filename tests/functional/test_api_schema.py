@@ -1,4 +1,4 @@
-"""The published description: complete, true of the answers, and attacked by its own words."""
+"""The published schema: complete, true of the answers, and attacked by its own examples."""
 
 from __future__ import annotations
 
@@ -33,10 +33,11 @@ CHECKS = [
     response_schema_conformance,
 ]
 Modes = tuple[schemathesis.GenerationMode, ...]
-# What the description allows, and what it does not.
+# Requests that the schema allows, and others.
 MODES: Modes = (schemathesis.GenerationMode.POSITIVE, schemathesis.GenerationMode.NEGATIVE)
-# Per operation and mode, in `make test` and `make test-rest`; `make soak` multiplies it. In
-# `make test` each operation has one of the modes: a request takes longer to make than to answer.
+# Examples per operation and mode, in `make test` and `make test-rest`; `make soak` multiplies it.
+# In `make test` each operation has one of the modes, because a request takes longer to generate
+# than to answer.
 EXAMPLES, SOAK_EXAMPLES = (2, 3), 300
 
 
@@ -54,16 +55,16 @@ def stage(request: pytest.FixtureRequest) -> ApiStage:
 
 
 def attack(stage: ApiStage, examples: int, modes: Sequence[Modes] = (MODES,)) -> int:
-    """Send what the description allows, and what it does not; return how many requests.
+    """Send requests that the schema allows, and others; return their number.
 
     Operations take turns with the `modes`.
     """
-    # Before the first request: this client ends none, so no later query is the test's own.
+    # Before the first request: this client closes no request, so later queries are not the test's.
     known = {"uid": str(stage.cluster.pool.jobs.order_by("id")[0].uid), "name": stage.pool}
     schema = schemathesis.openapi.from_wsgi("/api/v1/schema", get_wsgi_application())
     sent = 0
     hosts = {"Authorization": f"Bearer {stage.secrets['ada']}", "Host": "localhost"} | PLAIN
-    # An operator's are tried as one (test_api_operate_fields.py).
+    # Operators' requests are in test_api_operate_fields.py.
     operations = schema.exclude(path_regex="/operate/").get_all_operations()
     for found, operation_modes in zip(operations, cycle(modes), strict=False):
         assert isinstance(found, Ok)
@@ -103,7 +104,7 @@ class TestTheDescription:
                 assert set(operation["responses"]) >= {"400", "429"}
 
     def test_has_names_where_a_row_number_would_say_nothing(self) -> None:
-        """A number is no answer to which tenant, pool, job or account: nobody can look it up."""
+        """A row's id cannot identify a tenant, pool, job or account to a reader."""
         named = {
             *("tenant", "pool", "gpu_type", "node", "job", "profile"),
             *("user", "borrower", "lender", "account"),

@@ -1,4 +1,4 @@
-"""The services behind the API, form and command line: submit, dry run, cancel."""
+"""The services of the API, form and command line: submit, dry run, cancel."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def stage(request: pytest.FixtureRequest) -> Cluster:
 
 @pytest.fixture
 def live(request: pytest.FixtureRequest) -> Cluster:
-    """A stage whose rounds can run: they read in a transaction of their own."""
+    """A stage whose rounds can run: they read in a separate transaction."""
     request.getfixturevalue("committed_db")
     return cluster(QUOTAS)
 
@@ -108,7 +108,7 @@ class TestASubmission:
     def test_ends_at_the_tenants_limit(
         self, stage: Cluster, settings: Any, limit: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """The first is far below a limit of 40, and counts without a lock; the last is not."""
+        """The first job is far below a limit of 40 and counts without a lock; the last is not."""
         monkeypatch.setattr("scheduling.services.submit.BULK_MAX", 5)
         settings.PENDING_JOBS_MAX = limit
         draft = submit(stage)
@@ -244,7 +244,7 @@ class TestADryRun:
         assert "the most that it may use are 8 of" in answer.detail
 
     def test_is_larger_than_the_types_that_it_accepts(self, stage: Cluster) -> None:
-        """The largest type of the pool was called the pool, whatever the job accepts."""
+        """Regression: the pool's largest type was reported, whatever the job accepts."""
         stage.add_type("k80", nodes=2, gpus=16, quotas={})
         assert "are 32 of k80." in self.ask(stage, gpus=33).detail
         answer = self.ask(stage, gpus=33, gpu_types=["v100"])
@@ -264,10 +264,10 @@ class TestADryRun:
             assert answer.own + answer.borrowed == (gpus if gpus <= 8 else 0)
 
     def test_names_the_price_once_its_own_gpus_are_in_use(self, stage: Cluster) -> None:
-        # Nothing runs: a borrowed GPU costs nothing now, and with all of the pool base x 1.
+        # No job runs: a borrowed GPU costs nothing now, and base x 1 with the whole pool in use.
         answer = self.ask(stage, gpus=8)
         assert (answer.price, answer.price_after) == (0, 1)
-        assert self.ask(stage, gpus=2).price_after == 0  # within quota nothing is paid
+        assert self.ask(stage, gpus=2).price_after == 0  # own quota is free of charge
 
     def test_of_what_can_never_run_is_what_a_submission_says(self, stage: Cluster) -> None:
         rows = Quota.objects.filter(tenant=stage.tenants["aa"])
@@ -281,7 +281,7 @@ class TestADryRun:
         (error,) = refused.value.errors
         assert (error.field, error.code) == ("gpus", "quota_limit")
         assert "Ask for 4 at most" in error.hint
-        # A limit that ends leaves room to wait for.
+        # A limit with an end date allows the job to wait for it.
         rows.update(valid_until=stage.at + timedelta(days=1))
         answer = self.ask(stage, gpus=5)
         assert (answer.feasible, answer.never) == (False, False)

@@ -1,4 +1,4 @@
-"""What clients say that they verified, over REST: kept for a head of this log alone."""
+"""Verifications that clients report over REST: stored only for a head of this log."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def stage(copy: Copy[ApiStage], tmp_path: Path, settings: Settings) -> ApiStage:
 
 
 def said(stage: ApiStage, size: int = ROUNDS, **more: Any) -> dict[str, Any]:
-    """What a client says of the first rounds."""
+    """Return a client's report about the first rounds."""
     log = transparency.round_log(stage.pool)
     told = {
         "kind": "rounds", "size": size, "root": root(log, size).hex(), "first": 1, "last": size,
@@ -52,7 +52,7 @@ def said(stage: ApiStage, size: int = ROUNDS, **more: Any) -> dict[str, Any]:
 
 
 def changed(told: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
-    """The same with other fields; None takes one out."""
+    """Return the report with other fields; None removes one."""
     return {key: value for key, value in {**told, **more}.items() if value is not None}
 
 

@@ -1,4 +1,4 @@
-"""Rounds in files, over HTTP: as before; where a file is damaged or dropped it is said."""
+"""Rounds in files, over HTTP: unchanged, or reported if a file is damaged or dropped."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Asked = tuple[str, int]
 
 @dataclass
 class Filed:
-    """The stage, with its rounds in files of a folder, and the answers of before."""
+    """The stage with its rounds in files of a folder, and the answers from before."""
 
     api: ApiStage
     folder: Path
@@ -177,7 +177,7 @@ def test_the_books_and_their_checks_need_no_file() -> None:
 
 
 def test_a_bundle_that_is_not_in_its_file_is_named_by_the_check_of_the_log(filed: Filed) -> None:
-    """Whoever writes a row of a file that is none hides nothing with it."""
+    """A row that names a missing file hides nothing."""
     filed.path().unlink()
     round_files.forget()
     broken = {check.name: check.violations for check in run_checks()}["rounds_as_logged"]

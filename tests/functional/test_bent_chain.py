@@ -1,7 +1,7 @@
-"""Sums that somebody bends between two rounds: the database refuses, or every look names the round.
+"""Sums that are changed between two rounds: the database refuses, or every check names the round.
 
-Who has the application's password may not change them. Who owns the database can switch its guards
-off and compute hashes and seals again: the next round does not follow, and cannot be made to.
+The application's password does not allow such changes. The owner of the database can switch its
+guards off and recompute hashes and seals: the next round still does not follow.
 """
 
 # ruff: noqa: S608 - statements are made of constants
@@ -41,7 +41,7 @@ STATE, ROUND, BLOB = "scheduling_roundstate", "scheduling_round", "scheduling_ro
 
 
 class Owner:
-    """Whoever owns the database, with its guards switched off."""
+    """The owner of the database, with its guards switched off."""
 
     def __init__(self, there: Stage, session: psycopg.Connection[Any]) -> None:
         self.there, self.session = there, session
@@ -52,7 +52,7 @@ class Owner:
         assert self.session.execute(statement, values).rowcount == 1, statement
 
     def bend_sums(self, number: int) -> LeftState:
-        """Let tenant alpha have received a hundredth of what it did, after a round."""
+        """Divide the GPU-time that tenant alpha received by a hundred, after a round."""
         state = left_by(self.there.lab.pool)
         service = canonical_bytes(self.bent(state.sums()))
         self.execute(
@@ -73,13 +73,13 @@ class Owner:
         return replace(service, claims=claims)
 
     def seal(self, number: int) -> None:
-        """Compute the seal of a round's row again."""
+        """Recompute the seal of a round's row."""
         self.execute(
             f"UPDATE {ROUND} r SET seal = scheduling_round_seal(r) WHERE number = %s", number
         )
 
     def rewrite(self, number: int) -> None:
-        """Let a round have left other sums: its decision, its state, all hashes and the seal."""
+        """Change the sums that a round left: its decision, its state, all hashes and the seal."""
         session = self.session
         (packed,) = session.execute(
             f"SELECT decision FROM {BLOB} WHERE number = %s", [number]
@@ -112,13 +112,13 @@ def rounds_check() -> tuple[str, str]:
 
 
 def certificate_line(page: str, name: str) -> str:
-    """The part of a page after the name of a promise."""
+    """Return the part of a page after the name of a promise."""
     assert name in page, name
     return page.partition(name)[2][:700]
 
 
 def assert_everybody_says_so(owner: Owner, number: int, why: str) -> None:
-    """Replay, readiness, check_ledger, the page and REST name the round and say why."""
+    """Check that replay, readiness, check_ledger, the page and REST name the round and why."""
     there = owner.there
     said = replay()
     assert f"DOES NOT FOLLOW from round {number - 1}:" in said
@@ -163,7 +163,7 @@ class TestTheApplicationsRole:
                 cursor.execute(statement.format(STATE))
 
     def test_bends_nothing_by_another_row_for_a_round(self, owner: Owner) -> None:
-        """It may add rows: one for a round that has a row already is not the one that was left."""
+        """The role may add rows: a second row of a round does not match the round's hash."""
         there, before = owner.there, left_by(owner.there.lab.pool)
         forged = canonical_bytes(owner.bent(before.sums()))
         RoundState.objects.create(
@@ -217,7 +217,7 @@ class TestSumsThatTheOwnerBends:
         there.lab.round(after_s=10)
         row = Round.objects.latest("number")
         assert row.state_note == left.note
-        # Known at once, and to every look; the round itself follows.
+        # Every check finds it at once; the round itself follows.
         assert rounds_check() == ("warning", f"{there.pool}: 1 stored are damaged")
         assert "3 of 3 rounds" not in replay()
         assert "do not follow" not in replay()
@@ -256,7 +256,7 @@ class TestARoundThatTheOwnerRewrites:
         owner.there.lab.round(after_s=10)
         owner.rewrite(2)
         said = replay()
-        assert "round 2: DIFFERENT" in said  # what was decided does not come out
+        assert "round 2: DIFFERENT" in said  # the decision cannot be reproduced
         alpha = owner.there.tenant("alpha").pk
         why = f"The sums of tenant {alpha} for v100 are not those that round 2 left: alloc_gpu_us"
         assert_everybody_says_so(owner, 3, why)
@@ -322,7 +322,7 @@ class TestHousekeeping:
     def test_never_drops_what_the_next_round_begins_with(
         self, owner: Owner, settings: Any, tmp_path: Path
     ) -> None:
-        """A pool that was idle for weeks: its last state is of a day that is dropped."""
+        """The last state of a pool that was idle for weeks is of a day that is dropped."""
         files_in(settings, tmp_path)
         owner.there.lab.seal()
         pool = owner.there.lab.pool

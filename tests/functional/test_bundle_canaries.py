@@ -1,7 +1,7 @@
-"""Nothing of another tenant's in any bundle, record or names answer, at any visibility.
+"""No private data of another tenant in any bundle, record or names answer, at any visibility.
 
-Two tenants who put all that they were given together learn of a third one no key, no name and no
-row that the bundle does not show to everybody.
+Two tenants who combine all their answers learn no key, no name and no row of a third tenant. They
+learn only what the bundle shows to every reader.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def numbers(lab: Cluster) -> list[int]:
 
 
 def answers(side: Side, labs: list[Cluster]) -> Iterator[tuple[str, str]]:
-    """All that a tenant is given of its pools' chains: bundles of all rounds, and names."""
+    """Return a tenant's answers about its pools' chains: bundles of all rounds, and names."""
     for lab in labs:
         name = lab.pool.name
         paths = [f"chain/{name}/names"]
@@ -49,7 +49,7 @@ def answers(side: Side, labs: list[Cluster]) -> Iterator[tuple[str, str]]:
 
 
 def private_figures(side: Side) -> set[str]:
-    """Prices that are a tenant's own affair, in micro-credits as bundles have amounts."""
+    """Return a tenant's private prices, in micro-credits as in bundles."""
     limits = PriceLimit.objects.filter(tenant=side.tenant).values_list("max_price", flat=True)
     floors = IdleOffer.objects.filter(tenant=side.tenant).values_list("floor_price", flat=True)
     jobs = Job.objects.filter(tenant=side.tenant).values_list("max_price", flat=True)
@@ -74,7 +74,7 @@ class TestABundle:
         assert not wrong, "\n".join(wrong)
 
     def test_has_no_text_of_its_own_tenants_either(self, pair: Pair) -> None:
-        """Names, commands and uids are no part of a round, whoever asks."""
+        """Names, commands and uids are no part of a round, for any requester."""
         Pool.objects.update(visibility="full")
         for me, _ in pair.sides:
             texts = set().union(*canaries(me).values()) - {me.slug}
@@ -108,7 +108,7 @@ class TestABundle:
 
 
 def rows_of(side: Side, key: bytes) -> set[str]:
-    """The pseudonyms of a tenant's jobs and leases, for who has its key."""
+    """Return the pseudonyms of a tenant's jobs and leases, from its key."""
     jobs = Job.objects.filter(tenant=side.tenant).values_list("uid", flat=True)
     leases = Lease.objects.filter(tenant=side.tenant).values_list("id", flat=True)
     return {job_name(key, uid.hex) for uid in jobs} | {lease_name(key, id_) for id_ in leases}
@@ -141,7 +141,7 @@ class TestTwoTenantsTogether:
             known |= set(read_bundle(gzip.decompress(bytes(row.data))).names.jobs)
         assert Job.objects.filter(tenant__slug=LENDER, pool=lab.pool).exists()
         for side, key in zip(sides, keys, strict=True):
-            # Whoever knew the uids of all jobs would still find those of the key's tenant alone.
+            # With the uids of all jobs, a reader still finds only those of the key's tenant.
             found = {uid for uid in everything if job_name(key, uid.hex) in known}
             assert found
             assert set(Job.objects.filter(uid__in=found).values_list("tenant", flat=True)) == {

@@ -1,4 +1,4 @@
-"""Bundles and names over REST: the same bytes for all readers, and nothing that is not for them."""
+"""Bundles and names over REST: the same bytes for all readers, without hidden data."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ GZIP = {"Accept-Encoding": "gzip, deflate"}
 
 
 def sealed_stage() -> ApiStage:
-    """Three sealed rounds of a pool, of which `ada` and `bob` see a half each."""
+    """Three sealed rounds of a pool in which `ada` and `bob` each see half of the rows."""
     stage = api_stage()
     stage.person("otto", site_role="operator")
     stage.person("fin", site_role="finance")
@@ -165,7 +165,7 @@ class TestABundle:
 
 
 class TestOwnRowsAlone:
-    """What a tenant gets of a pool that shows it no other's rows."""
+    """The answers for a tenant in a pool that shows it only its own rows."""
 
     def test_are_told_with_the_record_that_commits_to_them(self, there: ApiStage) -> None:
         see(there, "own")

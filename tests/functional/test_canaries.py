@@ -1,4 +1,4 @@
-"""No byte of another tenant's, at any address: two tenants with rows of every kind behind each."""
+"""No data of another tenant at any address: two tenants, each with rows of every kind."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ from tests.functional.canaries import (
 )
 from tests.functional.two_tenants import Pair, Side
 
-# For the machine itself and whoever has its token, of no person: it counts all tenants together.
+# For local clients and holders of its token: it has totals over all tenants.
 OF_THE_SITE = ("metrics",)
 LOOKS = tuple(
     (address, route)
     for address, route in (*TABLE.items(), *ASKED_FOR)
     if "GET" in route.methods and address not in OF_THE_SITE
 )
-# Numbers and names that every pool has, and transfers in which both have a part.
+# Numbers and names of every pool, and transfers of both tenants.
 EVERYBODYS = {"round", "gpu_type", "lent", "lent_too"}
 PARTS_OF_POOLS = {"simulation", "trade", "window", "node"}
 NOTHING = {
@@ -59,12 +59,12 @@ NOTHING = {
 
 @pytest.fixture(autouse=True)
 def _no_second_wall(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Filters are what these tests are about: row level security would stand in for one."""
+    """Switch row level security off, because these tests check the filters."""
     monkeypatch.setattr(scopes, "_array", lambda _: scopes.SITE)
 
 
 def ask(asker: Side, method: str, address: str, route: Route, words: Mapping[str, str]) -> Any:
-    """Ask by session for pages, by token for the API."""
+    """Send a request with a session for pages, with a token for the API."""
     client = bearer(asker.secret) if is_api(address) else session(asker.session)
     return send(client, method, address, route, words)
 
@@ -72,9 +72,9 @@ def ask(asker: Side, method: str, address: str, route: Route, words: Mapping[str
 def own_words(
     side: Side, address: str, route: Route, labs: Sequence[Cluster]
 ) -> list[dict[str, str]]:
-    """The words of a tenant for an address: once, or where it is about a pool, for each of `labs`.
+    """Return the words of a tenant for an address, for each of `labs` if it is about a pool.
 
-    Simulations, windows and named nodes are those of the pool that it has alone.
+    Simulations, windows and named nodes are those of the pool that only this tenant has.
     """
     named = set(words_of(address, route))
     if named & PARTS_OF_POOLS:
@@ -109,7 +109,7 @@ class TestEveryAddress:
     @pytest.mark.parametrize("visibility", Pool.Visibility.values)
     def test_shows_its_own_and_nothing_of_the_other(self, pair: Pair, visibility: str) -> None:
         Pool.objects.update(visibility=visibility)
-        # Both look where most is hidden; elsewhere one of them does.
+        # Both tenants request it if most is hidden; otherwise one of them does.
         sides = {Pool.Visibility.FULL: pair.sides[:1], Pool.Visibility.PSEUDONYMS: pair.sides[1:]}
         wrong = [
             line
@@ -119,7 +119,7 @@ class TestEveryAddress:
         assert not wrong, "\n".join(wrong)
 
     def test_with_what_is_the_others_is_as_with_what_is_not_there(self, pair: Pair) -> None:
-        """By its id, its name, or its parent's: nothing is told, and nothing of it changes."""
+        """By its id, its name, or its parent's: the answer reveals and changes nothing of it."""
         me, other = pair.one, pair.two
         hidden, state, tried, wrong = strange_ids(me, other), state_of(other), 0, []
         for (address, route), asker in product((*TABLE.items(), *ASKED_FOR), (me, pair.operator)):
@@ -134,9 +134,9 @@ class TestEveryAddress:
 
 
 def looked(pair: Pair, me: Side, other: Side, visibility: str) -> list[str]:
-    """What is wrong with what one tenant sees at all addresses.
+    """Return the faults in one tenant's answers at all addresses.
 
-    Its own pool looks the same whatever is shown of others, so it is asked for once.
+    Its own pool is requested once, because visibility does not change it.
     """
     hidden, own, wrong = strange_ids(me, other), canaries(me), []
     labs = me.pools[:-1]
@@ -162,13 +162,13 @@ def looked(pair: Pair, me: Side, other: Side, visibility: str) -> list[str]:
 
 
 def shown(text: str, own: Mapping[str, set[str]], fields: Collection[str]) -> set[str]:
-    """The fields of which a value stands in an answer."""
+    """Return the fields that have a value in an answer."""
     read = html.unescape(text)
     return {name for name in fields if any(value in read for value in own[name])}
 
 
 def leaks(text: str, other: Side, hidden: Collection[str], visibility: str) -> list[str]:
-    """What stands in an answer and must not."""
+    """Return the private values of the other tenant in an answer."""
     read = html.unescape(text)
     found = [value for value in sorted(hidden) if value in read]
     if other.word in read.lower():
@@ -180,9 +180,9 @@ def leaks(text: str, other: Side, hidden: Collection[str], visibility: str) -> l
 
 
 def strangers(address: str, route: Route, *, is_operator: bool) -> Iterator[set[str]]:
-    """Which words of an address are the other's: each by itself, and all together.
+    """Return the sets of words to replace by the other tenant's: each one, and all together.
 
-    Operators may have both tenants' things, but not the one as a part of the other.
+    Operators may see both tenants' objects, but not one as a part of the other.
     """
     named = set(words_of(address, route)) - EVERYBODYS
     if is_operator:
@@ -208,12 +208,12 @@ class Mixed:
 
     @property
     def theirs(self) -> dict[str, str]:
-        """The words of the other that it has."""
+        """Return its words of the other tenant."""
         known = self.other.words_in(self.other.alone)
         return {name: known[name] for name in self.strange}
 
     def ask(self, words: Mapping[str, str]) -> tuple[Any, list[Any]]:
-        """The answer, and what the other has then; all is taken back."""
+        """Return the answer, and the other tenant's state after it; roll back all changes."""
         with transaction.atomic():
             answer = ask(self.asker, self.method, self.address, self.route, {**self.words, **words})
             state = state_of(self.other) if self.method in UNSAFE else []
@@ -221,7 +221,7 @@ class Mixed:
         return answer, state
 
     def complaints(self, hidden: Collection[str], state: list[Any]) -> list[str]:
-        """What is wrong with the answer; `hidden` empty: the asker may see both tenants."""
+        """Return the faults of the answer; `hidden` is empty if the requester may see both."""
         answer, after = self.ask(self.theirs)
         nothing, _ = self.ask({name: NOTHING[name] for name in self.strange})
         about = f"{self.method} /{self.address} {self.route.query} as {self.asker.word}"
@@ -231,7 +231,7 @@ class Mixed:
             wrong.append(f"{asked}: {answer.status_code}; of nothing: {nothing.status_code}")
         if after not in ([], state):
             wrong.append(f"{asked}: changes what is the other's")
-        # An answer may repeat what the asker wrote.
+        # An answer may repeat the requester's own words.
         text = said(answer) if hidden else ""
         for word in sorted(self.theirs.values(), key=len, reverse=True):
             text = text.replace(word, "")
@@ -240,7 +240,7 @@ class Mixed:
 
 
 def state_of(side: Side) -> list[Any]:
-    """What requests can change of a tenant."""
+    """Return the state of a tenant that requests can change."""
     rows = (
         Job.objects.filter(tenant=side.tenant).values_list("id", "state", "version", "quarantine"),
         Profile.objects.filter(tenant=side.tenant).values_list("id", "name", "speedups"),

@@ -1,4 +1,4 @@
-"""The certificate of a round: stored, recomputed, shown by role; planted violations turn red."""
+"""The certificate of a round: stored, recomputed, shown by role; planted violations are red."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def words(page: str) -> str:
 
 
 def sheet(there: Stage, number: int, who: str = "owner") -> str:
-    """The certificate on a round's page, as it is read."""
+    """Return the text of the certificate on a round's page."""
     page = there.page(who, there.url(f"rounds/{number}/"))
     return words(page[page.index('<section class="cert') :].partition("</section>")[0])
 
@@ -113,8 +113,10 @@ class TestARound:
 
 
 class TestTheRoundsPage:
-    """12. Policy, snapshot hash, solver status, entitlement against allocation; whoever has the
-    server's shell recomputes the same hashes."""
+    """12. Policy, snapshot hash, solver status, entitlement and allocation.
+
+    A shell on the server recomputes the same hashes.
+    """
 
     def test_tells_how_it_was_decided_and_recomputes_to_the_same_hashes(
         self, committed_db: str, capsys: pytest.CaptureFixture[str]
@@ -148,7 +150,7 @@ PLANTED = [
     (passed_over, Property.QUOTA_GUARANTEE, "Quotas are guaranteed violated"),
     (starved, Property.LONG_TERM_ORDER, "Who received least for its due goes first violated"),
 ]
-# Of these the pool's own policy has no number in the round before.
+# The pool's own policy has no number for these in the round before.
 NEW_LINES = {
     Property.ENVY_FREE,
     Property.INDIVIDUAL_RATIONALITY,
@@ -174,7 +176,7 @@ class TestAPlantedViolation:
         found = scrape(client)
         assert sample(found, "certificate_violations", pool=there.pool, property=name) >= 1
         assert sample(found, "certificate_age_seconds", pool=there.pool) >= 0
-        # The round before was certified too, and broke nothing.
+        # The round before was certified too, and violated nothing.
         assert "not hold." not in sheet(there, round_.number - 1)
 
     def test_is_counted_for_who_looks_too_late(self, there: Stage, client: Client) -> None:
@@ -233,7 +235,7 @@ class TestWhatATenantSees:
         assert "another tenant's" in html.unescape(page)
 
     def test_is_not_what_anothers_job_is_worth(self, there: Stage) -> None:
-        """Though this pool shows all names and numbers: alpha's margin is alpha's."""
+        """This pool shows all names and numbers, but alpha's margin is private."""
         round_ = plant(there, overpriced)
         path = f"/api/v1/rounds/{there.pool}/{round_.number}"
 

@@ -1,4 +1,4 @@
-"""What sealing finds is seen by probes, metrics and the operator, with the round's name."""
+"""Findings of sealing in probes, metrics and the console, with the round's name."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.stages import Copy, copied, name_of_copy
 
 
 def sealed_stage() -> Stage:
-    """A pool whose rounds are all sealed, and whose clock stands still."""
+    """A pool with all rounds sealed, and a paused clock."""
     made = stage()
     made.lab.seal()
     PoolClock.objects.update(paused=True)
@@ -52,7 +52,7 @@ def next_round(there: Stage) -> int:
 
 
 def rewrite_sums(owner: psycopg.Connection[Any], number: int) -> None:
-    """Let a stored round begin with other sums, with a matching hash and seal of its row."""
+    """Change the initial sums of a stored round, with a matching hash and seal of its row."""
     (packed,) = RoundBlob.objects.filter(number=number).values_list("snapshot", flat=True)
     snapshot = decode(zlib.decompress(bytes(packed)), Snapshot)
     first, *rest = snapshot.service.claims
@@ -82,7 +82,7 @@ class TestAWholeChain:
 class TestARoundThatDoesNotFollow:
     @pytest.fixture
     def broken(self, there: Stage, owner: psycopg.Connection[Any]) -> int:
-        """A round was rewritten with matching bytes: it begins with other sums of fairness."""
+        """A round was rewritten with matching bytes: it starts from other fairness sums."""
         number = next_round(there)
         rewrite_sums(owner, number)
         there.lab.seal()
@@ -142,12 +142,12 @@ class TestADamagedRound:
 
 
 class TestTheLedgersCheck:
-    """`check_ledger` holds rounds against what the log commits to."""
+    """`check_ledger` compares rounds with the records of the log."""
 
     def test_remembers_a_break_that_was_made_to_fit(
         self, there: Stage, owner: psycopg.Connection[Any]
     ) -> None:
-        """Whoever alters a round before the next is sealed may put the old bytes back."""
+        """An attacker may restore the old bytes after the next round was sealed."""
         number = next_round(there)
         rows = RoundBlob.objects.filter(number=number)
         (packed,) = rows.values_list("snapshot", flat=True)

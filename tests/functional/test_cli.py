@@ -1,7 +1,7 @@
 """The command line of two researchers against the real portal, with real processes.
 
-The story of the first submission: a job takes the whole pool, another tenant claims its
-share, the first one yields at the end of its lease, resumes, and loses nothing.
+The story of the first submission: a job takes the whole pool, and another tenant claims its share.
+The first job yields at the end of its lease, resumes, and loses nothing.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ PASSWORD = "correct horse battery"
 
 @dataclass
 class Person:
-    """Somebody at a shell of their own, with nothing but the client."""
+    """A user with a separate shell that has only the client."""
 
     name: str
     home: Path
@@ -86,7 +86,7 @@ class Person:
 
 @dataclass
 class Scene:
-    """A pool of two slots that two tenants share by halves."""
+    """A pool of two slots that two tenants share equally."""
 
     pool: Pool
     ada: Person
@@ -97,7 +97,7 @@ class Scene:
         execute_round(self.pool.pk, now=read_clock(self.pool.pk))
 
     def until(self, job: str, *states: str) -> dict[str, Any]:
-        """Run the rounds that are due until the job is in a state."""
+        """Run due rounds until the job is in a state."""
 
         def there() -> bool:
             self.round()
@@ -108,7 +108,7 @@ class Scene:
         return shown
 
     def until_it_reports(self, job: str) -> None:
-        """Run the rounds that are due until the portal knows what a job reported."""
+        """Run due rounds until the portal has a report of the job."""
 
         def known() -> bool:
             self.round()
@@ -118,25 +118,25 @@ class Scene:
 
     @contextmanager
     def stopped_training(self) -> Iterator[None]:
-        """Let it stand still from its first report on, which leaves it something to keep.
+        """Stop it after its first report, so that it has a state to save.
 
-        It may not be over before it is preempted, however late rounds come.
+        It must not end before it is preempted, however late rounds come.
         """
         with stopped(eventually(self.training_that_reported, every_s=0.01)):
             yield
 
     def training_that_reported(self) -> list[int]:
-        """Run the round that is due; return the processes of the training once it has reported."""
+        """Run the due round; return the processes of the training once it has reported."""
         self.round()
         found = []
         for pid in processes_below(self.jobs) if list(self.jobs.rglob("progress.json")) else []:
-            with suppress(OSError):  # it is over
+            with suppress(OSError):  # it has ended
                 if TRAIN[1].encode() in Path(f"/proc/{pid}/cmdline").read_bytes():
                     found.append(pid)
         return found
 
     def until_granted(self, job: str) -> None:
-        """Run the rounds that are due until one grants it a lease."""
+        """Run due rounds until one grants it a lease."""
 
         def granted() -> bool:
             self.round()
@@ -147,7 +147,7 @@ class Scene:
 
 @pytest.fixture
 def scene(site: str, tmp_path: Path) -> Iterator[Scene]:
-    # The default policy protects a lease for minutes, which a test would wait for.
+    # The default policy protects a lease for minutes, which is too long for a test.
     lab = cluster(
         {"ada-lab": 1, "bob-lab": 1}, nodes=1, gpus=2, policy="ltgf",
         executor="local", lease_s=2, round_s=1, grace_s=600, source_dir=str(ROOT),
@@ -173,7 +173,7 @@ def person(name: str, tenant: Tenant, folder: Path, url: str) -> Person:
 
 
 def end(jobs: Path, people: list[Person]) -> None:
-    """Leave no process behind, whatever became of the test."""
+    """Kill all processes, whatever the result of the test."""
     for process in [process for person in people for process in person.running]:
         if process.poll() is None:
             process.kill()
@@ -215,7 +215,7 @@ class TestTheFirstSubmission:
     def test_is_preempted_with_notice_and_ends_with_the_same_bytes(
         self, scene: Scene, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Its lease would last for a day: what ends it is the notice, and the training sees it."""
+        """Its lease would last for a day: the notice ends it, and the training receives it."""
         monkeypatch.setitem(registry.POLICIES, POLICY.name, POLICY)
         Pool.objects.update(policy=POLICY.name, lease_s=86_400)
         ada, bob = scene.ada, scene.bob
@@ -276,7 +276,7 @@ class TestTheFirstSubmission:
 
 @cache
 def undisturbed() -> str:
-    """The last line of the same training without a portal, in an equal environment."""
+    """Return the last line of the same training without a portal, in an equal environment."""
     done = subprocess.run(
         [sys.executable, *TRAIN[1:]],
         cwd=ROOT,

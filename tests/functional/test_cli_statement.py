@@ -32,7 +32,7 @@ TIME = ("--from", "2029-12-01", "--to", "2030-12-01T00:00:00Z")
 
 @dataclass
 class Ran:
-    """What a command answered."""
+    """The output and the exit status of a command."""
 
     code: int
     out: str
@@ -55,7 +55,7 @@ def live(copy: Copy[ApiStage], site: str, tmp_path: Path, settings: Settings) ->
 
 
 def seal(live: ApiStage) -> None:
-    """Put all rounds into the pool's log."""
+    """Append all rounds to the pool's log."""
     with site_scope():
         while seal_rounds(live.cluster.pool.pk):
             pass
@@ -69,7 +69,7 @@ def run(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> Run:
-    """Runs the command in this process, as somebody."""
+    """Runs the command in this process, as a user."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("EVENSHARE_URL", site)
 
@@ -140,7 +140,7 @@ class TestAStatement:
         assert (answer["tenant"], answer["since"]) == ("bb", "2029-12-01T00:00:00.000000Z")
 
     def test_of_nothing_is_not_proven(self, run: Run) -> None:
-        """Whether nothing is due or all of it is withheld, no row tells."""
+        """No row shows whether nothing is due or all of it is withheld."""
         words = ("--from", "2028-01-01", "--to", "2028-01-02")
         done = run("bob", *words)
         assert done.code == 5
@@ -171,7 +171,7 @@ def income_of_one(folder: Path) -> None:
 
 
 def price_after_posting(folder: Path) -> None:
-    """Everywhere in the answers alike: base, price, charge and income are of another price."""
+    """Change base, price, charge and income consistently in all answers."""
     stated = rows(folder, "prices")
     term = next(row for row in rows(folder, "income") if row["transfer"])["round"]
     posted = next(row for row in stated if row["valid_from_round"] <= term)
@@ -225,7 +225,7 @@ def records(folder: Path) -> list[dict[str, Any]]:
 
 
 def keep_records(folder: Path, changed: list[dict[str, Any]]) -> None:
-    """Records with the links that they should have."""
+    """Replace the records, with correct links."""
     kept, previous = [], ""
     for row, record in zip(rows(folder, "records"), changed, strict=True):
         record["previous"] = previous or record["previous"]
@@ -236,7 +236,7 @@ def keep_records(folder: Path, changed: list[dict[str, Any]]) -> None:
 
 
 def another_price_and_bundle(folder: Path) -> None:
-    """Rows, bundle and record all alike of another price: only the head tells."""
+    """Change rows, bundle and record to another price consistently: only the head differs."""
     changed = records(folder)
     changed[3]["bundle"] = "0" * 64
     keep_records(folder, changed)
@@ -271,7 +271,7 @@ def breaks_owned_up_to(folder: Path) -> None:
 
 
 def proof_removed(folder: Path) -> None:
-    """All records of the log need none; so there are fewer."""
+    """A complete log needs no proof; so remove some records."""
     first_records_removed(folder)
     (folder / "inclusion.json").unlink()
 
@@ -326,7 +326,7 @@ UNDER_THE_HEAD: tuple[tuple[Callable[[Path], None], str], ...] = (
 
 
 class TestUnderTheHead:
-    """What the statement's rounds are held under, from files; the head was pinned before."""
+    """The statement's rounds are checked with a head that was pinned before, from files."""
 
     def test_plants_are_seen_and_named(self, run: Run, folder: Path) -> None:
         kept = pin_path(folder).read_bytes()
@@ -384,7 +384,7 @@ class TestUnderTheHead:
     def test_a_newest_record_held_back_is_named(
         self, run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """The portal calls an older round its newest: what came after is in no log, it seems."""
+        """The portal serves an older round as its newest and hides the records after it."""
         whole = fetch_chain
 
         def older(client: Any, files: Any, pool: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What a clone is called: after its original, and never like another original."""
+"""Names of clones: derived from the original, and unique."""
 
 from __future__ import annotations
 

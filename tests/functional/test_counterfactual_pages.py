@@ -1,4 +1,4 @@
-""" "Had I reported otherwise": own job types, stored rounds, true worth, bounded cost."""
+""" "Had I reported otherwise": own job types, stored rounds, true value, bounded cost."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class TestAReport:
         found = asked(there, "owner", v100=2000)
         ways = [(one.factor, one.gpu_type) for one in found.tried]
         over = [(factor, ALL_TYPES) for factor in FACTORS]
-        # Half as fast is as slow as the slowest type; less would be the same report again.
+        # Half the speed equals the slowest type; a lower speed would be the same report.
         assert ways == [*over, (1 / 1.25, ALL_TYPES), (1 / 1.5, ALL_TYPES), (1 / 2, ALL_TYPES)]
         assert [one.factor for one in found.shown] == [
             max(found.tried[:5], key=lambda one: one.gain).factor,
@@ -142,7 +142,7 @@ class TestWhoSees:
 
 class TestWhatItCosts:
     def test_is_bounded_by_person(self, there: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-        # On a busy machine the bucket would be filled as fast as it is emptied.
+        # On a busy machine the bucket would refill between requests.
         monkeypatch.setattr(view, "PAGES", Rate(per_s=0.001, full=2))
         client = there.client("owner")
         answers = [client.get(path(there)) for _ in range(3)]

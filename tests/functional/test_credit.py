@@ -252,7 +252,7 @@ class TestATransfer:
         assert (refused.status_code, refused.json()["errors"][0]["field"]) == (400, "amount")
         limit(stage, reserved=0)
         uid = self.ask(stage).json()["id"]
-        limit(stage, reserved=8)  # promised since it was asked
+        limit(stage, reserved=8)  # promised since the request
         late = stage.post(f"operate/transfers/{uid}/approve", {}, as_="fin")
         assert late.status_code == 409
         assert balance(stage, "aa") == "10.000000"
@@ -412,7 +412,6 @@ class TestThePages:
         )
         shown = there.owner.get("/t/north/").content.decode()
         assert "Budget at 85" in shown
-        # What will happen, and when.
         plain = " ".join(re.sub(r"<[^>]*>", "", shown).split())
         assert "At 120 %, 120" in plain
         assert "nothing more is borrowed, anew or by renewal" in plain

@@ -1,4 +1,4 @@
-"""Nobody else's page can make a browser change anything: every address, with whatever it sends."""
+"""No foreign page can make a browser change anything, at any address, with any request."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from tests.functional.addresses import UNSAFE, send, session
 from tests.functional.matrix_stage import Stage
 from tests.functional.turns import TURNS, dealt
 
-# A password speaks for itself here: no session is read and none is begun, so a foreign page
-# gains nothing that it could not ask for by itself.
+# The password is the only credential here: no session is read and none is started, so a foreign
+# page gains nothing.
 OPEN = {("POST", "api/v1/tokens")}
-TOKEN = "c" * 32  # CSRF secrets are 32 letters or digits; a page's form sends the cookie's again
+TOKEN = "c" * 32  # CSRF secrets are 32 letters or digits; a page's form repeats the cookie's
 ORIGIN = {"Origin": "http://testserver"}
-# By whether the token is sent, and what the browser says of where the request is from.
+# By whether the token is sent, and by the origin that the browser reports.
 ELSEWHERE = {
     "without a token": (False, {}),
     "from here, without a token": (False, ORIGIN),
     "from elsewhere": (True, {"Origin": "https://evil.example"}),
     "from nowhere": (True, {"Origin": "null"}),
 }
-# Statuses of those for whom the address is not there, or not to be used.
+# Statuses of users who may not see or use the address.
 REFUSED = (401, 403, 404)
 
 
 @dataclass(frozen=True)
 class Change:
-    """A request that changes something, by somebody who may make it where anybody may."""
+    """A changing request, by a user who may make it if there is any."""
 
     method: str
     address: str
@@ -42,7 +42,7 @@ class Change:
     actor: str
 
     def send(self, there: Stage, *, token: bool = False, **headers: str) -> Any:
-        """Ask by session, as a browser does; what it changed is taken back."""
+        """Send it with a session, as a browser does; roll back its changes."""
         client = session(there.sessions.get(self.actor, ""), enforce_csrf_checks=True)
         if token:
             client.cookies[settings.CSRF_COOKIE_NAME] = TOKEN
@@ -54,7 +54,7 @@ class Change:
 
     @property
     def status(self) -> int:
-        """What the table says that it is answered with; 404 where the method is not there."""
+        """Return the table's status; 404 if the method does not exist."""
         row = self.route.methods.get(self.method)
         return 404 if row is None else getattr(row, self.actor)
 
@@ -63,7 +63,7 @@ class Change:
 
 
 def changes() -> list[Change]:
-    """All of them; with methods that are not there too, for these shall do nothing either."""
+    """Return all changing requests; those with missing methods must change nothing either."""
     return [
         Change(method, address, route, actor_of(route, method))
         for (address, route), method in product(TABLE.items(), UNSAFE)
@@ -72,18 +72,18 @@ def changes() -> list[Change]:
 
 
 def actor_of(route: Route, method: str) -> str:
-    """Somebody with a session for whom the address is there, if there is anybody."""
+    """Return a requester with a session who may use the address, if any."""
     row = route.methods.get(method)
     signed_in = [actor for actor in ACTORS if actor not in ("nobody", "reader")]
     return next((one for one in signed_in if row and getattr(row, one) not in REFUSED), "operator")
 
 
 def is_refused(change: Change, answer: Any) -> bool:
-    """Whether it was refused for its origin; a method that is not there may say so instead."""
+    """Return whether the origin was refused; a missing method may answer 405 instead."""
     if change.method not in change.route.methods and answer.status_code in (404, 405):
         return True
     said = answer.content.decode()
-    # REST names it; a page says it in words.
+    # REST has a code; a page has a text.
     return answer.status_code == 403 and ("CSRF" in said or "older than your session" in said)
 
 
@@ -97,7 +97,7 @@ class TestEveryChange:
                 answer = change.send(matrix, token=token, **headers)
                 if not is_refused(change, answer):
                     wrong.append(f"{change}, {name}: {answer.status_code}")
-            # From here it is not, or the refusals would say nothing.
+            # Without the check the request succeeds; otherwise the refusals would prove nothing.
             status = change.status
             if turn == 0 and status not in REFUSED:
                 made += 1

@@ -1,7 +1,7 @@
 # ruff: noqa: S608 - statements are made of constants
-"""A stored round that is not what was written: every way to look at it says so, and none fails.
+"""A stored round that was changed: every reader reports it, and none fails.
 
-What was written is changed as by a disk, or by somebody who can switch the guards off.
+The bytes are changed as by a disk, or by an attacker who can switch the guards off.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from tests.plugin import Services
 from tests.shapeless import drop_shapes
 from tests.stages import Stages
 
-# Of the round that is damaged; the other one stays whole.
+# Parts of the damaged round; the other round stays intact.
 NUMBER = 1
 BLOB, ROW = "scheduling_roundblob", "scheduling_round"
 
 
 class Harm(NamedTuple):
-    """A change of what is stored, the part that it shows in, and a hash that was found."""
+    """A change of stored data, the part that shows it, and the hash that is found."""
 
     id: str
     change: str
@@ -73,7 +73,7 @@ FOREVER = tuple(harm for harm in HARMS if harm.part != "row")
 
 
 class Damage:
-    """A stage, and a session that obeys no trigger and no shape."""
+    """A stage, and a session that ignores triggers and constraints."""
 
     def __init__(self, there: Stage, session: psycopg.Connection[Any]) -> None:
         self.there, self.session = there, session
@@ -103,7 +103,7 @@ def damage(stages: Stages, services: Services) -> Iterator[Damage]:
 
 
 def replay() -> str:
-    """What the command says of all rounds, and how it ends."""
+    """Return the output and the status of the command for all rounds."""
     said = StringIO()
     try:
         call_command("replay_round", all=True, stdout=said)
@@ -176,7 +176,7 @@ class TestADamagedRound:
 
     @pytest.mark.parametrize("turn", range(TURNS))
     def test_leaves_the_pages_of_its_jobs(self, damage: Damage, turn: int) -> None:
-        """What the last round says of a waiting job is read from its bytes."""
+        """The reason of a waiting job is read from the last round's bytes."""
         there = damage.there
         last = Round.objects.filter(pool=there.lab.pool).latest("number").number
         job = Job.objects.get(gpus=8)

@@ -1,4 +1,4 @@
-"""A tenant's dashboard: who may see it, and that what it says adds up."""
+"""A tenant's dashboard: its audience, and that its figures add up."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class TestBeforeAnythingHappened:
 
 @pytest.mark.django_db
 class TestIdleQuota:
-    """What others may do with it follows from the mode and the lend limit."""
+    """Its use by others depends on the mode and the lend limit."""
 
     @pytest.mark.parametrize(
         ("terms", "said", "unsaid"),
@@ -95,7 +95,7 @@ class TestIdleQuota:
 
 
 class TestTheDay:
-    """The finding over the use chart: true to the minute, whatever the share of the day."""
+    """The finding above the use chart is exact to the minute, for any part of the day."""
 
     @pytest.mark.parametrize(
         ("above", "title"),
@@ -117,7 +117,7 @@ class TestTheDay:
 
 
 def played_town() -> Town:
-    """North runs 6 of its 4 GPUs on two jobs, and three more jobs of it wait."""
+    """North runs two jobs on 6 GPUs with a quota of 4, and three more of its jobs wait."""
     place = town()
     for gpus in (4, 2, 4, 4, 4):
         place.submit(gpus)
@@ -204,7 +204,7 @@ class TestWhatItSays:
         assert b"You have" not in page
 
     def test_shows_what_was_paid_and_earned(self, busy: Town) -> None:
-        # The first term was granted before a price was posted; the second one costs.
+        # The first term was granted before a price was posted; the second one is charged.
         busy.play(3, every_s=900)
         meter()
         money = board_of(busy).money
@@ -242,7 +242,7 @@ class TestWhatItSays:
         times = {lab.pool.pk: lab.at, other.pk: lab.at}
         with tenant_scope(busy.tenant.pk), django_assert_num_queries(1):
             uses = pool_uses(busy.tenant.pk, times)
-        # One round counted four, and the other's none of this tenant.
+        # The last round counted four; the other pool's had no row of this tenant.
         assert [(use.pool_id, use.quota) for use in uses] == [(lab.pool.pk, 4), (other.pk, 3)]
 
     def test_shows_no_more_points_than_a_chart_can(self, busy: Town) -> None:

@@ -1,4 +1,4 @@
-"""How jobs stand to their deadlines where there are several: lists, the overview, the pool."""
+"""Jobs with deadlines in lists, the overview, and on the pool's page."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def due(lab: Any, tenant: str, *, within_s: int, gpus: int = 1, name: str = "") 
 
 
 def planned_and_refused(place: Town) -> tuple[Job, Job]:
-    """One that runs, and one that is queued, because it wants all GPUs."""
+    """A running job, and a queued one that wants all GPUs."""
     jobs = (
         due(place.cluster, "north", within_s=3000, name="in-time"),
         due(place.cluster, "north", within_s=60, gpus=8, name="too-late"),
@@ -58,7 +58,7 @@ def planned_and_refused(place: Town) -> tuple[Job, Job]:
 
 
 def row(page: str, name: str) -> str:
-    """The row of a job in a table, as it is read."""
+    """Return the text of a job's row in a table."""
     (found,) = [one for one in re.findall(r"<tr.*?</tr>", page, re.DOTALL) if f">{name}<" in one]
     return " ".join(re.sub(r"<[^>]+>", " ", found).split())
 
@@ -103,7 +103,7 @@ class TestTheOverview:
 
 @pytest.fixture
 def there() -> Stage:
-    """A planned job of alpha, and one of beta that nobody else may know by name."""
+    """A planned job of alpha, and one of beta whose name is hidden from others."""
     made = pool_stage(policy="fifo")
     Pool.objects.filter(pk=made.lab.pool.pk).update(policy=POLICY.name)
     made.lab.pool.refresh_from_db()
@@ -114,7 +114,7 @@ def there() -> Stage:
 
 
 def planned(page: str) -> str:
-    """The pool page's table of plans as it is read; empty: there is none."""
+    """Return the text of the pool page's table of plans; "" if there is no table."""
     match = re.search(r'<section[^>]*id="planned">(.*?)</section>', page, re.DOTALL)
     return " ".join(re.sub(r"<[^>]+>", " ", match[1]).split()) if match else ""
 
@@ -132,7 +132,7 @@ class TestThePool:
         count = "1 job with a deadline is" if setting == "own" else "2 jobs with deadlines are"
         assert f"{count} planned" in shown
         assert SETTINGS[setting] in shown
-        # When another's job is due is not for them; when its GPUs are planned is.
+        # The deadline of another tenant's job is hidden; the planned GPUs are shown.
         assert shown.count("planned due") == 1
 
     def test_names_all_to_an_operator(self, there: Stage) -> None:

@@ -1,4 +1,4 @@
-"""What the submit page answers before anything is sent: prices, own GPUs, what can never run."""
+"""The submit page's answers before a submission: prices, own GPUs, impossible jobs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ class TestTheAnswer:
         assert "at most 1.0000 credits" in says(page)
 
     def test_names_the_gpu_type_of_a_price_where_the_job_accepts_others(self, place: Town) -> None:
-        """It promised the cheaper type's price "at most", and the job may start on either."""
+        """Regression: it promised "at most" the cheaper type's price, but the job may start on
+        either.
+        """
         page = place.owner.post(ASK, form(place, gpus="8")).content.decode()
         assert "Borrowing 4 GPUs costs" in says(page)
         place.cluster.add_type("k80", nodes=1, gpus=8, quotas={})

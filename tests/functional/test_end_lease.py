@@ -1,4 +1,4 @@
-"""An operator ends a lease that its engine does not end: by the form, over REST, by the command."""
+"""An operator ends a lease that its engine does not end: by the form, REST and the command."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class TestTheForm:
         finance = page(visitor("fay", site_role=User.SiteRole.FINANCE), _health(there))
         assert "?end=" not in finance.split('id="t-overdue"')[1].split("</table>")[0]
         assert "north-4" not in finance.split('id="t-overdue"')[1].split("</table>")[0]
-        # What is not said is asked for, and what was typed stays.
+        # Missing fields are required, and the input stays in the form.
         refused = _post(there, reason="node is dead")
         assert refused.status_code == 422
         assert "Choose gone or unknown" in refused.content.decode()
@@ -120,7 +120,7 @@ class TestTheApi:
         (row,) = stage.get(path, as_="otto").json()["results"]
         assert (row["job"]["id"], row["lease"], row["gpus"]) == (str(lease.job.uid), 1, 2)
         assert (row["engine"], row["reason"]) == ("runs", "not_renewed")
-        # Finance reads the console, and no tenant's jobs.
+        # Finance may read the console, but not tenants' jobs.
         assert stage.get(path, as_="fin").json()["results"][0]["job"] is None
         end, body = f"{path}/{lease.job.uid}/1/end", {"processes": "gone", "reason": "dead"}
         assert edit(stage, "POST", end, body, seen=nothing).status_code == 412

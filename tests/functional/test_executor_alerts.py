@@ -1,4 +1,4 @@
-"""What an operator sees of an executor that is down, and of leases that vanished at once."""
+"""The operator's view of an executor that is down, and of leases that vanished at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a pool's executor has to know: an operator sets it, the executor says what is wrong."""
+"""Options of a pool's executor: an operator sets them, and the executor validates them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ WRONG: list[tuple[dict[str, Any], dict[str, str]]] = [
     ({"partition": "gpu", "accounts": {"a": 1}}, {"accounts": "Expected str, got int."}),
     ({"partition": "gpu", "cpus_per_gpu": 1.5}, {"cpus_per_gpu": "Expected int, got float."}),
     ({"partition": None}, {"partition": "Expected str, got null."}),
-    # Each is right alone.
+    # Each is valid without the other.
     ({"partition": "gpu", "submit_as": ["sudo"]}, {"submit_as": "one of the words must be"}),
     ({"partition": "gpu", "users": {"a": "root"}}, {"users": "jobs never run as root"}),
 ]
@@ -78,14 +78,14 @@ def _seen(place: Town) -> str:
 
 
 def _save(place: Town, options: object, **more: str) -> Any:
-    """What the form sends that is on the page now."""
+    """Return the present fields of the page's form."""
     written = options if isinstance(options, str) else json.dumps(options)
     typed = {"do": "executor", "executor_options": written, "seen": _seen(place)}
     return place.operator.post(_path(place), {**typed, **more})
 
 
 def _nested(levels: int) -> str:
-    """An object with lists inside of each other, so many levels in all."""
+    """Return an object with nested lists, `levels` deep."""
     inner = levels - 1
     return '{"partition": ' + "[" * inner + "]" * inner + "}"
 
@@ -168,7 +168,7 @@ class TestThePage:
             now = shown.split('id="x-set-since"')[1].split("</pre>")[0]
             assert escape('"qos": "high"') in now
             assert _stored() == theirs
-        # What a second press sends again is set already.
+        # A repeated submission has the options that are set already.
         assert _save(there, theirs, seen=seen).status_code == 302
         answer = _save(there, mine)
         assert answer.status_code == 302
@@ -254,7 +254,7 @@ class TestThePage:
         pool = there.cluster.pool
         there.cluster.pool.executor_options = {**GOOD, **risky}
         pool.save(update_fields=["executor_options"])
-        # What a shell has set stays as others change, and cannot be taken away.
+        # Options set from a shell do not change with others, and cannot be removed.
         assert _save(there, {**GOOD, **risky, "cpus_per_gpu": 4}).status_code == 302
         assert _save(there, GOOD).status_code == 422
 
@@ -264,7 +264,7 @@ class TestThePage:
         assert finance.post(_path(there), typed).status_code == 403
         shown = page(finance, _path(there))
         assert "Save the options" not in shown
-        # They may open what is beside the form: that takes no input.
+        # They may open the page next to the form, which accepts no input.
         assert 'id="x-known"' in shown.split('id="executor-options"')[1].split("</form>")[1]
         assert there.owner.post(_path(there), typed).status_code == 404
         assert _stored() == GOOD
@@ -281,7 +281,7 @@ class TestTheApi:
         assert made.json()["executor_options"] == wanted
         assert made["ETag"] != seen
         assert edit(stage, "PATCH", path, {"executor_options": {}}, seen=seen).status_code == 412
-        # What is not named stays.
+        # Options that are not named do not change.
         assert edit(stage, "PATCH", path, {"lease_s": 700}, seen=path).status_code == 200
         assert _stored() == wanted
 
@@ -408,6 +408,6 @@ class TestTheCommand:
 def test_sync_nodes_asks_who_does_it_before_its_engine(
     there: Town, options: tuple[str, ...], why: str
 ) -> None:
-    # No engine answers here, which would be said instead.
+    # No engine answers here, which would be reported instead.
     with pytest.raises(CommandError, match=why):
         call_command("sync_nodes", there.cluster.pool.name, *options)

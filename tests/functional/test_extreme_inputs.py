@@ -1,7 +1,7 @@
-"""Every number and date that anybody can send, at its edges: refused or taken, never a 500.
+"""Every number and date of the site's inputs, at its limits: refused or accepted, never a 500.
 
-What is taken must also be read again: the next round runs, and the pages show it. In turns
-(`tests/functional/turns.py`): in each one every field gets another fourth of what is extreme.
+Accepted values must also be readable: the next round runs, and the pages show them. In turns
+(`tests/functional/turns.py`): each turn tries another fourth of the extreme values on every field.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from tests.functional.operate_stage import LATER, SOON, operate_stage, tag
 from tests.functional.turns import TURNS, dealt, some_turns
 
 PREFIX = "/api/v1/"
-# What a tenant's managers alone may change.
+# Addresses that only a tenant's managers may change.
 MANAGERS = re.compile(r"^transfers|/(sharing|offers)/")
 
 
@@ -59,7 +59,7 @@ def stage(committed_db: str, settings: Settings, tmp_path: Path) -> ApiStage:
     return stage
 
 
-# What a job may say besides what it must.
+# Optional fields of a job.
 SAID: dict[str, Any] = {
     "max_price": "1", "weight": 1, "environment": {"A": "1"}, "cpus": 8, "memory_mb": 1024,
     "job_class": "soft_slo", "deadline": "2h", "deadline_steps": ["100:100", "150:20"],
@@ -68,7 +68,7 @@ SAID: dict[str, Any] = {
 
 
 def good_bodies(stage: ApiStage) -> dict[tuple[str, str], Any]:
-    """A body that is right, for each operation that takes one."""
+    """Return a valid body for each operation that takes one."""
     pool, spec = stage.pool, stage.spec(**SAID)
     draft = {"tenant": "aa", "gpu_type": "v100", "gpus": 3, "until": LATER}
     reason = {"reason": "why"}
@@ -129,7 +129,7 @@ def good_bodies(stage: ApiStage) -> dict[tuple[str, str], Any]:
 
 
 def seen_of(path: str, pool: str) -> str:
-    """Where the tag of an edit comes from; empty where there is none."""
+    """Return the source of an edit's ETag; "" if it needs none."""
     parts = path.split("/")
     if parts[0] != "operate" or path.endswith("preview"):
         return ""
@@ -145,7 +145,7 @@ def seen_of(path: str, pool: str) -> str:
 
 
 class Sender:
-    """Sends as whoever may do most, and counts the answers."""
+    """Sends requests as the users with the most rights, and counts the answers."""
 
     def __init__(self, stage: ApiStage) -> None:
         self.stage = stage
@@ -154,7 +154,7 @@ class Sender:
         self._tags: dict[str, str] = {}
 
     def send(self, method: str, path: str, body: bytes | None = None, *, seen: str = "") -> Any:
-        """Call an address; a tag that is old is asked for again."""
+        """Call an address; request a new ETag if it is outdated."""
         as_ = "otto" if path.startswith("operate") else "ada"
         as_ = "mia" if MANAGERS.search(path) else as_
         if seen and seen not in self._tags:
@@ -205,7 +205,7 @@ class TestTheApi:
                 present = value_at(body, place)
                 texts = extremes_of(str(place[-1]), present)
                 numbers = JSON_NUMBERS if texts is NUMBERS else FEW
-                # A number that is written as a text is refused before anybody looks at it.
+                # A number in a JSON string is refused before it is parsed.
                 texts = FEW if isinstance(present, int) else texts
                 for value in dealt((*numbers, *map(json.dumps, texts)), row, turn):
                     raw = wrong.replace('"@"', value).encode()
@@ -217,7 +217,7 @@ class TestTheApi:
         assert sender.statuses[201] + sender.statuses[200] > 50 // TURNS, sender.statuses
 
     def goes_on(self, stage: ApiStage, after: str) -> None:
-        """A round, and the lists that show what was taken."""
+        """Run a round, and read the lists that show the accepted values."""
         try:
             stage.cluster.round(after_s=20)
         except Exception as error:
@@ -241,10 +241,10 @@ class TestTheApi:
         assert sender.statuses[400] > 50 // TURNS, sender.statuses
 
 
-# What tells two forms of one kind apart: numbers and names in their address.
+# Numbers and names in an address, which do not make a form different.
 NAMES = re.compile(r"/(pool-\d+|aa|bb|n\d{4}|[0-9a-f-]{36}|\d+)(?=/|$)")
 PAGES_MAX = 120
-# What an API's body may not say, a form may not either, and answers with a whole page: one turn.
+# A form accepts no more than the API's body, and answers with a whole page: one turn.
 OF_FORMS = some_turns(1)
 
 
@@ -254,7 +254,7 @@ class TestTheForms:
     def test_of_every_page_never_fail(
         self, stage: ApiStage, turn: int, who: str, settings: Settings
     ) -> None:
-        """All pages that links lead to; each number and date of their forms, one at a time."""
+        """All linked pages; each number and date of their forms, one at a time."""
         client = Client(raise_request_exception=False)
         client.force_login(stage.people[who])
         settings.PENDING_JOBS_MAX = 100_000
@@ -275,13 +275,13 @@ class TestTheForms:
 
 
 def one_of_each(fields: dict[str, str]) -> dict[str, str]:
-    """Fields without those that differ by a number alone, as `gpus-7-1` and `gpus-8-1`."""
+    """Return one of the fields that differ only by a number, as `gpus-7-1` and `gpus-8-1`."""
     kinds = {re.sub(r"\d+", "#", name): name for name in fields}
     return {name: fields[name] for name in kinds.values() if name != "csrfmiddlewaretoken"}
 
 
 def found_forms(client: Client, *begin: str) -> list[tuple[str, str, dict[str, str]]]:
-    """The forms of the pages that can be reached, one of each kind."""
+    """Return the forms of all linked pages, one of each kind."""
     waiting, visited = list(begin), set[str]()
     forms: dict[tuple[object, ...], tuple[str, str, dict[str, str]]] = {}
     while waiting and len(visited) < PAGES_MAX:

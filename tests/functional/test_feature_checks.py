@@ -1,6 +1,6 @@
 """Checks of docs/features.md that take more than one part of the site, each as a whole.
 
-A class is a feature; its number and the words of its check stand above it.
+A class is a feature; its docstring has the feature's number and check.
 """
 
 from __future__ import annotations
@@ -45,8 +45,10 @@ def words(text: str) -> str:
 
 @pytest.mark.usefixtures("committed_db")
 class TestADeadlineJob:
-    """7. Within one round it is accepted with a planned lease, or refused with the constraint that
-    binds."""
+    """7.
+
+    Within one round it is accepted with a planned lease, or refused with the binding constraint.
+    """
 
     def test_is_answered_within_one_round_with_a_plan_or_with_what_binds(self) -> None:
         made = api_stage()
@@ -72,8 +74,11 @@ class TestADeadlineJob:
 
 @pytest.mark.usefixtures("committed_db")
 class TestThePendingReason:
-    """8. One reason of a published enum, with the numbers behind it and a next step; the numbers
-    equal those of the round. Never "no resources" while the tenant's limit binds."""
+    """8.
+
+    A reason of a published enum, with its numbers and a next step; the numbers equal those of the
+    round. Never "no resources" while the tenant's limit binds.
+    """
 
     def full(self, limit: int | None) -> tuple[ApiStage, Job]:
         """No GPU is free, and one more job of aa waits, which may borrow up to `limit`."""
@@ -109,14 +114,14 @@ class TestThePendingReason:
 
 
 def published() -> set[str]:
-    """All that the documents write in backticks."""
+    """Return all texts in backticks in the documents."""
     texts = [path.read_text() for path in (ROOT / "docs").rglob("*.md")]
     return {name for text in texts for name in re.findall(r"`(\w+)`", text)}
 
 
 @pytest.mark.usefixtures("committed_db")
 class TestTheMapOfGpus:
-    """15. GPU map with an equivalent table; state never by colour alone; counts equal the API's."""
+    """15. GPU map with an equivalent table; state not only by colour; counts equal the API's."""
 
     def test_says_in_words_and_in_a_table_what_the_api_counts(self) -> None:
         made = pool_stage()
@@ -129,7 +134,7 @@ class TestTheMapOfGpus:
         assert table["unavailable"][-1] == kind["blocked"] == 2
         uses = [row[3] for name, row in table.items() if name in made.lab.tenants]
         assert sum(filter(None, uses)) == kind["used"] > 0
-        # Each node says in words what its colours say, and both agree with the API.
+        # The text of each node agrees with its colours and with the API.
         said = dict(re.findall(r'<svg[^>]*aria-label="(n\d+): ([^"]*)"', shown))
         assert set(said) == {node["name"] for node in kind["nodes"]}
         for node in kind["nodes"]:
@@ -142,7 +147,7 @@ class TestTheMapOfGpus:
 
 
 def rows(shown: str) -> Iterator[tuple[str, list[int | None]]]:
-    """Heading and numbers of the rows of the table beside the map; a dash is no number."""
+    """Return heading and numbers of the rows of the map's table; a dash is no number."""
     (table,) = re.findall(r'id="t-claims">(.*?)</table>', shown, re.DOTALL)
     for row in re.findall(r"<tr[^>]*>(.*?)</tr>", table, re.DOTALL):
         cells = [words(cell) for cell in re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row, re.DOTALL)]
@@ -156,7 +161,7 @@ class TestQuotas:
     never lent."""
 
     def save(self, there: Town, **cells: str) -> None:
-        """Type north's cells over in the operator's grid, look at the estimate, and save."""
+        """Change north's cells in the operator's grid, request the preview, and save."""
         grid = test_operator.TestTheGrid()
         _, save = grid.previewed(there, grid.draft(there, **cells))
         assert there.operator.post(grid.path(there), save).status_code == 302
@@ -174,7 +179,7 @@ class TestQuotas:
             assert self.held(there, "south") == 4
         waits = Job.objects.filter(tenant__slug="south", state="pending")
         assert set(waits.values_list("reason_code", flat=True)) == {Reason.RESERVED_QUOTA}
-        # North lends one of its four, and may borrow none itself.
+        # North lends one of its four GPUs, and may borrow none.
         self.save(there, gpus="4", mode="LEND_AND_BORROW", lend="1", borrow="0")
         there.play(3)
         assert self.held(there, "south") == 5
@@ -190,7 +195,8 @@ class TestQuotas:
 class TestMinimumRuntimeAndNotice:
     """20. No lease ends before its protected end; the notice event precedes the stop.
 
-    Of real processes: tests/integration/test_local_executor_rounds.py, `TestAPreemptedJob`."""
+    For real processes: tests/integration/test_local_executor_rounds.py, `TestAPreemptedJob`.
+    """
 
     def test_hold_over_an_hour_in_which_tenants_take_turns(
         self, there: Town, monkeypatch: pytest.MonkeyPatch
@@ -281,7 +287,7 @@ class TestRoles:
         self.compare(matrix)
 
     def compare(self, made: Stage) -> None:
-        """What each role of the tenant and of the site may do."""
+        """Compare the rights of each role of the tenant and of the site."""
         tenant = made.lab.tenants["canary-lab"]
         console = f"/operate/pools/{made.lab.pool.name}/settings/"
         site = User.SiteRole

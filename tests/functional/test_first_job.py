@@ -1,7 +1,7 @@
-"""The README's first job, from its command to its first settled hour, and all that shows it.
+"""The README's first job, from its command to its first settled hour, on all pages.
 
-The process itself is the story of tests/functional/test_cli.py. Here its half minute is simulated,
-so that an hour passes at once.
+The process itself is in tests/functional/test_cli.py. Here its half minute is simulated, so that an
+hour passes at once.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ COMMAND = re.compile(r"^\.venv/bin/evenshare (job submit .*)$", re.MULTILINE)
 
 @pytest.fixture
 def lab(site: str) -> Cluster:
-    """The demo's pool `local` in small: two slots, which two tenants own by halves."""
+    """A small version of the demo's pool `local`: two slots, shared equally by two tenants."""
     assert site
     lab = cluster({"rosa-lab": 1, "mara-lab": 1}, nodes=1, gpus=2, executor="local")
     Pool.objects.filter(pk=lab.pool.pk).update(name="local")
@@ -38,7 +38,7 @@ def lab(site: str) -> Cluster:
 
 
 def play(lab: Cluster, job: Job) -> None:
-    """Run it for half a minute, and the rounds of the hours after; settle them."""
+    """Run it for half a minute, then the rounds of the next hours; settle them."""
     Pool.objects.filter(pk=lab.pool.pk).update(executor="virtual")
     VirtualWork.objects.create(job=job, duration_us=30 * SECOND_US)
     lab.at = job.submitted_at
@@ -73,7 +73,7 @@ class TestTheFirstJob:
         operator = signed_in(User.objects.create(username="otto", site_role="operator"))
         shown = {}
         for look in looks({"the first job": words}):
-            # What is not for its tenant is the operator's.
+            # Pages that its tenant may not see are the operator's.
             status = asked(owner, look.path).status_code
             shown[look.path] = asked(operator, look.path).status_code if status == 404 else status
         assert {path: status for path, status in shown.items() if status >= 500} == {}

@@ -1,4 +1,4 @@
-"""What a live page fetches after a round: its live part, once."""
+"""Fragments that a live page fetches after a round: each live part, once."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def fetched(place: Town, path: str, etag: str = "") -> Any:
 def played_town() -> Town:
     place = town()
     place.play()
-    # So that what is shown changes by rounds alone, however slow the machine.
+    # So that content changes only by rounds, whatever the speed of the machine.
     PoolClock.objects.update(paused=True, pause_reason="maintenance")
     return place
 
@@ -60,7 +60,7 @@ class TestALivePage:
         assert again.headers["ETag"] != first.headers["ETag"]
 
     def test_of_somebody_else_is_theirs(self, place: Town) -> None:
-        """Whoever sends another's ETag gets their own page."""
+        """A user who sends another user's ETag still gets the right page."""
         etag = fetched(place, "/t/north/").headers["ETag"]
         headers = {"HX-Request": "true", "HX-Target": "live", "If-None-Match": etag}
         assert place.neighbour.get("/t/south/", headers=headers).status_code == 200

@@ -1,4 +1,4 @@
-"""The front door, coming and going, and the round line."""
+"""The front page, signing in and out, and the round line."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class TestTheFrontDoor:
         assert "Ask an operator to add you" in " ".join(page.split())
         assert "pool-1" not in page
         assert "pool-1" in place.owner.get("/account/").content.decode()
-        # Nothing that is linked is a dead end.
+        # No link is a dead end.
         for address in set(re.findall(r'<a[^>]*href="(/[^"]*)"', page)):
             assert client.get(address, follow=True).status_code == 200, address
 

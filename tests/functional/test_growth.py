@@ -1,8 +1,8 @@
-"""No request, task or round reads more because the past is longer or the queue is.
+"""No request, task or round reads more because the past or the queue is longer.
 
-Each is run on three stages: a short past with a short queue, a past ten times as long, and a queue
-ten times as long. The database counts the rows that its scans return.
-`GROWTH_TABLE=<file>` writes them all; docs/testing.md has those that grow.
+Each is run on three stages: a short past and queue, a past ten times as long, and a queue ten times
+as long. The database counts the rows that its scans return. `GROWTH_TABLE=<file>` writes them all;
+docs/testing.md lists those that grow.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ from tests.plugin import Services
 from tests.stages import Stages
 
 SMALL, LONG_PAST, LONG_QUEUE = (50, 100), (500, 100), (50, 1000)
-# So many times as much, and so many rows and blocks more, is no growth with a size of ten times.
-# The same rows of a longer queue lie in more blocks.
+# Up to this factor and margin, reads do not count as growing with a size of ten times. The same
+# rows of a longer queue are in more blocks.
 FACTOR, MARGIN = 2, Reading(rows=250, blocks=500)
-# Finding one row along an index takes at most this many. PostgreSQL may choose another plan for the
+# Finding one row by an index takes at most this many. PostgreSQL may choose another plan for the
 # same rows from run to run.
 BLOCKS_OF_A_ROW = 4
-# Rounds of the stage were long ago; its forecast and its simulation have no result.
+# The stage's rounds are old; its forecast and its simulation have no result.
 FAILING = ("/readyz", "/pools/pool-1/starts/", "/operate/pools/pool-1/what-if/1/")
 PERIOD = "sums of the period that is asked for, which is all"
 WINDOW = "a window of days; at this size PostgreSQL reads all rows rather than an index"
 COUNTED = "counts jobs that wait, along an index"
 NOT_FOUND = "entries of an index of intents, in no statement's plan; later rounds read none"
 SNAPSHOT = "a round is decided from all jobs that wait"
-# What may read more, and why.
+# Addresses that may read more, and why.
 PAST_GROWS = {
     "t/<slug:slug>/ledger/statement/": PERIOD,
     "t/<slug:slug>/ledger/statement.csv": PERIOD,
@@ -83,7 +83,7 @@ QUEUE_GROWS = {
 class TestNothingGrows:
     @pytest.fixture(autouse=True)
     def few_first(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """A queue of a hundred is long, so that both are."""
+        """A queue counts as long from 100 jobs on, so that both queues are long."""
         monkeypatch.setattr(queue_order, "FIRST_JOBS", 50)
 
     def test_with_the_past_or_with_the_queue(self, stages: Stages, services: Services) -> None:
@@ -110,7 +110,7 @@ def _is_growth(small: Reading, more: Reading) -> bool:
 
 
 def _excuse(name: str, excused: dict[str, str]) -> str:
-    """The reason of an address with or without its query."""
+    """Return the reason of an address, with or without its query."""
     exact = [begin for begin in excused if name.partition("?")[0] == begin]
     begins = exact or [
         begin for begin in excused if name.startswith(begin) and begin != "t/<slug:slug>/"
@@ -123,8 +123,8 @@ def _read(stages: Stages, services: Services, copies: int, queued: int) -> dict[
         grow(copy.made, session, copies=copies, queued=queued)
         read = {name: reading_of(act) for name, act in _requests(copy.made)}
         for name, act in _tasks(copy.made):
-            # The planner looks at the ends of an index, and skips entries of deleted rows there.
-            # How many it reads depends on transactions in other databases of the server.
+            # The planner reads the ends of an index, and skips entries of deleted rows there. Their
+            # number depends on transactions in other databases of the server.
             vacuum(session)
             read[name] = reading_of(act)
         return read
@@ -141,18 +141,18 @@ def _requests(made: GrownStage) -> Iterator[tuple[str, Callable[[], object]]]:
 
 
 def _look(client: Client, path: str) -> None:
-    """Ask; what fails reads little."""
+    """Send a request; a failing one would read little."""
     status = asked(client, path).status_code
     assert status < 500 or path in FAILING, f"{status} {path}"
 
 
 def _who(route: Route) -> str:
-    """Who is shown something: the tenant's manager, else the operator."""
+    """Return the requester: the tenant's manager, else the operator."""
     return "manager" if route.methods["GET"].manager in (200, 302) else "operator"
 
 
 def _tasks(made: GrownStage) -> Iterator[tuple[str, Callable[[], object]]]:
-    """The tasks of beat, and rounds. The first round, of what the stage left, is the task's."""
+    """Yield the tasks of beat, and rounds. The first round after the stage is the task's."""
     due = made.lab.at + timedelta(seconds=60)
     PoolClock.objects.filter(pool=made.lab.pool).update(anchor_pool=due, anchor_wall=timezone.now())
     yield from {
@@ -169,7 +169,7 @@ def _tasks(made: GrownStage) -> Iterator[tuple[str, Callable[[], object]]]:
 
 
 def _write_table(*read: dict[str, Reading]) -> None:
-    """Rows that are read at each size, of what reads most."""
+    """Write the rows read at each size, largest first."""
     path = os.environ.get("GROWTH_TABLE")
     if not path:
         return

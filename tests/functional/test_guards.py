@@ -1,4 +1,4 @@
-"""What every request passes first."""
+"""Checks that every request passes first."""
 
 from __future__ import annotations
 

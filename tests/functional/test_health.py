@@ -1,4 +1,4 @@
-"""Probes: the process lives, the portal is ready, and what turns which light red."""
+"""Probes: liveness, readiness, and the causes of each warning."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from tests.factories import BEGIN, Cluster, cluster
 
 @pytest.fixture
 def place(db: None) -> Cluster:  # noqa: ARG001 - pytest's fixture, asked for by its name
-    """A pool that was looked at just now."""
+    """A pool that was checked just now."""
     town = cluster({"north": 4})
     looked_at(town, ago_s=1)
     return town
 
 
 def looked_at(town: Cluster, *, ago_s: float) -> None:
-    """Let the pool's clock show its beginning now, and the last look be so long ago."""
+    """Set the pool's clock to its start, and the last check to `ago_s` seconds before."""
     wall = wall_now()
     PoolClock.objects.filter(pool=town.pool).update(
         anchor_pool=BEGIN, anchor_wall=wall, seen_wall=wall
@@ -44,7 +44,7 @@ def looked_at(town: Cluster, *, ago_s: float) -> None:
 
 
 def ready(client: Client, **headers: str) -> tuple[int, dict[str, str], dict[str, str]]:
-    """Status of the answer, states and details by check."""
+    """Return the status of the answer, and states and details by check."""
     answer = client.get("/readyz", **headers)  # type: ignore[arg-type]  # headers as the client names them
     checks: list[dict[str, Any]] = json.loads(answer.content)["checks"]
     return (
@@ -56,7 +56,7 @@ def ready(client: Client, **headers: str) -> tuple[int, dict[str, str], dict[str
 
 class TestHealthz:
     def test_answers_without_a_database(self, client: Client) -> None:
-        """No mark asks for one here, so any query would be an error."""
+        """The test has no database mark, so any query would be an error."""
         answer = client.get("/healthz")
         assert (answer.status_code, json.loads(answer.content)) == (200, {"status": "ok"})
         assert answer.headers["Cache-Control"] == "no-store"
@@ -85,7 +85,7 @@ class TestReadyz:
     def test_is_red_two_intervals_after_rounds_stop(
         self, place: Cluster, client: Client, ago_s: int, state: str
     ) -> None:
-        """Rounds are every 10 s; the patience is two of them and 5 s."""
+        """Rounds are every 10 s; the limit is two of them and 5 s."""
         looked_at(place, ago_s=ago_s)
         status, states, _ = ready(client)
         assert (status, states["rounds"]) == (503 if state == "failing" else 200, state)
@@ -131,7 +131,7 @@ class TestReadyz:
         assert "1 of 1 refused" in details["intents"]
 
     def test_is_not_red_for_an_engine_that_is_down(self, place: Cluster, client: Client) -> None:
-        """To start this portal anew, or to ask another one, would mend nothing there."""
+        """Restarting or replacing this portal would not repair the engine."""
         intent = open_intent(place)
         Intent.objects.filter(pk=intent.pk).update(at=BEGIN - timedelta(seconds=61))
         ExecutorHealth.objects.create(
@@ -193,7 +193,7 @@ def open_intent(town: Cluster) -> Intent:
 
 @pytest.fixture
 def no_database(committed_db: str) -> Iterator[None]:
-    """Every new connection asks for a database that there is not."""
+    """Every new connection requests a missing database."""
     connections.close_all()
     settings = connections.settings["default"]
     settings["NAME"] = "evenshare_nowhere"
@@ -219,7 +219,7 @@ class TestWithoutADatabase:
         }
         assert details["database"] == "OperationalError"
 
-    # The address of a page, and one of none, whose answer has the frame of all pages.
+    # An existing and a missing page: both answers have the frame of all pages.
     @pytest.mark.parametrize("path", ["/", "/nowhere/"])
     def test_a_page_says_so_and_tells_its_request_id(
         self, no_database: None, client: Client, path: str

@@ -1,4 +1,4 @@
-"""Use and rho over time: what each viewer is told, in one query."""
+"""Use and rho over time: each viewer's view, in a single query."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class TestAPool:
             for name in ("use", "quota", "swapped"):
                 parts = zip(getattr(one, name), getattr(other, name), strict=True)
                 assert getattr(all_types, name) == tuple(map(sum, parts))
-            # rho of one type would be of quotas before trades.
+            # The rho of one type would be of quotas before trades.
             assert all_types.rho == one.rho == other.rho
             assert all_types.sums == one.sums == other.sums
 

@@ -1,4 +1,4 @@
-"""Which requests with a key meet, and which do not: who, tenant, route, key and body as a table."""
+"""Matching of requests with a key by person, tenant, route, key and body, as a table."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.functional.api_stage import ROLES, ApiStage, api_stage
 pytestmark = pytest.mark.usefixtures("db")
 REPLAYED = "Idempotent-Replayed"
 KEYED = ("jobs", "jobs/bulk")
-# Those that make no job, and the tests that repeat their keys.
+# Addresses that make no job, and the tests that repeat their keys.
 ELSEWHERE = {
     "operate/allowances": test_credit.TestAnAllowance,
     "transfers": test_credit.TestATransfer,
@@ -32,7 +32,7 @@ def stage() -> ApiStage:
 
 
 def with_keys() -> set[str]:
-    """The addresses that take a key, as the API describes itself."""
+    """Return the addresses that take a key, by the OpenAPI schema."""
     return {
         path.removeprefix("/api/v1/")
         for path, operations in document()["paths"].items()
@@ -42,7 +42,7 @@ def with_keys() -> set[str]:
 
 
 def bodies(stage: ApiStage, **more: Any) -> dict[str, Any]:
-    """A request of each address that takes a key."""
+    """Return a request for each address that takes a key."""
     spec = stage.spec(**more)
     return {"jobs": spec, "jobs/bulk": {"jobs": [spec]}}
 
@@ -55,7 +55,7 @@ def ids(answer: Any) -> list[str]:
 
 class TestTheScopeOfAKey:
     def test_is_person_tenant_route_and_key(self, stage: ApiStage) -> None:
-        """Of sixteen that differ in one to four of these, each meets itself alone."""
+        """Sixteen requests that differ in one to four of these; each matches only itself."""
         people, tenants = stage.people.values(), stage.cluster.tenants.values()
         scopes = list(product(tenants, people, ("jobs", "jobs/bulk"), ("k", "K")))
         for scope in scopes:
@@ -101,7 +101,7 @@ class TestEveryAddressThatTakesAKey:
 
     @pytest.mark.parametrize("route", KEYED)
     def test_meets_none_of_another(self, stage: ApiStage, route: str) -> None:
-        """Another person, key or address with the rest as it was makes another job."""
+        """Another person, key or address makes another job, if all else is equal."""
         stage.person("max", "aa", ROLES.MEMBER)
         key = {"Idempotency-Key": "once"}
         stage.post(route, bodies(stage)[route], **key)

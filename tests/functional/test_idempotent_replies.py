@@ -1,4 +1,4 @@
-"""A key and what was made under it, below the API."""
+"""Keys and the objects made under them, below the API."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ BODY = {"gpus": 2, "name": "träin", "at": timezone.now()}
 
 
 def asked(body: object = BODY) -> KeyedRequest:
-    """A request of a new person for a new tenant."""
+    """Return a request of a new person for a new tenant."""
     user = User.objects.create(username="ada")
     request = KeyedRequest.of(cluster({"north": 1}).tenants["north"], user, "jobs", "k1", body)
     assert request
@@ -103,7 +103,7 @@ class TestAKey:
 
 
 class Twin(threading.Thread):
-    """Another request with the key, which keeps its transaction open until `done` is set."""
+    """Another request with the key; its transaction stays open until `done` is set."""
 
     def __init__(self, request: KeyedRequest, *, commits: bool) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What rounds answered to a deadline: on the job's page, over REST, by the command, beforehand."""
+"""Answers of rounds to a deadline: on the job's page, over REST, by the command, in dry runs."""
 
 from __future__ import annotations
 

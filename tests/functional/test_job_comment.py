@@ -1,4 +1,4 @@
-"""A comment: written by whichever way a job is submitted, shown wherever the job is."""
+"""A job's comment: set by every way of submission, and shown everywhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A job's class, deadline and stopping criterion: said whichever way, shown again, refused."""
+"""A job's class, deadline and stopping criterion: by every way of submission, shown, refused."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def place(request: pytest.FixtureRequest) -> Town:
 
 
 def seen(job: Job) -> dict[str, object]:
-    """The columns of the only job."""
+    """Return the columns of the only job."""
     length = None if job.deadline_at is None else job.deadline_at - job.submitted_at
     return {
         "class": job.job_class, "length": length, "steps": job.deadline_steps,
@@ -185,7 +185,7 @@ class TestTheForm:
         place.owner.post("/t/north/jobs/new/", {**sent, **typed})
         job = Job.objects.latest("pk")
         assert seen(job) == ALL
-        # Also after its deadline: what is cloned is how long it had.
+        # Also after its deadline: a clone gets the same duration.
         day = timedelta(days=1)
         assert job.deadline_at is not None
         Job.objects.filter(pk=job.pk).update(

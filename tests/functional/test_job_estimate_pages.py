@@ -1,4 +1,4 @@
-"""How long a job is expected to run, on its page and in REST."""
+"""A job's expected run time, on its page and in REST."""
 
 from __future__ import annotations
 

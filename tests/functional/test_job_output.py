@@ -1,4 +1,4 @@
-"""A job's output on its page and on its own: bounded, inert, for those who may see the job."""
+"""A job's output on its page and on a separate one: bounded, inert, and private."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path, settings: Any) -> Town
 
 
 def wrote(place: Town, root: Path, data: bytes, *, job: Job | None = None, lease: int = 1) -> Job:
-    """A job of whose lease that is the output."""
+    """Return a job whose lease has this output."""
     job = job or place.submit()
     Job.objects.filter(pk=job.pk).update(leases_held=lease)
     folder = root / str(job.pk) / "leases" / str(lease)
@@ -92,7 +92,7 @@ class TestAWindowOverRest:
 
 
 def story_of(place: Town, job: Job, *ends: EndReason) -> JobStory:
-    """A job whose leases of ten minutes each ended so."""
+    """Return a job whose leases of ten minutes each ended for these reasons."""
     begin = place.cluster.at
     leases = [
         Lease(
@@ -178,7 +178,7 @@ class TestThePage:
         assert shown(first).split()[0] == "0"
 
     def test_is_under_the_pool_of_its_job(self, place: Town, tmp_path: Path) -> None:
-        """Its strip tells of that pool's rounds, not of the first pool that there is."""
+        """Its strip has the rounds of the job's pool, not of the oldest pool."""
         page = place.owner.get(f"/jobs/{wrote(place, tmp_path, b'x').uid}/log/")
         shown_pool = about(page.wsgi_request).pool
         assert shown_pool is not None
@@ -253,7 +253,7 @@ class TestAFailedJob:
         assert "&lt;b&gt;no such file&lt;/b&gt;" in first
         assert "ended by SIGKILL" in first
         assert ">137<" in first
-        assert 'id="job-log"' in rest  # it has more lines
+        assert 'id="job-log"' in rest  # the log has more lines
 
     def test_shows_a_short_log_once(self, place: Town, tmp_path: Path) -> None:
         job = wrote(place, tmp_path, b"no such file\n")

@@ -1,4 +1,4 @@
-"""A job that holds GPUs while its program has not begun is starting, wherever its state is said."""
+"""A job that holds GPUs without a running program is shown as starting, everywhere."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ place = staged(played_town)
 
 
 def _begins_not(name: str) -> None:
-    """As where an engine has accepted a lease, and its program has not begun."""
+    """As after an engine has accepted a lease and its program has not started."""
     leases = Lease.objects.filter(job__name=name)
     assert leases.update(state=Lease.State.LAUNCHING, started_at=None) == 1
 

@@ -1,4 +1,4 @@
-"""CPUs and memory of a job: asked for by whichever way it is submitted, told where it waits."""
+"""CPUs and memory of a job: by every way of submission, and shown while it waits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a job uses, on its page, in REST, and for whom: samples are text of a stranger."""
+"""A job's use on its page and in REST, and its audience; samples are untrusted text."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path, settings: Any) -> Town
 
 
 def running(place: Town, *, minutes: int = 20) -> Job:
-    """A job that has run for so long, of a pool whose jobs are programs."""
+    """Return a running job of a pool whose jobs are programs."""
     lab = place.cluster
     Pool.objects.filter(pk=lab.pool.pk).update(executor="local")
     job = place.submit(duration_s=100_000)
@@ -339,7 +339,7 @@ class TestAHostileJob:
         job = running(place)
         lease = Lease.objects.get(job=job)
         Lease.objects.filter(job=job).update(gpus=16, own=16, placement=lease.placement * 16)
-        # The first may hold all nodes.
+        # The first shim may hold all nodes.
         wrote(tmp_path, job, said([[10_000, 1, 1, 1, [500] * 16, [1] * 16]]))
         wrote(tmp_path, job, said([[10_000, 1, 1, 1, [5, 5], [1, 1]]], rank=1), rank=1)
         wrote(tmp_path, job, said(busy(100), rank=2), rank=2)

@@ -1,4 +1,4 @@
-"""What a job is worth: said by whichever way it is submitted, and its plan on its page."""
+"""A job's utility by every way of submission, and its plan on its page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a borrower reads, and can recompute, of a term that was due while no round came."""
+"""A borrower's view, and recomputation, of a term that was due while no round came."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class TestALateRound:
         for path in (f"/jobs/{line.job.uid}/", f"/t/aa/ledger/{transfer.pk}/"):
             page = client.get(path).content.decode()
             assert "rounds were late" in page, path
-        # The operator is a side of the transfer by what it paid, not by quota of its own.
+        # The operator takes part in the transfer because it paid, not because of a quota.
         assert "operator, for time without rounds" in page
         assert "operator, for unallocated quota" not in page
         days = "since=2029-12-01&until=2030-12-01"
@@ -83,7 +83,7 @@ class TestALateRound:
 
 class TestABentAnswer:
     def test_that_charges_past_the_expiry_is_found(self, live: ApiStage) -> None:
-        """All of its numbers agree; only the round says when the term expired."""
+        """All of its numbers agree; only the round has the term's expiry."""
         stated = copy.deepcopy(answers(live, "ada"))
         row, line = late_row(stated), the_line()
         later, full = line.starts_at + timedelta(hours=1), line.amount + line.borne
@@ -104,7 +104,7 @@ class TestABentAnswer:
         assert "late rounds" in {one.what for one in compared(live, stated).findings}
 
     def test_that_says_nothing_of_late_rounds_is_not_proven(self, live: ApiStage) -> None:
-        """So were terms of before: what differs is that no round came in time."""
+        """Old terms looked the same: the difference is that no round came in time."""
         stated = copy.deepcopy(answers(live, "ada"))
         row, line = late_row(stated), the_line()
         row |= {"charged_until": None, "borne": "0.000000"}
@@ -123,7 +123,7 @@ def the_share() -> UsageShare:
 
 class TestALender:
     def test_reads_what_the_operator_paid(self, live: ApiStage) -> None:
-        """All of the line's shares got the same part of the operator, to the micro-credit."""
+        """All shares of the line got the same part from the operator, to the micro-credit."""
         stated, line, share = answers(live, "bob"), the_line(), the_share()
         shares = line.shares.order_by("account__tenant_id").values_list("amount", flat=True)
         parts = largest_remainder(to_micro(line.borne), [to_micro(one) for one in shares])
@@ -197,13 +197,13 @@ class TestABentIncome:
             }
 
     def test_with_another_due_instant_is_found(self, live: ApiStage) -> None:
-        """All of its numbers agree; only the round says when the term expired."""
+        """All of its numbers agree; only the round has the term's expiry."""
         stated = copy.deepcopy(answers(live, "bob"))
         bend(stated, the_line().starts_at + timedelta(hours=1))
         assert {one.what for one in compared(live, stated, "bb").findings} == {"charged until"}
 
     def test_that_says_the_borrower_paid_is_not_proven(self, live: ApiStage) -> None:
-        """So were terms of before: what differs is that no round came in time."""
+        """Old terms looked the same: the difference is that no round came in time."""
         stated = copy.deepcopy(answers(live, "bob"))
         bend(stated, None)
         report = compared(live, stated, "bb")
@@ -220,7 +220,7 @@ class TestABentIncome:
 
 
 def bend(stated: Answers, until: datetime | None) -> None:
-    """Say everywhere alike that the borrower was charged until another instant."""
+    """Change all answers consistently to charge the borrower until another instant."""
     line, row = the_line(), late_income(stated)
     held_us = to_us(until or line.ends_at) - to_us(line.starts_at)
     paid, _ = term_charge(line.gpus, to_micro(line.price), held_us, line.carried or 0)

@@ -1,4 +1,4 @@
-"""A tenant's ledger: for its members and operators alone, summing to zero, by key."""
+"""A tenant's ledger: only for its members and operators, summing to zero, paged by key."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def there(settled: Stage) -> Stage:
 
 
 def first_transfer() -> Transfer:
-    """What alpha pays for its first hour."""
+    """Return alpha's payment for its first hour."""
     found = Transfer.objects.filter(tenant__slug="alpha").order_by("hour").first()
     assert found is not None
     return found

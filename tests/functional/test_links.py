@@ -1,4 +1,4 @@
-"""No menu and no link leads to where its reader gets 403 or 404: every role, link by link."""
+"""No menu and no link leads to a 403 or 404 for its reader: every role, link by link."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from django.urls import resolve
 
 from tests.functional.two_clocks import PEOPLE, TwoClocks
 
-# So many of a kind are looked at, as of a hundred rounds or jobs; kinds differ by their query too.
+# The links of a kind that are followed, of a hundred rounds or jobs; the query is part of the kind.
 OF_A_KIND = 2
 EVERYBODYS = {
     "account/",
@@ -38,7 +38,7 @@ FINDS = {
 
 
 class Links(HTMLParser):
-    """Collects where a page leads, but for forms."""
+    """Collects the links of a page, without forms."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -57,14 +57,14 @@ def links_of(page: str) -> list[str]:
 
 
 def kind_of(path: str) -> str:
-    """What a link is, without which one: its route and the names in its query."""
+    """Return the kind of a link: its route and the names in its query."""
     parts = urlsplit(path)
     names = sorted(part.partition("=")[0] for part in parts.query.split("&"))
     return f"{resolve(parts.path).route}?{'&'.join(names)}"
 
 
 def crawl(client: Client) -> tuple[list[str], set[str]]:
-    """Follow every link from the front page on; return what was refused, and the routes seen."""
+    """Follow every link from the front page; return the refused ones, and the visited routes."""
     seen: Counter[str] = Counter()
     refused: list[str] = []
     todo, known = deque([("/", "the front page")]), {"/"}

@@ -1,4 +1,4 @@
-"""Who is locked out after wrong passwords: pairs, clients and accounts, each by its own limit."""
+"""Lockout after wrong passwords: pairs, clients and accounts, each with a separate limit."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ NEIGHBOUR = "2001:db8:1:3::1"
 
 
 class Case(NamedTuple):
-    """Wrong passwords before, as (how many, of whom, from where); who comes; whether locked out."""
+    """Wrong passwords before, as (number, user, address); the user who signs in; whether locked
+    out.
+    """
 
     before: list[tuple[int, str, str]]
     who: str
@@ -77,10 +79,10 @@ def test_who_knows_the_password_comes_in_unless_locked_out(case: Case, client: C
     if case.locked:
         assert b"Try again in 15 minutes" in answer.content
         assert answer.headers["Retry-After"] == "900"
-        # What is refused counts no further, or nobody would ever come in again.
+        # Refused attempts do not count, or a lockout would never end.
         assert LoginAttempt.objects.count() == len(attempts)
     else:
-        # The right password forgives this client's own attempts at this account, no others.
+        # The right password clears only this client's attempts at this account.
         pair = {"username": case.who, "address": client_prefix(case.address)}
         assert not LoginAttempt.objects.filter(**pair).exists()
         own = sum(vars_of(one) == pair for one in attempts)

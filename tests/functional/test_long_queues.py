@@ -1,4 +1,4 @@
-"""A long queue: its first jobs have positions, those behind them follow by arrival."""
+"""A long queue: its first jobs have positions, and the others follow by arrival."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.usefixtures("committed_db")
 
 @pytest.fixture
 def stage(monkeypatch: pytest.MonkeyPatch) -> ApiStage:
-    """Five jobs are queued, and two are as many as have positions."""
+    """Five jobs are queued, and only two get positions."""
     stage = queue_stage()
     whole = read_queue_order(stage.cluster.pool.pk).jobs
     monkeypatch.setattr(queue_order, "FIRST_JOBS", 2)
@@ -26,7 +26,7 @@ def stage(monkeypatch: pytest.MonkeyPatch) -> ApiStage:
 
 
 def wanted() -> list[int]:
-    """The jobs as they should be listed."""
+    """Return the jobs in the expected order."""
     first = RoundSealing.objects.get().queues[0]["jobs"]
     behind = Job.objects.filter(state="pending").exclude(pk__in=first)
     return [*first, *behind.order_by("submitted_at", "id").values_list("pk", flat=True)]

@@ -1,4 +1,4 @@
-"""Leases that vanished at once: an operator sees which, and gives up what is gone."""
+"""Leases that vanished at once: an operator sees them, and accepts their loss."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ there = staged(played_town)
 
 
 def freeze(pool: Pool, leave_out: int = 0) -> ExecutorHealth:
-    """What rounds note of a mass disappearance."""
+    """Store the state that rounds record of a mass disappearance."""
     leases = Lease.objects.filter(pool=pool, state="running").order_by("id")
     since = wall_now() - timedelta(minutes=3)
     tokens = [f"es-{lease.job_id}-{lease.number}" for lease in leases]
@@ -191,7 +191,7 @@ class TestTheApi:
                 "since": shown["missing"][0]["since"],
             }
         ]  # fmt: skip
-        # Finance reads the console, and no tenant's jobs.
+        # Finance may read the console, but not tenants' jobs.
         assert stage.get(path, as_="fin").json()["missing"][0]["job"] is None
         row.missing = {**row.missing, "es-99-1": wall_now().isoformat()}
         row.save()

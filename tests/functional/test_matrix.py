@@ -1,8 +1,8 @@
-"""Every address x method x person, as `tests/functional/access_table.py` says.
+"""Every address x method x requester, with the statuses of `tests/functional/access_table.py`.
 
-In turns (`tests/functional/turns.py`): the first one asks with every method of the table as the
-owner and as a stranger of the same pool, and as one or two of the others. Every other method is
-tried in one of the turns, by somebody.
+In turns (`tests/functional/turns.py`). The first turn sends every method of the table as the owner,
+a stranger of the same pool, and one or two others. Every other method is tried in one of the turns
+by one requester.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tests.functional.matrix_stage import CANARY, Stage
 from tests.functional.turns import TURNS, dealt
 
 OTHER_GETS = {"finance": FINANCE_GETS, "auditor": AUDITOR_GETS}
-# One's own session, password and tokens, which are everybody's to change; and a front door.
+# A user's own session, password and tokens, which all users may change; and the demo's front page.
 OWN = ("login/", "logout/", "account/", "demo/<slug:role>/", "api/v1/tokens")
 ALWAYS = ("owner", "neighbour")
 ANYBODY = ("owner", *FOREIGN)
@@ -55,9 +55,9 @@ Ask = tuple[str, Route, str, str]
 
 
 def asked(turn: int) -> Iterator[Ask]:
-    """Who asks with which method in a turn; over all of them everybody with all of the table.
+    """Yield the requests of a turn; over all turns, every requester sends all of the table.
 
-    A method that is not there is not there for anybody: one of the owner and strangers tries it.
+    A missing method is missing for all requesters: the owner or a stranger tries it.
     """
     for row, (address, route) in enumerate(TABLE.items()):
         for column, method in enumerate(METHODS):
@@ -72,12 +72,12 @@ def asked(turn: int) -> Iterator[Ask]:
 
 
 def asked_in_all() -> list[Ask]:
-    """Who asks with which method in one turn or another."""
+    """Return the requests of all turns."""
     return [ask for turn in range(TURNS) for ask in asked(turn)]
 
 
 def answered_wrongly(matrix: Stage, asks: Iterable[Ask]) -> Iterator[str]:
-    """What is not answered as the table says, or tells a stranger of the tenant."""
+    """Yield answers with a wrong status, or with the tenant's data for a stranger."""
     own = {CANARY, *(matrix.words[name] for name in ("job", "transfer", "token"))}
     for address, route, method, actor in asks:
         answer = matrix.ask(actor, method, address, route)
@@ -86,7 +86,7 @@ def answered_wrongly(matrix: Stage, asks: Iterable[Ask]) -> Iterator[str]:
         if answer.status_code not in allowed:
             yield f"{ask}: {answer.status_code}, not {sorted(allowed)}"
         told = said(answer) if actor in FOREIGN else ""
-        # An answer may repeat what the asker wrote: the address, the login's next.
+        # An answer may repeat the request: the address, or the login's `next`.
         if any(word in told for word in own) and not echoes(told, matrix, route):
             yield f"{ask}: tells of the tenant"
 
@@ -112,7 +112,7 @@ class TestEveryAddress:
 
     def test_shows_the_owner_the_canaries_that_strangers_must_not_see(self, matrix: Stage) -> None:
         looks = [(address, route) for address, route in TABLE.items() if "GET" in route.methods]
-        # A few of them do, until there are enough.
+        # Few addresses show them; stop when there are enough.
         shown = (CANARY in said(matrix.ask("owner", "GET", *look)) for look in looks)
         assert list(islice(filter(None, shown), 20)) == [True] * 20
 
@@ -129,7 +129,7 @@ class TestEveryAddress:
                 else:
                     assert actors <= set(ANYBODY)
                     assert len(actors) == (len(ANYBODY) if method == "HEAD" else 1)
-        # Each of them tries each method that is not there somewhere.
+        # Each of them tries each missing method at some address.
         absent = {(how, who) for where, how, who in everything if how not in TABLE[where].methods}
         assert absent >= set(product(METHODS, ANYBODY))
 
@@ -155,7 +155,7 @@ class TestEveryAddress:
 
 
 def echoes(told: str, matrix: Stage, route: Route) -> bool:
-    """Whether nothing is left once the asker's own words are taken out."""
+    """Return whether the answer has no canary apart from the request's own words."""
     for word in sorted(matrix.words.values(), key=len, reverse=True):
         told = told.replace(word, "")
     if isinstance(route.body, dict) and "username" in route.body:
@@ -164,16 +164,16 @@ def echoes(told: str, matrix: Stage, route: Route) -> bool:
 
 
 def expected(route: Route, method: str, actor: str) -> set[int]:
-    """Statuses that the table allows."""
+    """Return the statuses that the table allows."""
     row = route.methods.get(method)
     if method == "HEAD":
         row = route.methods.get("GET")
     if row is not None:
         return {getattr(row, actor)}
-    # Asking with a method that is not there tells nothing: refused, or sent to sign in first.
+    # A missing method must reveal nothing: it is refused, or redirected to the log-in.
     refused = set(route.others)
     if any(getattr(known, actor) == 404 for known in route.methods.values()):
-        refused.add(404)  # what is not there for somebody is so with any method
+        refused.add(404)  # a hidden address is a 404 with any method
     if actor in ("nobody", "reader"):
         refused |= {302, 401}
     if method == "OPTIONS":

@@ -1,4 +1,4 @@
-"""What was measured of a job type: its page, REST, and why a job waits."""
+"""Measurements of a job type: its page, REST, and the reasons of waiting jobs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def place(committed_db: str) -> Town:  # noqa: ARG001 - the fixture is what is w
 
 @pytest.fixture
 def profile(place: Town) -> Profile:
-    """Declared at nine times, measured at four."""
+    """Declared at nine times, measured at four times the slowest type."""
     row = place.cluster.profile("north", "gru", k80=1000, v100=4000)
     row.declared = {"k80": 1000, "v100": 9000}
     row.measured = {

@@ -1,4 +1,4 @@
-"""When a job is expected to stop by its metric: on its page, in REST, and for whom."""
+"""Forecasts of a job's stop by its metric: on its page, in REST, and their audience."""
 
 from __future__ import annotations
 

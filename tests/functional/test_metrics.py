@@ -1,4 +1,4 @@
-"""Metrics: who may read them, what they say, and what they never say. Logs of requests."""
+"""Metrics: their audience, their values, and private values they leave out. Logs of requests."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Labels = frozenset[tuple[str, str]]
 
 
 def scrape(client: Client) -> dict[tuple[str, Labels], float]:
-    """Every sample by its name and labels; the text is what Prometheus itself reads."""
+    """Return every sample by its name and labels, parsed by Prometheus' own parser."""
     answer = client.get("/metrics")
     assert answer.status_code == 200
     return {
@@ -89,7 +89,7 @@ def asked_from_afar(client: Client, authorization: str) -> int:
 def place(committed_db: str) -> Cluster:
     assert committed_db
     with broker_client() as broker:
-        broker.flushdb()  # other tests woke rounds that no worker has run
+        broker.flushdb()  # other tests requested rounds that no worker has run
     return cluster({"north": 6, "south": 2})
 
 
@@ -148,7 +148,7 @@ class TestAPool:
         assert ("evenshare_round_age_seconds", frozenset({("pool", place.pool.name)})) not in found
 
     def test_that_was_restored_from_a_backup_counts_on(self, place: Cluster) -> None:
-        """Its rounds are fewer than this process has seen: it begins anew there."""
+        """It has fewer rounds than this process has seen: it starts again from there."""
         totals = RoundTotals()
         for after_s in (0, 10, 10):
             place.submit("north", 1, 3600)
@@ -279,7 +279,7 @@ class TestARound:
     def test_is_named_in_whatever_is_logged_meanwhile(
         self, place: Cluster, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """An executor's own line says to which pool and round it belongs."""
+        """An executor's own log line has the pool and round to which it belongs."""
         seen: list[dict[str, object]] = []
 
         def note(*_args: object, **_kwargs: object) -> int:
@@ -298,7 +298,7 @@ class TestARound:
 
 
 class TestLogs:
-    """In a process of its own: logging is set up once in each."""
+    """In a separate process, because logging is configured once per process."""
 
     PROGRAM = """
 import django, logging, structlog

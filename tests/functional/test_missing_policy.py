@@ -1,4 +1,4 @@
-"""A pool whose policy is not installed any more: pages say what brings it, and none breaks."""
+"""A pool whose policy is no longer installed: pages name the package, and none fails."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SHOWN = WHY.capitalize().replace("'", "&#x27;")
 
 @pytest.fixture
 def lab(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> Cluster:
-    """The pool of the two tenants that its policy has left."""
+    """A pool of two tenants without an installed policy."""
     lab = pair.one.pools[1]
     monkeypatch.delitem(registry.POLICIES, lab.pool.policy)
     monkeypatch.setitem(installed.BROUGHT_BY, lab.pool.policy, "acme-policies")

@@ -1,4 +1,4 @@
-"""A damaged row: the database refuses it, or every page that reads it stands."""
+"""A damaged row: the database refuses it, or every page that reads it still works."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class TestADamagedRow:
 
 
 def swept(asker: Asker, every: Iterable[Damage], services: Services, turn: int) -> int:
-    """Write and ask; the count of what the database refused."""
+    """Write each value and request the pages; return how many values the database refused."""
     wrong, refused = [], 0
     with guards_off(services):
         for row, damage in enumerate(every):

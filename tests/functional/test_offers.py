@@ -83,7 +83,7 @@ class TestOfferingIdleQuota:
         assert lends["state"] == "lends"
         place.play()
         assert held("south") == 6
-        # At 0.681793 the first one lends as well.
+        # At 0.681793 the first offer lends as well.
         place.play(2)
         assert held("south") == 8
         for one in (refused, lends):

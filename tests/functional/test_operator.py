@@ -1,4 +1,4 @@
-"""The operator's console over HTTP: who may look, who may change, what the pages say."""
+"""The operator's console over HTTP: readers, editors and content of the pages."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ READ_ONLY = (
     *("operate", "operate-audit", "operate-policies"),
     "operate-simulation",
 )
-# Those who keep the books change these, too.
+# Finance may change these, too.
 KEPT = ("operate-credit", "operate-credit-terms")
 ACTS = ("operate-release", "operate-quotas-undo", "operate-simulation-cancel")
 
 
 def addresses(there: Town) -> Iterator[tuple[str, str]]:
-    """Every address of the console, and its name."""
+    """Yield every address of the console, and its name."""
     job = Job.objects.first()
     assert job is not None
     one = Simulation.objects.create(
@@ -180,7 +180,7 @@ class TestTheQueue:
         DailySpend.objects.create(
             tenant=there.tenant, book="main", day=at.date(), amount=Decimal(spent)
         )
-        # What was spent in another month is none of this budget's.
+        # Another month's spending does not count in this budget.
         DailySpend.objects.create(
             tenant=there.tenant, book="main", day=(at - 40 * DAY).date(), amount=500
         )
@@ -246,7 +246,7 @@ class TestTenants:
         assert Membership.objects.filter(user__username="cem").exists()
 
     def test_take_no_field_that_the_form_does_not_have(self, there: Town) -> None:
-        """Mass assignment: a posted site role of a membership form changes nobody."""
+        """Mass assignment: a posted site role in a membership form changes no user."""
         data = {"do": "add", "username": "dag", "role": "member", "site_role": "operator"}
         there.operator.post("/operate/tenants/north/", {**data, "is_superuser": "1"})
         user = User.objects.get(username="dag")
@@ -334,7 +334,7 @@ class TestTheGrid:
         return f"/operate/pools/{there.cluster.pool.name}/quotas/"
 
     def draft(self, there: Town, since: str = "now", **cells: str) -> dict[str, str]:
-        """The grid's form as it is shown, with some cells of north typed over."""
+        """Return the grid's form with some cells of north changed."""
         shown = page(there.operator, self.path(there), since=since)
         fields = dict(re.findall(r'<input name="([\w-]+)" id="[\w-]+" value="([^"]*)"', shown))
         for name in re.findall(r'<select name="(mode-[\w-]+)"', shown):

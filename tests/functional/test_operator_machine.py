@@ -1,4 +1,4 @@
-"""What the operator's queue says of rounds that are late, of processes and of the machine."""
+"""Late rounds, processes and the machine in the operator's queue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was declared against what was measured, on a round's page and over REST, by who looks."""
+"""Declared and measured speeds on a round's page and over REST, by viewer."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ there = staged(mixed_stage)
 
 @pytest.fixture
 def planted(there: Stage) -> Round:
-    """alpha-net was declared at 4, and beta-net at 7.5, which were measured at 2 and 5."""
+    """alpha-net was declared at 4 and beta-net at 7.5; they were measured at 2 and 5."""
     return plant(there, overclaimed)
 
 
@@ -29,7 +29,7 @@ def words(page: str) -> str:
 
 
 def section(there: Stage, number: int, who: str) -> str:
-    """The round's section of overclaims, as it is read."""
+    """Return the text of the round's section of overclaims."""
     page = there.page(who, there.url(f"rounds/{number}/"))
     if 'id="overclaims"' not in page:
         return ""
@@ -60,7 +60,7 @@ class TestARoundWithOverclaims:
         assert line.startswith("Speeds count as measured holds, with a note")
         said = "2 of 3 job types were declared faster than measured, by 100.0 % at most: alpha's."
         assert said in line
-        # A planted round does not follow from the round before it; all that it promised holds.
+        # A planted round does not follow from the round before it; its other promises hold.
         assert "1 promise does not hold." in page
         assert re.search(r"Follows from round \d+ violated", page)
 

@@ -1,4 +1,4 @@
-"""Floods: whoever works is served, whoever guesses passwords waits, what is too long is cut."""
+"""Floods: users at work are served, password guessing waits, long bodies are cut."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ def stage(committed_db: str) -> ApiStage:
     assert committed_db
     stage = api_stage()
     stage.person("otto", site_role="operator")
-    PoolClock.objects.update(paused=True)  # so that no round is late, however slow the machine
+    # so that no round is late, whatever the speed of the machine
+    PoolClock.objects.update(paused=True)
     return stage
 
 
@@ -49,14 +50,14 @@ def clients() -> Iterator[list[socket.socket]]:
 
 
 def session_of(username: str) -> str:
-    """The cookie of somebody who is signed in."""
+    """Return the cookie of a signed-in user."""
     client = Client()
     client.force_login(User.objects.get(username=username))
     return f"evenshare_session={client.cookies['evenshare_session'].value}"
 
 
 class LoginForm:
-    """The log-in form as a browser has it."""
+    """The log-in form in a browser."""
 
     def __init__(self, web: WebServer) -> None:
         page = web.ask("GET", "/login/")
@@ -68,7 +69,7 @@ class LoginForm:
         self.token = token[1]
 
     def sent(self, address: str) -> bytes:
-        """A wrong password from an address, as the proxy hands it on."""
+        """Return a request with a wrong password from an address, as the proxy forwards it."""
         body = f"csrfmiddlewaretoken={self.token}&username=ada&password=wrong".encode()
         return request(
             "POST", "/login/", body, Cookie=self.cookie, X_Forwarded_For=address,
@@ -77,7 +78,7 @@ class LoginForm:
 
 
 def works_as_ever(web: WebServer, stage: ApiStage, session: str) -> None:
-    """Pages, the API and the probes, for whoever is signed in."""
+    """Check pages, the API and the probes for a signed-in user."""
     bearer = f"Bearer {stage.secrets['ada']}"
     assert web.ask("GET", "/t/aa/", Cookie=session).status == 200
     assert web.ask("GET", "/api/v1/jobs", Authorization=bearer).status == 200
@@ -94,21 +95,21 @@ class TestAFloodOfLogins:
     def test_stops_nobody_who_is_signed_in(
         self, web: WebServer, stage: ApiStage, clients: list[socket.socket]
     ) -> None:
-        """No password is hashed while this test holds the gate, so none of them comes through."""
+        """No password is hashed while this test holds the gate, so no log-in completes."""
         session, form = session_of("ada"), LoginForm(web)
         lane = web.gate.lane("logins")
         most = lane.limits.at_once + lane.limits.queue
         with ExitStack() as shut:
             for _ in range(GATE.at_once):
                 shut.enter_context(GATE.turn())
-            # One address gets its share of the queue, whatever its IPv6 addresses are.
+            # A client gets its share of the queue, whatever its IPv6 addresses are.
             of_one = [f"2001:db8::{number:x}" for number in range(lane.limits.each + 8)]
             from_one = [web.open(form.sent(address)) for address in of_one]
             clients += from_one
             eventually(lambda: len(answered(from_one)) >= 8)
             refused = [read_answer(one).status for one in answered(from_one)]
             assert refused == [429] * 8
-            # Many addresses get the rest of it.
+            # Many clients get the rest of it.
             from_many = [web.open(form.sent(f"192.0.2.{number}")) for number in range(most)]
             clients += from_many
             eventually(lambda: len(answered(from_many)) >= lane.limits.each)
@@ -116,15 +117,15 @@ class TestAFloodOfLogins:
             assert Counter(one.status for one in late) == {503: lane.limits.each}
             assert {one.headers["retry-after"] for one in late} == {"5"}
             assert "Too many requests of this kind" in late[0].body
-            # Who hashes holds no connection; who waits has none yet.
+            # A request that hashes holds no connection; a waiting one has none yet.
             eventually(lambda: len(set(web.idle_connections())) == 1)
             works_as_ever(web, stage, session)
-            # Whoever gave up is not served any more.
+            # Requests whose client closed the connection are not served.
             assert lane.waiting == lane.limits.queue
             for client in clients:
                 client.close()
             eventually(lambda: lane.waiting == 0)
-        # The gate is open again: who knows the password comes in.
+        # The gate is open again: log-ins are answered.
         asked = b'{"username":"ada","password":"wrong"}'
         tried = web.ask("POST", "/api/v1/tokens", asked, Content_Type="application/json")
         assert tried.status == 401
@@ -134,7 +135,7 @@ class TestPages:
     def test_wait_for_a_connection_and_do_not_fail(
         self, web: WebServer, services: Services, committed_db: str, clients: list[socket.socket]
     ) -> None:
-        """Forty at once, while a lock holds whatever reads accounts: all of these pages."""
+        """Forty pages at once, while a lock blocks all reads of accounts."""
         session = session_of("otto")
         lane = web.gate.lane("pages")
         with services.postgres.connect(committed_db) as superuser:
@@ -142,14 +143,14 @@ class TestPages:
             superuser.execute("LOCK TABLE billing_account IN ACCESS EXCLUSIVE MODE")
             clients += [web.open(request("GET", "/ledger/", Cookie=session)) for _ in range(40)]
             eventually(lambda: lane.waiting == 40 - lane.limits.at_once)
-            # On a busy machine one look at the database may take too long.
+            # On a busy machine a single check of the database may time out.
             eventually(lambda: web.ask("GET", "/readyz").status == 200)
             assert lane.waiting == 40 - lane.limits.at_once, "nobody came through"
             superuser.execute("ROLLBACK")
         assert Counter(read_answer(one).status for one in clients) == {200: 40}
 
 
-# One of each kind of address; none of them reads a body before it is whole.
+# An address of each kind; none of them reads a body before it is complete.
 ADDRESSES = ["/login/", "/t/aa/jobs/new/", "/api/v1/jobs", "/api/v1/tokens", "/healthz", "/nowhere",
              "/static/none.css"]  # fmt: skip
 
@@ -168,7 +169,7 @@ class TestABody:
                     except ConnectionError:
                         break
                     sent += MIB
-                    # The server has read so much at most; the rest is in buffers of sockets.
+                    # The server has read at most this much; the rest is in buffers of sockets.
                     assert sent < 4 * DRAIN_BYTES, path
                 is_refused_in_words(read_answer(client), path)
 
@@ -191,7 +192,7 @@ class TestABody:
 
 
 def is_refused_in_words(answer: Answer, path: str) -> None:
-    """413, in words, in the form of its address."""
+    """Check for a 413 with a text, in the format of the address."""
     assert answer.status == 413, path
     assert "at most 1,048,576 bytes are read" in answer.body
     assert answer.headers["x-request-id"]

@@ -1,4 +1,4 @@
-"""What is sent is small: compressed pages, one style sheet, few scripts, and fonts cut to need."""
+"""Answers are small: compressed pages, one style sheet, few scripts, and reduced fonts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.functional.api_stage import api_stage
 from tests.functional.visitors import town
 
 STATIC = Path(__file__).resolve().parents[2] / "static"
-# Of 150 kB for a first load without charts, so much is the frame's; the rest is for the page.
+# A first load without charts has 150 kB: the frame's share, and the rest for the page.
 FRAME_BYTES, PAGE_BYTES = 115_000, 35_000
 GZIP = {"Accept-Encoding": "gzip"}
 
@@ -36,7 +36,7 @@ class TestAPage:
             assert b"<!DOCTYPE html>" in gzip.decompress(packed.content)
 
     def test_has_another_token_and_another_length_each_time(self) -> None:
-        """So that its length tells nothing about the token."""
+        """So that its length reveals nothing about the token."""
         place = town()
         answers = [place.owner.get("/t/north/jobs/new/", headers=GZIP) for _ in range(12)]
         pages = [gzip.decompress(answer.content).decode() for answer in answers]

@@ -1,4 +1,4 @@
-"""Every page of a site where there is one of everything: no "1 GPUs", no "1 were"."""
+"""Every page of a site with one object of each kind: no "1 GPUs", no "1 were"."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ NOUNS = (
 )
 VERBS_OF_ONE = r"is|was|has|does|goes|runs|waits|acts|takes|holds|stands"
 VERBS_OF_MANY = r"are|were|have|do|go|run|wait|act|take|hold|stand"
-# A version, a price or a number of something is no count.
+# A version, a price or a number of an object is no count.
 COUNT = r"(?<![\w.,:#/-])(?<!round )(?<!and )"
 WRONG = re.compile(
     rf"{COUNT}1 (?:{'|'.join(NOUNS)})\b"
     rf"|{COUNT}1 [a-z]+ (?:{VERBS_OF_MANY})\b"
     rf"|{COUNT}(?:[2-9]|[1-9][\d,]+) [a-z]+s (?:{VERBS_OF_ONE})\b"
 )
-# A large figure of one with its unit; the note of the figure stands between them.
+# A large figure of one with its unit, after the figure's note.
 ONE_OF = re.compile(r'(?s)<p class="fig">\s*<span>(?:<[^>]*>\s*)*1<.{0,3000}?class="unit">([^<]*)')
 
 
 def text_of(page: str) -> str:
-    """What a page says, one part a line; no script, no note of another number."""
+    """Return a page's text, one part per line, without scripts and notes of other numbers."""
     body = re.sub(r"(?s)<(script|style|pre|code|svg).*?</\1>", " ", page)
     body = re.sub(r"</(p|li|td|th|h1|h2|h3|div|dt|dd|tr|option|a|section|button|span)>", "\n", body)
     text = html.unescape(re.sub(r"<[^>]+>", " ", body))
@@ -45,7 +45,7 @@ def text_of(page: str) -> str:
 
 
 def visited(client: Client, *starts: str) -> dict[str, str]:
-    """Every page that links lead to from these, by its address; none is refused or left out."""
+    """Return all linked pages by address; none is refused or left out."""
     pages: dict[str, str] = {}
     queue, known = deque(starts), set(starts)
     while queue:
@@ -65,7 +65,7 @@ def visited(client: Client, *starts: str) -> dict[str, str]:
 
 
 def tokens(name: str, count: int) -> None:
-    """Make API tokens, so that a page counts two of something."""
+    """Make API tokens, so that a page counts two of them."""
     person = User.objects.get(username=name)
     for number in range(count):
         scopes = frozenset({Scope.JOBS_READ})

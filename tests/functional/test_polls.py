@@ -1,4 +1,4 @@
-"""Polls of open pages: as Django would answer them, without asking it; and for nobody else."""
+"""Polls of open pages: answered like Django, without Django, and only to their users."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ Names = tuple[str, ...]
 
 LINE = "/pools/pool-1/line/"
 ELSEWHERE = "/pools/pool-2/line/"
-# Not asked of the board, for a poll has no query.
+# Not answered by the board, because a poll has no query.
 BY_DJANGO = "?plain"
 AGES_S = 600.0
 
 
 class Counted:
-    """Django's application, and what came to it."""
+    """Django's application, with the paths of its requests."""
 
     def __init__(self) -> None:
         self._app = get_asgi_application()
@@ -64,7 +64,7 @@ def django() -> Counted:
 def place(committed_db: str) -> Town:
     assert committed_db
     place = town()
-    # So that no line changes by itself, however slow the machine.
+    # So that no line changes by itself, whatever the speed of the machine.
     PoolClock.objects.update(paused=True, pause_reason="maintenance")
     return place
 
@@ -84,7 +84,7 @@ def poll(web: WebServer, client: Client, path: str = LINE, **headers: str) -> An
 
 
 def shown(body: str) -> str:
-    """A line without the seconds that are those of its moment."""
+    """Return a line without the seconds, which depend on the present moment."""
     body = re.sub(r' data-(ago|due|etag)="[^"]*"', "", body)
     return re.sub(r"\d+ (s|min)( \d+ s)? ago|now<|next\s+round[^<]*|<svg.*?</svg>", "", body)
 
@@ -93,7 +93,7 @@ class TestAPoll:
     def test_asks_django_once_and_then_nobody(
         self, web: WebServer, place: Town, django: Counted, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        # A reading that is slow is no reason to ask Django.
+        # A slow reading must not be passed to Django.
         monkeypatch.setattr(board, "FRESH_S", AGES_S)
         monkeypatch.setattr(board, "PATIENCE_S", AGES_S)
         first = poll(web, place.owner)
@@ -142,7 +142,7 @@ class TestAPoll:
     def test_of_what_is_no_name_of_a_pool_is_django_s(
         self, web: WebServer, place: Town, django: Counted, name: str
     ) -> None:
-        """PostgreSQL takes no NUL: one such name would fail the reading of all."""
+        """PostgreSQL refuses NUL: one such name would fail the reading of all pools."""
         poll(web, place.owner)
         answer = poll(web, place.owner, f"/pools/{quote(name, safe='%')}/line/")
         assert answer.status in {400, 404}
@@ -167,7 +167,7 @@ class TestAPoll:
         for who in (f"evenshare_session={'x' * 32}", cookie(place.outsider)):
             for _ in range(3):
                 assert web.ask("GET", LINE, b"", Cookie=who, Content_Length="").status == 404
-        # Whoever belongs to another pool reads its name in the frame of the refusal.
+        # A member of another pool reads that pool's name in the frame of the refusal.
         assert "pool-1" not in noted
         eventually(lambda: poll(web, place.owner).status == 200 and "pool-1" in noted)
 
@@ -237,7 +237,7 @@ class TestWhoMaySee:
     def test_is_as_django_says_for_everybody_and_every_pool(
         self, web: WebServer, place: Town, settings: Settings, *, production: bool
     ) -> None:
-        """Whoever asks for whatever, in any order and at the same time: no answer is another's."""
+        """In any order and concurrently, no requester gets another's answer."""
         settings.PRODUCTION = production
         people = [place.owner, place.mate, place.neighbour, place.outsider, place.operator]
         cookies = [*map(cookie, people), "", f"evenshare_session={'y' * 32}"]
@@ -277,7 +277,7 @@ class TestAReading:
     def test_shows_a_late_pool_without_a_round_or_another_reading(
         self, committed_db: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """The wall runs on over what was read."""
+        """Wall time advances from the reading."""
         assert committed_db
         facts = _facts_of_a_live_pool()
         begun = time.monotonic()
@@ -315,7 +315,7 @@ class TestAReading:
             full = PollBoard()
             polls = [full.facts(f"p{number % 9}", f"s{number}") for number in range(40)]
             assert set(await asyncio.gather(*polls)) == {None}
-            # Neither pool nor session was there: they keep nobody else out.
+            # Unknown pools and sessions take no room from others.
             assert full.sizes == (0, 0)
 
         run_story(story)
@@ -325,7 +325,7 @@ class TestAReading:
     def test_that_took_long_is_used_by_who_waited_for_it(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """However slow the database is, the view behind would not be faster."""
+        """With a slow database, the view would not be faster."""
         begins: list[float] = []
         now = 1000.0
 
@@ -374,13 +374,13 @@ class TestAReading:
 
 
 def nothing_of(pools: Names, sessions: Names) -> Reading:
-    """A reading that found nothing."""
+    """Return a reading without any pool or session."""
     now = time.monotonic()
     return Reading(now, now, dict.fromkeys(pools), {}, dict.fromkeys(sessions))
 
 
 def run_story(story: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Run it in a thread of its own: the browser's loop may be running in this one."""
+    """Run it in a new thread, because the browser's loop may be running in this one."""
     with ThreadPoolExecutor(1) as thread:
         thread.submit(lambda: asyncio.run(story())).result()
 
@@ -395,7 +395,7 @@ def _facts_of_a_live_pool() -> PoolFacts:
     with site_scope():
         facts = pool_facts(pool.pk)
     assert facts is not None
-    # Of the moment of its last round, however long the machine took since.
+    # At the instant of its last round, however long the machine took since.
     return replace(facts, wall=at + timedelta(milliseconds=1))
 
 

@@ -1,4 +1,4 @@
-"""Pages about one of several pools lead to pages of the same one: every link, by every role."""
+"""Pages about one of several pools link to pages of the same pool: every link, by every role."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from portal.common.pool_switch import TENANT_PAGES
 from scheduling.models import Pool
 from tests.functional.two_clocks import TwoClocks
 
-# These show another pool than the page's on purpose: the menu of pools, a tenant in all its pools,
-# and what takes the filter of a list away.
+# These show other pools on purpose: the menu of pools, a tenant in all its pools, and links that
+# clear the filter of a list.
 ELSEWHERE = re.compile(
     r'(?s)<details class="menu" id="pool-switch">.*?</details>'
     r'|<div class="tblw" id="t-uses">.*?</table>|<form class="filters".*?</form>'
@@ -32,7 +32,7 @@ TENANT = (
 )
 POOL = ("/pools/{}/", "/pools/{}/rounds/", "/pools/{}/rounds/3/", "/pools/{}/prices/")
 REFUSED = {("oda", "/t/north/jobs/new/?pool={}")}
-# What takes `?pool=`, and what leads to it.
+# Addresses that take `?pool=`.
 TAKES = {*TENANT_PAGES.values(), "credit"}
 
 
@@ -51,7 +51,7 @@ class Links(HTMLParser):
 
 
 def dropped(page: str, pool: str) -> list[str]:
-    """The links to a tenant's pages that would show another pool."""
+    """Return links to a tenant's pages that would show another pool."""
     links = Links(ELSEWHERE.sub("", page)).found
     return [
         link
@@ -71,7 +71,7 @@ class TestAPageOfAPool:
             page = client.get(path.format(pool))
             assert page.status_code == (403 if (who, path) in REFUSED else 200), path
             found += [f"{path}: {link}" for link in dropped(page.content.decode(), pool)]
-        # Somebody of no tenant is led to the accounts of all books.
+        # A user without a tenant gets a link to the accounts of all books.
         assert [link for link in found if who == "mo" or not link.endswith(": /ledger/")] == []
 
     def test_leads_to_a_list_of_all_pools_where_none_was_chosen(self, clocks: TwoClocks) -> None:
@@ -103,7 +103,7 @@ class TestTheSubmitForm:
 
 
 def chosen(page: str) -> str:
-    """The pool that the form shows."""
+    """Return the selected pool of the form."""
     select = re.search(r'(?s)<select[^>]*name="pool".*?</select>', page)
     assert select
     option = re.search(r"(?s)<option([^>]*selected[^>]*)>([^<]*)", select[0])

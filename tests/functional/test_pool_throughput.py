@@ -1,4 +1,4 @@
-"""The pool page's section of throughput: where it says something, and where it would not."""
+"""The pool page's section of throughput: shown only for mixed pools with job types."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SAID = "the work of"
 
 
 def played(place: Town, **speeds: int) -> str:
-    """The pool's page after a round with a job of a job type."""
+    """Return the pool's page after a round with a job of a job type."""
     profile = place.cluster.profile("north", "gru", **speeds)
     job = place.submit(1, 5_000, "north")
     Job.objects.filter(pk=job.pk).update(profile=profile)

@@ -1,4 +1,4 @@
-"""The pool page and the price board: who may look, what they see, what it costs to read."""
+"""The pool page and the price board: audience, content, and number of queries."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ class TestTheTypeOfTheCharts:
             (f"{here}?gpu_type=k80#use", "", "k80"),
             (f"{here}?gpu_type=v100#use", 'aria-current="true"', "v100"),
         ]
-        # The page that is open fetches itself with its type.
+        # The open page refreshes itself with its GPU type.
         assert f'hx-get="{here}?gpu_type=v100"' in page
 
     @pytest.mark.parametrize("wrong", ["h100", "K80", "k80,v100", "x" * 300])
@@ -202,7 +202,7 @@ class TestThePoolPage:
         there.page("operator", there.url())
 
     def test_draws_no_rho_for_who_sees_none(self, there: Stage) -> None:
-        """The stranger's tenant joins and asks for nothing; what others ask is not shown."""
+        """The stranger's tenant joins without demand; other tenants' demand is hidden."""
         there.see("own")
         joined_by_delta(there, there.lab.gpu_type)
         there.lab.round(after_s=10)
@@ -214,7 +214,7 @@ class TestThePoolPage:
     def test_says_which_node_is_drained(self, there: Stage) -> None:
         Node.objects.filter(pool=there.lab.pool, name="n0001").update(state=Node.State.DRAINED)
         page = there.page("owner", there.url())
-        assert "Draining" in page  # beta's lease is still there
+        assert "Draining" in page  # beta's lease is still on it
         assert "unavailable" in page
         Node.objects.filter(pool=there.lab.pool, name="n0000").update(state=Node.State.DRAINED)
         LeaseSlot.objects.update(holding=False)
@@ -222,7 +222,8 @@ class TestThePoolPage:
         assert there.page("owner", there.url()).count("Drained") == 2
 
     def test_says_why_jobs_are_queued_while_gpus_are_idle(self, there: Stage) -> None:
-        # Alpha borrows one beside its four, beta uses one of its four: gamma's eight do not fit.
+        # Alpha borrows one in addition to its four, beta uses one of its four: gamma's eight do not
+        # fit.
         page = there.page("owner", there.url())
         last = last_round(there)
         section = page.split('id="idle-why"')[1].split("</section>")[0]
@@ -261,7 +262,7 @@ class TestThePoolPage:
                 ]
             )
             counts.append(there.reads("owner", there.url()))
-        # One of them looks for jobs with deadlines, one for an executor that is silent.
+        # Two of them are for jobs with deadlines, and for executors that do not answer.
         assert counts == [24, 24]
 
     def test_draws_a_thousand_nodes_small(self, there: Stage) -> None:
@@ -277,7 +278,7 @@ class TestThePoolPage:
 
 
 def joined_by_delta(there: Stage, gpu_type: GpuType) -> None:
-    """The stranger's tenant gets quota in the pool from now on."""
+    """The stranger's tenant has quota in the pool from now on."""
     Quota.objects.create(
         tenant=Tenant.objects.get(slug="delta"),
         pool=there.lab.pool,
@@ -305,7 +306,7 @@ class TestThePoolsSums:
     def test_count_what_a_lease_was_granted_while_it_waits_for_the_rest(
         self, committed_db: str
     ) -> None:
-        """A gang is granted 5 free GPUs and 3 that a lease of its own tenant still holds."""
+        """A gang is granted 5 free GPUs and 3 that a lease of the same tenant still holds."""
         assert committed_db
         place = town()
         place.submit(3)

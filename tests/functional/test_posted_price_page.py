@@ -1,4 +1,4 @@
-"""The price that a term pays: from its charge to the row that was posted for its round."""
+"""The price of a term: from its charge to the posted price of its round."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What pages and REST say of leases that ended before their expiry, and to whom."""
+"""Early ends of leases on pages and in REST, by viewer."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def policy(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def played_pool() -> Stage:
-    """Alpha's larger job, which borrowed, has made way for one of beta's, by the last round."""
-    made = pool_stage(policy="ltgf")  # whose leases are not protected
+    """Alpha's larger job, which borrowed, made way for one of beta's in the last round."""
+    made = pool_stage(policy="ltgf")  # its leases are not protected
     Pool.objects.filter(pk=made.lab.pool.pk).update(policy=POLICY.name)
     made.lab.pool.refresh_from_db()
     taker = made.lab.submit("beta", 3, 40_000)
@@ -61,7 +61,7 @@ def loser() -> Job:
 
 
 def section(page: str) -> str:
-    """The pool page's table of preemptions as it is read; empty where there is none."""
+    """Return the text of the pool page's table of preemptions; "" if there is no table."""
     match = re.search(r'<section[^>]*id="preemptions">(.*?)</section>', page, re.DOTALL)
     return words(match[1]) if match else ""
 
@@ -138,7 +138,7 @@ class TestTheJobPage:
         shown = api_lease(there, who, lease.job)
         assert lease.protected_until is not None
         assert shown["protected_until"] == time_text(lease.protected_until)
-        # It expires before: no round takes the GPUs until both are over.
+        # The expiry is earlier: no round takes the GPUs before both instants.
         assert f"until {lease.protected_until:%H:%M} unless it is preempted" in page
 
     def test_of_one_that_is_stopping_tells_its_notice(
@@ -147,7 +147,7 @@ class TestTheJobPage:
         assert committed_db
         executor = SlowExecutor()
         monkeypatch.setattr("scheduling.engine.rounds.executor_for", lambda _: executor)
-        made = pool_stage(policy="ltgf")  # whose leases are not protected
+        made = pool_stage(policy="ltgf")  # its leases are not protected
         Pool.objects.update(policy=POLICY.name, grace_s=90)
         made.lab.pool.refresh_from_db()
         made.lab.submit("beta", 3, 40_000)
@@ -157,7 +157,7 @@ class TestTheJobPage:
         assert "Preempted with 1 min 30 s notice: " in page
         assert "(guarantee). It is checkpointing and stopping." in page
         assert "stopping, within 1 min 30 s" in section(made.page("owner", made.url()))
-        # It is done before it could be stopped.
+        # It finishes before it is stopped.
         VirtualWork.objects.filter(job=job).update(duration_us=65_000_000)
         made.lab.round(after_s=20)
         page = words(made.page("owner", f"/jobs/{job.uid}/"))
@@ -167,7 +167,7 @@ class TestTheJobPage:
 
 
 class TestABeneficiaryThatIsCancelledAfterTheRound:
-    """It waits for its GPUs: the notice was given with the round, and stands."""
+    """It waits for its GPUs; the round's notice is not withdrawn."""
 
     @pytest.mark.parametrize("setting", WHO)
     def test_is_told_as_one_that_gave_its_grant_up(
@@ -176,7 +176,7 @@ class TestABeneficiaryThatIsCancelledAfterTheRound:
         assert committed_db
         executor = SlowExecutor()
         monkeypatch.setattr("scheduling.engine.rounds.executor_for", lambda _: executor)
-        made = pool_stage(policy="ltgf")  # whose leases are not protected
+        made = pool_stage(policy="ltgf")  # its leases are not protected
         made.see(setting)
         Pool.objects.update(policy=POLICY.name, grace_s=90)
         made.lab.pool.refresh_from_db()
@@ -188,7 +188,7 @@ class TestABeneficiaryThatIsCancelledAfterTheRound:
         Job.objects.filter(pk=winner.pk).update(cancel_asked_at=made.lab.at)
         made.lab.round(after_s=20)
         page = words(made.page("owner", f"/jobs/{victim.uid}/"))
-        # What became of another's job is shown where its tenant is in sight.
+        # The fate of another tenant's job is shown if that tenant is visible.
         assert (gave_up in page) == (setting != "own")
         shown = section(made.page("owner", made.url()))
         assert ("; the beneficiary gave up" in shown) == (setting != "own")
@@ -244,7 +244,7 @@ class TestThePoolPage:
         assert "secret-of-beta" not in shown
         assert ("tenant 2" in shown) == (setting == "pseudonyms")
         assert ("other tenants" in shown) == (setting == "own")
-        # What the rule compared is told where both are in sight.
+        # The numbers of the rule are shown if both tenants are visible.
         assert ("What the rule compared" in shown) == (setting != "own")
 
     def test_shows_the_beneficiary_its_own_job_alone(self, there: Stage) -> None:
@@ -272,7 +272,7 @@ class TestThePoolPage:
 
     def test_has_no_such_section_where_nothing_ended_early(self, committed_db: str) -> None:
         assert committed_db
-        made = pool_stage(policy="ltgf")  # whose leases are not protected
+        made = pool_stage(policy="ltgf")  # its leases are not protected
         assert section(made.page("owner", made.url())) == ""
 
 

@@ -1,4 +1,4 @@
-"""The price board: a chosen stretch, what one more GPU costs me, and what may come."""
+"""The price board: a chosen period, the price of one more GPU, and the forecast."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.functional.pool_stage import Stage
 
 
 def one_more(page: str) -> str:
-    """The row of the table as text."""
+    """Return the row of the table as text."""
     table = page.partition('id="t-one-more"')[2].partition("</tbody>")[0].partition("<tbody>")[2]
     return " ".join(re.sub(r"<[^>]+>", " ", table).split())
 

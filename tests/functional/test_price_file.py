@@ -1,4 +1,4 @@
-"""Every posted price as a file: what the rounds posted, exact, within bounds."""
+"""Posted prices as a file: exact, as posted by rounds, within the period."""
 
 from __future__ import annotations
 

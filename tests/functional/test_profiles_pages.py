@@ -1,4 +1,4 @@
-"""A tenant's page of job types, the same over REST, and what a mixed pool's pages say of speeds."""
+"""A tenant's page of job types, the same over REST, and speeds on a mixed pool's pages."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class TestTheApi:
         told = place.owner.get("/api/v1/pools/pool-1/profiles").json()
         assert told["results"] == [made.json()]
         assert made.json()["speeds"] == {"k80": "1.000", "v100": "5.000"}
-        # Others do not see it.
+        # Other tenants do not see it.
         assert place.neighbour.get("/api/v1/pools/pool-1/profiles").json()["results"] == []
         gone = place.owner.delete("/api/v1/pools/pool-1/profiles/north/gru")
         assert gone.status_code == 204

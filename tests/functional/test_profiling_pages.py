@@ -1,4 +1,4 @@
-"""Profiling runs where people look: lists, the job's page, its type's page, REST."""
+"""Profiling runs in lists, on the job's page, on its type's page, and over REST."""
 
 from __future__ import annotations
 

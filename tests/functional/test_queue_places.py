@@ -1,4 +1,4 @@
-"""Where a queued job stands: the same on every page and in every answer."""
+"""The position of a queued job: the same on every page and in every answer."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def stage() -> ApiStage:
 
 
 def order_of_last_round() -> list[str]:
-    """The ids of the queued jobs as the policy itself orders the last round's bytes."""
+    """Return the ids of queued jobs in the policy's order, from the last round's bytes."""
     snapshot, decision = round_values(Round.objects.latest("number"))
     uids = dict(Job.objects.filter(state="pending").values_list("pk", "uid"))
     return [str(uids[job]) for job in queue_order(snapshot, decision.service) or ()]
@@ -131,7 +131,7 @@ class TestTheQueue:
         pool = stage.cluster.pool.pk
         _order.cache_clear()
         for queries in (3, 2, 2):
-            with django_assert_num_queries(queries + 3):  # three are a scope's
+            with django_assert_num_queries(queries + 3):  # a scope makes three
                 assert len(read_queue_order(pool).positions) == 5
 
     def test_says_why_nobody_has_a_position(self) -> None:
@@ -197,7 +197,7 @@ class TestTheList:
         uids = [jobs[pk].uid for pk in whole if pk in jobs]
         first = place.owner.get("/t/north/jobs/?state=pending")
         (link,) = re.findall(r'rel="next"\s+href="([^"]*)"', first.content.decode())
-        # The first three leave the queue, and one arrives: an offset would pass three over.
+        # The first three leave the queue, and one arrives: an offset would skip three.
         Job.objects.filter(uid__in=uids[:3]).update(state="cancelled", ended_at=place.cluster.at)
         late = place.submit(1, 9000)
         place.play()

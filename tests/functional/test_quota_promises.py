@@ -1,4 +1,4 @@
-"""What a quota is worth in a pool: the same on every page and in the API, by policy and options."""
+"""The promise of a quota: the same on every page and in the API, by policy and options."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One rate for one tenant, by whatever way and process it submits."""
+"""A common rate for a tenant, over all interfaces and processes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tenants.models import RateBucket
 from tenants.rate import Rate, RateError, drop_full_buckets, take
 from tests.functional.api_stage import ApiStage, api_stage
 
-# Nothing comes back while a test runs.
+# Practically no refill during a test.
 SLOW = Rate(per_s=1e-9, full=10)
 
 
@@ -24,7 +24,7 @@ def stage(db: None) -> ApiStage:  # noqa: ARG001 - pytest's fixture, asked for b
 
 class TestABucket:
     def test_gives_what_is_in_it_to_as_many_as_ask_at_once(self, committed_db: str) -> None:
-        """Threads have connections of their own, as processes have."""
+        """Threads have separate connections, like processes."""
         assert committed_db
         got: list[bool] = []
 
@@ -52,7 +52,7 @@ class TestABucket:
         with pytest.raises(RateError) as caught:
             take("one", Rate(per_s=0.5, full=10), 4)
         assert caught.value.retry_after_s == 8
-        # A rate at which any while fills it.
+        # A rate that refills it in any time.
         quick = Rate(per_s=1e12, full=10)
         for _ in range(3):
             take("one", quick, 10)
@@ -87,7 +87,7 @@ class TestABucket:
 
 class TestSubmissions:
     def ways(self, stage: ApiStage) -> dict[str, int]:
-        """The status of one more submission, by each way."""
+        """Return the status of one more submission, by each interface."""
         browser = Client()
         browser.force_login(stage.people["ada"])
         form = {"side": "form", "pool": stage.pool, "gpus": "1", "act": "submit"}
@@ -104,17 +104,17 @@ class TestSubmissions:
         assert [one.key for one in RateBucket.objects.all()] == [
             f"submit:{stage.cluster.tenants['aa'].pk}"
         ]
-        # Whatever emptied it, all ways are shut, and what was typed is still there.
+        # If it is empty, all interfaces refuse, and the form keeps its input.
         RateBucket.objects.update(left=-1e9)
         before = Job.objects.count()
         assert self.ways(stage) == dict.fromkeys(("REST", "REST, many", "form", "YAML"), 429)
         assert Job.objects.count() == before
-        # Another tenant has a bucket of its own.
+        # Another tenant has a separate bucket.
         assert stage.post("jobs", stage.spec(), as_="bob").status_code == 201
 
     def test_say_when_to_come_back(self, stage: ApiStage) -> None:
         stage.post("jobs", stage.spec())
-        # Full again in 10,000 s, less what this test takes.
+        # Full again in 10,000 s, minus the time of this test.
         RateBucket.objects.update(left=-3_000_000)
         refused = stage.post("jobs", stage.spec())
         assert refused.json()["reason_code"] == "throttled"

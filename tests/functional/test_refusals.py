@@ -1,4 +1,4 @@
-"""Attempts at more than a role covers stand in the audit log, and nobody can fill it with them."""
+"""Refused actions are recorded in the audit log, which refusals cannot flood."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.functional.visitors import Town, town, visitor
 
 OF_THE_SITE = ("operate/", "api/v1/operate/")
 PASSWORD = "correct horse battery"
-# Those for whom the console is not there, and those who may only read it.
+# Roles that may not see the console, and roles that may only read it.
 ROLES = {"ada": "none", "cem": "none", "fin": "finance", "aud": "auditor"}
 
 
@@ -34,14 +34,14 @@ def there(db: None) -> Town:  # noqa: ARG001 - the fixture is what is wanted of 
 
 
 def changes() -> Iterator[tuple[str, str, Route]]:
-    """Every change that is an operator's alone, out of the URL table."""
+    """Yield every change of the URL table that only an operator may make."""
     for address, route in TABLE.items():
         if address.startswith(OF_THE_SITE):
             yield from ((method, address, route) for method in UNSAFE if method in route.methods)
 
 
 def words(there: Town) -> dict[str, str]:
-    """Something to name in addresses; refused before anybody looks whether it is there."""
+    """Return words for addresses; requests are refused before the objects are looked up."""
     names = dict.fromkeys(("simulation", "window", "round"), "1")
     names |= dict.fromkeys(("node", "gpu_type", "profile", "username"), "any")
     uid = str(there.submit().uid)
@@ -125,7 +125,7 @@ class TestTheRecord:
     def test_of_a_role_that_was_taken_away_meanwhile(
         self, there: Town, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """The page let them in, and the transaction of the change does not."""
+        """The page passes the check, and the transaction of the change does not."""
 
         def late(actor: Actor) -> Any:
             User.objects.filter(username="eve").update(site_role="")
@@ -199,6 +199,6 @@ class TestAFlood:
     def test_takes_no_lock_once_it_is_known(self, django_assert_num_queries: Any) -> None:
         actor = Actor(User.objects.get(username="ada"))
         assert record_refusal(actor, "POST /x", "why")
-        # A savepoint's two, an inner scope's two, and one look.
+        # Two for a savepoint, two for an inner scope, and one read.
         with django_assert_num_queries(5):
             assert not record_refusal(actor, "POST /x", "why")

@@ -1,7 +1,7 @@
-"""Answers of the REST API are those that are recorded, byte for byte.
+"""Answers of the REST API are equal to the recorded ones, byte for byte.
 
-A change that means to change answers records them anew:
-`EVENSHARE_RECORD=1 pytest -n0 tests/functional/test_rest_corpus.py`.
+After an intended change, record them again: `EVENSHARE_RECORD=1 pytest -n0
+tests/functional/test_rest_corpus.py`.
 """
 
 from __future__ import annotations

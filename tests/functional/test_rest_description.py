@@ -1,6 +1,6 @@
-"""The REST API's description means what is recorded; components may have other names.
+"""The OpenAPI schema is equivalent to the recorded one; components may have other names.
 
-A change that means to change it records it anew, as answers (`tests/functional/rest_corpus.py`).
+After an intended change, record it again, like answers (`tests/functional/rest_corpus.py`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ RECORDED = Path(__file__).parents[1] / "golden" / "rest_description.json.gz"
 
 
 def operations(described: dict[str, Any]) -> dict[str, Any]:
-    """Return each operation with what it refers to in its place."""
+    """Return each operation with its references resolved."""
     components = described["components"]["schemas"]
     return {
         f"{method} {path}": _whole(operation, components, ())

@@ -1,4 +1,4 @@
-"""Which deadlines a round answered: on its page and over REST, by who looks."""
+"""A round's answers to deadlines: on its page and over REST, by viewer."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def policy(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def played_pool() -> Stage:
-    """alpha has one job that is planned and one that is refused; beta's is planned."""
+    """alpha has a planned job and a refused one; beta's job is planned."""
     there = stage(policy=POLICY.name)
     due(there, "alpha", 1510)
     due(there, "alpha", 600, work_s=1200)
@@ -35,7 +35,7 @@ there = staged(played_pool)
 
 
 def due(there: Stage, tenant: str, within_s: int, *, work_s: int = 60) -> Job:
-    """A job of one GPU, named by its tenant and by how long there is."""
+    """Submit a job of one GPU, named by its tenant and the time to its deadline."""
     job = there.lab.submit(
         tenant, 1, work_s, job_class="strict_slo", estimate_s=work_s,
         deadline_at=there.lab.at + timedelta(seconds=within_s),
@@ -46,7 +46,7 @@ def due(there: Stage, tenant: str, within_s: int, *, work_s: int = 60) -> Job:
 
 
 def section(there: Stage, who: str, number: int | None = None) -> str:
-    """The round's section of answers, as it is read; "" where there is none."""
+    """Return the text of the round's section of answers; "" if there is no section."""
     page = there.page(who, there.url(f"rounds/{number or last_round(there).number}/"))
     if 'id="answers"' not in page:
         return ""
@@ -79,7 +79,7 @@ class TestTheRoundsPage:
         assert "3 deadlines were answered: 1 missed, 2 moved" in shown
         assert "alpha-600 Missed" in shown
         assert "alpha-1510 Moved it waits for GPUs" in shown
-        assert "beta Moved 1 v100" in shown  # the policy's own sentence is its tenant's
+        assert "beta Moved 1 v100" in shown  # the policy's own sentence is private to the tenant
 
     def test_says_that_nothing_is_new(self, there: Stage) -> None:
         Job.objects.filter(name__endswith="1510").update(state="cancelled", ended_at=there.lab.at)

@@ -1,4 +1,4 @@
-"""The list of rounds and a round's page: access, what is seen, keys, lost bytes, red promises."""
+"""The list of rounds and a round's page: access, visibility, keys, lost bytes, violations."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.factories import cluster
 from tests.functional.pool_stage import Stage, headline, last_round, stage
 from tests.stages import staged
 
-# What the panel of the chain reads: the record of the round and the one before, and the head.
+# Queries of the chain's panel: the record of the round and the one before, and the head.
 PLACE_QUERIES = 7
 
 
@@ -160,7 +160,7 @@ class TestARound:
             there.reads("owner", there.url(f"rounds/{number}/"))
             for number in (1, last_round(there).number)
         ]
-        # The later one reads the round before it; each, when its reader verified the pool last.
+        # The later one reads the round before it; both read the viewer's last verification.
         assert counts == [17 + PLACE_QUERIES, 18 + PLACE_QUERIES]
 
 

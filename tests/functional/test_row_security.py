@@ -1,4 +1,4 @@
-"""The second wall: what a query of one tenant's scope finds, whatever its filters say."""
+"""Row level security: the rows that a query finds in a tenant's scope, without filters."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.functional.two_tenants import Pair, Side
 from tests.scope import SECURED as WATCHED
 from tests.scope import uncompared
 
-# Read to find out who asks and for which tenants: before there is a scope of a tenant.
+# Read before there is a tenant's scope, to find the user and their tenants.
 PEOPLE = (
     tenants.Tenant,
     tenants.User,
@@ -33,7 +33,7 @@ PEOPLE = (
     tenants.AuditRecord,
 )
 SECURED = [model for model in OWNED if model not in PEOPLE]
-# Whose filter is forgotten, and where its rows would be shown then.
+# Models without a filter, and the address that would show their rows.
 FORGOTTEN = [
     (Job, "api/v1/jobs"),
     (Job, "t/<slug:slug>/jobs/"),
@@ -47,13 +47,13 @@ FORGOTTEN = [
 
 
 def rows_of(model: type[models.Model], side: Side) -> set[Any]:
-    """The keys of a tenant's rows, by the way that leads to it; of transfers, those it is in."""
+    """Return the keys of a tenant's rows; for transfers, of those with its entries."""
     way = "entries__account__tenant" if model is Transfer else OWNED[model]
     return set(model._default_manager.filter(**{way: side.tenant}).values_list("pk", flat=True))
 
 
 def found(model: type[models.Model]) -> set[Any]:
-    """The keys of all rows that there are for whoever asks."""
+    """Return the keys of all rows that the scope shows."""
     return set(model._default_manager.values_list("pk", flat=True))
 
 
@@ -143,7 +143,7 @@ class TestAScope:
 
 
 def forgetful(model: type[models.Model], filtered: Any, forgot: list[str]) -> Any:
-    """A `QuerySet.filter` that has no condition by tenant, of one model."""
+    """Return a `QuerySet.filter` that ignores conditions by tenant, for one model."""
 
     def filter_(self: QuerySet[Any], *conditions: Any, **named: Any) -> QuerySet[Any]:
         if self.model is model:
@@ -174,9 +174,9 @@ class TestEveryAddress:
     def test_answers_as_it_would_without_the_second_wall(
         self, pair: Pair, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Where a page tells of the pool, its scope must not be the tenant's."""
+        """A page with data of the whole pool must not read it in the tenant's scope."""
         differ = []
-        # Time stands still, and charts do not move.
+        # Clocks are paused, and charts do not change.
         scheduling.PoolClock.objects.update(paused=True)
         for address, route in LOOKS:
             for words in own_words(pair.one, address, route, pair.one.pools[:1]):
@@ -190,7 +190,7 @@ class TestEveryAddress:
 
 
 def _difference(one: str, other: str) -> str:
-    """Where they begin to differ."""
+    """Return the first difference."""
     at = next(n for n, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
     return f"{one[at - 90 : at + 90]!r}, not {other[at - 90 : at + 90]!r}"
 

@@ -1,4 +1,4 @@
-"""Each query of a tenant's scope is asked for everybody too (tests/scope.py)."""
+"""Each query of a tenant's scope is repeated for all tenants (tests/scope.py)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page of a pool's settings: its fields and their help, the preview, what is saved."""
+"""The page of a pool's settings: its fields with their help, the preview, and saving."""
 
 from __future__ import annotations
 
@@ -140,12 +140,12 @@ class TestTheSettings:
         assert answer.status_code == 200
         assert "If these settings held in round 3" in shown
         assert "Leases granted" in shown
-        assert 'value="1200"' in shown  # what was typed stays in the form
+        assert 'value="1200"' in shown  # the input stays in the form
         assert 'value="why not"' in shown
         pool.refresh_from_db()
         assert (pool.policy, pool.lease_s) == (DEFAULT, there.cluster.pool.lease_s)
         wrong = there.operator.post(path, {**data, **lengths, "lease_s": "0"}, HTTP_HX_REQUEST="y")
-        assert wrong.status_code == 200  # htmx shows no other
+        assert wrong.status_code == 200  # htmx shows only answers with status 200
         assert "No preview" in wrong.content.decode()
         assert "Lease length: Write 1 to" in wrong.content.decode()
 

@@ -1,4 +1,4 @@
-"""The pages of simulations over HTTP: who may, what is refused, what a result says."""
+"""The pages of simulations over HTTP: permissions, refusals, results."""
 
 from __future__ import annotations
 

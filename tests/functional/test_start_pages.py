@@ -1,4 +1,4 @@
-"""When queued jobs may start: on the dashboard, on their pages, over REST, and how it held."""
+"""Expected starts of queued jobs: on the dashboard, on their pages, over REST; calibration."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def place() -> Town:
 
 
 def expect(place: Town, job: Job, **times: Any) -> StartEstimate:
-    """An estimate of a forecast of the last round, as if it had just been made."""
+    """Store an estimate of a forecast of the last round, as if just made."""
     now, at = wall_now(), place.cluster.at
     forecast, _ = StartForecast.objects.get_or_create(
         pool=place.cluster.pool, state="done", round=2, at=at, policy="ltgf", claim="x",
@@ -206,7 +206,7 @@ REFUTED = "By the last estimate it would have started by now"
 
 
 class TestAnEstimateWhoseP90HasPassed:
-    """It is no answer any more, and its page says whether a price was the cause."""
+    """It is not shown any more, and its page states whether a price was the cause."""
 
     def outbid(self, job: Job, reason: Reason = Reason.PRICE_ABOVE_VALUE) -> None:
         Job.objects.filter(pk=job.pk).update(reason_code=reason)

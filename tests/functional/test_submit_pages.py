@@ -1,4 +1,4 @@
-"""The submit page: both sides in step, the dry run, errors, keys, clones, roles, cancelling."""
+"""The submit page: form and YAML in step, dry runs, errors, keys, clones, roles, cancelling."""
 
 from __future__ import annotations
 
@@ -284,7 +284,7 @@ class TestTheAnswer:
         assert "gpus: 3\n" in field(page, "yaml")
         assert re.search(r'<span\s+class="hot"\s*>3</span>', page)
         assert "Line 3 follows" in page
-        assert 'id="form-side"' not in page  # nobody's typing is replaced
+        assert 'id="form-side"' not in page  # the user's input is not replaced
         assert "It fits now, on 3 own GPUs." in says(page)
         assert "feasibility, not a reservation" in page.lower()
 
@@ -368,7 +368,7 @@ class TestAClone:
         second = Job.objects.exclude(pk=first.pk).get()
         assert job_as_request(second) == {**job_as_request(first), "name": "run-1-copy"}
         assert second.uid != first.uid
-        # Of the clone's clone, and once more of the first, the next free name.
+        # A clone of the clone, and another one of the first, get the next free name.
         for source in (first, second):
             page = place.owner.get(f"{NEW}?from={source.uid}").content.decode()
             assert field(page, "name") == "run-1-copy-2"

@@ -1,6 +1,6 @@
-"""One's own tokens: made with the password, shown once, revoked, and audited.
+"""A user's own tokens: made with the password, shown once, revoked, and audited.
 
-On the page, and beside it over REST: both ways do, refuse and record the same.
+The page and REST act, refuse and record equally.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ FORM = {"name": "workstation", "days": "7", "scopes": ["read"], "old_password": 
 
 @cache
 def hashed() -> str:
-    """The password as it is kept; hashing is slow on purpose."""
+    """The stored password; hashing is slow on purpose."""
     return make_password(PASSWORD)
 
 
@@ -169,7 +169,7 @@ def some_token(name: str) -> ApiToken:
 
 READ = {"name": "workstation", "scopes": ["read"], "days": 7}
 OPERATE = {**READ, "scopes": ["operate", "read"]}
-# Who asks, what differs from the form, what page and REST answer, and the record of it.
+# The requester, changes to the form, the statuses of page and REST, and the audit record.
 MADE: list[tuple[str, dict[str, Any], tuple[int, int], list[Any]]] = [
     ("ada", {}, (200, 201), [("token.created", "ada", READ)]),
     ("eve", {"scopes": ["operate", "read"]}, (200, 201), [("token.created", "eve", OPERATE)]),
@@ -189,7 +189,7 @@ MADE: list[tuple[str, dict[str, Any], tuple[int, int], list[Any]]] = [
 
 
 class TestBothWays:
-    """The page made no record of a refused scope, and REST none of a token."""
+    """Regression: the page recorded no refused scope, and REST no new token."""
 
     @pytest.mark.parametrize(("who", "change", "answers", "records"), MADE)
     def test_make_and_record_the_same(
@@ -203,7 +203,7 @@ class TestBothWays:
         page, rest = answers
         assert by_page(there, who, **change) == page
         assert recorded() == records
-        # Of one kind of refusal each address has a record of its own.
+        # Refusals of one kind are recorded per address.
         assert by_rest(there, who, **change) == rest
         assert recorded() == records * 2
         assert ApiToken.objects.count() == 2 * (page == 200)

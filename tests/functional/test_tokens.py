@@ -1,4 +1,4 @@
-"""Tokens as they are kept, found, used and dropped, below the API."""
+"""Tokens below the API: storage, lookup, use and deletion."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class TestABearer:
         assert found.token.user_id == ada.pk
         assert found.user == ada
         assert found.user.is_active
-        # What was not read with them loads when it is asked for.
+        # Deferred fields are loaded on access.
         assert (found.user.date_joined, found.token.digest) == (ada.date_joined, token.digest)
         assert {name: getattr(found.user, name) for name in NAMES} == NAMES
         assert found.access == access_of(ada)
@@ -104,7 +104,7 @@ class TestABearer:
         _, secret = make(ada)
         texts = ["", "es_", secret[:-1], secret[3:], secret + "x", secret + "é", "es_" + "x" * 98]
         assert [text for text in texts if find_token(text)] == []
-        # A long text is not even looked for, whatever is kept.
+        # A long text is not even looked up, whatever is stored.
         ApiToken.objects.update(digest=sha256(("es_" + "x" * 97).encode()).hexdigest())
         assert find_token("es_" + "x" * 97)
         ApiToken.objects.update(digest=sha256(("es_" + "x" * 98).encode()).hexdigest())

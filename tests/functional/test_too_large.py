@@ -1,4 +1,4 @@
-"""A job that is too large: for the pool, or for what is left of it while nodes are drained."""
+"""A job that is larger than the pool, or than its nodes that are not drained."""
 
 from __future__ import annotations
 

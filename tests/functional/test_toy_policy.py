@@ -1,4 +1,4 @@
-"""A policy that only its package and the registry know goes everywhere that a policy goes."""
+"""A policy known only to its package and the registry works wherever policies do."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ OPTIONS = describe_options(SmallestOptions)
 
 @pytest.fixture
 def stage(monkeypatch: pytest.MonkeyPatch) -> ApiStage:
-    """A pool under the toy, the line of the registry being there; 8 GPUs and three jobs."""
+    """A pool under the toy policy, which is registered; 8 GPUs and three jobs."""
     monkeypatch.setitem(registry.POLICIES, POLICY.name, POLICY)
     stage = operate_stage()
     Pool.objects.filter(name=stage.pool).update(policy=POLICY.name)

@@ -1,4 +1,4 @@
-"""Trades over HTTP: the list of a pool, a round's, receipts and the API, by what each may see."""
+"""Trades over HTTP: lists of a pool and of a round, receipts and REST, by viewer."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.functional.trades import write_trade
 from tests.round_states import add_state, left_by
 from tests.stages import staged
 
-# How the other side is called, by the pool's setting: the owner looks, who is alpha.
+# The name of the other side by visibility, as the owner (alpha) sees it.
 OTHER = {"full": "beta", "pseudonyms": "tenant 2", "own": "other tenants"}
 
 
@@ -54,7 +54,7 @@ def api(there: Stage, who: str, path: str) -> Any:
 
 
 def section(page: str) -> str:
-    """The table of trades as it is read; empty where there is none."""
+    """Return the text of the table of trades; "" if there is no table."""
     match = re.search(r'<section[^>]*id="trades">(.*?)</section>', page, re.DOTALL)
     return words(match[1]) if match else ""
 
@@ -68,7 +68,7 @@ class TestThePoolPage:
         assert "1 trade of GPU types" in shown
         assert f"{OTHER[setting]} 1.00 v100" in shown
         assert "alpha 3.12 k80 3.12" in shown
-        # What it is worth to the other side is told where that side is in sight.
+        # The other side's value is shown if that side is visible.
         assert ("1.25 to 5.00" in shown) == (setting != "own")
         assert "1.25" in shown
 
@@ -136,7 +136,8 @@ class TestAQuotaAfterTrades:
         swap_shares(there, {"alpha": -2, "beta": 2})
         page = words(there.page("owner", "/t/alpha/"))
         assert "by trades \N{MINUS SIGN}2" in page
-        assert "fewer live GPUs" not in page  # its quota is less, and not for want of GPUs
+        # its quota is smaller, but not because of missing GPUs
+        assert "fewer live GPUs" not in page
         assert "The fair share is of quotas before trades" in page
 
 
@@ -155,7 +156,7 @@ def swap_shares(there: Stage, swaps: dict[str, int]) -> None:
 
 
 def links_of(page: str) -> list[str]:
-    """Where the sentence under the headline of a receipt leads."""
+    """Return the links in the sentence below a receipt's headline."""
     deck = re.search(r'<p class="deck">.*?</p>', page, re.DOTALL)
     assert deck is not None
     return re.findall(r'href="([^"]+)"', deck[0])
@@ -217,7 +218,7 @@ class TestAReceipt:
     def test_leads_from_one_that_undid_to_what_it_undid_and_back(self, there: Stage) -> None:
         there.see("full")
         undo = {"rate_micro": -3_125_000}
-        # Of several alike the newest that stands is undone; others in between change nothing.
+        # Of several equal trades the newest in force is undone; others in between do not matter.
         first = write_trade(there.lab, "beta", "alpha", round_=1)
         second = write_trade(there.lab, "beta", "alpha", round_=2)
         third = write_trade(there.lab, "beta", "alpha", round_=3)
@@ -284,7 +285,7 @@ class TestARound:
 
 
 def undone(snapshot: Snapshot, decision: Decision) -> tuple[Snapshot, Decision]:
-    """A round that undid a trade, with another one that stands."""
+    """A round that undid one trade, while another one is in force."""
     buyer, seller = (row.id for row in snapshot.tenants[:2])
     trade = Trade(
         "v100", 1_000_000, buyer, "k80", 3_000_000, seller,

@@ -1,4 +1,4 @@
-"""Pages over pools whose clocks are years apart: each instant on its own pool's clock."""
+"""Pages over pools whose clocks are years apart: each instant is on its pool's clock."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def words(page: str) -> str:
 
 
 def ages(page: str) -> list[float]:
-    """Seconds ago of every relative time of a page's content."""
+    """Return all relative times of a page's content, in seconds ago."""
     return [float(age) for age in re.findall(r'data-ago="(-?\d+)"', page.split("<main", 1)[1])]
 
 
@@ -28,7 +28,7 @@ YEAR_S = 365 * 86_400
 
 class TestAListOverPools:
     def test_of_jobs_has_each_row_on_its_pools_clock(self, clocks: TwoClocks) -> None:
-        """The rows of a pool in 2017 were "in 919 d" by the clock of another pool."""
+        """Regression: the rows of a pool in 2017 were "in 919 d" by the clock of another pool."""
         page = clocks.page("mo", "/t/north/jobs/")
         rows = re.findall(r'<tr id="job-.*?</tr>', page, re.DOTALL)
         assert {job.pool_id for job in Job.objects.filter(tenant__slug="north")} == {
@@ -68,7 +68,7 @@ class TestTheConsole:
             assert "60 times as fast as the wall's" in page, rest
 
     def test_proposes_a_time_of_the_pools_clock_and_no_other(self, clocks: TwoClocks) -> None:
-        """A date of 2026 was proposed for a clock that was in 2017."""
+        """Regression: a date of 2026 was proposed for a clock in 2017."""
         path = "/operate/pools/pool-1/nodes/"
         page = clocks.page("oda", path)
         proposed = re.findall(r'id="w-(?:starts|ends)_at"[^>]*value="(\d{4})', page)
@@ -78,18 +78,18 @@ class TestTheConsole:
         assert refused.status_code == 422
         grid = clocks.client("oda").get("/operate/pools/pool-1/quotas/?since=soon")
         for answer in (refused, grid):
-            # What an example or a hint says; the foot and the console's rows are about now.
+            # Examples and hints; the footer and the console's rows use the present.
             said = re.findall(r'class="(?:err|hint)"[^>]*>([^<]*)', answer.content.decode())
             assert said
             assert {year for line in said for year in re.findall(r"\b20\d\d\b", line)} == {"2017"}
 
     def test_tells_the_age_of_rounds_by_one_clock(self, clocks: TwoClocks) -> None:
-        """The figure said "4 s ago" and the first row of the table "4 min ago", of one round."""
+        """Regression: the figure and the table had different ages of one round."""
         before = wall_now()
         page = clocks.page("oda", "/operate/pools/pool-1/health/")
         after = wall_now()
         assert "Ages and durations on this page are of the wall clock" in words(page)
-        # The round line is the one that counts seconds of the wall everywhere.
+        # The round line counts seconds of wall time on every page.
         line = re.search(r'id="round-line".*?<time[^>]*data-ago="(\d+)"', page, re.DOTALL)
         assert line is not None
         newest = ages("<main" + page.split('id="t-health"')[1])[0]
@@ -120,7 +120,7 @@ class TestTheOverview:
         assert 'id="t-uses"' not in clocks.page("mo", "/t/north/")
 
 
-# Who looks at which page, and what the other pool's entry leads to.
+# The user, the page, and the link of the other pool's entry.
 SAME_PAGES = (
     ("mo", "/t/north/", "/t/north/?pool=pool-2"),
     ("mo", "/t/north/jobs/", "/t/north/jobs/?pool=pool-2"),
@@ -153,7 +153,7 @@ SAME_PAGES = (
 
 class TestTheSwitch:
     def switch(self, clocks: TwoClocks, who: str, path: str) -> dict[str, str]:
-        """Where the menu leads, by pool."""
+        """Return the menu's links by pool."""
         menu = clocks.page(who, path).split('id="pool-switch"')[1].split("</details>")[0]
         found = re.findall(r'href="([^"]+)"[^>]*>(pool-\d)', menu)
         return {name: href for href, name in found}
@@ -167,7 +167,7 @@ class TestTheSwitch:
             assert 'hx-get="/pools/pool-2/line/"' in line.split(">")[0], other
 
     def test_follows_the_choice_in_the_form(self, clocks: TwoClocks) -> None:
-        """Submitting in one pool showed the line of another."""
+        """Regression: submitting in one pool showed the line of another."""
         client = clocks.client("mo")
         form = {"side": "form", "changed": "pool", "pool": "pool-2", "gpus": "1"}
         step = client.post("/t/north/jobs/dry-run/", form).content.decode()

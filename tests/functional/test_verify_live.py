@@ -1,8 +1,8 @@
-"""Tenants verify a portal's rounds on machines of their own; what its owner bends is named.
+"""Tenants verify a portal's rounds on separate machines; changes by its owner are found.
 
-A real server, its real log, and the command in a process of its own. The owner of the database
-obeys no trigger, and has the installation's key: hashes, links and signatures of what it forges
-are right.
+A real server, its real log, and the command in a separate process. The owner of the database
+ignores triggers and has the installation's key, so hashes, links and signatures of forged data are
+valid.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ Owner = psycopg.Connection[Any]
 
 
 class Town:
-    """A pool with sealed rounds, and two tenants' people with a shell and the client each."""
+    """A pool with sealed rounds, and a person of each of two tenants with a shell."""
 
     def __init__(self, lab: Cluster, ada: Person, bob: Person) -> None:
         self.lab, self.ada, self.bob = lab, ada, bob
         self.pool = lab.pool.name
 
     def verify(self, who: Person, *more: str, code: int = 0) -> str:
-        """Verify the last rounds; what was said, whichever way it came."""
+        """Verify the last rounds; return the output."""
         words = ("round", "verify", "--pool", self.pool, "--last", str(ROUNDS), *more)
         out, err = who.start(*words).communicate(timeout=PATIENCE_S)
         process = who.running.pop()
@@ -78,7 +78,7 @@ def town(site: str, tmp_path: Path) -> Iterator[Town]:
 
 @pytest.fixture
 def owner(committed_db: str, services: Services) -> Iterator[Owner]:
-    """A session that obeys no trigger, as of somebody who owns the database."""
+    """A session that ignores triggers, like the owner of the database."""
     with services.postgres.connect(committed_db) as session:
         session.autocommit = True
         session.execute("SET session_replication_role = replica")
@@ -86,7 +86,7 @@ def owner(committed_db: str, services: Services) -> Iterator[Owner]:
 
 
 def update_round(owner: Owner, town: Town, number: int, column: str, value: object) -> None:
-    """Change a column of a round, and let the row's own seal fit what it says now."""
+    """Change a column of a round, and recompute the row's seal."""
     which = [town.lab.pool.pk, number]
     change = sql.SQL("UPDATE scheduling_round SET {} = %s WHERE pool_id = %s AND number = %s")
     owner.execute(change.format(sql.Identifier(column)), [json.dumps(value), *which])
@@ -98,7 +98,7 @@ def update_round(owner: Owner, town: Town, number: int, column: str, value: obje
 
 
 def sealed_anew(town: Town, owner: Owner, first: int) -> None:
-    """Forget records from a round on, and have the portal seal those rounds again."""
+    """Delete records from a round on, and have the portal seal those rounds again."""
     sealing = RoundSealing.objects.get(pool=town.lab.pool)
     place = first - sealing.first
     (log,) = owner.execute(
@@ -175,7 +175,7 @@ def pin(who: Person) -> Path:
 
 
 class TestTheOwner:
-    """Who owns the database and has the key."""
+    """The owner of the database, who has the key."""
 
     def test_that_shortens_the_history_is_caught(self, town: Town, owner: Owner) -> None:
         town.verify(town.ada)
@@ -186,7 +186,7 @@ class TestTheOwner:
     def test_that_rewrites_a_round_with_matching_bytes_is_caught(
         self, town: Town, owner: Owner
     ) -> None:
-        """Its certificate says something else, and all is sealed again."""
+        """Its certificate was changed, and all rounds are sealed again."""
         town.verify(town.ada)
         town.play(1)
         certificate = Round.objects.get(pool=town.lab.pool, number=3).certificate

@@ -1,4 +1,4 @@
-"""How to verify what a page says: the client's command, the head, one's own last time."""
+"""Instructions to verify a page: the client's command, the head, the viewer's last time."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def there(settled: Stage) -> Stage:
 
 
 def text_of(there: Stage, who: str, path: str) -> str:
-    """A page as it is read, without tags, on one line."""
+    """Return a page's text without tags, in one line."""
     page = there.page(who, path).split("<main")[1]
     return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", page)).split())
 
@@ -44,7 +44,7 @@ def command_of(text: str) -> str:
 
 
 def say(there: Stage, who: str, tenant: str, **more: Any) -> Verification:
-    """What a person's client said of this pool."""
+    """Report a verification by a person's client for this pool."""
     fields: dict[str, Any] = {
         "kind": "rounds", "first": 2, "last": 9, "size": 10, "root": "ab" * 32, "checked": 8,
         "findings": 0, "client": CLIENT,
@@ -72,7 +72,7 @@ def head(there: Stage) -> str:
 
 
 class TestAPage:
-    """Of a tenant's money, or a round."""
+    """A page of a tenant's money, or of a round."""
 
     def paths(self, there: Stage) -> dict[str, str]:
         transfer = Transfer.objects.filter(tenant__slug="alpha").order_by("hour").first()
@@ -129,7 +129,7 @@ class TestAPage:
             ) in text_of(there, "owner", paths[name]), name
 
     def test_tells_nobody_of_others(self, there: Stage) -> None:
-        """Neither another tenant, nor a colleague, nor the same person of another tenant."""
+        """Not another tenant, nor a colleague, nor the same person for another tenant."""
         say(there, "owner", "alpha")
         say(there, "owner", "alpha", **statement())
         neighbours = ("/t/beta/ledger/statement/", "/t/beta/ledger/contribution/")

@@ -1,4 +1,4 @@
-"""What a viewer sees of a pool's tenants: every setting of a pool against every kind of viewer."""
+"""The visible tenants of a pool: every visibility x every kind of viewer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SITE_ROLES = ("", "finance", "auditor", "operator")
 
 @pytest.fixture
 def lab(db: None) -> Cluster:  # noqa: ARG001 - the fixture is what is wanted of it
-    """Tenants 1 to 3 got quota in the order b, a, c; d has none. Marks of b and c are the same."""
+    """Tenants 1 to 3 got quota in the order b, a, c; d has none. b and c have the same mark."""
     made = cluster({"b": 2, "a": 2, "c": 2, "d": 0})
     Tenant.objects.filter(slug="c").update(initials="B", swatch=MARKS)
     Tenant.objects.filter(slug="b").update(initials="B", swatch=0)
@@ -43,7 +43,7 @@ def seen(lab: Cluster, setting: str, own: str, site_role: str) -> Visibility:
 
 
 def drawn(lab: Cluster, visibility: Visibility) -> list[VisibleTenant]:
-    """Each with its place in the pool as its id, so that a row can be written down."""
+    """Return tenants with their number as id, so that rows can be written down."""
     order = {lab.tenants[slug].pk: place for place, slug in enumerate("bac", start=1)}
     assert [*visibility.known] == [row.id for row in visibility.known.values()]
     return [

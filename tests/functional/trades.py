@@ -1,4 +1,4 @@
-"""Trades as rounds leave them, for stages and tests of pages."""
+"""Stored trades of rounds, for stages and tests of pages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from tests.factories import Cluster
 def write_trade(
     lab: Cluster, buyer: str, seller: str, *, round_: int = 1, **changes: Any
 ) -> LeaseEvent:
-    """One V100 for 3.125 K80s, worth 5 to the buyer and 1.25 to the seller; or as `changes` say."""
+    """Write a trade of one V100 for 3.125 K80s, with `changes`.
+
+    It is worth 5 to the buyer and 1.25 to the seller.
+    """
     fields: dict[str, Any] = {
         "bought_type": "v100",
         "bought_micro": 1_000_000,
@@ -31,7 +34,7 @@ def write_trade(
 
 
 def write_event(lab: Cluster, kind: str, data: dict[str, Any], *, round_: int = 1) -> LeaseEvent:
-    """The next event of a pool, of no lease."""
+    """Write the next event of a pool, without a lease."""
     fence = PoolFence.objects.get(pool=lab.pool)
     number = fence.next_event
     PoolFence.objects.filter(pk=fence.pk).update(next_event=number + 1)

@@ -1,7 +1,7 @@
 """Long loops in turns: `make test` runs the first turn, `make test-rest` the others.
 
-A test with the parameter `turn` goes through all of its rows in each turn, with another part of
-what is tried on each row. Over all turns everything is tried.
+A test with the parameter `turn` visits all its rows in each turn, and tries another part of the
+values on each row. Over all turns, every value is tried.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ One = TypeVar("One")
 
 
 def dealt(things: Sequence[One], row: int, turn: int) -> list[One]:
-    """A fourth of what is tried on a row, another one in each turn, and on the next row."""
+    """Return a fourth of the values of a row: another one in each turn, and on the next row."""
     return [one for place, one in enumerate(things) if (place + row + turn) % TURNS == 0]
 
 
 def some_turns(count: int) -> list[Any]:
-    """Values of the parameter `turn`: the first `count` turns; `make soak` runs the others."""
+    """Return values of `turn`: the first `count` turns; `make soak` runs the others."""
     return [
         pytest.param(turn, marks=[pytest.mark.soak] if turn >= count else [])
         for turn in range(TURNS)

@@ -1,7 +1,7 @@
-"""Two pools on clocks years apart, shared by two tenants, and somebody of every role.
+"""Two pools with clocks years apart, shared by two tenants, with users of every role.
 
-The first pool replays a Friday of 2017 sixty times as fast as the wall; the second one is on the
-wall's own clock. An instant of one means nothing on the other's.
+The first pool replays a Friday of 2017 at sixty times wall time; the second one is in wall time.
+Their instants cannot be compared.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ REPLAYED = datetime(2017, 10, 20, 12, tzinfo=UTC)
 SCALE = 60
 PASSWORD = "a long enough password"
 Role = Membership.Role
-# Name -> tenant with role, or role for the site.
+# Name -> tenant with role, or site role.
 PEOPLE: dict[str, tuple[str, Role] | User.SiteRole] = {
     "vera": ("north", Role.VIEWER),
     "mo": ("north", Role.MEMBER),
@@ -48,11 +48,11 @@ class TwoClocks:
 
     @property
     def labs(self) -> tuple[Cluster, Cluster]:
-        """Both, the older pool first."""
+        """Both pools, the older one first."""
         return self.replayed, self.present
 
     def client(self, who: str) -> Client:
-        """A signed-in client of somebody."""
+        """Return a signed-in client."""
         client = Client()
         client.force_login(User.objects.get(username=who))
         return client
@@ -64,18 +64,18 @@ class TwoClocks:
 
 
 def two_clocks() -> TwoClocks:
-    """Make them, with jobs that run, are queued and ended, and settled hours in both books."""
+    """Create them, with running, queued and ended jobs, and settled hours in both books."""
     made = TwoClocks(_lab(REPLAYED, SCALE, "replay"), _lab(wall_now(), 1, "main"))
     for lab, scale in zip(made.labs, (SCALE, 1), strict=True):
         _play(lab, scale)
-    # No round is missed, however long a test takes.
+    # No round becomes late during a test.
     Pool.objects.update(round_s=86_400)
     _people(made)
     return made
 
 
 def _lab(now: datetime, scale: int, book: str) -> Cluster:
-    """A pool whose clock shows `now` at this moment, and which began four hours before."""
+    """Create a pool whose clock shows `now` at present, and which started four hours before."""
     Book.objects.get_or_create(
         slug=book, defaults={"currency": "credit", "clock_domain": Book.ClockDomain.SCALED}
     )
@@ -87,7 +87,7 @@ def _lab(now: datetime, scale: int, book: str) -> Cluster:
 
 
 def _round(lab: Cluster, scale: int, after_s: int = 0) -> None:
-    """Run a round at the instant of the wall at which the pool's clock showed its time."""
+    """Run a round at the wall time at which the pool's clock showed its time."""
     lab.at += timedelta(seconds=after_s)
     clock = PoolClock.objects.get(pool=lab.pool)
     wall = clock.anchor_wall - (clock.anchor_pool - lab.at) / scale
@@ -96,7 +96,7 @@ def _round(lab: Cluster, scale: int, after_s: int = 0) -> None:
 
 
 def _play(lab: Cluster, scale: int) -> None:
-    """North borrows and ends a job; later more is queued than fits."""
+    """North borrows and ends a job; later more jobs are queued than fit."""
     name = lab.pool.name
     lab.submit("north", 4, 40_000, command=["true"])
     lab.submit("north", 1, 600, command=["true"])

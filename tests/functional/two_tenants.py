@@ -1,7 +1,7 @@
-"""Two tenants with rows of every kind, in pools that they share and in pools that they do not.
+"""Two tenants with rows of every kind, in shared and in separate pools.
 
-Each has a word that stands in every text of theirs, so that no page can show one of their fields to
-the other without it. Ids and amounts are told apart by what they are.
+Each has a word in every text, so that no page can show its fields to the other without the word.
+Ids and amounts are distinguished by their values.
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ from tests.factories import BEGIN, Cluster, cluster
 from tests.functional.trades import write_event, write_trade
 
 LENDER = "lender"
-# Two rounds make an hour, and what runs runs for longer than all of them.
+# An hour has two rounds, and running jobs outlast all rounds.
 STEP_S, LONG_S = 1800, 40_000
 
 
 @dataclass
 class Side:
-    """A tenant with its manager. `name` and `initials` may be read where a pool names tenants."""
+    """A tenant with its manager. Pools that name tenants show `name` and `initials` to others."""
 
     word: str
     name: str
@@ -79,16 +79,18 @@ class Side:
 
     @property
     def alone(self) -> Cluster:
-        """The pool that it shares with the lender alone."""
+        """The pool that it shares only with the lender."""
         return self.pools[-1]
 
     @property
     def amount(self) -> Decimal:
-        """Credits that it wanted to give away: a number that nobody else has."""
+        """A unique amount of credits that it tried to transfer."""
         return Decimal(sum(self.word.encode()) ** 2) / 100
 
     def words_in(self, lab: Cluster) -> dict[str, str]:
-        """The words of addresses about one of its pools, looked up once: no test plays on."""
+        """Return the words of addresses about one of its pools; cached, because no test runs
+        rounds.
+        """
         known = self.pool_words.setdefault(lab.pool.pk, {})
         known.update(known or pool_words(lab))
         return {**self.words, **known}
@@ -96,7 +98,7 @@ class Side:
 
 @dataclass
 class Pair:
-    """Two tenants, and who runs the site."""
+    """Two tenants, and the operator."""
 
     one: Side
     two: Side
@@ -104,12 +106,12 @@ class Pair:
 
     @property
     def sides(self) -> tuple[tuple[Side, Side], ...]:
-        """Who asks, and of whom nothing may be told."""
+        """Pairs of the requester and the tenant whose data must stay hidden."""
         return (self.one, self.two), (self.two, self.one)
 
 
 def pool_words(lab: Cluster) -> dict[str, str]:
-    """What addresses need to name a pool and what is in it."""
+    """Return the words of addresses for a pool and its objects."""
     last = Round.objects.filter(pool=lab.pool).order_by("-number")[0]
     return {
         "pool": lab.pool.name,
@@ -120,7 +122,7 @@ def pool_words(lab: Cluster) -> dict[str, str]:
 
 
 def two_tenants(logs: Path) -> Pair:
-    """Make them; jobs' output lies in `logs`. Wants a database of its own: rounds commit."""
+    """Create them; jobs' output is in `logs`. Needs a separate database, because rounds commit."""
     terms: dict[str, Any] = {"lease_s": STEP_S}  # no round is late
     shared = cluster({"quokka-lab": 2, "narwhal-lab": 2, LENDER: 4}, **terms)
     mixed = cluster(
@@ -145,16 +147,16 @@ def two_tenants(logs: Path) -> Pair:
     for side, other in zip(sides, reversed(sides), strict=True):
         _give_notice(shared, side, other)
         write_trade(shared, side.slug, LENDER)
-    # So that numbers of trades differ.
+    # So that their trades have different numbers.
     write_event(sides[1].alone, "priced", {"valid_from_round": 1, "prices": []})
     for lab in (shared, mixed, hers, his):
         lab.seal()
     operator = _operator()
-    # What their jobs reported of their metrics.
+    # Forecasts from the metrics that their jobs reported.
     refit(most=100)
     for side in sides:
         _finish(side, operator, logs)
-    # Its jobs are programs from here on, which have logs; no round is missed meanwhile.
+    # From here on its jobs are programs, which have logs; no round becomes late.
     Pool.objects.filter(pk=shared.pool.pk).update(executor="local")
     Pool.objects.update(round_s=86_400)
     return Pair(sides[0], sides[1], operator)
@@ -176,7 +178,7 @@ def _side(word: str, name: str, initials: str, pools: list[Cluster]) -> Side:
             tenant=tenant, actor=Actor(side.manager, f"{word}-request"), pool_id=lab.pool.pk,
             name=f"{word}-net", request=wanted,
         )  # fmt: skip
-        # So that its rounds measure it.
+        # So that its rounds are measured.
         VirtualSpeeds.objects.create(
             profile=profile, tenant=tenant, speedups=profile.speedups, iteration_us=10**6
         )
@@ -204,7 +206,7 @@ def _person(word: str, role: str, tenant: Tenant | None, place: str = "") -> Use
 
 
 def _entry(user: User, name: str) -> tuple[str, str]:
-    """A token of all scopes and a session."""
+    """Return a token of all scopes and a session."""
     client = Client()
     client.force_login(user)
     secret = create_token(user=user, name=name, scopes=Scope, days=1, now=user.date_joined)[1]
@@ -221,7 +223,7 @@ def _operator() -> Side:
 
 
 def name_of_own(side: Side, base: Decimal) -> None:
-    """What is in the pool that is its own has its word, and its price."""
+    """Give the objects and the price of its separate pool unique values."""
     pool = side.alone.pool
     for node in Node.objects.filter(pool=pool):
         Node.objects.filter(pk=node.pk).update(name=f"{side.word}-{node.name}")
@@ -239,8 +241,10 @@ def lend(lab: Cluster, side: Side) -> None:
 
 
 def run(lab: Cluster, *sides: Side, together: bool = True) -> None:
-    """Both run, then both wait; an hour is settled. Not together: the second comes an hour later,
-    so that it lent to the first one."""
+    """Both run, then both wait; an hour is settled.
+
+    If not `together`, the second comes an hour later, so that it lent to the first one.
+    """
     first, *later = sides
     lab.profile(LENDER, "lender-net", **dict.fromkeys(_kinds(lab), 1000))
     submit(lab, first, 3)
@@ -264,7 +268,7 @@ def _kinds(lab: Cluster) -> list[str]:
 
 
 def submit(lab: Cluster, side: Side, gpus: int) -> Job:
-    """Submit a job as its manager does, with a text in every field that takes one."""
+    """Submit a job as its manager, with a text in every text field."""
     word = side.word
     number = Job.objects.count()
     spec = {
@@ -294,7 +298,7 @@ def submit(lab: Cluster, side: Side, gpus: int) -> Job:
 
 
 def _give_notice(lab: Cluster, side: Side, other: Side) -> None:
-    """Its first lease of the pool had notice, for a job of the other one."""
+    """Give notice to its first lease of the pool, for a job of the other tenant."""
     lease = Lease.objects.filter(pool=lab.pool, tenant=side.tenant).order_by("id")[0]
     winner = Job.objects.filter(pool=lab.pool, tenant=other.tenant).order_by("-id")[0]
     fence = PoolFence.objects.get(pool=lab.pool)
@@ -311,7 +315,7 @@ def _give_notice(lab: Cluster, side: Side, other: Side) -> None:
 
 
 def _finish(side: Side, operator: Side, logs: Path) -> None:
-    """Rows that no round makes, and the words of addresses."""
+    """Create rows that no round makes, and the words of addresses."""
     assert side.manager is not None
     assert operator.manager is not None
     word, lab = side.word, side.alone
@@ -369,7 +373,7 @@ def _finish(side: Side, operator: Side, logs: Path) -> None:
 
 
 def _share(side: Side, lab: Cluster) -> str:
-    """It lends by an offer alone, and its jobs have a highest price; the offer's id."""
+    """Have it lend only by an offer, and set a maximum price; return the offer's id."""
     assert side.manager is not None
     who: dict[str, Any] = {
         "tenant": side.tenant, "actor": Actor(side.manager, f"{side.word}-request"),
@@ -385,7 +389,7 @@ def _share(side: Side, lab: Cluster) -> str:
 
 
 def _expect_start(job: Job) -> None:
-    """A forecast of the pool, in which the jobs of both tenants are, and this job's estimate."""
+    """Create a forecast of the pool with jobs of both tenants, and this job's estimate."""
     now = wall_now()
     facts = {
         "runs": 19, "queued": 2, "running": 2, "with_estimate": 0, "ended": 12, "arrivals": 0,

@@ -1,4 +1,4 @@
-"""Everybody who may ask for a page: owner, team-mate, outsider, operator, auditor, nobody."""
+"""Requesters of pages: owner, team-mate, outsider, operator, auditor, and an anonymous one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Role = Membership.Role
 
 @dataclass
 class Town:
-    """Two tenants that share a pool, a third with a pool of its own, and a client for each."""
+    """Two tenants that share a pool, a third with another pool, and a client for each."""
 
     cluster: Cluster
     elsewhere: Cluster
@@ -34,14 +34,14 @@ class Town:
 
     @property
     def tenant(self) -> Tenant:
-        """The owner's and the team-mate's tenant."""
+        """The tenant of the owner and the team-mate."""
         return self.cluster.tenants["north"]
 
     def submit(self, gpus: int = 1, duration_s: int = 3600, tenant: str = "north") -> Job:
         return self.cluster.submit(tenant, gpus, duration_s)
 
     def play(self, rounds: int = 1, *, every_s: int = 10) -> None:
-        """Run rounds, and let the pool's clock show the instant of the last one."""
+        """Run rounds, and set the pool's clock to the last one."""
         for _ in range(rounds):
             self.cluster.round(after_s=every_s)
         PoolClock.objects.filter(pool=self.cluster.pool).update(
@@ -50,7 +50,7 @@ class Town:
 
 
 def town() -> Town:
-    """Make the tenants and the people; no job is there yet."""
+    """Create the tenants and the people, without jobs."""
     here = cluster({"north": 4, "south": 4})
     elsewhere = cluster({"island": 4})
     north, south, island = here.tenants["north"], here.tenants["south"], elsewhere.tenants["island"]
@@ -80,7 +80,7 @@ def visitor(
 
 
 def signed_in(user: User) -> Client:
-    """Return a client with a session of a person, written at once: `force_login` writes thrice."""
+    """Return a client with a session, written directly: `force_login` writes three times."""
     session = SessionStore()
     session[SESSION_KEY] = str(user.pk)
     session[BACKEND_SESSION_KEY] = settings.AUTHENTICATION_BACKENDS[-1]
@@ -92,7 +92,7 @@ def signed_in(user: User) -> Client:
 
 
 def reads(client: Client, path: str) -> list[str]:
-    """Return the reading queries of a page that was asked for before, but for its scopes."""
+    """Return the reading queries of a repeated page, except those for scopes."""
     assert client.get(path).status_code == 200
     with CaptureQueriesContext(connection) as queries:
         client.get(path)

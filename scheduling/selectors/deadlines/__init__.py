@@ -1,1 +1,1 @@
-"""Deadlines: what rounds answered, what they plan."""
+"""Deadlines: the answers and plans of rounds."""

@@ -1,4 +1,4 @@
-"""What rounds answered to jobs with deadlines, how such a job stands now, and how it ended."""
+"""The answers of rounds to jobs with deadlines, and the present or final state of such jobs."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from scheduling.models import Job, JobAnswer
 from scheduling.selectors.deadlines.instants import deadline_steps_of
 from tenants.answers import Answer, Hidden, about, answer_of, formatted_as, one_of
 
-# So many answers of one job are shown, the newest.
+# The most answers of a job that are shown, newest first.
 HISTORY_MAX = 50
 
 
 class DeadlineStanding(StrEnum):
-    """How a job with a deadline stands. Names are part of the API."""
+    """The state of a job with a deadline. Names are part of the API."""
 
     UNANSWERED = "unanswered"  # no round has answered it
     PLANNED = "planned"
     REFUSED = "refused"
-    MISSED = "missed"  # its last deadline is over; also where nobody answered
+    MISSED = "missed"  # its last deadline is over, whether or not a round answered it
     MET = "met"  # it succeeded by a step
     ENDED = "ended"  # it was cancelled or failed before its last deadline
 
@@ -53,10 +53,10 @@ _NAMES = {"reward_micro": "points", "chance_milli": "chance", "moved": "moved_s"
 
 
 class AnswerView(Answer, frozen=True, rename=_NAMES):
-    """What a round said; times are pool time. A plan binds nobody: each round makes it anew.
+    """A round's answer; times are pool time. Plans are not binding: each round plans again.
 
-    Of one that is refused, `limit` is what is in the way, `blocked` the leases that had no room,
-    and `earliest` the earliest deadline that would do; null: none is known.
+    If refused: `limit` is the obstacle, and `blocked` the leases that had no room. `earliest` is
+    the earliest deadline that could be met, or null if none is known.
     """
 
     COMPONENT = "GivenAnswer"
@@ -86,7 +86,7 @@ class AnswerView(Answer, frozen=True, rename=_NAMES):
 
     @property
     def ends(self) -> datetime | None:
-        """When its plan ends; None: it has none."""
+        """The end of its plan; None if it has none."""
         return self.leases[-1].ends_at if self.leases else None
 
 
@@ -94,10 +94,10 @@ _STANDING = {"reward_micro": "points", "spare": "spare_s", "last": "answer"}
 
 
 class DeadlineRow(Answer, frozen=True, rename=_STANDING):
-    """How a job stands to its deadline.
+    """The state of a job with a deadline.
 
-    `by` and `points`: the step that it met, has to meet, or missed last; `spare_s`: of one that
-    met, by how much. `answer`: what was said last; null: nothing.
+    `by` and `points`: the step that it met, has to meet, or missed last. `spare_s`: the time to
+    spare if it met the step. `answer`: the last answer, or null.
     """
 
     standing: DeadlineStanding
@@ -108,17 +108,20 @@ class DeadlineRow(Answer, frozen=True, rename=_STANDING):
 
 
 class DeadlineStory(DeadlineRow, frozen=True, rename=_STANDING):
-    """The same with what rounds said before, newest first; `cut`: there is more than is listed."""
+    """The state of a job with a deadline and its answers, newest first; `cut`: there are more."""
 
     COMPONENT = "DeadlineHistory"
 
     answers: tuple[AnswerView, ...]
     cut: bool
-    is_over: Hidden[bool]  # it has ended
+    is_over: Hidden[bool]  # the job has ended
 
 
 def read_deadline_story(job: Job, *, at: datetime) -> DeadlineStory | None:
-    """Return a job's deadline and answers at pool time `at`; None: it has none. One query."""
+    """Return a job's deadline and answers at pool time `at`, or None if it has no deadline.
+
+    A single query.
+    """
     if job.deadline_at is None:
         return None
     rows = list(JobAnswer.objects.filter(job=job).order_by("-round")[: HISTORY_MAX + 1])
@@ -126,10 +129,9 @@ def read_deadline_story(job: Job, *, at: datetime) -> DeadlineStory | None:
 
 
 def read_standings(jobs: Iterable[Job], at: Mapping[int, datetime]) -> dict[int, DeadlineStory]:
-    """Return how jobs stand by their last answers alone, by job id; `at`: pool time by pool,
-    which one that has ended need not have.
+    """Return the states of jobs by their last answers, by job id; `at`: pool time by pool.
 
-    Left out are those without a deadline. One query at most.
+    `at` may lack the pools of ended jobs. Jobs without a deadline are left out. At most one query.
     """
     dated = {job.pk: job for job in jobs if job.deadline_at is not None}
     if not dated:
@@ -160,7 +162,7 @@ def _story(job: Job, rows: list[JobAnswer], at: datetime) -> DeadlineStory | Non
 def _standing(
     job: Job, views: tuple[AnswerView, ...], steps: list[tuple[datetime, int]], at: datetime
 ) -> tuple[DeadlineStanding, int]:
-    """How it stands, and the place of the step that this is about."""
+    """Return the state, and the index of the step that it refers to."""
     until = job.ended_at or at
     left = [place for place, (by, _) in enumerate(steps) if until <= by]
     if not left:
@@ -194,7 +196,7 @@ def _planned(leases: Iterable[Sequence[int]]) -> tuple[LeaseStretch, ...]:
 
 
 def view_of(answer: DeadlineAnswer, *, number: int, at: datetime) -> AnswerView:
-    """Return an answer that is in no table as it is read from there; of round `number`, `at`."""
+    """Convert an answer that is not stored in a table; it is of round `number`, at instant `at`."""
     return answer_of(
         AnswerView,
         answer,
@@ -210,7 +212,7 @@ def view_of(answer: DeadlineAnswer, *, number: int, at: datetime) -> AnswerView:
 
 
 def _with_moves(views: list[AnswerView]) -> tuple[AnswerView, ...]:
-    """Answers, newest first, each with how much later than the one before its plan ends."""
+    """Return answers, newest first, each with the shift of its end from the plan before it."""
     moved = []
     for view, before in zip(views, [*views[1:], None], strict=False):
         ends, ended = view.ends, before.ends if before else None

@@ -11,7 +11,7 @@ from scheduling.models import Job, Pool
 
 
 def deadline_steps_of(job: Job) -> tuple[DeadlineStep, ...]:
-    """Return by when an end has which reward; none where it has no deadline that can be read."""
+    """Return a job's deadline steps; empty if it has no deadline or its steps cannot be read."""
     if job.deadline_at is None:
         return ()
     try:
@@ -25,7 +25,7 @@ def deadline_steps_of(job: Job) -> tuple[DeadlineStep, ...]:
 def deadline_horizon_s(pool: Pool) -> int | None:
     """Return how far ahead the pool's policy plans leases of jobs with deadlines, in pool seconds.
 
-    None: it plans none, or there is no end.
+    Return None if it plans none, or without a limit.
     """
     if pool.policy not in registry.POLICIES:
         return None

@@ -1,4 +1,4 @@
-"""Active jobs of a pool that have deadlines: how they stand, and when rounds plan to run them."""
+"""Active jobs of a pool with deadlines: their states, and when rounds plan to run them."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from scheduling.models import Job
 from scheduling.selectors.deadlines.answers import DeadlineStory, read_standings
 from scheduling.selectors.visibility import Visibility, VisibleTenant
 
-# So many jobs of a pool are looked at for plans, those with the earliest deadlines.
+# The most jobs of a pool that are read for plans, earliest deadlines first.
 READ_MAX = 500
 
 
 @dataclass(frozen=True, slots=True)
 class DatedJob:
-    """A job with a deadline and how it stands by its last answer."""
+    """A job with a deadline, and its state by its last answer."""
 
     uid: UUID
     name: str
@@ -26,9 +26,9 @@ class DatedJob:
 
 @dataclass(frozen=True, slots=True)
 class PlannedDeadlineJob:
-    """What a viewer sees of a planned job: pool time, `ends` of the last of its leases.
+    """A planned job as a viewer may see it; pool time, `ends` is the end of its last lease.
 
-    `own`: its name and its deadline; None where its tenant's jobs are not for them.
+    `own`: its name and its deadline, or None if the viewer may not see its tenant's jobs.
     """
 
     tenant: VisibleTenant
@@ -41,9 +41,9 @@ class PlannedDeadlineJob:
 def list_dated_jobs(
     pool_id: int, tenant_id: int, *, at: datetime, limit: int
 ) -> tuple[list[DatedJob], bool]:
-    """Return a tenant's active jobs with deadlines, the earliest first, and whether there are more.
+    """Return a tenant's active jobs with deadlines, earliest first, and whether there are more.
 
-    `at` is pool time. Two queries at most.
+    `at` is pool time. At most two queries.
     """
     rows = list(
         Job.objects.filter(
@@ -63,10 +63,9 @@ def list_dated_jobs(
 def list_planned_jobs(
     pool_id: int, visibility: Visibility, *, at: datetime, limit: int
 ) -> tuple[list[PlannedDeadlineJob], bool]:
-    """Return what rounds plan from pool time `at` on, the first start ahead, and whether there is
-    more; of tenants that the viewer sees. Two queries at most.
+    """Return the plans of visible tenants from pool time `at` on, and whether there are more.
 
-    Of the `READ_MAX` earliest deadlines alone.
+    Sorted by start. Only jobs with the `READ_MAX` earliest deadlines are read. At most two queries.
     """
     jobs = list(
         Job.objects.filter(
@@ -85,7 +84,7 @@ def list_planned_jobs(
 def _planned(
     job: Job, story: DeadlineStory | None, visibility: Visibility, at: datetime
 ) -> PlannedDeadlineJob | None:
-    """None: it has no lease to come, or nobody may know."""
+    """Return None if the job has no future lease, or the viewer may not see its tenant."""
     tenant = visibility.of(job.tenant_id)
     last = story.last if story is not None else None
     if tenant is None or story is None or last is None:

@@ -1,4 +1,4 @@
-"""The plan of a job, where it says something of what the job is doing now."""
+"""The plan of a job, if it applies to the job's present state."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _OF_LATER = {Reason.PLANNED_LATER.value}
 
 
 class PlanRow(Answer, frozen=True):
-    """When a job is to start or started, and what it costs and gains; times are pool time.
+    """When a job is planned to start, or started, with its cost and gain; times are pool time.
 
-    Of one that is refused: `needed`, the price per GPU-hour at which it would start, and `lowest`,
-    the one that there was for it. A plan binds nobody: each batch makes it anew.
+    If refused: `needed` is the price per GPU-hour at which it would start, and `lowest` the lowest
+    price offered to it. Plans are not binding: each batch plans again.
     """
 
     kind: PlanKind
@@ -38,14 +38,15 @@ class PlanRow(Answer, frozen=True):
 
     @property
     def is_refused(self) -> bool:
-        """Whether its price is what keeps it waiting."""
+        """Whether it waits because of its price."""
         return self.kind is PlanKind.REFUSED
 
 
 def read_plan(job: Job) -> PlanRow | None:
-    """Return the plan by which a job waits or runs; None where something else decides.
+    """Return the plan by which a job waits or runs, or None if no plan applies.
 
-    One that waits has a plan while its reason is the plan's; one that runs, of its present lease.
+    The plan of a waiting job applies if it is the reason of the wait. The plan of a running job
+    applies if its present lease follows it.
     """
     row = JobPlan.objects.filter(job=job).first()
     if row is None or not _is_of_now(row, job):

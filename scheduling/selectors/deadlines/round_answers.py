@@ -1,9 +1,8 @@
-"""What a round answered to jobs with deadlines, as one viewer may see it.
+"""A round's answers to jobs with deadlines, as one viewer may see them.
 
-Answers are news: a job of which there is none stands as it was answered before. Of tenants in sight
-everybody sees what was answered, when it is planned and on how many GPUs, as on the pool's page;
-name, deadline, chance and the earliest deadline that would do are for the job's own people and the
-operators.
+A job without a new answer keeps its last one. Of visible tenants, all viewers see the kind of
+answer, the planned times and the GPUs, as on the pool's page. Name, deadline, chance and earliest
+possible deadline are shown only to members of the job's tenant and operators.
 """
 
 from __future__ import annotations
@@ -24,17 +23,17 @@ from tenants.answers import Answer, formatted_as, plain
 
 
 class AnswerKind(StrEnum):
-    """What an answer says, in the order in which they are shown. Names are part of the API."""
+    """The kind of an answer, in display order. Names are part of the API."""
 
     MISSED = "missed"
     REFUSED = "refused"
-    MOVED = "moved"  # planned before, and for a cause otherwise now
+    MOVED = "moved"  # planned before, and differently now, for a cause
     PLANNED = "planned"
 
 
 @dataclass(frozen=True, slots=True)
 class RoundAnswer:
-    """One answer; `answer` is without what is not for the viewer, and `job` None with it."""
+    """An answer without the parts that the viewer may not see; then `job` is None too."""
 
     kind: AnswerKind
     tenant: VisibleTenant
@@ -43,7 +42,7 @@ class RoundAnswer:
 
 
 def _flat(rows: tuple[RoundAnswer, ...]) -> list[dict[str, Any]]:
-    """What is answered beside whom it is for."""
+    """Merge each answer with its job and tenant."""
     return [
         {"kind": row.kind, "tenant": row.tenant, "job": row.job, **plain(row.answer)}
         for row in rows
@@ -54,10 +53,10 @@ _NAMES = {"dated": "jobs_with_deadlines", "hidden": "rows_hidden"}
 
 
 class RoundAnswers(Answer, frozen=True, rename=_NAMES):
-    """What a round answered; `counts` of all, `rows` of those in sight.
+    """The answers of a round; `counts` include all of them, `rows` only those that you may see.
 
-    `dated`: its jobs with deadlines, answered anew or not. `hidden`: how many are out of sight, or
-    beyond the limit of rows.
+    `dated`: the number of its jobs with deadlines, with or without a new answer. `hidden`: the
+    number of answers that you may not see, or beyond the limit of rows.
     """
 
     counts: Mapping[AnswerKind, int]
@@ -67,7 +66,7 @@ class RoundAnswers(Answer, frozen=True, rename=_NAMES):
 
     @property
     def answered(self) -> int:
-        """How many were answered."""
+        """The number of answers."""
         return sum(self.counts.values())
 
 
@@ -89,8 +88,8 @@ def round_answers(
 ) -> RoundAnswers:
     """Return a round's answers by kind, then by job. No query.
 
-    `answers`: all of them; `shown`: those of tenants in sight, within the limit of rows; `jobs`:
-    those that the viewer may know, by id; `dated`: how many of the round's jobs have deadlines.
+    `answers`: all answers. `shown`: those of visible tenants, within the limit of rows. `jobs`:
+    those that the viewer may know, by id. `dated`: the number of the round's jobs with deadlines.
     """
     order = list(AnswerKind)
     counts = dict.fromkeys(order, 0)
@@ -110,10 +109,10 @@ def round_answers(
 
 
 def _visible(view: AnswerView, *, is_theirs: bool) -> AnswerView:
-    """The answer, of another's job without what is its tenant's own affair."""
+    """Return the answer, without private values unless the viewer may see the tenant's jobs."""
     if is_theirs:
         return view
-    # A policy's own sentence may say anything; a word of ours tells of no job.
+    # A policy's own sentence may contain anything; the causes of `PlanCause` reveal no job.
     cause = view.cause if view.cause in set(PlanCause) else ""
     return msgspec.structs.replace(
         view, by=None, reward_micro=0, chance_milli=None, blocked=(), earliest=None, cause=cause

@@ -1,4 +1,4 @@
-"""Answers to deadlines in plain language, for pages and for the dry run."""
+"""Texts of answers to deadlines, for pages and the dry run."""
 
 from __future__ import annotations
 
@@ -6,27 +6,27 @@ from evenshare_core.domain.reason_texts import CAUSES, LIMITS, NONE_WOULD_DO
 
 
 def limit_text(limit: str) -> str:
-    """Return what is in the way of a deadline, as a half sentence."""
+    """Return the obstacle to a deadline, as part of a sentence."""
     return LIMITS[limit] if limit else "no plan meets it"
 
 
 def none_text(limit: str) -> str:
-    """Return why a refusal names no earliest deadline, as a sentence."""
+    """Return why a refusal has no earliest deadline."""
     return NONE_WOULD_DO.get(limit, "No deadline is known that would do.")
 
 
 def cause_text(cause: str) -> str:
-    """Return what moved a plan; a policy's own sentence as it is."""
+    """Return why a plan moved; a policy's own sentence is unchanged."""
     return CAUSES.get(cause, cause)
 
 
 def unanswered_text(policy: str) -> str:
-    """Return what a policy says that answers no deadlines."""
+    """Return the text for a policy that answers no deadlines."""
     return f"Policy {policy} answers no deadlines; the deadline is kept as a figure."
 
 
 def chance_text(chance_milli: int | None) -> str:
-    """Return how likely an end in time is; rounded down, so that 100 % is certain."""
+    """Return the chance to end in time as text, rounded down so that 100 % is certain."""
     if chance_milli is None:
         return "nobody knows how likely, as no error of its estimate is known"
     return f"{chance_milli // 10} % likely, by the error of its estimate"

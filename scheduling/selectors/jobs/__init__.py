@@ -1,1 +1,1 @@
-"""Jobs: lists, one job, why it waits, when it may start."""
+"""Jobs: lists, single jobs, reasons of waits, start estimates."""

@@ -1,4 +1,4 @@
-"""What the form of a clone begins with: a free name, and how long its job lasts."""
+"""Initial values for the form that clones a job: a free name, and the job's duration."""
 
 from __future__ import annotations
 
@@ -7,18 +7,19 @@ from itertools import count
 
 from scheduling.models import Job, VirtualWork
 
-# How many of a tenant's last jobs a clone's name is compared with.
+# The number of a tenant's last jobs whose names a clone must not repeat.
 RECENT = 1000
-# A clone's name. A number alone is no sign of one: "resnet-50" is not the 50th "resnet".
+# A clone's name. A number is no sign of a clone: "resnet-50" is not the 50th "resnet".
 _COPY = re.compile(r"(.+?)-copy(?:-([2-9]|[1-9][0-9]{1,5}))?")
 NAME_MAX = 63
 
 
 def free_job_name(tenant_id: int, name: str) -> str:
-    """Return a clone's name that no recent job of the tenant has: of "run" it is "run-copy".
+    """Return a clone's name that no recent job of the tenant has: "run-copy" for "run".
 
-    Of that one, and where it is taken, "run-copy-2". It is usable as a name, so the original's is
-    cut where it would be too long. One query, of the last `RECENT` jobs: names may repeat.
+    For "run-copy", or if that is taken, it is "run-copy-2". The original's name is cut if the
+    result would be longer than `NAME_MAX`. A single query over the last `RECENT` jobs, because
+    names need not be unique.
     """
     match = _COPY.fullmatch(name)
     stem, number = (match[1], int(match[2] or 1)) if match else (name, 0)
@@ -30,9 +31,10 @@ def free_job_name(tenant_id: int, name: str) -> str:
 
 
 def submitted_duration_us(job: Job) -> int | None:
-    """How long its submitter said that the virtual executor shall run a job. One query.
+    """Return the duration that the submitter gave for the virtual executor, in us. A single query.
 
-    None if nobody said it. None for jobs of a trace too: a portal does not know their length.
+    Return None if no duration was given, and for jobs of a trace, whose length is unknown to a
+    portal.
     """
     if job.source == "trace":
         return None

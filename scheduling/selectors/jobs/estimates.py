@@ -1,4 +1,4 @@
-"""What is known of how long jobs take: read once for many jobs, for rounds and for pages alike."""
+"""Estimates of how long jobs take, read for many jobs at once, for rounds and pages."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ Kind = Measurement.Kind
 
 
 class TypeRecords:
-    """What is known of some job types; each (type, GPUs, accepted types) is looked at once."""
+    """The records of some job types; each (type, GPUs, accepted types) is computed once."""
 
     def __init__(self, records: Mapping[int, TypeRecord]) -> None:
         self._records = records
         self._sizes: dict[tuple[int, int, tuple[str, ...]], SizeRecord | None] = {}
 
     def size(self, profile: int, gpus: int, gpu_types: tuple[str, ...]) -> SizeRecord | None:
-        """What is known of a job type's jobs of a size; None: nothing."""
+        """Return the record of a job type's jobs of one size, or None if it is empty."""
         key = (profile, gpus, gpu_types)
         if key not in self._sizes:
             record = self._records.get(profile)
@@ -45,15 +45,15 @@ class TypeRecords:
         return self._sizes[key]
 
     def measured_gpus(self, profile: int) -> set[int]:
-        """On how many GPUs iterations of a job type were measured."""
+        """Return the numbers of GPUs on which iterations of a job type were measured."""
         record = self._records.get(profile)
         return {row.gpus for row in record.times} if record else set()
 
 
 def read_stops(jobs: Collection[int]) -> dict[int, Estimate]:
-    """Return after how many iterations jobs are expected to stop by their metrics, by job id.
+    """Return the expected iterations until jobs stop by their metrics, by job id.
 
-    One query; none where no job is asked for.
+    A single query; none if `jobs` is empty.
     """
     if not jobs:
         return {}
@@ -69,9 +69,9 @@ def read_stops(jobs: Collection[int]) -> dict[int, Estimate]:
 def read_job_types(
     profiles: Collection[ProfileValue], since: datetime | None = None
 ) -> TypeRecords:
-    """Return what was measured of job types, and what their newest runs took. Two queries.
+    """Return the measurements of job types, and the lengths of their newest runs. Two queries.
 
-    `since`: averages that were not seen since are left out.
+    `since`: averages without a report since then are left out.
     """
     wanted = [row.id for row in profiles]
     if not wanted:
@@ -113,7 +113,7 @@ def read_job_types(
 
 
 def _past_run(run: Mapping[str, Any], speeds: Mapping[str, int]) -> PastRun:
-    """A run in work on the slowest type, by the speeds that are used at present."""
+    """Convert a run to work on the slowest type, by the speeds in use at present."""
     work_us = sum(us * speeds.get(kind, ONE_MILLI) // ONE_MILLI for kind, us in run["held"].items())
     said = run["declared_s"]
     return PastRun(work_us, None if said is None else said * SECOND_US)
@@ -125,7 +125,7 @@ _NAMES = {"work_s": "seconds", "error_milli": "error_percent", "overhead_s": "ov
 
 
 class EstimateView(Answer, frozen=True, rename=_NAMES):
-    """How long a job is expected to run in all, on the slowest GPU type that it accepts."""
+    """A job's expected total run time, on the slowest GPU type that it accepts."""
 
     COMPONENT = "JobEstimateRow"
 
@@ -139,24 +139,23 @@ class EstimateView(Answer, frozen=True, rename=_NAMES):
         int, about("Of how many reports of measured iterations, or of how many earlier runs.")
     ]
     overhead_s: Annotated[_Rounded, about("What it loses when it is suspended and resumed.")]
-    metric: Hidden[str] = ""  # by whose curve its iterations are known
+    metric: Hidden[str] = ""  # the metric whose curve gives its iterations
 
 
-# Of a job that stops by a metric: what is surer than its cap, its runs or its owner's words.
+# For a job that stops by a metric: more reliable than its cap, past runs or declaration.
 _BY_CURVE = (EstimateSource.MEASURED, EstimateSource.FITTED)
 
 
 def read_estimate(job: Job) -> EstimateView | None:
-    """Return how long a job is expected to run in all, as `read_estimates`; None: nobody knows."""
+    """Return the estimate of a job as `read_estimates`, or None if there is no estimate."""
     return read_estimates([job]).get(job.pk)
 
 
 def read_estimates(jobs: Sequence[Job]) -> dict[int, EstimateView]:
-    """Return how long jobs are expected to run in all, of those where somebody knows, by job id.
+    """Return the expected total run times of jobs that have an estimate, by job id.
 
-    As rounds take it, on the slowest GPU type that a job accepts. Nothing is estimated of profiling
-    runs: they end when their time is over. Three queries at most, of jobs that were read with their
-    job types.
+    Values are those that rounds use, on the slowest GPU type that a job accepts. Profiling runs
+    have no estimate: they end after a fixed time. At most three queries, if job types are loaded.
     """
     views = {}
     for job, profile, size, known in _known([job for job in jobs if not job.profiling_s]):
@@ -173,9 +172,9 @@ def read_estimates(jobs: Sequence[Job]) -> dict[int, EstimateView]:
 
 
 def read_works_us(jobs: Sequence[Job]) -> dict[int, int]:
-    """Return `Job.estimate_us` of jobs as rounds take it, of those where somebody knows, by id.
+    """Return the `Job.estimate_us` that rounds use, of jobs that have an estimate, by id.
 
-    Three queries at most, of jobs that were read with their job types.
+    At most three queries, if job types are loaded.
     """
     return {job.pk: known.work.amount for job, _, _, known in _known(jobs)}
 
@@ -196,18 +195,18 @@ def _known(
 
 
 def profile_value(row: Profile) -> ProfileValue:
-    """Return a job type as policies see it."""
+    """Convert a job type to the value that policies read."""
     return ProfileValue(row.pk, row.tenant_id, tuple(sorted(row.speedups.items())), row.priority)
 
 
 def _slowest_milli(job: Job, profile: ProfileValue | None) -> int:
-    """The speed of the slowest GPU type that a job accepts."""
+    """Return the speed of the slowest GPU type that a job accepts."""
     speeds = () if profile is None else profile.speedups
     accepted = [milli for kind, milli in speeds if not job.gpu_types or kind in job.gpu_types]
     return min((milli for milli in accepted if milli > 0), default=ONE_MILLI)
 
 
 def claims_of(iterations: int | None, stop_metric: str, estimate_s: int | None) -> JobClaims:
-    """What a job's owner says of it, of its columns."""
+    """Return the owner's declarations about a job, from its columns."""
     declared_us = None if estimate_s is None else estimate_s * SECOND_US
     return JobClaims(iterations, bool(stop_metric), declared_us)

@@ -1,4 +1,4 @@
-"""Jobs over several tenants by key, their present leases, and why one waits, with its numbers."""
+"""Pages of jobs of several tenants, their current leases, and why a job waits."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ TEXT_MAX = 80
 
 @dataclass(frozen=True, slots=True)
 class JobListFilter:
-    """What a list of jobs is narrowed to; empty values narrow nothing. `before` is a page's key.
+    """The filter of a job list; empty values do not filter. `before` is the key of a page.
 
-    `tenants` None: all; the caller has checked that. `text` is a part of a name. `phases` are
-    those of `scheduling.selectors.jobs.phases`; `states` take no notice of them.
+    `tenants`: None for all tenants; the caller has checked that the viewer may see them. `text`: a
+    part of a job's name. `phases` are those of `scheduling.selectors.jobs.phases`; `states` are the
+    stored ones.
     """
 
     tenants: Collection[int] | None
@@ -39,7 +40,7 @@ class JobListFilter:
 def list_jobs(wanted: JobListFilter, *, limit: int) -> tuple[list[Job], bool]:
     """Return jobs, newest first, with tenant and pool, and whether there are more.
 
-    One query, never an offset.
+    A single query; pages are found by key, never by an offset.
     """
     jobs = _wanted(wanted).select_related("tenant", "pool", "profile").order_by("-id")
     page = list(jobs[: limit + 1])
@@ -47,12 +48,12 @@ def list_jobs(wanted: JobListFilter, *, limit: int) -> tuple[list[Job], bool]:
 
 
 def count_jobs(wanted: JobListFilter, *, most: int) -> int:
-    """Return how many jobs a filter leaves, `most` where there are as many or more. One query."""
+    """Return the number of jobs that match a filter, at most `most`. A single query."""
     return _wanted(wanted)[:most].count()
 
 
 class QueuedRow(NamedTuple):
-    """A job of a short list, with what says its place in the queue of its pool."""
+    """A job of a short list, with the columns that determine its place in its pool's queue."""
 
     job: int
     pool_id: int
@@ -62,24 +63,24 @@ class QueuedRow(NamedTuple):
 
     @property
     def place(self) -> tuple[int, str, datetime]:
-        """What `QueueOrder.key_of_row` reads."""
+        """The arguments of `QueueOrder.key_of_row`."""
         return self.job, self.quarantine, self.submitted_at
 
 
 def list_queued(wanted: JobListFilter, *, most: int) -> list[QueuedRow]:
-    """Return what a filter leaves, at most so many and in no order. One query."""
+    """Return the jobs that match a filter, at most `most` and unordered. A single query."""
     columns = ("id", "pool_id", "pool__name", "quarantine", "submitted_at")
     return [QueuedRow(*row) for row in _wanted(wanted).values_list(*columns)[:most]]
 
 
 def pools_of(wanted: JobListFilter) -> list[tuple[int, str]]:
-    """Return the pools, by name, that have jobs which a filter leaves. One query."""
+    """Return id and name of the pools with jobs that match a filter, by name. A single query."""
     has_some = Exists(_wanted(wanted).filter(pool=OuterRef("pk")))
     return list(Pool.objects.filter(has_some).order_by("name").values_list("pk", "name"))
 
 
 def among_jobs(wanted: JobListFilter, pool_id: int) -> QuerySet[Job]:
-    """Return the jobs of a pool that a filter leaves, with their job types."""
+    """Return the jobs of a pool that match a filter, with their job types."""
     return _wanted(wanted).filter(pool=pool_id).select_related("pool", "profile")
 
 
@@ -101,7 +102,7 @@ def _wanted(wanted: JobListFilter) -> QuerySet[Job]:
 
 
 def _in_phases(wanted: Collection[str]) -> Q:
-    """Jobs in any of these phases; leases are looked at only where it is asked who starts."""
+    """Return the condition for these phases; leases are read only if it needs `STARTING`."""
     states = [one for one in wanted if one != STARTING]
     if STARTING in wanted and Job.State.RUNNING in wanted:
         return Q(state__in=states)
@@ -113,7 +114,7 @@ def _in_phases(wanted: Collection[str]) -> Q:
 
 
 class LeaseNow(Answer, frozen=True):
-    """The lease that a job has now."""
+    """The current lease of a job."""
 
     COMPONENT = "LeaseRow"
 
@@ -131,9 +132,9 @@ class LeaseNow(Answer, frozen=True):
 
 
 def leases_now(jobs: Iterable[Job]) -> dict[int, LeaseNow]:
-    """Return the present lease of each job that has one, by job id. Two queries.
+    """Return the current lease of each job that has one, by job id. Two queries.
 
-    A job that is being moved has two; the one that still holds GPUs is the present one.
+    A job that is being moved has two leases; the one that still holds GPUs is the current one.
     """
     ids = [job.pk for job in jobs if job.is_active and job.leases_held]
     if not ids:
@@ -155,7 +156,7 @@ def leases_now(jobs: Iterable[Job]) -> dict[int, LeaseNow]:
 
 @dataclass(frozen=True, slots=True)
 class JobWait:
-    """Why a job waits, as of a round: the code, and its own numbers by the decision."""
+    """Why a job waits, by one round: the code and the job's numbers."""
 
     code: str
     round: int | None = None
@@ -164,10 +165,10 @@ class JobWait:
 
 
 def read_job_wait(job: Job) -> JobWait:
-    """Return why a waiting job waits by the pool's last round. Two queries.
+    """Return why a waiting job waits, by the pool's last round. Two queries.
 
-    Where that round's bytes are gone, what the job's row says; an empty code: no round has
-    looked at it.
+    If that round's bytes are gone, the reason comes from the job's row. The code is empty if no
+    round has considered the job.
     """
     last = Round.objects.filter(pool_id=job.pool_id).order_by("-number").first()
     if last is None:
@@ -179,7 +180,10 @@ def read_job_wait(job: Job) -> JobWait:
 
 
 def find_visible_job(uid: UUID, tenants: Collection[int] | None) -> Job | None:
-    """Return a job of the given tenants (None: any), with all that it names. One query."""
+    """Return a job with its related rows, of the given tenants, or of any tenant if None.
+
+    A single query.
+    """
     named = ("tenant", "pool", "profile", "submitted_by", "profiled_for")
     jobs = Job.objects.select_related(*named).filter(uid=uid)
     if tenants is not None:

@@ -1,4 +1,4 @@
-"""All jobs of a pool, whatever became of them, with the work that they turned out to be."""
+"""All jobs of a pool, in any state, with the work that they took."""
 
 from __future__ import annotations
 
@@ -24,10 +24,11 @@ from tenants.models import Tenant
 
 @dataclass(frozen=True, slots=True)
 class PastJobs:
-    """`jobs` in the order of their ids; `tenants`: short names by number.
+    """`jobs` in the order of their ids; `tenants`: slugs by id.
 
-    `guessed`: jobs whose work nobody knows yet. `quarantined`: those that are left out. `scaled`:
-    those whose deadline has fewer points than a run gives the first step.
+    `guessed`: the number of jobs whose work is not known yet. `quarantined`: the number of jobs
+    left out. `scaled`: the number of jobs whose first deadline step has fewer points than a run
+    gives it.
     """
 
     jobs: tuple[SimJob, ...]
@@ -40,13 +41,13 @@ class PastJobs:
 def past_jobs(
     pool_id: int, left_us: Mapping[int, int], *, since: datetime | None = None
 ) -> PastJobs:
-    """Return every job of a pool as a run of it would meet it. Five queries.
+    """Return every job of a pool as input of a simulation. Five queries.
 
-    With `since`, those that were submitted then or later.
+    With `since`, only jobs that were submitted then or later.
 
-    A job's work is what a virtual executor was told; else what its leases did at their speeds, and
-    `left_us` more for one that is not over. One that was taken back, or that did nothing yet, is
-    taken to need its estimate if that is more, else as much again, at least a second.
+    A job's work is the duration given for the virtual executor. Without one, it is the work of its
+    leases, plus `left_us` if it is not over. A job that was cancelled, or has done nothing yet,
+    needs its estimate if that is more, else as much again, at least a second.
     """
     rows = Job.objects.filter(pool_id=pool_id).select_related("profile").order_by("id")
     if since is not None:
@@ -87,9 +88,9 @@ def past_jobs(
 
 
 def open_jobs_count(pool_id: int, at: datetime) -> int:
-    """Return how many jobs had been submitted before an instant and were not over then.
+    """Return the number of jobs submitted before an instant and not over then.
 
-    Those in quarantine are left out.
+    Jobs in quarantine are left out.
     """
     still = Q(ended_at__isnull=True) | Q(ended_at__gt=at)
     rows = Job.objects.filter(still, pool_id=pool_id, submitted_at__lt=at, quarantine="")
@@ -97,7 +98,7 @@ def open_jobs_count(pool_id: int, at: datetime) -> int:
 
 
 def _done_us(pool_id: int, since: datetime | None) -> dict[int, int]:
-    """Work that leases which are over did, by job."""
+    """Return the work of ended leases, by job."""
     done: dict[int, int] = {}
     leases = Lease.objects.filter(pool_id=pool_id, started_at__isnull=False, ended_at__isnull=False)
     if since is not None:
@@ -108,7 +109,7 @@ def _done_us(pool_id: int, since: datetime | None) -> dict[int, int]:
     for job_id, gpu_type, started_at, ended_at, speedups in rows:
         speed_milli = (speedups or {}).get(gpu_type, ONE_MILLI)
         if started_at is None or ended_at is None:
-            continue  # filtered out; the columns may be null
+            continue  # excluded by the filter; the columns are nullable for the type checker
         held_us = max(0, to_us(ended_at) - to_us(started_at))
         done[job_id] = done.get(job_id, 0) + held_us * speed_milli // ONE_MILLI
     return done
@@ -135,7 +136,7 @@ def _sim_job(row: Job, work_us: int, price_limit: int | None, *, failed: bool) -
         estimate_us=None if row.estimate_s is None else row.estimate_s * SECOND_US,
         cancel_us=None if cancelled_at is None else max(to_us(cancelled_at), submitted_us),
         failed=failed,
-        # Names need not differ, and a trace has one line per job: the number tells them apart.
+        # Names may repeat, and a trace has one line per job: the number makes them unique.
         name=f"{row.pk}-{' '.join(row.name.split())}"[:NAME_MAX],
         model=row.profile.name if row.profile else "",
         cpus=row.cpus,
@@ -146,9 +147,9 @@ def _sim_job(row: Job, work_us: int, price_limit: int | None, *, failed: bool) -
 
 
 def values_of(row: Job) -> tuple[tuple[int, int], ...]:
-    """Return a job's deadlines, instants with the points of an end by then; none where it has none.
+    """Return a job's deadlines as pairs of an instant and the points for an end by then.
 
-    Where points are no whole numbers, all are in millionths.
+    Empty if it has no deadline. If any points are fractional, all are in millionths.
     """
     steps = deadline_steps_of(row)
     is_whole = all(step.reward_micro % REWARD_MICRO == 0 for step in steps)
@@ -157,7 +158,7 @@ def values_of(row: Job) -> tuple[tuple[int, int], ...]:
 
 
 def utility_of(row: Job) -> Utility | None:
-    """Return what a job is worth; None where it says nothing, or nothing that can be read."""
+    """Return a job's utility, or None if it states none or it cannot be read."""
     try:
         return stated_utility(row.pk, row.utility)
     except UtilityError:

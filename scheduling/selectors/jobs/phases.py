@@ -1,7 +1,7 @@
-"""Where a job is, in the word of lists: its state, with those that start told from those that run.
+"""The phase of a job: its state, with jobs that start distinguished from jobs that run.
 
-A round's grant makes a job `running` at once, for it holds GPUs from then on. Its program begins
-when the pool's executor says so, and on a cluster that may take a while.
+A round's grant makes a job `running` at once, because it holds GPUs from then on. Its program
+starts when the pool's executor reports so, which may take a while on a cluster.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from scheduling.models import Job, Lease
 STARTING = "starting"
 # In the order of a job's life.
 PHASES = (Job.State.PENDING.value, STARTING, *Job.State.values[1:])
-# Other words for them, of the pages and of people.
+# Synonyms that pages and people use.
 PHASE_SYNONYMS = {
     "queued": Job.State.PENDING.value,
     "waiting": Job.State.PENDING.value,
@@ -27,34 +27,34 @@ _NOT_BEGUN = (Lease.State.WAITING, Lease.State.LAUNCHING)
 
 
 def phase_named(text: str) -> str | None:
-    """Return the phase that a word means, in any letter case; None if it means none."""
+    """Return the phase that a word means, in any letter case, or None if it means no phase."""
     name = text.strip().lower()
     name = PHASE_SYNONYMS.get(name, name)
     return name if name in PHASES else None
 
 
 def phase_of(state: str, leases: Collection[str]) -> str:
-    """Return a job's state, or `STARTING` where none of its leases has a program yet.
+    """Return a job's state, or `STARTING` if none of its leases has a running program yet.
 
-    `leases`: the states of its live leases; one that is being moved has two, and one of them runs.
+    `leases`: the states of its live leases; a job that is being moved has two, one of which runs.
     """
     is_starting = state == Job.State.RUNNING and leases and all(one in _NOT_BEGUN for one in leases)
     return STARTING if is_starting else str(state)
 
 
 def is_starting() -> Q:
-    """Return the condition of `STARTING`, for a query of jobs."""
+    """Return the condition of `STARTING` for a query of jobs."""
     leases = Lease.objects.filter(job=OuterRef("pk"), state__in=_NOT_BEGUN)
     return Q(state=Job.State.RUNNING) & Q(Exists(leases)) & ~Q(has_begun())
 
 
 def has_begun(job: str = "pk") -> Exists:
-    """Return the condition that a job has a program; `job`: its id in the query."""
+    """Return the condition that a job has a running program; `job` is the column of its id."""
     return Exists(Lease.objects.filter(job=OuterRef(job), state__in=_BEGUN))
 
 
 def phases(jobs: Iterable[Job]) -> Mapping[int, str]:
-    """Return the phase of each job, by its id. One query, none where no job runs."""
+    """Return the phase of each job, by its id. A single query, none if no job runs."""
     shown = list(jobs)
     running = [job.pk for job in shown if job.state == Job.State.RUNNING]
     starting: set[int] = set()

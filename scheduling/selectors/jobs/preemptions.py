@@ -1,8 +1,10 @@
-"""Leases that rounds ended before their expiry: by which rule, for whom, as a viewer may see it.
+"""Leases that rounds ended before their expiry: the rule and the beneficiary, as a viewer may see
+them.
 
-Read from the events that gave notice, which stay for good. Both sides are told as the pool's
-setting says (`scheduling.selectors.visibility`); jobs by name are their own tenant's, and the
-operators'. The numbers that a rule compared are told where both tenants are.
+They are read from the events that gave notice, which are never deleted. The pool's visibility
+decides which tenants are named (`scheduling.selectors.visibility`). Job names are shown to members
+of their tenant and to operators. The numbers that a rule compared are shown if the viewer sees both
+tenants.
 """
 
 from __future__ import annotations
@@ -21,23 +23,23 @@ from scheduling.selectors.visibility import Visibility, VisibleTenant
 from tenants.answers import Answer, Hidden, about
 from tenants.scopes import site_reading
 
-MADE_WAY_MAX = 50  # leases that made way for one job, as far as its page goes back
+MADE_WAY_MAX = 50  # the most leases shown that made way for one job
 
 
 class PreemptionRow(Answer, frozen=True):
     """A lease that ended before its expiry, with notice; times are pool time.
 
-    `tenant` and `job` lost the GPUs, `for_tenant` and `for_job` got them; null: not yours to see.
-    `numbers`: what the rule compared, where you may see both tenants.
+    `tenant` and `job` lost the GPUs, `for_tenant` and `for_job` got them; null if you may not see
+    them. `numbers`: the values that the rule compared, if you may see both tenants.
     """
 
     number: Hidden[int]  # of the event
     lease: Hidden[int]
-    finished: Hidden[bool]  # its process ended by itself first
+    finished: Hidden[bool]  # its process ended by itself before the stop
     at: Annotated[datetime, about("When notice was given.")]
     round: int
     rule: Annotated[str, about("guarantee, pays, defragment or gang.")]
-    words: str  # as the end of a sentence
+    words: str  # as the end of a sentence, see `preemption_text`
     moved: Annotated[bool, about("The job went on elsewhere.")]
     gpus: int
     gpu_type: str
@@ -54,17 +56,17 @@ class PreemptionRow(Answer, frozen=True):
 
     @property
     def notice_used_s(self) -> float | None:
-        """How long its process took to stop after the notice; None while it has not."""
+        """Seconds from the notice to the end of its process; None if it has not ended yet."""
         return None if self.released_at is None else (self.released_at - self.at).total_seconds()
 
 
 def list_preemptions(
     pool_id: int, visibility: Visibility, *, limit: int, before: int | None = None
 ) -> tuple[list[PreemptionRow], bool]:
-    """Return a pool's early ends, newest first, as far as the viewer may see them, and whether
-    there are more. `before`: the `number` that a page goes on from.
+    """Return a pool's early ends that the viewer may see, newest first, and whether there are more.
 
-    Where rows of other tenants are hidden, those on one side of which the viewer is. Three queries.
+    `before`: the `number` at which a page continues. If rows of other tenants are hidden, only
+    early ends that involve the viewer's tenants are returned. Three queries.
     """
     events = LeaseEvent.objects.filter(pool_id=pool_id, data__has_key="rule")
     if visibility.hides:
@@ -80,23 +82,23 @@ def list_preemptions(
 def preemptions_among(
     events: Iterable[LeaseEvent], leases: Iterable[Lease], visibility: Visibility
 ) -> dict[int, PreemptionRow]:
-    """Return the early ends among a job's events, by lease; at most two queries."""
+    """Return the early ends among a job's events, by lease id; at most two queries."""
     by_id = {lease.pk: lease for lease in leases}
     notices = [event for event in events if "rule" in event.data and event.lease_id in by_id]
     return {view.lease: view for view in _views(notices, by_id, visibility)}
 
 
 def last_preemption(job: Job, visibility: Visibility) -> PreemptionRow | None:
-    """Return when a job last lost its GPUs before its lease's expiry, or None. Three queries."""
+    """Return a job's last early end, or None. Three queries."""
     notices = job.events.filter(data__has_key="rule").select_related("lease__gpu_type")
     return next(iter(_views(list(notices.order_by("-id")[:1]), {}, visibility)), None)
 
 
 def preemptions_for(job: Job, visibility: Visibility) -> list[PreemptionRow]:
-    """Return the early ends of the leases that made way for a job, oldest first; the last ones.
+    """Return the last early ends that made way for a job, oldest first.
 
-    For those who may see the job: of whom made way they see what the pool's setting says. Three
-    queries, one where there are none.
+    The caller has checked that the viewer may see the job; the pool's visibility decides which
+    tenants are named. Three queries, one if there are no early ends.
     """
     with site_reading():
         notices = LeaseEvent.objects.filter(
@@ -129,7 +131,7 @@ def _views(
 
 
 def _used(events: Sequence[LeaseEvent]) -> set[tuple[int, int | None]]:
-    """The beneficiaries, by round, whose lease of that round started or still may."""
+    """Return the beneficiaries, by round, whose lease of that round started or still may start."""
     if not events:
         return set()
     with site_reading():

@@ -1,6 +1,6 @@
-"""The order of a pool's queue: in which its policy takes the jobs that wait, as of a round.
+"""The order in which a pool's policy takes the waiting jobs, as of a round.
 
-The one place that says a job's position; pages, the API and with it the command ask it.
+All positions in pages, the API and the command line come from here.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ NO_QUEUE = "This policy has no single queue: it shares the GPUs anew in each rou
 UNREADABLE = "The last round cannot be read, so nobody has a position until the next one."
 FIRST = "No round has been decided yet."
 NOT_YET = "The order of the last round is not known yet."
-# So many jobs of a queue have positions, and are read for a page; those behind follow by arrival.
+# The jobs of a queue that have positions and are read for a page; the others follow by arrival.
 FIRST_JOBS = 1000
 BEHIND = (
     f"Only the first {FIRST_JOBS:,} jobs have positions; those behind them are listed by arrival."
 )
-# Of so many rounds the first jobs are kept, for pages that go on in the order of an earlier one.
+# The number of rounds whose first jobs are kept, for pages that continue an earlier order.
 KEPT_QUEUES = 4
 
 
 class QueuePosition(NamedTuple):
-    """A queued job's places, from 1: in its pool's order and among its tenant's jobs there."""
+    """A queued job's places, from 1: in the pool's order and among its tenant's jobs there."""
 
     pool: int
     tenant: int
 
 
 class QueueKey(NamedTuple):
-    """A queued job's place as a sort key: those with a position first, others by arrival."""
+    """A queued job's place as a sort key: jobs with a position first, others by arrival."""
 
     unplaced: int
     place: int
@@ -52,10 +52,10 @@ class QueueKey(NamedTuple):
 
 
 class QueueMark(NamedTuple):
-    """Behind which job of which pool a page of queued jobs begins, in the order of `round`.
+    """The pool and the job after which a page of queued jobs starts, in the order of `round`.
 
-    0 is before the first round. Queues move: the order of another round would show jobs twice,
-    or never.
+    `round` is 0 before the first round. Queues change: with the order of another round, jobs would
+    appear twice or not at all.
     """
 
     pool: str
@@ -65,12 +65,12 @@ class QueueMark(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class QueueOrder:
-    """A pool's queued jobs after round `round`, in order; those in quarantine are not among them.
+    """A pool's queued jobs after round `round`, in order, without jobs in quarantine.
 
-    `keys` has all of them, of a long queue the first; `is_ordered` says whether by the policy or by
-    arrival. `positions` leaves out those that the round did not know or may not start, and all
-    where the policy has no order; `text` says who goes first, or why nobody does.
-    `is_long`: more than `FIRST_JOBS` are queued, and behind the first the rest follows by arrival.
+    `keys` has all jobs, or the first of a long queue. `is_ordered`: the order is the policy's, not
+    that of arrival. `positions` leaves out jobs that the round did not know or may not start; it is
+    empty if the policy has no order. `text` explains the order, or why there are no positions.
+    `is_long`: more than `FIRST_JOBS` jobs are queued, and the rest follows by arrival.
     """
 
     round: int | None
@@ -83,26 +83,29 @@ class QueueOrder:
 
     @property
     def jobs(self) -> list[int]:
-        """Those that have keys, in order."""
+        """The jobs that have keys, in order."""
         return sorted(self.keys, key=self.keys.__getitem__)
 
     def key_of(self, job: Job) -> QueueKey:
-        """The key of a queued job, or of one in quarantine."""
+        """Return the key of a queued job, or of a job in quarantine."""
         return self.key_of_row(job.pk, job.quarantine, job.submitted_at)
 
     def key_of_row(self, job: int, quarantine: str, submitted_at: datetime) -> QueueKey:
-        """The same of a row. Last are those in quarantine, and one that came since."""
+        """Return the key as `key_of`, from columns.
+
+        Last are jobs in quarantine and new arrivals.
+        """
         is_last = bool(quarantine) or not self.is_long
         last = QueueKey(2, 0, job) if is_last else _by_arrival(job, submitted_at)
         return self.keys.get(job, last)
 
 
 def read_queue_order(pool_id: int, *, as_of: int | None = None) -> QueueOrder:
-    """Return the order of a pool's queue by round `as_of`, else by its last one.
+    """Return the order of a pool's queue by round `as_of`, by default the last one.
 
-    Three queries, one fewer while the round's bytes are remembered; of all tenants, so whoever
-    asks in a tenant's scope shows others' positions at most. Reads at most `FIRST_JOBS` + 1 jobs,
-    and twice as many of a longer queue: see `_long_order`.
+    Three queries, one fewer while the round's bytes are cached. The order is that of all tenants:
+    callers in a tenant's scope may show no more than positions of other tenants' jobs. Reads at
+    most `FIRST_JOBS` + 1 jobs, and twice as many of a longer queue: see `_long_order`.
     """
     with site_reading():
         rounds = Round.objects.filter(pool_id=pool_id).order_by("-number")
@@ -125,10 +128,10 @@ def read_queue_order(pool_id: int, *, as_of: int | None = None) -> QueueOrder:
 
 
 def _long_order(pool_id: int, last: Round | None, as_of: int | None) -> QueueOrder:
-    """The first jobs of a long queue, as they were kept when their round was sealed.
+    """Return the first jobs of a long queue, as they were stored when their round was sealed.
 
-    The newest that was kept, which may be of a round or two before the last: to read and order a
-    long round takes seconds. Only a page that goes on from a round that is not kept any more does
+    The newest stored order is used, which may be a round or two old, because reading and ordering a
+    long round takes seconds. Only a page that continues a round which is no longer stored does
     that.
     """
     sealing = RoundSealing.objects.filter(pool_id=pool_id).first()
@@ -155,7 +158,10 @@ def _long_order(pool_id: int, last: Round | None, as_of: int | None) -> QueueOrd
 
 
 def first_of_queue(snapshot: Snapshot, decision: Decision) -> dict[str, Any] | None:
-    """Return what is kept of the order that a round left, if its queue is long; else None."""
+    """Return the stored form of the order that a round left, or None if its queue is short.
+
+    Return None also if the policy's order cannot be computed.
+    """
     if sum(len(skip.jobs) for skip in decision.skips) <= FIRST_JOBS:
         return None
     try:
@@ -168,29 +174,29 @@ def first_of_queue(snapshot: Snapshot, decision: Decision) -> dict[str, Any] | N
 
 
 def order_after(pool_id: int, pool: str, after: QueueMark | None) -> QueueOrder:
-    """Return the order in which a page goes on behind a mark."""
+    """Return the order that a page continues after a mark."""
     goes_on = after is not None and after.pool == pool
     return read_queue_order(pool_id, as_of=after.round if after is not None and goes_on else None)
 
 
 def read_queue_orders(jobs: Iterable[Job]) -> dict[int, QueueOrder]:
-    """Return the orders of the pools in which some of these jobs are queued, by pool."""
+    """Return the orders of the pools in which any of these jobs is queued, by pool."""
     pools = {job.pool_id for job in jobs if is_queued(job)}
     return {pool_id: read_queue_order(pool_id) for pool_id in sorted(pools)}
 
 
 def is_queued(job: Job) -> bool:
-    """Whether a job is in its pool's queue: one in quarantine waits, but for no round."""
+    """Return whether a job is in its pool's queue; a job in quarantine waits, but not there."""
     return job.state == Job.State.PENDING and not job.quarantine
 
 
 def list_queue(
     order: QueueOrder, *, after: QueueKey | None, limit: int, among: QuerySet[Job] | None = None
 ) -> tuple[list[Job], bool]:
-    """Return queued jobs in order, behind a key, and whether there are more.
+    """Return queued jobs in order, after a key, and whether there are more.
 
-    One query, and one or two more of a long queue. `among`: jobs of the pool, all that are queued
-    unless given; those in quarantine come last.
+    A single query, and one or two more for a long queue. `among`: jobs of the pool, by default all
+    queued jobs; jobs in quarantine come last.
     """
     chosen = [job for job in order.jobs if after is None or order.keys[job] > after]
     if among is None:
@@ -210,7 +216,7 @@ def list_queue(
 def _by_arrival_behind(
     order: QueueOrder, after: QueueKey | None, limit: int, among: QuerySet[Job]
 ) -> list[Job]:
-    """Jobs behind the first ones of a long queue; each query reads a page along an index."""
+    """Return jobs after the first ones of a long queue; each query reads a page along an index."""
     free = among.filter(quarantine="").exclude(pk__in=list(order.keys))
     if after is not None and after.unplaced == 1:
         at = from_us(after.place)
@@ -241,7 +247,7 @@ def _positions(placed: list[int], tenants: Mapping[int, int]) -> dict[int, Queue
 
 
 class _StoredRound:
-    """A round as a key of the cache: equal where the bytes are the same."""
+    """A round as a cache key: equal if the bytes are equal."""
 
     def __init__(self, round_: Round) -> None:
         self.round = round_
@@ -256,9 +262,9 @@ class _StoredRound:
 
 @lru_cache(maxsize=8)
 def _order(stored: _StoredRound) -> tuple[tuple[int, ...] | None, str]:
-    """The order that a round left, and who goes first; None and why there is none.
+    """Return the order that a round left and its description, or None and why there is no order.
 
-    Every open job page asks for the same round at once.
+    It is cached because every open job page requests the same round.
     """
     try:
         snapshot, decision = round_values(stored.round)

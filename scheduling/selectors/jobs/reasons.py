@@ -1,4 +1,4 @@
-"""Why jobs wait and why leases end, in words, for pages and REST."""
+"""Texts of the reasons why jobs wait and leases end, for pages and REST."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tenants.answers import formatted_as
 
 @dataclass(frozen=True, slots=True)
 class ReasonText:
-    """A reason with its numbers, ready to read."""
+    """The texts of a reason, with its numbers filled in."""
 
     code: str
     text: str
@@ -26,31 +26,31 @@ class ReasonText:
 
 
 def ending_text(reason: str) -> str:
-    """Why a lease ended; of a reason that is gone, its code."""
+    """Return why a lease ended; a removed reason yields its code."""
     return ENDINGS.get(reason, reason.replace("_", " "))
 
 
 def rule_text(rule: str) -> str:
-    """The name of a rule; of one that is gone, its code."""
+    """Return the name of a rule; a removed rule yields its code."""
     return RULES[rule][0] if rule in RULES else rule.replace("_", " ")
 
 
 def preemption_text(rule: str, who: str) -> str:
-    """Why a lease ended before its expiry: "north was below its quota (guarantee)".
+    """Return why a lease ended before its expiry: "north was below its quota (guarantee)".
 
-    `who` got its GPUs; empty: a tenant that is out of the viewer's sight.
+    `who` got its GPUs; empty if the viewer may not see that tenant.
     """
     sentence = RULES[rule][1] if rule in RULES else "for a job of {who}"
     return f"{sentence.format(who=who or 'another tenant')} ({rule_text(rule)})"
 
 
 def given_up_text(losses: int) -> str:
-    """Why a job failed whose process was lost again and again."""
+    """Return why a job failed whose process was lost repeatedly."""
     return f"It failed: its process was lost {losses} times in a row, each soon after its start."
 
 
 class _ShownNumber(str):
-    """A number as it is shown; "{free:was|were}" is the word that goes with it."""
+    """A formatted number; "{free:was|were}" is the singular or plural word for it."""
 
     __slots__ = ()
 
@@ -62,9 +62,10 @@ class _ShownNumber(str):
 
 
 def why(code: str, numbers: Mapping[str, Any] | None = None, *, now: bool = False) -> ReasonText:
-    """Return a reason in words; with its numbers if they are known, an unknown code as it is.
+    """Return the text of a reason, with its numbers if they are known; an unknown code is
+    unchanged.
 
-    `now`: the numbers are of this moment, not of a round.
+    `now`: the numbers are current, not those of a round.
     """
     wording = WORDINGS.get(code)
     if wording is None:
@@ -75,7 +76,7 @@ def why(code: str, numbers: Mapping[str, Any] | None = None, *, now: bool = Fals
 def written(
     code: str, wording: ReasonWording, numbers: Mapping[str, Any] | None, *, now: bool = False
 ) -> ReasonText:
-    """Return a wording of a reason with its numbers, as `why`."""
+    """Return the text of a wording with its numbers, as `why` does."""
     sentences = (wording.now if now and wording.now else wording.sentence, *wording.others)
     text = wording.plain or wording.sentence
     if not numbers:
@@ -97,20 +98,20 @@ def written(
 
 
 def any_of(names: Sequence[str]) -> str:
-    """Return names as a choice: "k80, p100 or v100"."""
+    """Join names as a choice: "k80, p100 or v100"."""
     *most, last = names
     return f"{', '.join(most)} or {last}" if most else last
 
 
 def wait_kind(code: str) -> str:
-    """Return how a timeline draws a wait for this reason."""
+    """Return the style in which a timeline draws a wait for this reason."""
     return WORDINGS[code].kind if code in WORDINGS else "turn"
 
 
 def _read(numbers: Mapping[str, Any]) -> dict[str, Any]:
-    """Micro-credits as credits, GPU-time as GPU-hours and microseconds as instants.
+    """Convert micro-credits to credits, GPU-time to GPU-hours and microseconds to instants.
 
-    Their names have no unit then.
+    The unit is removed from the name.
     """
     read: dict[str, Any] = {}
     for name, value in numbers.items():
@@ -143,7 +144,7 @@ Numbers = Annotated[Mapping[str, Any], formatted_as(visible_numbers)]
 
 
 def resources_text(cpus: int, memory_mb: int) -> str:
-    """Return CPUs and memory in words, "8 CPUs and 65,536 MB of memory"; empty without either."""
+    """Return CPUs and memory as text, "8 CPUs and 65,536 MB of memory"; empty if both are 0."""
     parts = [plural(cpus, "CPU")] if cpus else []
     if memory_mb:
         parts.append(f"{memory_mb:,} MB of memory")

@@ -1,4 +1,4 @@
-"""Jobs as a viewer may know them."""
+"""References to jobs, for viewers who may see them."""
 
 from __future__ import annotations
 

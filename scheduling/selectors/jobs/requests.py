@@ -1,4 +1,4 @@
-"""What a job was asked for with: the fields of its request, out of its row."""
+"""The fields of the request that submitted a job, from its row."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tenants.input.requests import RequestField, request_fields
 
 @cache
 def stored_fields() -> tuple[str, ...]:
-    """Return the fields of a job's request that its row has under the same name."""
+    """Return the request fields that are columns of `Job` with the same name."""
     fields = Job._meta.concrete_fields  # noqa: SLF001 - Django's documented model API
     columns = {one.name for one in fields if not one.is_relation}
     return tuple(name for name in request_fields(JobRequest) if name in columns)
@@ -21,14 +21,14 @@ def stored_fields() -> tuple[str, ...]:
 
 @cache
 def shown_fields() -> tuple[RequestField, ...]:
-    """Return the fields of a job's request that answers about the job show again."""
+    """Return the request fields that answers about a job contain."""
     return tuple(one for one in request_fields(JobRequest).values() if one.input.is_shown)
 
 
 def worded_fields(job: Job) -> dict[str, object]:
-    """Return the fields of a job's request that its row has in other columns, or in other words.
+    """Return the request fields that a job's row stores in other columns or formats.
 
-    But for the deadline, which is an instant there.
+    The deadline is not included: it is stored as an instant.
     """
     steps = job.deadline_steps or ()
     return {
@@ -38,7 +38,7 @@ def worded_fields(job: Job) -> dict[str, object]:
 
 
 def duration_of(job: Job) -> str:
-    """Return the time from a job's submission to its deadline; empty: it has none."""
+    """Return the time from a job's submission to its deadline, or "" if it has no deadline."""
     if job.deadline_at is None or job.deadline_at <= job.submitted_at:
         return ""
     return duration_text(job.deadline_at - job.submitted_at)
@@ -47,18 +47,18 @@ def duration_of(job: Job) -> str:
 def job_as_request(job: Job, *, duration_s: int | None = None) -> Mapping[str, object]:
     """Return the request that would submit the same job again, without fields at their defaults.
 
-    `duration_s` is not in the row. The tenant is not among the fields.
+    `duration_s` is not stored in the row. The tenant is not among the fields.
     """
     profile = job.profile
     values: dict[str, object] = {name: getattr(job, name) for name in stored_fields()}
     values |= worded_fields(job) | {
-        # An instant of a job of the past would be over: the next one has as long as this one.
+        # The original's instant may be over: the copy gets the same duration.
         "deadline": duration_of(job),
         "pool": job.pool.name,
         "profile": "" if profile is None else profile.name,
         "duration_s": duration_s,
     }
-    # All types that the job type can run on are what it accepts where none is named.
+    # A request without GPU types accepts all types that the job type can run on.
     if profile is not None and set(job.gpu_types) == set(profile.speedups):
         values["gpu_types"] = []
     if job.max_price is not None:

@@ -1,4 +1,4 @@
-"""Why one job waits, by the stored bytes of a round: the one place that pages and the API ask."""
+"""The reason why one job waits, from the stored bytes of a round; pages and the API use it."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from scheduling.selectors.rounds.stored import ReplayError, round_values
 
 
 def read_reason(round_: Round, job_id: int) -> OwnReason | None:
-    """Return why the round left a job waiting, with the numbers of this job.
+    """Return why the round left a job waiting, with this job's numbers.
 
-    None if the round does not say so, or if its bytes are gone or damaged.
+    Return None if the round has no reason for it, or if the round's bytes are gone or damaged.
     """
     try:
         snapshot, decision = round_values(round_)

@@ -1,4 +1,4 @@
-"""When queued jobs are expected to start, as of a round, and how often such estimates held."""
+"""Estimates of when queued jobs start, as of a round, and how often such estimates held."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from scheduling.models import Job, Pool, StartEstimate, StartForecast
 from tenants.answers import Answer, Hidden, one_of
 from tenants.scopes import site_reading
 
-# Why there is no estimate, as a sentence.
+# Why there is no estimate.
 NO_ESTIMATE: Mapping[str, str] = {
     NoEstimate.NEVER_FITS.value: (
         "It needs more GPUs than are schedulable: as the pool is now, it does not start."
@@ -40,7 +40,7 @@ NO_ESTIMATE: Mapping[str, str] = {
     ),
     NoEstimate.BEYOND.value: "In half of the simulated runs or more it did not start at all.",
 }
-# The same where prices took another way.
+# The text for REFUTED if prices rose above what the job or its tenant pays.
 REFUTED_BY_PRICE = (
     "By the last estimate it would have started by now, and a GPU-hour costs more than it is"
     " worth to it, or than it pays at most."
@@ -51,10 +51,11 @@ STEPS = 12  # of the chart
 
 
 class StartView(Answer, frozen=True, rename={"at": "as_of", "until": "simulated_until"}):
-    """When a queued job may start, in pool time, from simulating ahead as of a round.
+    """When a queued job may start, in pool time, by a simulation from a round on.
 
-    Half of the simulated starts came by `p50`, nine of ten by `p90`; null beside a `p50`: later
-    than `simulated_until`. Where `reason` is not empty there is no honest estimate, as `why` says.
+    Half of the simulated starts came by `p50`, nine of ten by `p90`. If `p90` is null and `p50` is
+    not, it is later than `simulated_until`. If `reason` is not empty there is no reliable estimate,
+    and `why` explains it.
     """
 
     COMPONENT = "StartRow"
@@ -71,7 +72,7 @@ class StartView(Answer, frozen=True, rename={"at": "as_of", "until": "simulated_
 
 @dataclass(frozen=True, slots=True)
 class FirstStart:
-    """The first of several queued jobs to start, and when."""
+    """The queued job that is expected to start first, and when."""
 
     job: UUID
     name: str
@@ -79,16 +80,15 @@ class FirstStart:
 
 
 def read_starts(now: Mapping[int, datetime], jobs: Collection[int]) -> dict[int, StartView]:
-    """Return estimates of the newest forecast of each of some pools, by job: two queries at most.
+    """Return the estimates of the newest forecast of each pool, by job. At most two queries.
 
-    `now`: pool time by pool, of those that the jobs are in. An estimate whose p90 has passed by
-    then was wrong, and is none any more.
-    A job that this forecast did not know is left out, also where an older one did. One that has
-    started since is not: whoever asks asks for queued jobs.
+    `now`: pool time by pool, for the pools of the jobs. An estimate whose p90 is before it was
+    wrong and is reported as refuted. A job that is not in the newest forecast is left out, even if
+    an older one had it. Callers pass queued jobs: a job that started since is not left out.
     """
     if not jobs:
         return {}
-    # One look into the index for each pool: forecasts stay for a month, ten seconds apart at least.
+    # A single index lookup per pool: forecasts are kept for a month, at least ten seconds apart.
     done = StartForecast.objects.filter(pool=OuterRef("pk"), state=StartForecast.State.DONE)
     newest = Pool.objects.filter(pk__in=set(now)).values_list(
         Subquery(done.order_by("-id").values("pk")[:1]), flat=True
@@ -99,10 +99,10 @@ def read_starts(now: Mapping[int, datetime], jobs: Collection[int]) -> dict[int,
 
 
 def first_start(pool_id: int, tenant_id: int, *, now: datetime) -> FirstStart | None:
-    """Return the queued job of a tenant that is expected to start first. One query.
+    """Return the queued job of a tenant that is expected to start first. A single query.
 
-    By p50 of the pool's newest forecast; None where that has no estimate for any of them whose p90
-    has not passed by `now`, as in `read_starts`.
+    It is the first by p50 of the pool's newest forecast, among the estimates whose p90 is after
+    `now`. Return None if there is no such estimate.
     """
     done = StartForecast.objects.filter(pool=pool_id, state=StartForecast.State.DONE)
     queued = StartEstimate.objects.filter(
@@ -133,17 +133,17 @@ def _view(row: StartEstimate, now: datetime) -> StartView:
 
 
 def _why(reason: str, job: Job, facts: Mapping[str, Any]) -> str:
-    """Why there is no estimate, as a sentence; "" where there is one."""
+    """Return why there is no estimate; "" if there is one."""
     if reason == NoEstimate.REFUTED and job.reason_code in _OUTBID:
         return REFUTED_BY_PRICE
-    prices = facts.get("prices", {})  # of the snapshot; older forecasts do not tell them
+    prices = facts.get("prices", {})  # of the snapshot; older forecasts do not have them
     accepted = {
         name: to_credits(prices[name]) for name in job.gpu_types or prices if name in prices
     }
     if reason != NoEstimate.PRICE_ABOVE_MAX or job.max_price is None or not accepted:
         return NO_ESTIMATE.get(reason, reason)
     price, name = min((price, name) for name, price in accepted.items())
-    if price <= job.max_price:  # its tenant pays less
+    if price <= job.max_price:  # the maximum price of its tenant is lower
         return NO_ESTIMATE[reason]
     of_type = f" of {name}" if len(prices) > 1 else ""
     return (
@@ -154,9 +154,9 @@ def _why(reason: str, job: Job, facts: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class CalibrationStep:
-    """Estimates whose p90 passed in one part of the window, and how many starts it covered.
+    """Estimates whose p90 passed in one part of the window, and how many jobs had started by it.
 
-    `of_p50`: those whose p50 passed in it, of which `by_p50` had started by then.
+    `of_p50`: the estimates whose p50 passed in it; `by_p50` of their jobs had started by then.
     """
 
     since: datetime
@@ -168,12 +168,12 @@ class CalibrationStep:
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """Past estimates of a pool, of those whose p90 has passed and whose job was not taken back.
+    """Past estimates of a pool whose p90 has passed and whose job was not cancelled before.
 
-    p50 is counted apart, once it has passed: also of estimates whose p90 is still to come, or that
-    have none. These are the long ones. `jobs` is how many jobs those with a p90 are of, `gone` how
-    many of these were of jobs that were cancelled or ended before p90 without another start.
-    `newest` is the last forecast that was made, if any.
+    p50 is counted separately once it has passed: also for estimates whose p90 is in the future or
+    missing, which are the long ones. `jobs`: the number of jobs of the estimates with a p90.
+    `gone`: the number of estimates whose job ended before p90 without another start. `newest`: the
+    last forecast, or None.
     """
 
     since: datetime
@@ -185,26 +185,26 @@ class Calibration:
 
     @property
     def estimates(self) -> int:
-        """All that are counted."""
+        """The number of estimates whose p90 is counted."""
         return sum(step.estimates for step in self.steps)
 
     @property
     def by_p90(self) -> int:
-        """Of these, how many jobs had started before p90."""
+        """The number of them whose job had started by p90."""
         return sum(step.by_p90 for step in self.steps)
 
     @property
     def of_p50(self) -> int:
-        """All whose p50 is counted."""
+        """The number of estimates whose p50 is counted."""
         return sum(step.of_p50 for step in self.steps)
 
     @property
     def by_p50(self) -> int:
-        """Of these, how many jobs had started before p50."""
+        """The number of them whose job had started by p50."""
         return sum(step.by_p50 for step in self.steps)
 
 
-# What became of those that are open is looked up here too: it is noted with the next forecast.
+# Open estimates are joined with leases here: their outcome is stored with the next forecast only.
 _COUNTS = """
 WITH past AS (
     SELECT e.job_id, e.p50, e.p90, coalesce(e.started_at, s.started_at) AS started_at, j.ended_at
@@ -237,9 +237,8 @@ FROM counted GROUP BY 1 ORDER BY 1
 def read_calibration(pool_id: int, until: datetime, window: timedelta) -> Calibration:
     """Return how often a pool's estimates held whose p50 or p90 passed in a window of pool time.
 
-    They are counted when it has passed, whatever came of the job: to count those that started
-    would leave out the ones that did not. Of all tenants together, and nothing but counts. Two
-    queries.
+    They are counted once it has passed, whether or not the job started: counting only started jobs
+    would leave out the misses. Only counts over all tenants. Two queries.
     """
     since = until - window
     begin_s, end_s = since.timestamp(), until.timestamp()

@@ -1,4 +1,4 @@
-"""When jobs are expected to stop by their metrics, and what they reported of these."""
+"""Forecasts of when jobs stop by their metrics, and the metrics that they reported."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tenants.answers import Answer, about, answer_of, one_of
 
 
 class StopView(Answer, frozen=True, rename={"error_milli": "error_percent"}):
-    """After how many iterations a job is expected to stop by its metric: the median."""
+    """The median of the iterations after which a job is expected to stop by its metric."""
 
     COMPONENT = "StopEstimateRow"
 
@@ -34,9 +34,10 @@ class StopView(Answer, frozen=True, rename={"error_milli": "error_percent"}):
 
 @dataclass(frozen=True, slots=True)
 class MetricView:
-    """A job's stopping metric: its criterion, what it reported so far, and what is expected.
+    """A job's stopping metric: its criterion, the reported points and the forecast.
 
-    `refused`: why a report could not be used; empty: all could. `forecast` None: none was made.
+    `refused`: why a report could not be used; empty if all could. `forecast` is None if none was
+    made.
     """
 
     metric: str
@@ -48,9 +49,9 @@ class MetricView:
 
 
 def read_stop_forecasts(jobs: Sequence[Job]) -> dict[int, StopView]:
-    """Return when jobs are expected to stop, of those where it was forecast, by job id.
+    """Return the stop forecasts of the jobs that have one, by job id.
 
-    One query; none where none of the jobs stops by a metric.
+    A single query; none if none of the jobs stops by a metric.
     """
     by_metric = [job.pk for job in jobs if job.stop_metric]
     if not by_metric:
@@ -59,7 +60,10 @@ def read_stop_forecasts(jobs: Sequence[Job]) -> dict[int, StopView]:
 
 
 def read_metric(job: Job) -> MetricView | None:
-    """Return what there is to say of a job's stopping metric; None: it has none. Two queries."""
+    """Return a job's stopping metric with its forecast, or None if it has no metric.
+
+    Two queries.
+    """
     criterion = criterion_of(job)
     if criterion is None:
         return None
@@ -76,7 +80,7 @@ def read_metric(job: Job) -> MetricView | None:
 
 
 def _families(row: StopForecast) -> tuple[tuple[str, int], ...]:
-    """The curves by their weights in thousandths, the heaviest first."""
+    """Return the curve families and their weights in thousandths, the largest weight first."""
     return tuple(sorted(row.families.items(), key=lambda one: (-one[1], one[0])))
 
 

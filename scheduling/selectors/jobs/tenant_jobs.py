@@ -1,4 +1,4 @@
-"""A tenant's jobs page by page, and one job with all that happened to it."""
+"""Pages of a tenant's jobs, and the history of one job."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ from scheduling.selectors.tenants.dashboard import HOLDING, node_names
 
 PAGE = 50
 COUNTED = 1000
-# A job of months has thousands of terms; its page tells of the last ones.
+# A job that runs for months has thousands of terms; its page shows the last ones.
 EVENTS, LEASES = 600, 200
-# Rounds whose stored decision is read to say why a past wait was.
+# The number of rounds whose stored decision is read for the reasons of past waits.
 LOOKED_UP = 4
 
-# What the filter offers -> the phases behind it. `holding` is for links: all that hold GPUs.
+# A value of the filter -> its phases. `holding` is for links: all jobs that hold GPUs.
 STATES: dict[str, tuple[str, ...]] = {
     "pending": (Job.State.PENDING,),
     STARTING: (STARTING,),
@@ -59,9 +59,9 @@ STATES: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class JobFilter:
-    """What a job list is narrowed to; empty values narrow nothing. `before` is a page's key.
+    """The filter of a job list; empty values do not filter. `before` is the key of a page.
 
-    The queued ones are listed in the order of their queues: `after` is the mark of such a page.
+    Queued jobs are listed in queue order: `after` is the mark of such a page.
     """
 
     state: str = ""
@@ -73,10 +73,10 @@ class JobFilter:
 
 @dataclass(frozen=True, slots=True)
 class JobListRow:
-    """One job of a list. `own` and `borrowed` are None while it holds nothing.
+    """A job of a list. `own` and `borrowed` are None if it holds no GPUs.
 
-    `phase`: its state, or that it starts (`job_phases`). `position` in the queue of its pool; None
-    where it has none.
+    `phase`: its state, or `starting` (`scheduling.selectors.jobs.phases`). `position`: its place in
+    the queue of its pool, or None if it has no place.
     """
 
     uid: UUID
@@ -95,27 +95,27 @@ class JobListRow:
     borrowed: int | None
     position: QueuePosition | None = None
     id: int = 0
-    profiling_of: str = ""  # of a profiling run: its job type
+    profiling_of: str = ""  # the job type, if the job is a profiling run
 
 
 @dataclass(frozen=True, slots=True)
 class JobListPage:
-    """Rows, and where the next page begins: `next_before` this key, or `next_after` this mark.
+    """Rows, and the start of the next page: the key `next_before`, or the mark `next_after`.
 
-    Newest first; queued jobs alone by pool, each pool's in the order of `queues`, which are by
-    its name. None: no more.
+    Rows are newest first. A page of queued jobs is sorted by pool name, then by the order in
+    `queues`. Both keys are None on the last page.
     """
 
     rows: tuple[JobListRow, ...]
     next_before: int | None
     next_after: QueueMark | None = None
     queues: Mapping[str, QueueOrder] = field(default_factory=dict)
-    dated: tuple[Job, ...] = ()  # those of the rows that have deadlines
+    dated: tuple[Job, ...] = ()  # the rows that have deadlines
 
     def standings(self, at: Mapping[str, datetime]) -> dict[int, DeadlineStory]:
-        """Return how its jobs stand to their deadlines, by job id; `at`: pool time by pool's name.
+        """Return the progress of its jobs towards their deadlines, by job id.
 
-        One query, none where no job has a deadline.
+        `at`: pool time by pool name. A single query, none if no job has a deadline.
         """
         return read_standings(self.dated, {job.pool_id: at[job.pool.name] for job in self.dated})
 
@@ -125,10 +125,10 @@ def _dated(jobs: Iterable[Job]) -> tuple[Job, ...]:
 
 
 def jobs_page(tenant_id: int, wanted: JobFilter, *, limit: int = PAGE) -> JobListPage:
-    """Return a page of a tenant's jobs, newest first, or of its queued ones in order.
+    """Return a page of a tenant's jobs, newest first, or its queued jobs in queue order.
 
-    Two queries, one more where a job is too large, and those of `read_queue_order` for each pool in
-    which one is queued.
+    Two queries, one more if a job is too large, and those of `read_queue_order` for each pool with
+    a queued job on the page.
     """
     if wanted.state == "pending":
         return _queued_page(tenant_id, wanted, limit)
@@ -154,10 +154,10 @@ def jobs_page(tenant_id: int, wanted: JobFilter, *, limit: int = PAGE) -> JobLis
 
 
 def _queued_page(tenant_id: int, wanted: JobFilter, limit: int) -> JobListPage:
-    """A page of the queued jobs, by pool and in the order of its queue.
+    """Return a page of the queued jobs, by pool and queue order.
 
-    They are sorted here, and one page is read; of a tenant with very many, one page is read along
-    an index. A page goes on in the order of the page before it, by the round of its mark.
+    All queued jobs are sorted in memory; `_long_page` handles longer lists along an index. A page
+    continues the order of the page before it, by the round of its mark.
     """
     after = wanted.after
     queued = list_queued(_listing(tenant_id, wanted), most=queue_order.FIRST_JOBS + 1)
@@ -190,7 +190,7 @@ def _queued_page(tenant_id: int, wanted: JobFilter, limit: int) -> JobListPage:
 
 
 def _long_page(tenant_id: int, wanted: JobFilter, limit: int) -> JobListPage:
-    """A page of very many queued jobs, pool by pool; each pool's are read only as far as needed."""
+    """Return a page of a long list pool by pool, reading only as many jobs as the page needs."""
     after = wanted.after
     listing = _listing(tenant_id, wanted)
     orders: dict[int, QueueOrder] = {}
@@ -220,7 +220,7 @@ def _long_page(tenant_id: int, wanted: JobFilter, limit: int) -> JobListPage:
 
 
 def count_matches(tenant_id: int, wanted: JobFilter) -> int:
-    """Return how many of a tenant's jobs a filter leaves, on all pages, `COUNTED` at most."""
+    """Return the number of a tenant's jobs that match a filter, on all pages, at most `COUNTED`."""
     return count_jobs(_listing(tenant_id, replace(wanted, before=None)), most=COUNTED)
 
 
@@ -235,7 +235,7 @@ def _listing(tenant_id: int, wanted: JobFilter) -> JobListFilter:
 
 
 def _sizes(jobs: Iterable[Job]) -> Mapping[int, Sizes]:
-    """What the pools have in which one of these is too large; one query where one is."""
+    """Return the sizes of pools in which one of these jobs is too large. At most one query."""
     return read_sizes(job.pool_id for job in jobs if job.reason_code == Reason.TOO_LARGE)
 
 
@@ -270,7 +270,7 @@ def _row(
 
 @dataclass(frozen=True, slots=True)
 class ActiveCounts:
-    """How many jobs of a tenant wait, start, and run or stop, over all pools."""
+    """The numbers of a tenant's jobs that wait, start, and run or stop, over all pools."""
 
     waiting: int
     starting: int
@@ -278,7 +278,10 @@ class ActiveCounts:
 
 
 def active_counts(tenant_id: int) -> ActiveCounts:
-    """Return how many of a tenant's jobs wait, start and run. One query on indexes."""
+    """Return the numbers of a tenant's waiting, starting and running jobs.
+
+    A single indexed query.
+    """
     counts = Job.objects.filter(tenant_id=tenant_id, state__in=Job.ACTIVE_STATES).aggregate(
         waiting=Count("id", filter=Q(state=Job.State.PENDING)),
         starting=Count("id", filter=is_starting()),
@@ -289,20 +292,20 @@ def active_counts(tenant_id: int) -> ActiveCounts:
 
 
 def pool_names(ids: Iterable[int]) -> list[str]:
-    """Return names of pools, for the filter of a list."""
+    """Return the names of pools, sorted."""
     pools = Pool.objects.filter(id__in=list(ids)).order_by("name")
     return list(pools.values_list("name", flat=True))
 
 
 def find_tenant_job(tenant_id: int, uid: UUID) -> Job | None:
-    """Return a tenant's job with its pool and job type, or None. One query."""
+    """Return a tenant's job with its pool and job type, or None. A single query."""
     rows = Job.objects.filter(tenant_id=tenant_id, uid=uid)
     return rows.select_related("pool", "profile").first()
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseTermView:
-    """A term of a lease: what it fixed, from when on, and how long it lasts, in pool seconds."""
+    """A term of a lease: its round, start, GPUs, and length in pool seconds."""
 
     number: int
     round: int
@@ -314,10 +317,10 @@ class LeaseTermView:
 
 @dataclass(frozen=True, slots=True)
 class LeaseView:
-    """One lease of a job with its terms; `places` are (node, GPUs) by name.
+    """A lease of a job with its terms; `places` are pairs of a node name and a number of GPUs.
 
-    `has_waited`: it was granted GPUs that were still being released, and launched later. Of one
-    that has long been over that is forgotten with its launch.
+    `has_waited`: the lease was granted GPUs that were still being released, and launched later. It
+    is false again once the launch of an old lease is deleted.
     """
 
     lease: Lease
@@ -327,7 +330,7 @@ class LeaseView:
 
 
 class RoundInstant(NamedTuple):
-    """When a round was, on the pool's clock and on the wall, and how fast the pool's clock ran."""
+    """The instant of a round in pool time and wall time, and the scale of the pool's clock."""
 
     at: datetime
     wall_at: datetime
@@ -335,7 +338,7 @@ class RoundInstant(NamedTuple):
 
 
 class CurrentWait(NamedTuple):
-    """Why a job waits by the last round, `round`, with its own numbers; `jobs` share the reason."""
+    """The reason of a waiting job in the last round, `round`; `jobs` jobs share the reason."""
 
     round: int
     reason: ReasonText
@@ -344,11 +347,10 @@ class CurrentWait(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class JobStory:
-    """One job and what happened to it, oldest first.
+    """The history of one job, oldest first.
 
-    `reasons`: why it waited before the lease of that number, as far as it was looked up.
-    `waits_for` while it waits.
-    `cut`: there is more than was read.
+    `reasons`: why it waited before a lease, by lease number, for the last `LOOKED_UP` leases.
+    `waits_for`: why it is queued now, or None. `cut`: older leases or events were left out.
     """
 
     job: Job
@@ -363,9 +365,9 @@ class JobStory:
 def job_story(job: Job) -> JobStory:
     """Return a job's leases, terms, events and reasons.
 
-    Five queries, and the stored decision of at most `LOOKED_UP` + 1 rounds.
+    Five queries, and the stored decisions of at most `LOOKED_UP` + 1 rounds.
     """
-    # A lease whose GPUs are free is launched by the round that grants it.
+    # A lease whose GPUs are free is launched in the round that grants it.
     later = Intent.objects.filter(
         lease=OuterRef("pk"), kind=Intent.Kind.LAUNCH, at__gt=OuterRef("granted_at")
     )
@@ -400,7 +402,7 @@ def job_story(job: Job) -> JobStory:
 
 
 def _past_reasons(job: Job, leases: Sequence[Lease]) -> dict[int, ReasonText]:
-    """Why the job waited right before its last leases: by the round before each grant."""
+    """Return why the job waited in the round before the grant of each of its last leases."""
     asked = {lease.granted_round - 1: lease for lease in leases[-LOOKED_UP:]}
     reasons: dict[int, ReasonText] = {}
     for round_ in Round.objects.filter(pool_id=job.pool_id, number__in=asked):
@@ -411,7 +413,7 @@ def _past_reasons(job: Job, leases: Sequence[Lease]) -> dict[int, ReasonText]:
 
 
 def _waits_for(job: Job) -> CurrentWait | None:
-    """Why the job is queued, by the last round; None when it is not, or nothing is known."""
+    """Return why the job is queued, by the last round, or None if it is not or this is unknown."""
     if not is_queued(job):
         return None
     last = Round.objects.filter(pool_id=job.pool_id).order_by("-number").first()

@@ -1,7 +1,7 @@
-"""A job that is larger than what is schedulable: larger than the pool, or than what is up of it.
+"""Jobs that need more GPUs than the pool has, or than are schedulable now.
 
-A round counts the GPUs that may be scheduled, so its reason is one for both, and stays as it was
-recorded. What the pool has besides is looked up where the reason is shown.
+A round counts only schedulable GPUs, so its reason is the same in both cases. The pool's size is
+read when the reason is shown.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ Sizes = Mapping[str, TypeSize]
 
 
 def read_sizes(pools: Iterable[int]) -> dict[int, dict[str, TypeSize]]:
-    """Return how many GPUs pools have, by pool and GPU type. One query; none without a pool."""
+    """Return the number of GPUs of pools, by pool and GPU type.
+
+    A single query; none without a pool.
+    """
     wanted = set(pools)
     if not wanted:
         return {}
@@ -42,9 +45,9 @@ def read_sizes(pools: Iterable[int]) -> dict[int, dict[str, TypeSize]]:
 
 
 def why_now(job: Job, code: str, numbers: Mapping[str, Any] | None = None) -> ReasonText:
-    """Return why a job waits at present; of one that is too large with what the pool has now.
+    """Return why a job waits at present; for a job that is too large, with the pool's current size.
 
-    One query for such a job, none for others.
+    A single query for such a job, none for others.
     """
     if code != Reason.TOO_LARGE:
         return why(code, numbers)
@@ -54,7 +57,7 @@ def why_now(job: Job, code: str, numbers: Mapping[str, Any] | None = None) -> Re
 def why_of_job(
     job: Job, code: str, sizes: Sizes, numbers: Mapping[str, Any] | None = None
 ) -> ReasonText:
-    """As `why_now`, with the sizes of its pool. The job comes with its job type."""
+    """Return the reason as `why_now`, with the sizes of its pool. The job type must be loaded."""
     if code != Reason.TOO_LARGE:
         return why(code, numbers)
     return why_too_large(job.gpus, _accepted(job, sizes), sizes, numbers)
@@ -63,9 +66,9 @@ def why_of_job(
 def why_too_large(
     needed: int, accepted: Collection[str], sizes: Sizes, numbers: Mapping[str, Any] | None = None
 ) -> ReasonText:
-    """Return whether so many GPUs of an accepted type are never there, or are drained or down now.
+    """Return whether `needed` GPUs of an accepted type never exist, or are drained or down now.
 
-    `numbers`: of the round that said so; they count maintenance too.
+    `numbers`: those of the round's reason; unlike `sizes`, they count maintenance too.
     """
     able = {name: size for name, size in sizes.items() if name in accepted}
     recorded = numbers or {}
@@ -83,14 +86,14 @@ def why_too_large(
     gpus, away = able[name]
     if name == recorded.get("gpu_type") and "capacity" in recorded:
         away = max(away, gpus - recorded["capacity"])
-    if not away:  # nodes are back since the round, or away for maintenance
+    if not away:  # nodes came back since the round, or are away for maintenance
         return written(Reason.TOO_LARGE, UNSCHEDULABLE, None)
     shown = {"needed": needed, "gpus": gpus, "away": away, "gpu_type": name}
     return written(Reason.TOO_LARGE, UNSCHEDULABLE, shown)
 
 
 def _accepted(job: Job, sizes: Sizes) -> set[str]:
-    """The GPU types of the pool on which it may run: those that it names, and its job type can."""
+    """Return the pool's GPU types that both the job and its job type accept."""
     names = {name for name in sizes if not job.gpu_types or name in job.gpu_types}
     if job.profile is not None:
         names &= {name for name, speed in job.profile.speedups.items() if speed}

@@ -1,4 +1,4 @@
-"""How much work is left of a pool's open jobs, and where that is known from."""
+"""The work left of a pool's open jobs, and the source of each estimate."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.simulation.present import Work
 from evenshare_core.units import HOUR_US, ONE_MILLI, SECOND_US
 
-UNKNOWN_US = HOUR_US  # where no job of the pool has ended yet
+UNKNOWN_US = HOUR_US  # if no job of the pool has ended yet
 LEAST_US = SECOND_US
 
 _HELD = """
@@ -26,7 +26,7 @@ WHERE l.job_id = ANY(%s) AND l.id <> ALL(%s) AND l.state = 'ended' AND l.started
 GROUP BY l.job_id, t.name
 """
 
-# The latest 5,000 jobs that ended: how long they held GPUs, by tenant and (NULL) of all.
+# GPU hold times of the latest 5,000 ended jobs: the median by tenant and (NULL) over all.
 _MEDIANS = """
 SELECT j.tenant_id, percentile_disc(0.5) WITHIN GROUP (ORDER BY w.held_us)
 FROM (SELECT id, tenant_id FROM scheduling_job
@@ -43,11 +43,11 @@ GROUP BY GROUPING SETS ((j.tenant_id), ())
 
 @dataclass(slots=True)
 class WorkAssumptions:
-    """Of how many jobs the work was known from what.
+    """The numbers of jobs by the source of their work.
 
-    `estimate`: their own. `tenant`, `pool`: the median held time of ended jobs. `unknown`: an
-    hour. `past`: of all these, jobs that have done that much already; they are taken to need as
-    long again. `pool_s`: the pool's median (None: no job has ended).
+    `estimate`: the job's own. `tenant`, `pool`: the median hold time of ended jobs. `unknown`: an
+    hour. `past`: jobs among these that have done all of it already; they are assumed to need as
+    long again. `pool_s`: the pool's median in seconds, or None if no job has ended.
     """
 
     estimate: int = 0
@@ -61,7 +61,7 @@ class WorkAssumptions:
 
 @dataclass(slots=True)
 class _Held:
-    """What leases that are over left behind, in us."""
+    """The totals of a job's ended leases, in us."""
 
     leases: int = 0
     started_us: int | None = None
@@ -70,11 +70,12 @@ class _Held:
 
 
 def work_left(snapshot: Snapshot) -> tuple[dict[int, Work], WorkAssumptions]:
-    """Return the work of every job of a snapshot, and from what it is estimated. Two queries.
+    """Return the work of every job of a snapshot, and the sources of the estimates. Two queries.
 
-    A job's work is its estimate; without one, the median time that ended jobs of its tenant in
-    this pool held GPUs; else of the whole pool; else an hour. What its leases held at their
-    type's speed is done. One that has done all of it goes on for as long again.
+    A job's work is its estimate. Without one, it is the median hold time of its tenant's ended jobs
+    in this pool, else of all the pool's jobs, else an hour. Time that its leases held, times the
+    speed of their GPU type, is done. A job that has done all of it is assumed to need as long
+    again.
     """
     held = _held(snapshot)
     medians = _medians(snapshot)
@@ -94,9 +95,9 @@ def work_left(snapshot: Snapshot) -> tuple[dict[int, Work], WorkAssumptions]:
 
 
 def work_done(snapshot: Snapshot) -> dict[int, Work]:
-    """Return what leases of every job of a snapshot that are over have done; nothing is left.
+    """Return the work that ended leases of every job of a snapshot have done, with nothing left.
 
-    One query.
+    A single query.
     """
     held = _held(snapshot)
     return {job.id: _work(held.get(job.id, _Held()), 0) for job in snapshot.jobs}
@@ -132,7 +133,7 @@ def _present_us(job: Job, lease: Lease | None, profiles: Mapping[int, Any], at_u
 
 
 def _held(snapshot: Snapshot) -> dict[int, _Held]:
-    """By job, of leases that were over at the snapshot's instant, whatever happened since."""
+    """Return the totals of leases that had ended at the snapshot's instant, by job."""
     jobs = {job.id: job for job in snapshot.jobs}
     profiles = {row.id: row for row in snapshot.profiles}
     present = [lease.id for lease in snapshot.leases]

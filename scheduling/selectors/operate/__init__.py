@@ -1,1 +1,1 @@
-"""What needs an operator."""
+"""Problems that need an operator."""

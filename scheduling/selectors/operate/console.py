@@ -1,4 +1,4 @@
-"""Reads for the operator's console: what needs a person, how rounds fare."""
+"""Reads for the operator's console: problems that need a person, and the health of rounds."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from scheduling.models import (
 from scheduling.selectors.pools.lines import PoolFacts, pool_facts
 from tenants.models import Budget, Quota
 
-# An intent that is open for so many rounds does not get through to its executor.
+# An intent that is open for more rounds than this does not reach its executor.
 STUCK_ROUNDS = 3
 LISTED = 20
 HEALTH_ROUNDS = 20
@@ -31,7 +31,7 @@ HEALTH_ROUNDS = 20
 
 @dataclass(frozen=True, slots=True)
 class PoolFailure:
-    """Rounds of a pool that fail: since when, last at (wall time), how often, with what."""
+    """Failing rounds of a pool: first and last failure (wall time), their number and the error."""
 
     pool: str
     first_at: datetime
@@ -42,7 +42,7 @@ class PoolFailure:
 
 @dataclass(frozen=True, slots=True)
 class QuarantinedJob:
-    """A job that no round takes, and why."""
+    """A job in quarantine, and why."""
 
     uid: UUID
     name: str
@@ -53,7 +53,7 @@ class QuarantinedJob:
 
 @dataclass(frozen=True, slots=True)
 class DamagedRounds:
-    """Stored rounds of a pool that are not what was written: how many, and the first of them."""
+    """Stored rounds of a pool whose bytes changed: their number, and the first of them."""
 
     pool: str
     count: int
@@ -63,7 +63,7 @@ class DamagedRounds:
 
 @dataclass(frozen=True, slots=True)
 class QuotaExcess:
-    """Quotas of a pool and GPU type beside the GPUs of its nodes that are up."""
+    """Quotas of a pool and GPU type, and the GPUs of its nodes that are up."""
 
     pool: str
     gpu_type: str
@@ -73,7 +73,7 @@ class QuotaExcess:
 
 @dataclass(frozen=True, slots=True)
 class StuckIntents:
-    """Intents of a pool that the executor did not carry out for a few rounds."""
+    """Intents of a pool that the executor has not carried out for several rounds."""
 
     pool: str
     count: int
@@ -94,9 +94,9 @@ class FailingExecutor:
 
 @dataclass(frozen=True, slots=True)
 class FrozenLosses:
-    """Leases of a pool that vanished at once, of so many that run; since when (wall time).
+    """`missing` of a pool's `launched` leases vanished at once; since when (wall time).
 
-    `accepted`: an operator said that all of them are gone, and the next round ends them.
+    `accepted`: an operator confirmed that all of them are gone, and the next round ends them.
     """
 
     pool: str
@@ -108,7 +108,7 @@ class FrozenLosses:
 
 @dataclass(frozen=True, slots=True)
 class SpentBudget:
-    """A budget with nothing left to promise."""
+    """A budget that has nothing spendable left."""
 
     tenant: str
     book: str
@@ -117,14 +117,17 @@ class SpentBudget:
 
 
 def all_pools() -> list[PoolFacts]:
-    """Every pool with its last round and clock, oldest first. A query for each."""
+    """Return every pool with its last round and clock, oldest first.
+
+    A single query plus those of `pool_facts` for each pool.
+    """
     ids = Pool.objects.order_by("id").values_list("id", flat=True)
     pools = (pool_facts(pool_id) for pool_id in ids)
     return [facts for facts in pools if facts is not None]
 
 
 def damaged_rounds() -> list[DamagedRounds]:
-    """Pools with stored rounds that were found damaged. One query."""
+    """Return pools with damaged stored rounds. A single query."""
     rows = RoundScrub.objects.exclude(damaged=[]).order_by("pool_id")
     return [
         DamagedRounds(
@@ -138,7 +141,7 @@ def damaged_rounds() -> list[DamagedRounds]:
 
 
 def pool_failures() -> list[PoolFailure]:
-    """Pools whose rounds fail."""
+    """Return pools whose rounds fail."""
     rows = RoundFailure.objects.order_by("pool_id")
     return [
         PoolFailure(*row)
@@ -147,7 +150,7 @@ def pool_failures() -> list[PoolFailure]:
 
 
 def quarantined_jobs(pool_id: int | None = None) -> list[QuarantinedJob]:
-    """Jobs that are set aside, oldest first; at most `LISTED`."""
+    """Return jobs in quarantine, oldest first; at most `LISTED`."""
     rows = Job.objects.exclude(quarantine="").filter(state=Job.State.PENDING).order_by("id")
     if pool_id is not None:
         rows = rows.filter(pool_id=pool_id)
@@ -156,7 +159,10 @@ def quarantined_jobs(pool_id: int | None = None) -> list[QuarantinedJob]:
 
 
 def quotas_above_capacity(now: dict[int, datetime]) -> list[QuotaExcess]:
-    """Where quotas that hold now (pool id -> pool time) exceed the GPUs of nodes that are up."""
+    """Return where present quotas exceed the GPUs of nodes that are up.
+
+    `now`: pool time by pool id.
+    """
     capacity = {
         (row["pool"], row["gpu_type"]): row["all"]
         for row in Node.objects.filter(effective_state=Node.State.UP)
@@ -181,7 +187,7 @@ def quotas_above_capacity(now: dict[int, datetime]) -> list[QuotaExcess]:
 
 
 def stuck_intents(pools: list[PoolFacts], now: dict[int, datetime]) -> list[StuckIntents]:
-    """Pools with intents that are open for more than `STUCK_ROUNDS` rounds."""
+    """Return pools with intents that are open for more than `STUCK_ROUNDS` rounds."""
     stuck = []
     for facts in pools:
         step = timedelta(seconds=facts.round_s * facts.clock.scale)
@@ -199,7 +205,10 @@ def stuck_intents(pools: list[PoolFacts], now: dict[int, datetime]) -> list[Stuc
 
 
 def executor_problems() -> tuple[list[FailingExecutor], list[FrozenLosses]]:
-    """Executors that are not asked, and pools whose leases vanished at once. One query."""
+    """Return executors with an open breaker, and pools whose leases vanished at once.
+
+    A single query.
+    """
     down, frozen = [], []
     rows = ExecutorHealth.objects.filter(
         Q(open_until__isnull=False) | Q(frozen_since__isnull=False)
@@ -216,7 +225,7 @@ def executor_problems() -> tuple[list[FailingExecutor], list[FrozenLosses]]:
 
 
 def spent_budgets() -> list[SpentBudget]:
-    """Budgets whose limit is reached: what runs goes on, nothing more is borrowed."""
+    """Return budgets that reached their limit: running jobs continue, no new term is borrowed."""
     rows = (
         Budget.objects.filter(credit_limit__isnull=False)
         .annotate(left=F("spendable") + F("credit_limit") - F("reserved"))
@@ -231,7 +240,7 @@ def spent_budgets() -> list[SpentBudget]:
 
 @dataclass(frozen=True, slots=True)
 class RoundStats:
-    """One past round: when by both clocks, what it did and how long it took (milliseconds)."""
+    """A past round: its instant on both clocks, its counts and its durations in milliseconds."""
 
     number: int
     at: datetime
@@ -247,7 +256,7 @@ class RoundStats:
 
 
 def last_rounds(pool_id: int, limit: int = HEALTH_ROUNDS) -> list[RoundStats]:
-    """A pool's last rounds, newest first."""
+    """Return a pool's last rounds, newest first."""
     rows = Round.objects.filter(pool_id=pool_id).order_by("-number")[:limit]
     return [
         RoundStats(

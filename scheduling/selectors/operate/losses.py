@@ -1,4 +1,4 @@
-"""Leases that an executor left out all at once, so that nothing is concluded of them."""
+"""Leases that an executor stopped listing all at once; the engine does not end them by itself."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from tenants.answers import Answer, about
 
 
 class MissingLease(Answer, frozen=True, rename={"number": "lease", "is_accepted": "accepted"}):
-    """A lease that was launched and that its executor does not list, since an instant of the wall.
+    """A launched lease that its executor no longer lists, since an instant of wall time.
 
-    `lease` is its number among those of its job.
+    `lease` is its number among the leases of its job.
     """
 
     COMPONENT = "MissingLeaseRow"
@@ -32,9 +32,9 @@ class MissingLease(Answer, frozen=True, rename={"number": "lease", "is_accepted"
 
 @dataclass(frozen=True, slots=True)
 class FrozenLeases:
-    """The leases of a pool whose loss is frozen, oldest silence first, of `launched` ones.
+    """The leases of a pool whose loss is frozen, longest missing first, of `launched` ones.
 
-    `seen` names exactly these leases: what is accepted is what was looked at.
+    `seen` identifies exactly these leases, so that an operator accepts no others than those shown.
     """
 
     since: datetime
@@ -44,12 +44,12 @@ class FrozenLeases:
 
     @property
     def accepted(self) -> int:
-        """How many of them an operator gave up already."""
+        """The number of them whose loss an operator has accepted."""
         return sum(one.is_accepted for one in self.leases)
 
 
 def frozen_leases(pool_id: int, *, lock: bool = False) -> FrozenLeases | None:
-    """Return a pool's frozen leases; None where none are. At most three queries.
+    """Return a pool's frozen leases, or None if no loss is frozen. At most three queries.
 
     With `lock`, they stay the same until the transaction ends.
     """
@@ -68,13 +68,13 @@ def frozen_leases(pool_id: int, *, lock: bool = False) -> FrozenLeases | None:
 
 
 def name_of(row: ExecutorHealth) -> str:
-    """Return what names the very leases that are missing now, whatever was accepted of them."""
+    """Return a name of the leases that are missing now, independent of accepted losses."""
     since = row.frozen_since.isoformat() if row.frozen_since else ""
     return sha256("\n".join([since, *sorted(row.missing)]).encode()).hexdigest()[:32]
 
 
 def _leases(tokens: dict[str, str]) -> dict[str, Lease]:
-    """The leases that tokens name, `installation-job-number`; none for what is no token."""
+    """Return the leases that tokens (`installation-job-number`) identify; others are ignored."""
     wanted = {}
     for token in tokens:
         _, _, rest = token.partition("-")

@@ -1,4 +1,4 @@
-"""Leases that still hold GPUs after their notice is over, and processes without a lease."""
+"""Leases that hold GPUs although their notice is over, and processes without a lease."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from scheduling.selectors.pools.lines import PoolFacts
 from scheduling.selectors.tenants.dashboard import node_names
 from tenants.answers import Answer, Hidden, about
 
-# A process may end as its notice ends, and the next round has to see that.
+# A process may end exactly when its notice ends, and only the next round notices it.
 ROUNDS_LATER = 2
 
 
 class StopAnswer(StrEnum):
-    """What an engine last said of a process that is to end."""
+    """The executor's last answer about a process that is to end."""
 
     RUNS = "runs"
     NOT_LISTED = "not_listed"
@@ -36,9 +36,9 @@ _NAMES = {"number": "lease", "overdue": "overdue_s", "is_written_off": "written_
 class OverdueLease(Answer, frozen=True, rename=_NAMES):
     """A lease whose stop was due at `due` (pool time); it holds its GPUs until it ends.
 
-    `engine` is what its engine last said of its process; `since` (wall time) and `error` where they
-    are known. `reason`: what it is to end for. `written_off`: an operator asked for its end, and
-    the next round ends it.
+    `engine`: the last answer of its executor about the process; `since` (wall time) and `error` if
+    they are known. `reason`: why the lease is to end. `written_off`: an operator requested its end,
+    and the next round ends it.
     """
 
     COMPONENT = "OverdueLeaseRow"
@@ -60,7 +60,9 @@ class OverdueLease(Answer, frozen=True, rename=_NAMES):
 
 @dataclass(frozen=True, slots=True)
 class OverduePool:
-    """How many leases of a pool are overdue, since when (pool time), how many are written off."""
+    """The overdue leases of a pool: their number, the oldest (pool time), and how many are written
+    off.
+    """
 
     pool: str
     count: int
@@ -70,7 +72,7 @@ class OverduePool:
 
 @dataclass(frozen=True, slots=True)
 class OrphanProcesses:
-    """Processes of a pool that run on although their lease has ended; since when (wall time)."""
+    """Processes of a pool that still run although their lease has ended; since when (wall time)."""
 
     pool: str
     count: int
@@ -78,7 +80,7 @@ class OrphanProcesses:
 
 
 def open_stops(pool_ids: Collection[int]) -> list[Intent]:
-    """Return the orders to stop leases that still hold, oldest first. At most two queries."""
+    """Return the stop intents of leases that still hold GPUs, oldest first. At most two queries."""
     live = Lease.objects.filter(pool__in=pool_ids).exclude(state=Lease.State.ENDED)
     leases = list(live.filter(state=Lease.State.STOPPING).values_list("id", flat=True))
     if not leases:
@@ -88,12 +90,12 @@ def open_stops(pool_ids: Collection[int]) -> list[Intent]:
 
 
 def stop_due(stop: Intent) -> datetime:
-    """Return when a process was to have ended: its notice is over (pool time)."""
+    """Return when a process should have ended: the end of its notice (pool time)."""
     return stop.at + timedelta(seconds=stop.pool.grace_s)
 
 
 def overdue_from(stop: Intent, scale: int) -> datetime:
-    """Return from when on (pool time) a lease counts as overdue."""
+    """Return the instant (pool time) from which a lease counts as overdue."""
     return stop_due(stop) + timedelta(seconds=ROUNDS_LATER * stop.pool.round_s * scale)
 
 
@@ -133,7 +135,7 @@ def overdue_pools(pools: Sequence[PoolFacts], now: Mapping[int, datetime]) -> li
 
 
 def orphan_processes() -> list[OrphanProcesses]:
-    """Pools whose executor has processes running without a lease. One query."""
+    """Return pools whose executor runs processes without a lease. A single query."""
     rows = ExecutorHealth.objects.exclude(orphans={}).order_by("pool_id")
     return [
         OrphanProcesses(pool, len(orphans), datetime.fromisoformat(min(orphans.values())))
@@ -164,7 +166,7 @@ def _overdue(
 
 
 def _said(stop: Intent, health: ExecutorHealth) -> tuple[StopAnswer, datetime | None, str]:
-    """What the last call or listing said of the process."""
+    """Return the last answer about the process, its start and its error."""
     if health.failures:
         word = StopAnswer.REFUSES if is_refusal(health.error) else StopAnswer.SILENT
         return word, health.failing_since, health.error
@@ -182,5 +184,5 @@ def _is_named(lease: Lease, tokens: Collection[str]) -> bool:
 
 
 def _is_of(lease: Lease, token: str) -> bool:
-    """Whether a token, `installation-job-number`, names a lease."""
+    """Return whether a token, `installation-job-number`, identifies a lease."""
     return token.split("-")[1:] == [str(lease.job_id), str(lease.number)]

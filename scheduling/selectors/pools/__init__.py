@@ -1,1 +1,1 @@
-"""Pools: what each does now, its settings, its executor."""
+"""Pools: present use, settings, executors."""

@@ -1,4 +1,4 @@
-"""GPUs of nodes that are up, by type: what quotas are scaled to, and sums are compared with."""
+"""GPUs of nodes that are up, by type; quotas are scaled to them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from scheduling.models import GpuType, Node
 
 @dataclass(frozen=True, slots=True)
 class TypeCapacity:
-    """A GPU type that a pool has nodes of: GPUs of those that are up, 0 where all are off."""
+    """A GPU type of a pool's nodes, with the GPUs that are up; 0 if no node is up."""
 
     id: int
     name: str
@@ -19,7 +19,7 @@ class TypeCapacity:
 
 
 def type_capacities(pool_id: int) -> list[TypeCapacity]:
-    """Return a pool's GPU types, slowest first, with their GPUs that are up. One query."""
+    """Return a pool's GPU types, slowest first, with their GPUs that are up. A single query."""
     types = GpuType.objects.filter(node__pool_id=pool_id).annotate(
         up=Sum("node__gpus", filter=Q(node__effective_state=Node.State.UP))
     )
@@ -28,10 +28,10 @@ def type_capacities(pool_id: int) -> list[TypeCapacity]:
 
 
 def gpus_by_type(pool_id: int) -> dict[int, int]:
-    """Return a pool's GPUs that are up by the id of their type. One query."""
+    """Return a pool's GPUs that are up, by the id of their type. A single query."""
     return {row.id: row.gpus for row in type_capacities(pool_id)}
 
 
 def gpu_type_ids() -> dict[str, int]:
-    """Return the ids of all GPU types by name. One query."""
+    """Return the ids of all GPU types by name. A single query."""
     return dict(GpuType.objects.values_list("name", "id"))

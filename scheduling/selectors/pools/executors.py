@@ -1,4 +1,4 @@
-"""What people see of a pool's executor."""
+"""The state of a pool's executor, for display."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from scheduling.models import ExecutorHealth, Pool
 
-# How adapters and the tools of engines say that nobody answered; all else was said by somebody.
+# Errors by which adapters and engines' tools report silence; all other errors are answers.
 _SILENCE = re.compile(
     r"(did|does|do) not answer|timed? ?out|unable to contact|unreachable|"
     r"connection (refused|reset|closed|failure|aborted)|connect failure|no route to host|"
@@ -23,14 +23,14 @@ _SILENCE = re.compile(
 
 
 class SilentPool(NamedTuple):
-    """A pool whose executor is not asked any more, for it failed; since when, in wall time."""
+    """A pool whose executor failed and is not called for now; since when, in wall time."""
 
     name: str
     since: datetime
 
 
 def pools_by_name(pools: Collection[int]) -> dict[str, SilentPool | None]:
-    """Return these pools in the order of their names, those that are silent as such. One query."""
+    """Return pools by name, with a `SilentPool` if their executor is not called. A single query."""
     rows = Pool.objects.filter(pk__in=pools).order_by("name")
     health = ("executor_health__open_until", "executor_health__failing_since")
     return {
@@ -40,7 +40,7 @@ def pools_by_name(pools: Collection[int]) -> dict[str, SilentPool | None]:
 
 
 def silent_pools(pools: Collection[int]) -> list[SilentPool]:
-    """Return those of these pools whose executor is not asked any more, by name. One query."""
+    """Return the pools whose executor is not called for now, by name. A single query."""
     rows = ExecutorHealth.objects.filter(
         pool__in=pools, open_until__isnull=False, failing_since__isnull=False
     )
@@ -49,10 +49,10 @@ def silent_pools(pools: Collection[int]) -> list[SilentPool]:
 
 
 def is_refusal(error: str) -> bool:
-    """Whether an executor's error was said by its engine, rather than that the engine is silent."""
+    """Return whether an error is the engine's answer, not the lack of one."""
     return bool(error) and not _SILENCE.search(error)
 
 
 def name_of_options(options: Mapping[str, Any]) -> str:
-    """Return what names the very options of an executor that are set."""
+    """Return a hash that identifies an executor's options."""
     return sha256(json.dumps(options, sort_keys=True).encode()).hexdigest()[:32]

@@ -1,4 +1,4 @@
-"""What every page says of its pool: the last round, the clock, the size. One query."""
+"""Facts that every page shows of its pool: last round, clock, size. A single query."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ LEFT JOIN LATERAL (
 
 @dataclass(frozen=True, slots=True)
 class PoolFacts:
-    """A pool at one moment of the wall, `wall`; `number`, `at`, `wall_at` are of its last round.
+    """A pool at one instant of wall time, `wall`; `number`, `at`, `wall_at` are of its last round.
 
-    `checked_at` is the last grid instant (pool time) that was looked at, with a round or not.
-    `options` are those of its policy that are set, as JSON. `grace_s`: the notice before a stop;
-    `longest_lease_s`: what a policy may give a term at most.
+    `checked_at`: the last grid instant (pool time) that was processed, with a round or not.
+    `options`: the options set for its policy, as JSON. `grace_s`: the notice before a stop.
+    `longest_lease_s`: the longest term that a policy may give.
     """
 
     id: int
@@ -67,7 +67,7 @@ class PoolFacts:
 
     @property
     def policy_options(self) -> Options | None:
-        """The options of its policy; None where that is gone, or they are not valid for it."""
+        """The options of its policy; None if it is not installed, or they are invalid."""
         try:
             return registry.options(self.policy, json.loads(self.options))
         except (registry.UnknownPolicyError, OptionError):
@@ -75,22 +75,22 @@ class PoolFacts:
 
     @property
     def unit(self) -> str:
-        """What its GPUs are called: on a machine without any, the executor `local` has slots."""
+        """The name of its GPUs: the executor `local` has slots on a machine without GPUs."""
         return "slot" if self.cpus_only else "GPU"
 
 
 def pool_facts(pool_id: int) -> PoolFacts | None:
-    """Return what the round line needs of a pool, or None where there is no such pool."""
+    """Return the facts of a pool, or None if it does not exist."""
     return next(iter(_facts("WHERE p.id = %s", pool_id)), None)
 
 
 def pools_named(names: Iterable[str]) -> list[PoolFacts]:
-    """Return what pages need of the pools of these names, oldest first. One query."""
+    """Return the facts of the pools of these names, oldest first. A single query."""
     return _facts("WHERE p.name = ANY(%s) ORDER BY p.id", sorted(set(names)))
 
 
 def pools_of_book(book: str) -> list[PoolFacts]:
-    """Return what pages need of the pools that charge to a book, oldest first. One query."""
+    """Return the facts of the pools that charge to a book, oldest first. A single query."""
     return _facts("WHERE p.book = %s ORDER BY p.id", book)
 
 
@@ -120,12 +120,12 @@ def pool_id_named(name: str) -> int | None:
 
 
 def find_pool(pool_id: int) -> Pool | None:
-    """Return a pool's row, or None. One query."""
+    """Return a pool's row, or None. A single query."""
     return Pool.objects.filter(pk=pool_id).first()
 
 
 def all_pool_names() -> list[str]:
-    """Return the names of all pools, oldest first. One query."""
+    """Return the names of all pools, oldest first. A single query."""
     return list(Pool.objects.order_by("id").values_list("name", flat=True))
 
 
@@ -134,18 +134,18 @@ def no_pool_text(name: str) -> str:
 
 
 def pool_names_of_tenant(*tenant_ids: int) -> list[str]:
-    """Return the names of the pools in which tenants have or had quota, oldest first. One query."""
+    """Return names of pools in which tenants have or had quota, oldest first. A single query."""
     rows = Pool.objects.filter(quotas__tenant_id__in=tenant_ids).order_by("id")
     return list(rows.distinct().values_list("name", flat=True))
 
 
 def all_books() -> list[str]:
-    """Return the books that the pools charge to. One query."""
+    """Return the books to which the pools charge. A single query."""
     return list(Pool.objects.values_list("book", flat=True).distinct())
 
 
 def first_pool_id() -> int | None:
-    """Return the oldest pool: what a visitor of the demo is shown."""
+    """Return the id of the oldest pool, which the demo shows."""
     return Pool.objects.order_by("id").values_list("id", flat=True).first()
 
 
@@ -156,7 +156,10 @@ def all_pool_ids() -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class PoolSoFar:
-    """What a pool did since it began, for its front door. GPUs and waits are of the last round."""
+    """A pool's totals since it started, for the front page.
+
+    GPUs and waits are of the last round.
+    """
 
     leases: int
     terms: int
@@ -170,7 +173,7 @@ class PoolSoFar:
 
     @property
     def least_rho(self) -> float | None:
-        """rho of the tenant that is furthest behind; None while nobody deserved anything."""
+        """The lowest rho of a tenant; None if no tenant deserved anything yet."""
         return rho_of(self.least_received_gpu_s or 0.0, self.least_deserved_gpu_s or 0.0)
 
 
@@ -198,7 +201,7 @@ LEFT JOIN LATERAL (
 
 
 def pool_so_far(pool_id: int) -> PoolSoFar:
-    """Return a pool's sums since it began. Counts whole tables: for a front door only."""
+    """Return a pool's totals since it started. Counts whole tables: for the front page only."""
     with connection.cursor() as cursor:
         cursor.execute(_SO_FAR, {"pool": pool_id})
         row = cursor.fetchone()

@@ -1,4 +1,4 @@
-"""Nodes of a pool with who holds their GPUs, and windows of maintenance."""
+"""Nodes of a pool with the leases on them, and maintenance windows."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from scheduling.selectors.pools.lines import PoolFacts
 from tenants.answers import Answer, Hidden, answer_of
 from tenants.models import AuditRecord
 
-# What a drained node does until its last lease is gone.
+# The phase of a drained node until its last lease ends.
 DRAINING = "draining"
 
 
 class NodeStatus(Answer, frozen=True, kw_only=True):
-    """A node; `held`, `leases` and `last_expiry` (pool time) of what runs there now.
+    """A node; `held`, `leases` and `last_expiry` (pool time) are of the leases on it now.
 
-    `cpus` and `memory_mb` are for jobs, 0: not said. `state`: up, draining (leases are still
-    there), drained or lost. `reason`: why it was drained here. `engine_state` (up, drained or
-    down) is what the pool's engine says, with its reason, since when (wall time), and what it
-    refuses of what operators asked for; a node takes leases where both are up.
+    `cpus` and `memory_mb` are available to jobs, 0 if unknown. `state`: up, draining (it still has
+    leases), drained or lost. `reason`: why it was drained here. `engine_state`: up, drained or down
+    by the pool's engine, with its reason, its start (wall time), and the operators' changes that it
+    refuses. A node takes leases if both are up.
     """
 
     COMPONENT = "OperateNodeRow"
@@ -51,33 +51,33 @@ class NodeStatus(Answer, frozen=True, kw_only=True):
     held: int
     leases: int
     last_expiry: datetime | None
-    # What operators said, and that together with what the engine says.
+    # The operators' state, and its combination with the engine's.
     state: Hidden[str] = msgspec.field(name="asked_state")
     effective: Hidden[str]
     windows: Hidden[tuple[MaintenanceWindow, ...]]
 
     @property
     def resources(self) -> str:
-        """Its CPUs and memory in words; empty where it says neither."""
+        """Its CPUs and memory as text; empty if both are unknown."""
         return resources_text(self.cpus, self.memory_mb)
 
     @property
     def takes_leases(self) -> bool:
-        """Whether neither operators nor the engine keep new leases away."""
+        """Whether both operators and the engine allow new leases."""
         return self.effective == Node.State.UP
 
     @property
     def empty(self) -> bool:
-        """Whether no lease holds anything there."""
+        """Whether no lease holds GPUs there."""
         return self.held == 0
 
 
 def node_statuses(
     pool_id: int, now: datetime, *, ahead: Iterable[MaintenanceWindow] | None = None
 ) -> list[NodeStatus]:
-    """A pool's nodes with their leases and the windows that are not over. At most three queries.
+    """Return a pool's nodes with their leases and the windows that are not over.
 
-    `ahead`: what `windows_ahead` says, where the caller has asked it already.
+    At most three queries. `ahead`: the result of `windows_ahead`, if the caller has it.
     """
     windows: dict[int, list[MaintenanceWindow]] = {}
     for window in windows_ahead(pool_id, now) if ahead is None else ahead:
@@ -87,7 +87,7 @@ def node_statuses(
 
 
 def unavailable_nodes() -> list[NodeStatus]:
-    """Nodes of all pools that are drained or lost, with no windows. Two queries at most."""
+    """Return nodes of all pools that are drained or lost, without windows. At most two queries."""
     nodes = Node.objects.filter(pool__isnull=False).exclude(effective_state=Node.State.UP)
     return _statuses(nodes.order_by("pool_id", "name"), {})
 
@@ -117,19 +117,19 @@ def _statuses(
 
 
 def _phase(effective: str, held: int) -> str:
-    """A node's effective state: "draining" until its last lease is gone, then "drained"."""
+    """Return a node's effective state: "draining" until its last lease ends, then "drained"."""
     return DRAINING if effective == Node.State.DRAINED and held else effective
 
 
 def of_held_slots(what: Aggregate, default: int | None = None) -> Coalesce | Subquery:
-    """Something of the slots of a node that are held; a join would read all slots of the past."""
+    """Return an aggregate over a node's held slots; a join would read all past slots."""
     slots = LeaseSlot.objects.filter(node=OuterRef("pk"), holding=True).order_by()
     of_node = Subquery(slots.values("node").annotate(of_node=what).values("of_node"))
     return of_node if default is None else Coalesce(of_node, default)
 
 
 def drain_reasons(nodes: Iterable[Node]) -> dict[str, str]:
-    """Why each drained node was drained last, by what the audit log calls it."""
+    """Return why each drained node was drained last, by its subject in the audit log."""
     subjects = [node.audit_subject for node in nodes if node.state == Node.State.DRAINED]
     records = AuditRecord.objects.filter(action=Node.DRAIN_ACTION, subject__in=subjects)
     last = records.order_by("subject", "-id").distinct("subject")
@@ -137,23 +137,23 @@ def drain_reasons(nodes: Iterable[Node]) -> dict[str, str]:
 
 
 def windows_ahead(pool_id: int, now: datetime) -> list[MaintenanceWindow]:
-    """Maintenance that is not over at `now` (pool time), the next one first."""
+    """Return the maintenance windows that are not over at `now` (pool time), the next one first."""
     rows = MaintenanceWindow.objects.filter(pool_id=pool_id, ends_at__gt=now)
     return list(rows.select_related("node").order_by("starts_at", "node__name"))
 
 
 def windows_near(facts: PoolFacts, now: datetime) -> list[MaintenanceWindow]:
-    """Maintenance that runs, or keeps new leases away already. One query."""
+    """Return the windows that run, or already keep new leases away. A single query."""
     return near_of(windows_ahead(facts.id, now), facts, now)
 
 
 def near_of(
     windows: Iterable[MaintenanceWindow], facts: PoolFacts, now: datetime
 ) -> list[MaintenanceWindow]:
-    """Those of the windows ahead that a term which begins now could overlap.
+    """Return the windows that a term that starts now could overlap.
 
-    As `scheduling.engine.snapshots` counts it: a term lasts a lease length, at least the minimum
-    runtime that protects it, and a round more.
+    As in `scheduling.engine.snapshots`, a term lasts a lease length, at least the minimum runtime
+    that protects it, plus one round.
     """
     options = facts.policy_options
     least_s = options.min_runtime_us // SECOND_US if options else 0
@@ -163,7 +163,7 @@ def near_of(
 
 
 def leases_into(window: MaintenanceWindow) -> int:
-    """How many leases hold GPUs of the window's node past its beginning."""
+    """Return the number of leases on the window's node that end after its start."""
     slots = LeaseSlot.objects.filter(lease=OuterRef("pk"), node=window.node_id, holding=True)
     rows = Lease.objects.filter(Exists(slots), expires_at__gt=window.starts_at)
     return rows.exclude(state=Lease.State.ENDED).count()

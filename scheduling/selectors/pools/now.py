@@ -1,4 +1,4 @@
-"""Reads what a pool does at this moment: its nodes, who holds what, the last rounds, prices."""
+"""The present state of a pool: nodes, leases, last rounds, prices."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ STRIP = 60
 
 @dataclass(frozen=True, slots=True)
 class HeldGpus:
-    """GPUs that one lease holds on one node. `tenant` None: a tenant that the viewer may not see.
+    """GPUs of one lease on one node. `tenant` is None if the viewer may not see it.
 
-    Held is also what a lease was granted and nobody holds any more while it waits for the rest.
-    `gpus` is the whole lease's. `borrowed` of the slots are borrowed: a lease fills its own GPUs
-    first, in the order of nodes. `job`, `name` are empty for jobs that are not the viewer's.
+    GPUs that were granted and are free already, while their lease waits for the rest, count as
+    held. `gpus` is the total of the lease. `borrowed` of the slots are borrowed: a lease's own GPUs
+    come first, in the order of nodes. `job` and `name` are empty if the viewer may not see the job.
     """
 
     slots: tuple[int, ...]
@@ -40,9 +40,9 @@ class HeldGpus:
 
 @dataclass(frozen=True, slots=True)
 class NodeUse:
-    """One node and its holds, in slot order; `state` is up, drained or lost.
+    """A node and its holds, in slot order; `state` is up, drained or lost.
 
-    `away`: maintenance keeps new leases from it, as the rounds count it.
+    `away`: maintenance keeps new leases from it, as rounds count it.
     """
 
     name: str
@@ -54,14 +54,14 @@ class NodeUse:
 
     @property
     def phase(self) -> str:
-        """Its state; "draining" while leases are still there, "in maintenance" while away."""
+        """Its state; "draining" while it still has leases, "in maintenance" while away."""
         if self.state == Node.State.DRAINED and self.held:
             return "draining"
         return "in maintenance" if self.state == Node.State.UP and self.away else self.state
 
     @property
     def takes_leases(self) -> bool:
-        """Whether a round may place a lease there."""
+        """Whether a round may place a lease on it."""
         return self.state == Node.State.UP and not self.away
 
     @property
@@ -71,18 +71,17 @@ class NodeUse:
 
     @property
     def free(self) -> int:
-        """GPUs that nobody holds, whatever the node's state."""
+        """GPUs that no lease holds, whatever the node's state."""
         return self.gpus - self.held
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimUse:
-    """One tenant and GPU type: GPUs held now beside the last round's quota and rho.
+    """A tenant's GPUs of one type that it holds now, with the last round's quota and rho.
 
-    `quota` None: the tenant had no claim in the last round. `swapped`: GPUs that trades add to it;
-    below 0: fewer. `rho` is as of that round. `kept`:
-    idle GPUs of the quota that are not lent. `tenant` None: all tenants that the viewer may not
-    see, summed.
+    `quota` is None if the tenant had no claim in the last round. `swapped`: GPUs that trades add to
+    it, negative if they take GPUs. `kept`: idle GPUs of the quota that are not lent. `tenant` is
+    None for the sum of all tenants that the viewer may not see.
     """
 
     tenant: VisibleTenant | None
@@ -101,7 +100,7 @@ class ClaimUse:
 
     @property
     def against(self) -> int:
-        """GPUs held above (or below) quota, as trades have made it."""
+        """GPUs held above (or below) quota after trades."""
         return self.uses - (self.quota or 0) - self.swapped
 
 
@@ -109,9 +108,9 @@ class ClaimUse:
 class TypeUse:
     """All GPUs of one type. used + idle + blocked = gpus; quota + unassigned + out = gpus.
 
-    `idle`: free on nodes that take leases; `blocked`: free on nodes that do not. `out`: GPUs that
-    the last round did not count; `unassigned`: counted, and nobody's quota. Both None before the
-    first round.
+    `idle`: free on nodes that take leases; `blocked`: free on other nodes. `out`: GPUs that the
+    last round did not count; `unassigned`: counted, but in no tenant's quota. Both are None before
+    the first round.
     """
 
     name: str
@@ -151,12 +150,12 @@ class TypeUse:
 
     @property
     def quota(self) -> int:
-        """Effective quotas of the last round, summed."""
+        """The sum of the effective quotas of the last round."""
         return sum(claim.quota or 0 for claim in self.claims)
 
     @property
     def unassigned(self) -> int | None:
-        """GPUs of the last round that are nobody's quota."""
+        """GPUs of the last round that are in no tenant's quota."""
         return None if self.capacity is None else self.capacity - self.quota
 
     @property
@@ -167,9 +166,9 @@ class TypeUse:
 
 @dataclass(frozen=True, slots=True)
 class RoundSummary:
-    """One past round: GPUs that it left idle, and GPUs that it could not use.
+    """A past round: GPUs that it left idle, and GPUs that it could not use.
 
-    `reasons`: how many jobs were queued after it for which reason, by its code.
+    `reasons`: the number of jobs queued after it, by reason code.
     """
 
     number: int
@@ -183,7 +182,7 @@ class RoundSummary:
 
 @dataclass(frozen=True, slots=True)
 class PriceNow:
-    """The price of a GPU-hour that the next round's terms pay, and the use it came from."""
+    """The price of a GPU-hour in the next round's terms, and the use from which it was computed."""
 
     gpu_type: str
     price: Decimal
@@ -193,14 +192,14 @@ class PriceNow:
 
 @dataclass(frozen=True, slots=True)
 class PoolOverview:
-    """A pool at this moment; `rounds` are the last ones, oldest first."""
+    """The present state of a pool; `rounds` are the last ones, oldest first."""
 
     types: tuple[TypeUse, ...]
     rounds: tuple[RoundSummary, ...]
     prices: tuple[PriceNow, ...]
 
     def total(self, name: str) -> int:
-        """Sum a count of `TypeUse` over all types."""
+        """Sum a property of `TypeUse` over all types."""
         return sum(getattr(row, name) or 0 for row in self.types)
 
     @property
@@ -254,10 +253,10 @@ def pool_overview(
 def _holds(
     pool_id: int, visibility: Visibility
 ) -> tuple[dict[int, list[HeldGpus]], dict[tuple[int, str], Counter[str]]]:
-    """Holds by node, and own and borrowed GPUs by (tenant, GPU type).
+    """Return holds by node, and own and borrowed GPUs by (tenant, GPU type).
 
-    A lease that waits has GPUs that are free already: the round counts them as taken, and no other
-    grant gets them. Those that the lease before it still holds are that one's.
+    A waiting lease has the granted GPUs that are free already: the round counts them as taken, and
+    no other grant gets them. GPUs that the previous lease still holds count as that lease's.
     """
     held = LeaseSlot.objects.filter(node=OuterRef("node"), slot=OuterRef("slot"), holding=True)
     slots = (
@@ -293,9 +292,9 @@ def _holds(
 def _last(
     pool_id: int, gpu_types: Container[str]
 ) -> tuple[tuple[PriceNow, ...], list[dict[str, Any]], datetime]:
-    """Prices of these types, and shares, of the last round, and its instant."""
+    """Return prices of these types and shares of the last round, and its instant."""
     states = RoundState.objects.filter(pool=pool_id).order_by("-number", "-day")
-    # Every pool has one from its beginning.
+    # Every pool has a state from its start.
     posted, number, at = states.values_list("prices", "number", "at")[0]
     prices = tuple(
         PriceNow(row["gpu_type"], to_credits(row["price_micro"]), row["used"], row["capacity"])
@@ -313,7 +312,7 @@ def _claims(
     visibility: Visibility,
     keepers: Mapping[tuple[int, str], Entitlement],
 ) -> tuple[ClaimUse, ...]:
-    """Claims of one type in the tenants' order; those out of sight are one row at the end."""
+    """Return claims of one type in the tenants' order; hidden tenants are one row at the end."""
     rows = {row["tenant"]: row for row in shares if row["gpu_type"] == gpu_type}
     tenants = set(rows) | {tenant for tenant, type_ in uses if type_ == gpu_type}
     shown: list[ClaimUse] = []
@@ -341,12 +340,12 @@ def _claims(
 
 
 def _bar(row: dict[str, Any], total: int) -> RoundSummary:
-    """A round's summary; GPUs that it did not count were blocked, or not there yet."""
+    """Return a round's summary; GPUs that it did not count were blocked, or did not exist yet."""
     summary = row["summary"]
-    # Null: a round of an earlier version that found no node.
+    # Null in rounds of an earlier version that found no node.
     gpus = summary.get("gpus", total) or 0
     idle = summary["idle"]
-    # Leases on a node that was drained go on beyond what could be scheduled: idle is below 0.
+    # Leases on a drained node go on beyond the schedulable GPUs: idle is negative.
     held_away = max(0, -idle)
     return RoundSummary(
         number=row["number"],

@@ -1,4 +1,4 @@
-"""What a pool offers to a tenant that wants to submit. One query."""
+"""A pool's facts for a tenant that wants to submit. A single query."""
 
 from __future__ import annotations
 
@@ -45,12 +45,13 @@ WHERE p.name = %s
 
 @dataclass(frozen=True, slots=True)
 class PoolOffer:
-    """A pool as a submitter needs it; `gpus` counts all GPUs by type, drained ones too.
+    """A pool as a submitter needs it; `gpus` counts all GPUs by type, including drained ones.
 
     `profiles`: the tenant's job types with their speeds, {name: {GPU type: thousandths}}.
-    `at_most`: GPUs that the tenant may hold at once, its quota and what it may borrow, of the
-    types where that has a limit which stays: one quota since before the last round, without end.
-    `usual_lease_s`: the pool's lease length, `lease_s` the longest that its `policy` may give.
+    `at_most`: the most GPUs that the tenant may hold at once, quota plus borrowing limit. It has
+    only the GPU types with a permanent limit: one quota since before the last round, without an
+    end. `usual_lease_s`: the pool's lease length; `lease_s`: the longest that its `policy` may
+    give.
     """
 
     id: int
@@ -69,7 +70,7 @@ class PoolOffer:
 
 
 def pool_offer(name: str, tenant_id: int) -> PoolOffer | None:
-    """Return a pool in which a tenant has or had quota; None for every other name."""
+    """Return a pool in which a tenant has or had quota, or None for any other name."""
     if not name:
         return None
     with connection.cursor() as cursor:

@@ -1,4 +1,4 @@
-"""What an operator may set for a pool as a whole: one reading, locked where an edit follows."""
+"""The settings of a pool for operators, read at once, and locked if an edit follows."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class PoolSettings:
 
 
 def pool_settings(name: str, *, lock: bool = False) -> PoolSettings | None:
-    """Return a pool's settings, or None where there is no such pool.
+    """Return a pool's settings, or None if it does not exist.
 
-    With `lock`, nobody else changes them until the transaction ends: the pool first, then its
+    With `lock`, they cannot change until the transaction ends: the pool is locked first, then its
     clock, then its prices.
     """
     pools, clocks, rows = Pool.objects.all(), PoolClock.objects.all(), PriceSetting.objects.all()
@@ -44,20 +44,20 @@ def pool_settings(name: str, *, lock: bool = False) -> PoolSettings | None:
 
 
 def price_settings(pool_id: int) -> dict[str, PriceSetting]:
-    """Return the price setting of each GPU type that a pool has nodes of, slowest type first.
+    """Return the price setting of each GPU type of a pool's nodes, slowest type first.
 
-    A type whose price nobody has set has the default. Two queries.
+    A type without a setting has the default. Two queries.
     """
     return _prices(pool_id, PriceSetting.objects.all())
 
 
 def posted_use(pool_id: int) -> dict[str, tuple[int, int]]:
-    """Return (GPUs in use, GPUs in all) by type, as the pool's last round posted its prices."""
+    """Return (GPUs in use, total GPUs) by type, as of the last posted prices."""
     return {row["gpu_type"]: (row["used"], row["capacity"]) for row in posted_rows(pool_id)}
 
 
 def price_terms(row: PriceSetting) -> dict[str, str]:
-    """Return a price setting as texts, by the names of its fields."""
+    """Return a price setting as texts, by field name."""
     return {
         "base": f"{row.base:.6f}",
         "theta": f"{row.theta:.3f}",
@@ -74,7 +74,7 @@ def _prices(pool_id: int, rows: QuerySet[PriceSetting]) -> dict[str, PriceSettin
 
 
 def read_options(pool: Pool) -> dict[str, Any]:
-    """Return the stored options with the defaults of those that were left out."""
+    """Return the stored options, with defaults for those that are not set."""
     try:
         options: dict[str, Any] = msgspec.to_builtins(registry.options(pool.policy, pool.options))
     except (registry.UnknownPolicyError, OptionError):

@@ -1,4 +1,4 @@
-"""Simulations of a pool, as pages list and show them."""
+"""Simulations of a pool, for pages."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ LISTED = 30
 
 
 def simulations_of(pool_id: int) -> list[Simulation]:
-    """The newest ones of a pool, without their results. One query."""
+    """Return a pool's newest simulations, without their results. A single query."""
     rows = Simulation.objects.filter(pool_id=pool_id).select_related("asked_by")
     return list(rows.defer("result")[:LISTED])
 
 
 def simulation_of(pool_id: int, simulation_id: int) -> Simulation | None:
-    """One of a pool's simulations; None where it has none of this number. One query."""
+    """Return a simulation of a pool, or None if it does not exist. A single query."""
     rows = Simulation.objects.filter(pool_id=pool_id, pk=simulation_id)
     return rows.select_related("asked_by").first()
 
 
 def open_jobs(pool_id: int) -> int:
-    """Jobs that a simulation would start with."""
+    """Return the number of jobs with which a simulation would start."""
     jobs = Job.objects.filter(pool_id=pool_id, state__in=Job.ACTIVE_STATES, quarantine="")
     return jobs.count()

@@ -1,4 +1,4 @@
-"""What a mixed pool's GPUs do: GPUs x speed, in GPUs of each job's slowest type. By round."""
+"""The throughput of a mixed pool by round: GPUs x speed, in GPUs of each job's slowest type."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from django.db import connection
 from scheduling.models import Round
 from scheduling.selectors.visibility import Visibility, VisibleTenant
 
-# The last rounds that are read; a chart shows POINTS of them.
+# The number of rounds that are read; a chart shows POINTS of them.
 ROUNDS, POINTS = 2000, 200
 
 
 @dataclass(frozen=True, slots=True)
 class ThroughputPoint:
-    """One round: its throughput, and the policy with its options that decided it."""
+    """A round's throughput, and the policy with options that decided it."""
 
     number: int
     at: datetime
@@ -29,7 +29,7 @@ class ThroughputPoint:
 
 @dataclass(frozen=True, slots=True)
 class PolicyPeriod:
-    """Rounds in a row of one policy; `mean_milli` is the mean of their throughputs."""
+    """Consecutive rounds of one policy; `mean_milli` is the mean of their throughputs."""
 
     policy: str
     first: int
@@ -41,7 +41,7 @@ class PolicyPeriod:
 
 @dataclass(frozen=True, slots=True)
 class TenantSpeed:
-    """One tenant after the last round; `tenant` None: all that the viewer may not see, summed."""
+    """A tenant after the last round; `tenant` is None for the sum of all hidden tenants."""
 
     tenant: VisibleTenant | None
     gpus: int
@@ -49,7 +49,7 @@ class TenantSpeed:
 
     @property
     def each_milli(self) -> int | None:
-        """Mean speed of its GPUs; None where it holds none."""
+        """The mean speed of its GPUs; None if it holds none."""
         return self.milli // self.gpus if self.gpus else None
 
 
@@ -63,7 +63,6 @@ class Throughput:
 
     @property
     def last(self) -> ThroughputPoint:
-        """The last round."""
         return self.moments[-1]
 
 
@@ -78,7 +77,7 @@ SELECT * FROM (
 
 
 def read_throughput(pool_id: int, visibility: Visibility, *, since: datetime) -> Throughput | None:
-    """Return a pool's throughput since an instant; None where no round had any. Two queries."""
+    """Return a pool's throughput since an instant, or None if no round has one. Two queries."""
     moments = _moments(pool_id, since)
     if not moments:
         return None
@@ -94,7 +93,7 @@ def _moments(pool_id: int, since: datetime) -> list[ThroughputPoint]:
 
 
 def policy_periods(moments: Sequence[ThroughputPoint]) -> tuple[PolicyPeriod, ...]:
-    """Return the policies of rounds in time order, one after the other."""
+    """Group rounds in time order into periods of one policy."""
     runs: list[list[ThroughputPoint]] = []
     for moment in moments:
         if not runs or runs[-1][-1].policy != moment.policy:
@@ -114,13 +113,13 @@ def policy_periods(moments: Sequence[ThroughputPoint]) -> tuple[PolicyPeriod, ..
 
 
 def thin(moments: Sequence[ThroughputPoint]) -> tuple[ThroughputPoint, ...]:
-    """Return at most about POINTS of them, evenly, and the last."""
+    """Return about POINTS of the rounds, evenly spaced, including the last."""
     step = -(-len(moments) // POINTS)
     return tuple(moments[(len(moments) - 1) % step :: step])
 
 
 def _tenants(shares: Iterable[dict[str, Any]], visibility: Visibility) -> tuple[TenantSpeed, ...]:
-    # None: the tenants that the viewer may not see, in one sum, which stands last.
+    # The sum of hidden tenants has the key None, and comes last.
     gpus, milli = Counter[int | None](), Counter[int | None]()
     for share in shares:
         tenant = share["tenant"] if visibility.of(share["tenant"]) else None
@@ -155,9 +154,9 @@ ORDER BY r.number
 def tenant_throughput(
     pool_id: int, tenant_id: int, *, since: datetime
 ) -> tuple[ThroughputPoint, ...]:
-    """Return one tenant's throughput over the last POINTS rounds since an instant. One query.
+    """Return a tenant's throughput over the last POINTS rounds since an instant. A single query.
 
-    Empty in pools without profiles.
+    Empty for pools without profiles.
     """
     with connection.cursor() as cursor:
         cursor.execute(_OWN, [pool_id, since, POINTS, tenant_id])

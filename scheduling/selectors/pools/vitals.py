@@ -1,4 +1,4 @@
-"""How all pools are: what probes and metrics read. A fixed number of queries, on indexes."""
+"""The health of all pools, for probes and metrics. A fixed number of indexed queries."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ CROSS JOIN LATERAL (
 ORDER BY p.id
 """
 
-# The slots of a type: all, held, and free where a new lease may go.
+# The GPUs of a type: all, held, and free on nodes that take leases.
 _GPUS = """
 SELECT n.pool_id, t.name, sum(n.gpus), sum(h.held),
        sum(CASE WHEN n.effective_state = 'up' THEN n.gpus - h.held ELSE 0 END)
@@ -86,7 +86,7 @@ LEFT JOIN LATERAL (
 GROUP BY x.pool_id, x.after
 """
 
-# The certificate of each pool's last round: by property, the promises of it and how they stand.
+# The certificate of each pool's last round: its promised properties and their verdicts.
 _CERTIFIED = """
 SELECT p.id, extract(epoch FROM clock_timestamp() - r.wall_at)::float,
        r.certificate ? 'failure', f->>'name', f->>'verdict', coalesce((f->>'count')::int, 0)
@@ -104,17 +104,20 @@ ORDER BY p.id
 
 @dataclass(frozen=True, slots=True)
 class PoolVitals:
-    """A pool at one moment of the wall.
+    """A pool at one instant of wall time.
 
-    `checked_at` is the last instant (pool time) that was looked at, `oldest_intent_at` when the
-    oldest open intent was to take effect. `failures` counts rounds that failed in a row;
-    `refused` open intents that the executor refused, `attempts` how often it did. `damaged`:
-    stored rounds that are not what was written, or do not follow from the one before; `broken` says
-    of one why it does not follow. `unsealed` rounds wait to be sealed, the first of them since
-    `unsealed_at` (wall time); `seal_failure`: why that fails. `executor_failures` calls failed in a
-    row, the last with `executor_error`; `is_executor_down`: its breaker is open. `missing` leases
-    are not listed, so many since `frozen_since` (wall time) that nothing is concluded. `findings`:
-    of sealed rounds, as `RoundSealing.findings`.
+    `checked_at`: the last grid instant (pool time) that was processed. `oldest_intent_at`: when the
+    oldest open intent was to take effect. `failures`: rounds that failed in a row. `refused`: open
+    intents that the executor refused, with `attempts` attempts in total.
+
+    `damaged`: stored rounds that differ from what was written, or do not follow from the one
+    before; `broken` explains one that does not follow. `unsealed` rounds wait to be sealed, the
+    first since `unsealed_at` (wall time); `seal_failure`: why sealing fails. `findings`: of sealed
+    rounds, as `RoundSealing.findings`.
+
+    `executor_failures`: calls that failed in a row, the last with `executor_error`.
+    `is_executor_down`: its breaker is open. `missing`: leases that the executor does not list;
+    since `frozen_since` (wall time), they are too many to end them without an operator.
     """
 
     id: int
@@ -161,9 +164,9 @@ class GpuCount:
 
 @dataclass(frozen=True, slots=True)
 class RoundsSince:
-    """What some rounds of a pool did together; `number` is the last of them.
+    """Totals of some rounds of a pool; `number` is the last of them.
 
-    The last four: leases that they ended before their expiry, by rule.
+    The last four fields count leases that ended before their expiry, by rule.
     """
 
     pool: int
@@ -180,15 +183,15 @@ class RoundsSince:
     guarantee: int
     pays: int
     defragment: int
-    gang: int = 0  # sums that were kept before there was this rule lack it
+    gang: int = 0  # 0 in totals that were stored before this rule existed
 
 
 @dataclass(frozen=True, slots=True)
 class CertificateVitals:
-    """A pool's last certificate: its age in wall seconds, and what breaks each promise.
+    """A pool's last certificate: its age in wall seconds, and the violations of each promise.
 
-    `broken`: property -> how many rows, leases or picks break it (at least 1 where it is
-    violated); only what the policy promises is in it.
+    `broken`: the number of rows, leases or picks that violate a property, at least 1 if it is
+    violated. It has only the properties that the policy promises.
     """
 
     pool: int
@@ -198,7 +201,7 @@ class CertificateVitals:
 
 
 def certificate_vitals() -> list[CertificateVitals]:
-    """Return the certificates of all pools' last rounds. One query."""
+    """Return the certificates of all pools' last rounds. A single query."""
     with connection.cursor() as cursor:
         cursor.execute(_CERTIFIED)
         rows = cursor.fetchall()
@@ -211,7 +214,7 @@ def certificate_vitals() -> list[CertificateVitals]:
 
 
 def pool_vitals() -> list[PoolVitals]:
-    """Return how all pools are. One query."""
+    """Return the health of all pools. A single query."""
     with connection.cursor() as cursor:
         cursor.execute(_POOLS)
         rows = cursor.fetchall()
@@ -234,7 +237,7 @@ def _vitals(row: tuple[Any, ...]) -> PoolVitals:
 
 
 def active_jobs() -> dict[tuple[int, str], int]:
-    """Return how many jobs are active, by (pool, state); `set_aside` for those in quarantine."""
+    """Return the number of active jobs, by (pool, state); `set_aside` for those in quarantine."""
     rows = (
         Job.objects.filter(state__in=Job.ACTIVE_STATES)
         .values("pool_id", "state")
@@ -245,27 +248,30 @@ def active_jobs() -> dict[tuple[int, str], int]:
     for row in rows:
         counts[row["pool_id"], row["state"]] = row["all"] - row["quarantined"]
         if row["quarantined"]:
-            # What a monitor reads by: the label of the metric stays.
+            # Monitors use the label of the metric, so it keeps its old name.
             before = counts.get((row["pool_id"], "set_aside"), 0)
             counts[row["pool_id"], "set_aside"] = before + row["quarantined"]
     return counts
 
 
 def live_leases() -> dict[tuple[int, str], int]:
-    """Return how many leases live, by (pool, state). One query."""
+    """Return the number of live leases, by (pool, state). A single query."""
     rows = Lease.objects.exclude(state=Lease.State.ENDED).values_list("pool_id", "state")
     return {(pool, state): count for pool, state, count in rows.annotate(Count("id")).order_by()}
 
 
 def gpu_counts() -> list[GpuCount]:
-    """Return the GPUs of all pools by type. One query."""
+    """Return the GPUs of all pools by type. A single query."""
     with connection.cursor() as cursor:
         cursor.execute(_GPUS)
         return [GpuCount(*row) for row in cursor.fetchall()]
 
 
 def rounds_since(after: Mapping[int, int], *, limit: int) -> list[RoundsSince]:
-    """Return what each pool's rounds after a number did, at most `limit` of each. One query."""
+    """Return the totals of each pool's rounds after a number, at most `limit` of each.
+
+    A single query.
+    """
     with connection.cursor() as cursor:
         cursor.execute(_ROUNDS, [list(after.keys()), list(after.values()), limit])
         return [RoundsSince(*(int(value) for value in row)) for row in cursor.fetchall()]

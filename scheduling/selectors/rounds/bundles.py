@@ -1,4 +1,4 @@
-"""Reads what is published of rounds: bundles as they are downloaded, and who is who in them."""
+"""Published data of rounds: downloadable bundles, and the pseudonyms in them."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ class ChainPlace(Answer, frozen=True):
     breaks: tuple[str, ...]
     damage: str
     is_first: Hidden[bool]
-    size: Hidden[int]  # and `root`: of the head over all records
+    size: Hidden[int]  # and `root`: those of the head over all records
     root: Hidden[str]
-    is_kept: Hidden[bool]  # whether its bundle is there
+    is_kept: Hidden[bool]  # whether its bundle is stored
 
 
 def read_place(pool_id: int, number: int) -> ChainPlace | None:
-    """Return where a round stands in its pool's log; None while it is not sealed. Seven queries."""
+    """Return a round's place in its pool's log, or None if it is not sealed yet. Seven queries."""
     there = _records(pool_id, number)
     if there is None:
         return None
@@ -78,15 +78,15 @@ def read_place(pool_id: int, number: int) -> ChainPlace | None:
 
 
 def read_round_record(pool_id: int, number: int) -> bytes | None:
-    """Return the record of a round as the log has it; None while it is not sealed."""
+    """Return the record of a round in the log, or None if it is not sealed yet."""
     there = _records(pool_id, number)
     return there[3] if there else None
 
 
 def _records(pool_id: int, number: int) -> tuple[str, int, bytes, bytes] | None:
-    """A round's log, the index of its record, the record before (b"": none) and its own.
+    """Return a round's log, the index of its record, the record before (b"" if none) and its own.
 
-    Each round from the first has one record, so that its number tells the place.
+    Every round from the first sealed one has one record, so its number gives the index.
     """
     rows = RoundSealing.objects.filter(pool_id=pool_id)
     sealing = rows.values_list("first", "number", "pool__name").first()
@@ -99,9 +99,9 @@ def _records(pool_id: int, number: int) -> tuple[str, int, bytes, bytes] | None:
 
 
 def bundle_sha256(pool_id: int, number: int) -> str | None:
-    """Return the hash of a round's bundle; None where there is none, or none any more.
+    """Return the hash of a round's bundle, or None if there is no bundle or it was deleted.
 
-    Of one that is in a file, the hash that the round's record tells.
+    The hash of a bundle in a file is taken from the round's record.
     """
     rows = RoundBundle.objects.filter(pool_id=pool_id, number=number)
     sha256 = rows.values_list("sha256", flat=True).first()
@@ -114,10 +114,10 @@ def _recorded_sha256(pool_id: int, number: int) -> str | None:
 
 
 def packed_bundle(pool_id: int, number: int) -> bytes | None:
-    """Return a round's bundle, gzip-compressed as it is stored; None where there is none.
+    """Return a round's stored bundle, compressed with gzip, or None if there is no bundle.
 
     Raises:
-        DamagedRoundError: it is in a file that cannot be read, or is another one there.
+        DamagedRoundError: the bundle's file cannot be read, or contains another bundle.
     """
     rows = RoundBundle.objects.filter(pool_id=pool_id, number=number)
     data = rows.values_list("data", flat=True).first()
@@ -138,9 +138,9 @@ def packed_bundle(pool_id: int, number: int) -> bytes | None:
 
 
 def bundle_damage(round_: Round, expected: str) -> Damage | None:
-    """Return what is wrong with the bundle of a round whose bytes are kept, wherever it lies.
+    """Return the damage of the bundle of a round whose bytes are kept, or None if it is intact.
 
-    `expected`: the hash that its record commits to.
+    `expected`: the hash in its record.
     """
     try:
         packed = packed_bundle(round_.pool_id, round_.number)
@@ -152,10 +152,10 @@ def bundle_damage(round_: Round, expected: str) -> Damage | None:
 
 
 def own_form(pool_id: int, number: int, visibility: Visibility) -> bytes | None:
-    """Return what a viewer's tenants may read of a round where a pool shows own rows alone.
+    """Return the data of a round that a viewer may read in a pool that shows own rows only.
 
-    The record of the round, and of each of these tenants what is in the bundle of itself. None
-    where the bundle is not there.
+    It contains the round's record, and for each of the viewer's tenants its own part of the bundle.
+    Return None if there is no bundle.
 
     Raises:
         DamagedRoundError: as `packed_bundle`.
@@ -191,9 +191,9 @@ def own_form(pool_id: int, number: int, visibility: Visibility) -> bytes | None:
 
 
 def day_names(pool: PoolFacts, day: date | None, visibility: Visibility) -> DayNamesBody | None:
-    """Return what a viewer may know of a day's pseudonyms; None: no round of it is sealed.
+    """Return the pseudonyms of a day that a viewer may know, or None if no round of it is sealed.
 
-    `day`: UTC, of pool time; None: the newest that has any.
+    `day`: UTC date of pool time; the newest day with a sealed round if None.
     """
     if day is None:
         rows = PseudonymKey.objects.filter(pool_id=pool.id).order_by("-day")
@@ -211,7 +211,7 @@ def _is_named(row: VisibleTenant, visibility: Visibility) -> bool:
 
 
 def _keys(pool_id: int, day: date, visibility: Visibility) -> list[TenantKeyRow]:
-    """The keys of the viewer's own tenants: nobody else gets one, whoever runs the site neither."""
+    """Return the keys of the viewer's own tenants; no other user gets them, not even operators."""
     secret = _secret(pool_id, day)
     if secret is None:
         return []

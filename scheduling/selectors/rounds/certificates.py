@@ -1,8 +1,8 @@
-"""A round's stored certificate as one viewer may see it.
+"""A round's stored certificate, as a viewer may see it.
 
-Where a pool shows tenants only their own rows, numbers of others are not there, not even without
-a name: what would another's share do for me tells of that share. Verdicts and counts remain, as
-totals do.
+In a pool that shows tenants only their own rows, the numbers of other tenants are left out, even
+without a name. The value of another tenant's share to the viewer would reveal that share. Verdicts,
+counts and totals remain.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from scheduling.selectors.speeds.measurements import Speed
 from scheduling.selectors.visibility import Visibility, VisibleTenant
 from tenants.answers import Answer, Hidden, answer_of
 
-# Numbers of these are of the pool as a whole, or name nobody.
+# The numbers of these describe the whole pool, or identify no tenant.
 POOLED = frozenset({Property.CAPACITY, Property.GANG, Property.SINGLE_HOLD, Property.PARETO})
-# Of these even the own number tells something of another's share.
+# For these, even the viewer's own number reveals another tenant's share.
 PAIRED = frozenset({Property.ENVY_FREE, Property.EQUAL_THROUGHPUT})
-# What a job is worth is its tenant's own affair, whatever the pool shows of tenants.
+# The value of a job is private to its tenant, whatever the pool's visibility.
 PRIVATE = frozenset({Property.INDIVIDUAL_RATIONALITY})
 FAILED = "the measurement failed; the operator can read why"
 
@@ -43,9 +43,9 @@ class CertificateItemView(
 ):
     """A property of a round: whether it holds, and the numbers that the caller may see.
 
-    Of misreports: `of` so many were `checked`, the best found says `factor` times the speed on
-    `gpu_type`, or on all but the slowest where that is blank. `bound`: by what it is known that
-    none gains.
+    Misreports: `checked` of `of` reports were tried. The best one multiplies the speed on
+    `gpu_type` by `factor`, or on all types but the slowest if `gpu_type` is empty. `bound`: the
+    proof that no report gains, if there is one.
     """
 
     COMPONENT = "CertificateLine"
@@ -70,7 +70,7 @@ class CertificateItemView(
 
 
 class JobTypeView(Answer, frozen=True, rename={"profile": "job_type", "capped": "has_all"}):
-    """What one job type of a tenant does with its share, in GPUs of the slowest type."""
+    """The result of a tenant's job type with its share, in GPUs of the slowest type."""
 
     COMPONENT = "CertificateRow"
 
@@ -91,9 +91,11 @@ _NAMES = {"profile": "job_type"} | {
 
 
 class OverclaimView(Answer, frozen=True, rename=_NAMES):
-    """A job type that was declared faster on a GPU type than measured, times one speed of both.
+    """A job type whose declared speed on a GPU type is above the measured one, times a common
+    factor.
 
-    `excess`: by which part; more than the spreads of the reports explain.
+    `excess`: the fraction by which it is above, which is more than the spreads of the reports
+    explain.
     """
 
     COMPONENT = "CertificateOverclaim"
@@ -108,7 +110,7 @@ class OverclaimView(Answer, frozen=True, rename=_NAMES):
 
 
 class CertificateView(Answer, frozen=True, rename={"findings": "lines"}):
-    """What was measured when the round was decided; `same_again` while its bytes are kept."""
+    """The measurements made when the round was decided; `same_again` if its bytes are kept."""
 
     COMPONENT = "CertificateWhole"
 
@@ -123,10 +125,10 @@ class CertificateView(Answer, frozen=True, rename={"findings": "lines"}):
 
 
 def last_overclaimed(pool_id: int, profile_id: int) -> int | None:
-    """Return the pool's newest round, if its certificate shows an overclaim of a job type.
+    """Return the pool's newest round if its certificate shows an overclaim of a job type, or None.
 
-    One query. None: it shows none, as where the job type had no jobs, or the policy reads no
-    speeds.
+    The certificate shows none also if the job type had no jobs, or the policy reads no speeds. A
+    single query.
     """
     newest = Round.objects.filter(pool_id=pool_id).order_by("-number")
     row = newest.values_list("number", "certificate").first()
@@ -138,7 +140,7 @@ def last_overclaimed(pool_id: int, profile_id: int) -> int | None:
 
 
 def view_certificate(round_: Round, visibility: Visibility) -> CertificateView | None:
-    """Return a round's certificate; None for rounds of before there were any. One query."""
+    """Return a round's certificate, or None if the round predates certificates. A single query."""
     if not round_.certificate:
         return None
     try:
@@ -169,7 +171,7 @@ def view_certificate(round_: Round, visibility: Visibility) -> CertificateView |
 
 
 def _job_type_names(certificate: Certificate, visibility: Visibility) -> dict[int, str]:
-    """The names of job types that the viewer may know, by id."""
+    """Return the names of job types that the viewer may know, by id."""
     rows: tuple[JobTypeResult | Overclaim, ...] = (*certificate.rows, *certificate.overclaims)
     mine = {row.profile for row in rows if row.profile and visibility.jobs_of(row.tenant)}
     return dict(Profile.objects.filter(id__in=mine).values_list("id", "name")) if mine else {}
@@ -195,7 +197,7 @@ def _finding(row: CertificateItem, visibility: Visibility) -> CertificateItemVie
         row,
         tenant=None if hidden else seen,
         other=None if hidden else other,
-        # The worst on whole GPUs may be another tenant's.
+        # The worst value on whole GPUs may be another tenant's.
         in_gpus=None if visibility.hides else row.in_gpus,
         named=tuple(one for one in named if one is not None),
         hidden=hidden and row.worst is not None,
@@ -206,7 +208,9 @@ def _finding(row: CertificateItem, visibility: Visibility) -> CertificateItemVie
 def _rows(
     certificate: Certificate, names: dict[int, str], visibility: Visibility
 ) -> tuple[JobTypeView, ...]:
-    """Rows of the tenants in sight, in their order; their job types by name where they may be."""
+    """Return the rows of visible tenants, in their order, with the job types that the viewer may
+    know.
+    """
     shown = [
         _row(row, seen, names, visibility)
         for row in certificate.rows

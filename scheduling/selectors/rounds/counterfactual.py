@@ -1,8 +1,8 @@
-"""What a stored round would have given a tenant's job type, had it reported other speeds.
+"""Counterfactuals: the shares of a tenant's job type in a stored round, by other reported speeds.
 
-Own job types alone, and rounds whose bytes are kept. Each report is answered by the policy that
-decided the round; the speeds that were true at the round decide what the answer is worth. The whole
-search of `evenshare_core.fairness.misreports` is made, and the best of it told: the best found.
+Only the viewer's own job types, and only rounds whose bytes are kept. The policy that decided the
+round decides again for each report; the speeds that were true at the round give the value of its
+answer. All misreports of `evenshare_core.fairness.misreports` are tried, and the best is shown.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from scheduling.selectors.rounds.stored import (
 )
 from scheduling.selectors.visibility import Visibility, VisibleTenant
 
-# Each report solves the policy's program; larger rounds would keep the page waiting.
+# Each report solves the policy's program; larger rounds would delay the page.
 MAX_JOBS = 2000
 
 
 class TooLargeError(Exception):
-    """The round has more jobs than may be decided again for a page; the message says how many."""
+    """The round has too many jobs to decide it again for a page; the message has the numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +52,10 @@ class OwnProfile:
 
 @dataclass(frozen=True, slots=True)
 class ReportTrial:
-    """One report: its speeds in thousandths, the shares it would have got, their true worth.
+    """A report: its speeds in thousandths, the resulting shares, and their true value.
 
-    `factor` is None for the truth and for speeds of the viewer's own choice. Else it scales the
-    speed on `gpu_type`, or on all types but the slowest where that is "".
+    `factor` is None for the true speeds and for the viewer's own input. Otherwise it multiplies the
+    speed on `gpu_type`, or on all types but the slowest if `gpu_type` is "".
     """
 
     factor: float | None
@@ -67,10 +67,10 @@ class ReportTrial:
 
 @dataclass(frozen=True, slots=True)
 class Counterfactual:
-    """A round's own job types and, for the chosen one, the truth and what was tried.
+    """The viewer's job types in a round and, for the chosen one, the true report and the trials.
 
-    `noise`: a gain below it is none. `promised`: the policy promises for this round that
-    overstating does not pay; `bound`: by what that is known, whatever was tried.
+    `noise`: smaller gains do not count. `promised`: the policy promises for this round that
+    overstating does not pay. `bound`: the proof of it, independent of the trials.
     """
 
     profiles: tuple[OwnProfile, ...]
@@ -85,7 +85,7 @@ class Counterfactual:
 
     @property
     def shown(self) -> tuple[ReportTrial, ...]:
-        """The viewer's own report, and the best of each way to scale that was tried."""
+        """The viewer's own report, and the best trial of each way to scale."""
         best: dict[tuple[str, bool], ReportTrial] = {}
         own = []
         for one in self.tried:
@@ -99,7 +99,7 @@ class Counterfactual:
 
     @property
     def best(self) -> ReportTrial | None:
-        """The report that would have gained most, where one gains anything."""
+        """The report with the largest gain, or None if no report gains."""
         gains = [one for one in self.tried if one.gain > self.noise]
         return max(gains, key=lambda one: one.gain, default=None)
 
@@ -107,13 +107,13 @@ class Counterfactual:
 def read_counterfactual(
     round_: Round, visibility: Visibility, *, profile: int | None = None, speeds: Mapping[str, int]
 ) -> Counterfactual:
-    """Return what other reports of one own job type would have got. At most three queries.
+    """Return the results of other reports of one of the viewer's job types. At most three queries.
 
-    `profile` None: the first. `speeds`: thousandths by GPU type to try besides the factors, as
-    far as the profile runs on the type.
+    `profile`: the first job type if None. `speeds`: thousandths by GPU type to try in addition to
+    the factors; types on which the job type does not run are ignored.
 
     Raises:
-        ReplayError: the round's bytes are no longer kept, or damaged; or its policy is not here.
+        ReplayError: the bytes are damaged or no longer kept, or the policy is not installed.
         TooLargeError: it has too many jobs.
     """
     if damages := row_damages(round_):
@@ -148,7 +148,7 @@ def read_counterfactual(
 
 
 def _profiles(keys: list[tuple[int, int]], visibility: Visibility) -> tuple[OwnProfile, ...]:
-    """Own job types by name; one that was removed since goes by its number."""
+    """Return the viewer's job types by name; a removed one is named by its number."""
     ids = [profile for _, profile in keys]
     known = {row.pk: row for row in Profile.objects.filter(id__in=ids)} if ids else {}
     profiles = [
@@ -161,7 +161,7 @@ def _profiles(keys: list[tuple[int, int]], visibility: Visibility) -> tuple[OwnP
         for tenant, profile in keys
         if (seen := visibility.of(tenant))
     ]
-    # One's own before those that only an operator's role lets one see.
+    # The viewer's own job types come before those that only the operator's role shows.
     return tuple(
         sorted(profiles, key=lambda row: (not row.tenant.you, row.tenant.number, row.name))
     )

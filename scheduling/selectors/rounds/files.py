@@ -1,9 +1,9 @@
-"""Reads bytes of rounds from the files that old days are moved to (docs/adr/0204).
+"""Bytes of rounds in the files to which old days are moved (docs/adr/0204).
 
-A file is a zip of what was stored, as it was stored: `<round>/<part>`. Its directory is read once
-and kept; then a part is one read at a known place. What is read is compared with its hash by who
-asked, as are bytes of the database. Whatever keeps a part from being read is an `ArchiveError`
-that names the file.
+A file is a zip of the stored bytes, unchanged: `<round>/<part>`. Its directory is read once and
+cached; then a part takes one read at a known offset. The caller compares the part with its hash, as
+it does for bytes of the database. If a part cannot be read for any reason, an `ArchiveError` names
+the file.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from scheduling.models import RoundArchive
 STORAGE = "rounds"  # its name in Django's settings
 SNAPSHOT, DECISION, BUNDLE = "snapshot.z", "decision.z", "bundle.json.gz"
 STATE, SERVICE, MEMORY = "state.json", "service.z", "memory.z"
-_LOCAL = struct.Struct("<4s22sHH")  # signature, what the directory says as well, two lengths
+_LOCAL = struct.Struct("<4s22sHH")  # signature, fields that the directory has too, two lengths
 _SIGNATURE = b"PK\3\4"
-# Of 500 rounds each: some 300 kB.
+# Files of 500 rounds each: about 300 kB.
 DIRECTORIES = 16
 
 
 class ArchiveError(Exception):
-    """A part of a round cannot be read from its file; the text names the file, and says why."""
+    """A part of a round cannot be read from its file; the text names the file and the reason."""
 
 
 class RoundFolder(FileSystemStorage):
-    """A folder on a disk of this machine: a file is there as a whole, or not, and only ours."""
+    """A private folder on a local disk; a file appears completely or not at all."""
 
     def _save(self, name: str, content: IO[bytes]) -> str:
-        """Write beside, reach the disk, then rename: Django's own writes in place."""
+        """Write to a temporary file, sync and rename it: Django's own storage writes in place."""
         path = Path(self.path(name))
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         fresh = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
@@ -67,20 +67,23 @@ def _sync(folder: Path) -> None:
 
 
 def round_storage() -> Storage:
-    """Return where files of rounds are: a folder, or what `ROUNDS_STORAGE` names."""
+    """Return the storage of round files: a local folder, or the one that `ROUNDS_STORAGE` names."""
     return storages[STORAGE]
 
 
 def archives_of(pool_id: int, number: int) -> QuerySet[RoundArchive]:
-    """The files that have a round, unless they are dropped; one, but for clocks that went back."""
+    """Return the files that contain a round and are not dropped.
+
+    There are several only if a clock went back.
+    """
     rows = RoundArchive.objects.filter(pool_id=pool_id, first__lte=number, last__gte=number)
     return rows.filter(dropped_at=None).order_by("-day", "-first")
 
 
 def archive_of(pool_id: int, number: int) -> RoundArchive | None:
-    """Return the file that has a round, or should have it; None: none does. One query.
+    """Return the file that has a round, or should have it, or None. A single query.
 
-    Where several may, because a clock went back, the one in whose directory it is.
+    If a clock went back and several files cover the round, it is the file whose directory lists it.
     """
     rows = list(archives_of(pool_id, number))
     for row in rows[:-1]:
@@ -93,7 +96,7 @@ def archive_of(pool_id: int, number: int) -> RoundArchive | None:
 
 
 def is_dropped(pool_id: int, number: int) -> bool:
-    """Whether a round was in a file that was dropped. One query."""
+    """Return whether a round was in a file that was dropped. A single query."""
     rows = RoundArchive.objects.filter(pool_id=pool_id, first__lte=number, last__gte=number)
     return rows.exclude(dropped_at=None).exists()
 
@@ -114,7 +117,7 @@ def read_part(archive: RoundArchive, number: int, part: str) -> bytes:
             signature, _, *lengths = _LOCAL.unpack(file.read(_LOCAL.size))
             file.seek(offset + _LOCAL.size + sum(lengths))
             data = bytes(file.read(size))
-    except Exception as error:  # each storage has its own
+    except Exception as error:  # each storage raises its own exceptions
         raise _unreadable(archive.name, error) from error
     if signature != _SIGNATURE or len(data) != size:
         raise _another(archive.name)
@@ -130,12 +133,12 @@ def read_file(archive: RoundArchive) -> bytes:
     try:
         with round_storage().open(archive.name) as file:
             return bytes(file.read())
-    except Exception as error:  # each storage has its own
+    except Exception as error:  # each storage raises its own exceptions
         raise _unreadable(archive.name, error) from error
 
 
 def read_state(archive: RoundArchive, number: int) -> Mapping[str, Any]:
-    """Return the row of what a round left, with the two parts that are bytes.
+    """Return the row of the state that a round left, with its two binary parts.
 
     Raises:
         ArchiveError: as `read_part`.
@@ -153,7 +156,7 @@ def read_state(archive: RoundArchive, number: int) -> Mapping[str, Any]:
 
 
 def directory(archive: RoundArchive) -> Mapping[str, tuple[int, int]]:
-    """Return where in a file each part is: offset of its header, and size.
+    """Return the place of each part in a file: the offset of its header, and its size.
 
     Raises:
         ArchiveError: the file cannot be read.
@@ -166,12 +169,12 @@ def _directory(name: str, sha256: str) -> Mapping[str, tuple[int, int]]:  # noqa
     try:
         with round_storage().open(name) as file, ZipFile(file) as packed:
             return {one.filename: (one.header_offset, one.file_size) for one in packed.infolist()}
-    except Exception as error:  # each storage has its own
+    except Exception as error:  # each storage raises its own exceptions
         raise _unreadable(name, error) from error
 
 
 def forget() -> None:
-    """Read directories anew: a file was written over."""
+    """Clear the cached directories after a file was overwritten."""
     _directory.cache_clear()
 
 

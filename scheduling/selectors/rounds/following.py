@@ -1,4 +1,4 @@
-"""Whether stored rounds begin with what the rounds before them left."""
+"""Checks that stored rounds start from the state that the rounds before them left."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ UNFOLLOWED = "It does not; the operator can read why."
 
 
 class Following(Answer, frozen=True, rename={"before": "round"}):
-    """Whether a round begins with what round `round` left, 0: with nothing, as the first one.
+    """Whether a round starts from the state that round `round` left; 0: from an empty state.
 
-    `follows` is null where that cannot be told any more. `why` says why not, in full to operators.
+    `follows` is null if this can no longer be checked. `why` has the differences, in full for
+    operators.
     """
 
     COMPONENT = "RoundFollowing"
@@ -44,12 +45,12 @@ class Following(Answer, frozen=True, rename={"before": "round"}):
 
 @dataclass(slots=True)
 class Follower:
-    """Holds rounds against those before them; of rounds in order, each is read once."""
+    """Compares rounds with their predecessors; of consecutive rounds, each is read once."""
 
     _last: tuple[int, int, StoredRound] | None = field(default=None)
 
     def forget(self) -> None:
-        """The round that comes next does not come after the last."""
+        """Drop the last round: the next one is not its successor."""
         self._last = None
 
     def look(
@@ -58,9 +59,10 @@ class Follower:
         values: tuple[Snapshot, Decision] | None = None,
         previous: Round | None = None,
     ) -> Following:
-        """Return whether a round, read `with_seals`, follows; never fails for what is stored.
+        """Return whether a round, read `with_seals`, follows; stored data never makes it fail.
 
-        `values`: what was read of it already. `previous`: the row before it, likewise.
+        `values`: its decoded snapshot and decision, if they were read already. `previous`: the row
+        before it, likewise.
         """
         before = round_.number - 1
         last, self._last = self._last, None
@@ -93,9 +95,9 @@ def following_seen(
     previous: Round | None,
     visibility: Visibility,
 ) -> Following:
-    """Return whether a round follows, as a viewer may see it: why not names tenants' sums.
+    """Return whether a round follows; only operators see why not, because it names tenants' sums.
 
-    `values` and `previous` as `Follower.look` takes them.
+    `values` and `previous` as for `Follower.look`.
     """
     following = Follower().look(round_, values, previous)
     if following.follows is False and not visibility.all_jobs:

@@ -1,4 +1,4 @@
-"""Use, quota and rho over the rounds of a pool: of one tenant, and of all that a viewer sees."""
+"""Use, quota and rho over the rounds of a pool: of one tenant, and of all visible tenants."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ POINTS = 200
 
 @dataclass(frozen=True, slots=True)
 class ClaimHistoryPoint:
-    """One round of the history of a claim."""
+    """A round in the history of a claim."""
 
     number: int
     at: datetime
@@ -35,16 +35,16 @@ class ClaimHistoryPoint:
 
 @dataclass(frozen=True, slots=True)
 class TenantCourse:
-    """One tenant over the rounds of a `PoolHistory`.
+    """A tenant's values over the rounds of a `PoolHistory`.
 
-    `use` and `quota` are of the type that was asked for, or of all; `quota` is what trades have
-    made of it, and `swapped` what they add to it: below 0, take from it. rho and sums are of all
-    types always: of one type they are of quotas before trades (0158).
+    `use` and `quota` are of the requested GPU type, or of all. `quota` includes trades; `swapped`
+    is their part of it, negative if they take GPUs. `rho` and `sums` are always of all types,
+    because those of one type are of quotas before trades (0158).
 
-    `tenant` None: all that the viewer may not see, in one sum, whose `rho` is not told. `rho` is
-    None where nothing was asked, and where a round has no row of the tenant. `sums`: GPU-seconds
-    received and deserved by then, since the pool began, 0 where a round has no row of the tenant;
-    nothing where `tenant` is None.
+    `tenant` is None for the sum of all tenants that the viewer may not see, which has no `rho` and
+    no `sums`. `rho` is None if no GPU-time was deserved by then, and for rounds without a row of
+    the tenant. `sums`: GPU-seconds received and deserved by then since the pool started, 0 for
+    rounds without a row of the tenant.
     """
 
     tenant: VisibleTenant | None
@@ -57,14 +57,14 @@ class TenantCourse:
 
 @dataclass(frozen=True, slots=True)
 class PoolHistory:
-    """Some rounds of a pool, oldest first, and what each tenant used after each of them."""
+    """Some rounds of a pool, oldest first, and the use of each tenant after each of them."""
 
     at: tuple[datetime, ...]
     tenants: tuple[TenantCourse, ...]
 
 
-# At most `points` rounds are read, each by its number: a day of a pool at scale 1 has 8,640, and
-# to unfold the shares of all of them takes a second. LIMIT keeps the planner from trying.
+# At most `points` rounds are read, each by its number. A day of a pool at scale 1 has 8,640 rounds,
+# and expanding all their shares takes a second. LIMIT keeps the planner from doing so.
 _ROUNDS = """
 WITH span AS MATERIALIZED (
     SELECT (SELECT number FROM scheduling_round
@@ -112,7 +112,7 @@ def claim_history(
     until: datetime | None = None,
     points: int = POINTS,
 ) -> list[ClaimHistoryPoint]:
-    """Return a tenant's claims over the rounds of [since, until), oldest first. One query."""
+    """Return a tenant's claims over the rounds of [since, until), oldest first. A single query."""
     with connection.cursor() as cursor:
         cursor.execute(
             _CLAIM,
@@ -136,9 +136,9 @@ def pool_history(
     points: int = POINTS,
     gpu_type: str = "",
 ) -> PoolHistory:
-    """Return what each tenant used after the rounds of [since, until), and its quota. One query.
+    """Return each tenant's use and quota after the rounds of [since, until). A single query.
 
-    `gpu_type`: use and quota of this type; of all together where it is empty.
+    `gpu_type`: the type of which use and quota are; all types if empty.
     """
     with connection.cursor() as cursor:
         cursor.execute(_POOL, {"pool": pool_id, "since": since, "until": until, "points": points})
@@ -163,13 +163,13 @@ def pool_history(
         )
         for tenant, one in sums.items()
     ]
-    # Those out of sight stand last.
+    # The sum of hidden tenants comes last.
     courses.sort(key=lambda one: (one.tenant is None, one.tenant.number if one.tenant else 0))
     return PoolHistory(at, tuple(courses))
 
 
 def joined(parts: Iterable[PoolHistory]) -> PoolHistory:
-    """Return histories that follow each other as one; who is not in a part had nothing there."""
+    """Join consecutive histories; a tenant that is missing in a part has zeros there."""
     parts = list(parts)
     tenants = {_key(one): one.tenant for part in parts for one in part.tenants}
     order = sorted(
@@ -203,7 +203,7 @@ def _key(one: TenantCourse) -> int | None:
 
 
 class _Sums:
-    """One tenant's sums, by the place of the round."""
+    """A tenant's sums by the index of the round."""
 
     def __init__(self) -> None:
         self.use: Counter[int] = Counter()

@@ -1,4 +1,4 @@
-"""Reads lists of rounds, by key."""
+"""Pages of rounds, by key."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ COUNTS = (
 
 @dataclass(frozen=True, slots=True)
 class RoundsPage:
-    """Rounds, newest first; `older`, `newer` are keys of the next pages, None at the ends."""
+    """Rounds, newest first; `older` and `newer` are keys of the next pages, None at the ends."""
 
     rows: tuple[Round, ...]
     older: int | None
@@ -53,12 +53,15 @@ def rounds_page(
 
 
 def find_round(pool_id: int, number: int) -> Round | None:
-    """Return one round of a pool, or None. One query."""
+    """Return a round of a pool, or None. A single query."""
     return with_seals(Round.objects.filter(pool_id=pool_id, number=number)).first()
 
 
 def round_instants(pool_id: int, numbers: Collection[int]) -> list[tuple[datetime, datetime, int]]:
-    """Return pool time, wall time and scale of rounds. One query, none where none is named."""
+    """Return pool time, wall time and scale of rounds.
+
+    A single query, none if `numbers` is empty.
+    """
     if not numbers:
         return []
     rows = Round.objects.filter(pool_id=pool_id, number__in=numbers)
@@ -66,12 +69,12 @@ def round_instants(pool_id: int, numbers: Collection[int]) -> list[tuple[datetim
 
 
 def nothing_counted() -> dict[str, Any]:
-    """Return the summary that stands for one which is not as it was written."""
+    """Return an empty summary, in place of one that was changed since it was written."""
     return {**dict.fromkeys(COUNTS, 0), "reasons": {}}
 
 
 def _is_readable(summary: object) -> bool:
-    """Whether a list can tell of it. Whether it is as it was written, the round's page says."""
+    """Return whether a list can show it; the round's page reports whether it was changed."""
     return (
         isinstance(summary, dict)
         and all(isinstance(summary.get(name), int) for name in COUNTS)

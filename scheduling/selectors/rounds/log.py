@@ -1,4 +1,4 @@
-"""Where rounds are in the log of their pool: in order, one entry each, from the first sealed on."""
+"""Rounds in the log of their pool: one entry each, in order, from the first sealed round on."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from tenants.transparency import DamagedLogError, StoredRecord
 
 
 def newest_round(log: str) -> int | None:
-    """Return the number of the last round that is in a log; None where it is empty."""
+    """Return the number of the last round in a log, or None if it is empty."""
     size = transparency.size(log)
     return _record(log, size - 1).round if size else None
 
 
 def first_round(log: str) -> int | None:
-    """Return the number of the first round that is in a log; None where it is empty."""
+    """Return the number of the first round in a log, or None if it is empty."""
     return _record(log, 0).round if transparency.size(log) else None
 
 
 def place_of_round(log: str, number: int) -> int | None:
-    """Return the index of a round's record, None where it is not in the log.
+    """Return the index of a round's record, or None if the log does not contain it.
 
     Raises:
-        DamagedLogError: another round is at its place.
+        DamagedLogError: the entry at its index is of another round.
     """
     first = first_round(log)
     place = number - first if first is not None else -1

@@ -1,4 +1,4 @@
-"""Reads one round with its decision as a viewer may see it."""
+"""A round with its decision, as a viewer may see it."""
 
 from __future__ import annotations
 
@@ -49,10 +49,10 @@ from scheduling.selectors.sharing.trades import TradeRow, trades_of_round
 from scheduling.selectors.visibility import Visibility, VisibleTenant
 from tenants.answers import Answer, Hidden, answer_of
 
-# Rows of one table of a round; those of the viewer are shown beyond it.
+# The most rows of one table of a round; the viewer's own rows are always shown.
 LIMIT = 200
 NAMED_JOBS = 5
-# Reasons whose numbers are for the tenant alone.
+# The numbers of these reasons are shown to the tenant only.
 PRIVATE = (
     Reason.PRICE_ABOVE_MAX,
     Reason.PRICE_ABOVE_VALUE,
@@ -64,21 +64,21 @@ PRIVATE = (
 
 @dataclass(frozen=True, slots=True)
 class ShareSums:
-    """GPUs of all grants, or of all renewals."""
+    """The GPUs of all grants, or of all renewals."""
 
     own: int
     borrowed: int
 
     @property
     def gpus(self) -> int:
-        """Own and borrowed."""
+        """Own and borrowed GPUs."""
         return self.own + self.borrowed
 
 
 class RoundDecision(Answer, frozen=True):
-    """What the stored bytes say; sums, counts and `largest_free` count rows out of sight too.
+    """The stored decision; sums, counts and `largest_free` include rows that you may not see.
 
-    `again`: whether they certify now as they did then, see `certificate_same`.
+    `again`: whether its certificate is the same when computed again, see `certificate_same`.
     """
 
     grants: Hidden[tuple[PickRow, ...]]
@@ -104,10 +104,11 @@ class RoundDecision(Answer, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class RoundView:
-    """A round as a viewer may see it; `decision` None where its bytes are not readable any more.
+    """A round as a viewer may see it; `decision` is None if its bytes cannot be read.
 
-    `damages`: what of it is not what was written. Where its row is not, nothing of that is told.
-    `following`: whether it begins with what the round before left; why not is for operators.
+    `damages`: the parts that differ from what was written. If the row is damaged, its counts and
+    shares are not shown. `following`: whether it starts from the state that the round before left;
+    only operators see why not.
     """
 
     round: Round
@@ -122,7 +123,7 @@ class RoundView:
 
     @property
     def is_row_damaged(self) -> bool:
-        """Whether counts, shares, hashes and certificate are not what was written."""
+        """Whether counts, shares, hashes and certificate differ from what was written."""
         return any(damage.part == ROW for damage in self.damages)
 
 
@@ -165,7 +166,7 @@ def round_view(pool_id: int, number: int, visibility: Visibility) -> RoundView |
 
 
 def _blank(round_: Round) -> None:
-    """Forget what a row says that is not as it was written: nobody shall read it, or trip."""
+    """Clear the fields of a damaged row, so that they are neither shown nor make the page fail."""
     round_.summary, round_.shares, round_.superseded = nothing_counted(), [], []
     round_.certificate, round_.fallback = None, ""
 
@@ -177,7 +178,7 @@ def _sum(terms: Iterable[Grant | Renew]) -> ShareSums:
 
 @dataclass
 class _RowReader:
-    """Turns a decision into rows that one viewer may see."""
+    """Converts a decision to rows that one viewer may see."""
 
     round: Round
     snapshot: Snapshot
@@ -189,7 +190,7 @@ class _RowReader:
     early: dict[int, Preemption] = field(default_factory=dict)
 
     def read(self, size: int) -> RoundDecision:
-        """Return the rows; `size` is the bytes stored."""
+        """Return the rows; `size` is the number of bytes stored."""
         decision = self.decision
         self.lost = {(row["item"], row["id"]): row["why"] for row in self.round.superseded}
         grants, renewals = self._cut(decision.grants), self._cut(decision.renewals)
@@ -237,12 +238,12 @@ class _RowReader:
         )
 
     def _cut(self, rows: Sequence[Any]) -> list[Any]:
-        """The rows that the viewer may see, their own ones whatever the limit."""
+        """Return at most `LIMIT` visible rows, and all of the viewer's own."""
         seen = [row for row in rows if self.visibility.of(row.tenant)]
         return seen[:LIMIT] + [row for row in seen[LIMIT:] if row.tenant in self.visibility.own]
 
     def _name(self, placements: Iterable[Placement], rows: Iterable[Any]) -> None:
-        """Look up names of nodes, and of the jobs that the viewer may know."""
+        """Read the names of nodes, and of the jobs that the viewer may know."""
         nodes = {node for placement in placements for node, _ in placement}
         self.nodes = dict(Node.objects.filter(id__in=nodes).values_list("id", "name"))
         jobs = {row.job for row in rows if self.visibility.jobs_of(row.tenant)}
@@ -308,7 +309,7 @@ class _RowReader:
         )
 
     def _skips(self) -> tuple[SkipGroup, ...]:
-        """Groups by reason, most jobs first."""
+        """Return the groups by reason, most jobs first."""
         turns = turns_of(self.snapshot, self.decision)
         groups: dict[Reason, list[Skip]] = {}
         for skip in self.decision.skips:
@@ -329,7 +330,7 @@ class _RowReader:
         return tuple(sorted(reason_groups, key=lambda group: (-group.jobs, group.reason.value)))
 
     def _skip(self, skip: Skip, seen: VisibleTenant, turns: Turns) -> SkipRow:
-        # What a tenant would pay at most, and what it has left, is its own affair.
+        # The most that a tenant would pay, and its remaining credit, are private.
         private = skip.reason in PRIVATE and not self.visibility.jobs_of(skip.tenant)
         numbers = {} if private else group_numbers(skip, turns)
         named = tuple(self.jobs[job] for job in skip.jobs[:NAMED_JOBS] if job in self.jobs)
@@ -355,7 +356,7 @@ class _RowReader:
         )
 
     def _largest_free(self) -> int:
-        """The most GPUs that are free on one node after the round."""
+        """Return the most GPUs that are free on one node after the round."""
         ended = {end.lease for end in self.decision.ends}
         kept = [lease.placement for lease in self.snapshot.leases if lease.id not in ended]
         used = gpus_by_node((*kept, *(grant.placement for grant in self.decision.grants)))
@@ -363,6 +364,6 @@ class _RowReader:
         return max(free, default=0)
 
     def _smallest_gang(self) -> int | None:
-        """The fewest GPUs that a waiting job needs."""
+        """Return the fewest GPUs that a waiting job needs."""
         waiting = {job for skip in self.decision.skips for job in skip.jobs}
         return min((job.gpus for job in self.snapshot.jobs if job.id in waiting), default=None)

@@ -1,7 +1,7 @@
-"""Counts behind a round's certificate, and the invariants checked again on its stored bytes.
+"""Counts for a round's certificate, and its invariants checked again on the stored bytes.
 
-Pure. What is not counted here is not promised: envy, sharing incentive, Pareto and truthfulness
-are no invariants of a decision.
+Pure. Properties that are not counted here are not promised: envy-freeness, sharing incentive,
+Pareto efficiency and truthfulness are no invariants of a decision.
 """
 
 from __future__ import annotations
@@ -17,12 +17,11 @@ from evenshare_core.domain.snapshot import Snapshot
 
 @dataclass(frozen=True, slots=True)
 class DecisionCounts:
-    """A decision in counts; `broken` counts violations by rule of `domain.invariants`.
+    """The counts of a decision; `broken` counts violations by rule of `domain.invariants`.
 
-    leases = kept + renewed + granted after the round; `expired` leases were over and were not
-    protected; of those that `ended`, `preempted` had not expired;
-    `capped` are waiting or served jobs with a maximum price; `explained` counts reasons
-    given to the `waiting` jobs.
+    leases = kept + renewed + granted after the round. `expired`: leases that had expired and were
+    not protected. `preempted`: those of the `ended` ones that had not. `capped`: waiting or served
+    jobs with a maximum price. `explained`: the reasons given to the `waiting` jobs.
     """
 
     broken: dict[str, int]
@@ -45,16 +44,16 @@ class DecisionCounts:
 
     @property
     def leases(self) -> int:
-        """Leases after the round."""
+        """The number of leases after the round."""
         return self.kept + self.renewed + self.granted
 
     def breaks(self, *rules: str) -> int:
-        """Violations of some rules."""
+        """Return the number of violations of these rules."""
         return sum(self.broken.get(rule, 0) for rule in rules)
 
 
 def check_decision(snapshot: Snapshot, decision: Decision) -> DecisionCounts:
-    """Check every invariant again and count what a certificate says."""
+    """Check every invariant again and count the quantities of a certificate."""
     broken = Counter(row.rule for row in violations(snapshot, decision))
     decided = {end.lease for end in decision.ends} | {row.lease for row in decision.renewals}
     kept = [lease for lease in snapshot.leases if lease.id not in decided]
@@ -87,7 +86,7 @@ def check_decision(snapshot: Snapshot, decision: Decision) -> DecisionCounts:
 
 
 def _fullest(snapshot: Snapshot, decision: Decision) -> tuple[int, int]:
-    """(GPUs given, GPUs there) of the node that is the fullest after the round."""
+    """Return (GPUs used, GPUs) of the node with the fewest free GPUs after the round."""
     ended = {end.lease for end in decision.ends}
     placements = [lease.placement for lease in snapshot.leases if lease.id not in ended]
     given = gpus_by_node((*placements, *(grant.placement for grant in decision.grants)))

@@ -1,4 +1,4 @@
-"""Finds stored rounds and decides them again."""
+"""Replay: finds stored rounds and decides them again."""
 
 from __future__ import annotations
 
@@ -40,17 +40,17 @@ __all__ = [
 
 
 class MissingPolicyError(ReplayError):
-    """Nothing here can decide the round again; the message says what would bring its policy."""
+    """No installed policy can decide the round again; the message says how to install it."""
 
 
 @dataclass(frozen=True)
 class Replay:
-    """A round decided again: the hashes of what was stored and what came out.
+    """The result of deciding a round again: the hashes of the snapshot and of the new decision.
 
-    `certified`: whether its certificate comes out the same too; None where none was stored, or
-    one of another version. `versions`: of the policy that decided it, and of the one here, which
-    may decide otherwise where they differ; None where they are one. `following`: whether it begins
-    with what the round before it left.
+    `certified`: whether its certificate is the same too, or None if none of this version was
+    stored. `versions`: those of the policy that decided the round and of the installed one, or None
+    if they are equal. Different versions may decide differently. `following`: whether the round
+    starts from the state that the round before it left.
     """
 
     snapshot_sha256: str
@@ -62,10 +62,11 @@ class Replay:
 
 
 def find_rounds(pool_name: str, numbers: Sequence[int], *, every: bool = False) -> list[Round]:
-    """Return the named rounds of a pool, or every one whose bytes are kept or should be.
+    """Return the named rounds of a pool, or with `every` all rounds whose bytes are or should be
+    kept.
 
     Raises:
-        ReplayError: no such pool, or a round of it is unknown; or none was named.
+        ReplayError: the pool or a round of it is unknown, or no round was named.
     """
     pool = Pool.objects.filter(name=pool_name).first()
     if pool is None:
@@ -84,13 +85,13 @@ def find_rounds(pool_name: str, numbers: Sequence[int], *, every: bool = False) 
 
 
 def replay_stored_round(round_: Round, follower: Follower | None = None) -> Replay:
-    """Decide a stored snapshot again, here, and compare with what was stored.
+    """Decide a stored snapshot again and compare the result with the stored decision.
 
-    `follower`: one for all of many rounds in order, so that each is read once.
+    `follower`: shared over many rounds in order, so that each is read once.
 
     Raises:
         ReplayError: the bytes are no longer kept, or the policy is not installed here.
-        DamagedRoundError: they, or the round's row, are not what was written.
+        DamagedRoundError: the bytes, or the round's row, differ from what was written.
     """
     damages = (*row_damages(round_), *state_damages(round_))
     try:
@@ -115,9 +116,9 @@ def replay_stored_round(round_: Round, follower: Follower | None = None) -> Repl
 
 
 def certificate_same(round_: Round, snapshot: Snapshot, decision: Decision) -> bool | None:
-    """Return whether a round's stored bytes certify as they did when they were decided.
+    """Return whether the certificate of a round's stored bytes equals the stored certificate.
 
-    None where it has no certificate, or one of another version.
+    Return None if it has no certificate, or one of another version.
     """
     stored = round_.certificate
     if not stored:

@@ -1,4 +1,4 @@
-"""What a round decided, row by row, as a viewer may see it."""
+"""The rows of a round's decision, as a viewer may see them."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class PlacedGpus:
 
 @dataclass(frozen=True, slots=True)
 class PickRow:
-    """One grant or renewal with the numbers that decided; `lost` says why it was not applied.
+    """A grant or renewal with the numbers that decided; `lost` is why it was not applied.
 
-    `lasts_s`: how long the term is, in pool seconds, where that is not the pool's lease length.
+    `lasts_s`: the length of the term in pool seconds, if it is not the pool's lease length.
     """
 
     order: int
@@ -45,10 +45,10 @@ class PickRow:
 
 
 class EarlyEnd(Answer, frozen=True):
-    """A lease that the round ended before its expiry, as `PreemptionRow` has it later.
+    """A lease that the round ended before its expiry; later shown as `PreemptionRow`.
 
-    `for_tenant` and `for_job` get its GPUs, None: out of sight; `numbers`: what the rule compared,
-    where both tenants are in sight.
+    `for_tenant` and `for_job` get its GPUs, null if you may not see them. `numbers`: the values
+    that the rule compared, if you may see both tenants.
     """
 
     rule: str
@@ -66,9 +66,9 @@ class EarlyEnd(Answer, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class EndRow:
-    """One lease that the round ended; `moved`: it granted the same job another one at once.
+    """A lease that the round ended; `moved`: the round granted the same job another one at once.
 
-    `early`: by which rule and for whom it ended before its expiry.
+    `early`: the rule and the beneficiary, if it ended before its expiry.
     """
 
     tenant: VisibleTenant
@@ -83,7 +83,7 @@ class EndRow:
 
 
 class SkipRow(Answer, frozen=True):
-    """Jobs of one tenant that wait for one reason; `named` are some that the viewer may know."""
+    """Jobs of a tenant that wait for the same reason; `named` are some that you may know."""
 
     tenant: VisibleTenant
     jobs: int
@@ -93,7 +93,7 @@ class SkipRow(Answer, frozen=True):
 
 
 class SkipGroup(Answer, frozen=True, rename={"reason": "reason_code", "rows": "tenants"}):
-    """All jobs that wait for one reason; `rows` as far as the viewer may see."""
+    """All jobs that wait for the same reason; `rows` are those of tenants that you may see."""
 
     reason: Reason
     jobs: int
@@ -102,7 +102,7 @@ class SkipGroup(Answer, frozen=True, rename={"reason": "reason_code", "rows": "t
 
 
 class RoundPrice(Answer, frozen=True):
-    """The price of a type in this round, and the one posted after it, with its formula."""
+    """The price of a GPU type in this round, and the price posted after it."""
 
     gpu_type: str
     valid: Decimal
@@ -111,5 +111,5 @@ class RoundPrice(Answer, frozen=True):
     capacity: int
     base: Hidden[Decimal]
     theta: Hidden[Decimal]
-    surcharge: Hidden[Decimal | None]  # what the queue adds; None: nothing ever
+    surcharge: Hidden[Decimal | None]  # what the queue adds; None if the policy adds none
     queued: Hidden[int | None]

@@ -1,4 +1,4 @@
-"""How far rounds are sealed, and what was found of them when they were."""
+"""The progress of sealing rounds, and the problems found when they were sealed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from django.db import connection
 
 from scheduling.models import RoundSealing
 
-# A sealing that fails is tried again with the next round that is committed, and by the hour.
+# A failed sealing is tried again with the next committed round, and hourly.
 _UNSEALED = """
 SELECT f.pool_id FROM scheduling_poolfence f
 LEFT JOIN scheduling_roundsealing s ON s.pool_id = f.pool_id
@@ -20,7 +20,7 @@ BREAK, DAMAGE = "break", "damage"
 
 @dataclass(frozen=True, slots=True)
 class ChainFindings:
-    """Sealed rounds of a pool with a finding of one kind: how many, and the first of them."""
+    """Sealed rounds of a pool with a finding of one kind: their number, and the first of them."""
 
     pool: str
     kind: str
@@ -39,14 +39,14 @@ class FailedSealing:
 
 
 def unsealed_pools() -> list[int]:
-    """Return the pools with rounds that wait to be sealed. One query."""
+    """Return the pools with rounds that wait to be sealed. A single query."""
     with connection.cursor() as cursor:
         cursor.execute(_UNSEALED)
         return [pool_id for (pool_id,) in cursor.fetchall()]
 
 
 def sealing_problems() -> tuple[list[FailedSealing], list[ChainFindings]]:
-    """Return where sealing fails, and what was found of rounds that are sealed. One query."""
+    """Return failed sealings, and the findings of sealed rounds. A single query."""
     rows = RoundSealing.objects.order_by("pool_id")
     failures, chained = [], []
     for pool, number, failure, findings in rows.values_list(

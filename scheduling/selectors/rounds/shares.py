@@ -1,4 +1,4 @@
-"""What each tenant had of a round, as a viewer may see it."""
+"""The shares of tenants in a round, as a viewer may see them."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _NAMES = {"alloc_gpu_s": "received_gpu_s", "fair_gpu_s": "deserved_gpu_s"}
 
 
 class RoundShare(Answer, frozen=True, rename=_NAMES):
-    """One tenant's round for one GPU type; GPU-time in seconds since accounting began."""
+    """A tenant's share of one GPU type in a round; GPU-time in seconds since accounting started."""
 
     COMPONENT = "ShareRow"
 
-    tenant: VisibleTenant | None  # None: all that the viewer may not see, summed, without a rho
+    tenant: VisibleTenant | None  # None for the sum of the hidden tenants, which has no rho
     gpu_type: str
     quota: int = 0
     swapped: Annotated[int, about("GPUs that trades add to the quota; below 0: fewer.")] = 0
@@ -42,7 +42,7 @@ _SUMMED = ("quota", "demand", "deserved", "held_before", "got", "own", "borrowed
 
 
 def round_shares(rows: Iterable[dict[str, Any]], visibility: Visibility) -> tuple[RoundShare, ...]:
-    """Return shares by type in the tenants' order; those out of sight are one row per type."""
+    """Return shares by GPU type in the tenants' order; hidden tenants are one row per type."""
     shown: list[RoundShare] = []
     hidden: dict[str, dict[str, int]] = {}
     for row in rows:

@@ -1,4 +1,4 @@
-"""What the bytes of rounds take: day by day, in the database and in files."""
+"""The space that the bytes of rounds take per day, in the database and in files."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SELECT day, count(DISTINCT number), sum(bytes) FROM (
     FROM scheduling_roundstate WHERE pool_id = %(pool)s AND number > 0
 ) stored GROUP BY day ORDER BY day
 """
-# What is wrong with files and with moving days to them, of all pools; the name of each pool.
+# Problems of files, and of moving days to them, for all pools by name.
 _PROBLEMS = """
 SELECT p.name, coalesce(g.failure, ''), coalesce(f.count, 0), coalesce(f.problem, '')
 FROM scheduling_pool p
@@ -38,7 +38,7 @@ ORDER BY p.id
 
 @dataclass(frozen=True, slots=True)
 class DaySpace:
-    """What one day of a pool's rounds takes: bytes in the database, and in files."""
+    """The space of one day of a pool's rounds: bytes in the database, and in files."""
 
     day: date
     rounds: int
@@ -47,17 +47,17 @@ class DaySpace:
 
     @property
     def bytes(self) -> int:
-        """Both together."""
+        """The sum of both."""
         return self.database + self.files
 
 
 @dataclass(frozen=True, slots=True)
 class RoundSpace:
-    """What a pool's stored rounds take, the newest day first.
+    """The space of a pool's stored rounds, newest day first.
 
-    `a_day`: the mean of the whole days; None: there is none yet. `looked_at`: when days were last
-    looked for that are old enough; `failure`: why one is still in the database; `problems`: what
-    is wrong with files, a text each.
+    `a_day`: the mean of the whole days, or None if there is none yet. `looked_at`: the last search
+    for days that are old enough to move. `failure`: why one is still in the database. `problems`: a
+    text for each file with a problem.
     """
 
     days: tuple[DaySpace, ...]
@@ -82,12 +82,14 @@ class RoundSpace:
         return self.days[-1].day if self.days else None
 
     def projected(self, keep_days: int) -> int | None:
-        """Return the bytes of as many days as are kept, each as the mean of those there are."""
+        """Return the bytes of `keep_days` days at the present mean, or None if there is no mean
+        yet.
+        """
         return None if self.a_day is None else self.a_day * keep_days
 
 
 def round_space(pool_id: int, today: date) -> RoundSpace:
-    """Return what a pool's stored rounds take. Four queries."""
+    """Return the space of a pool's stored rounds. Four queries."""
     with connection.cursor() as cursor:
         cursor.execute(_DATABASE, {"pool": pool_id})
         database = {day: (int(rounds), int(size)) for day, rounds, size in cursor.fetchall()}
@@ -119,7 +121,7 @@ def _day(
 
 
 def file_problems() -> list[str]:
-    """Return what is wrong with files of rounds, or with moving days to them. One query."""
+    """Return the problems of round files, and of moving days to them. A single query."""
     with connection.cursor() as cursor:
         cursor.execute(_PROBLEMS)
         rows = cursor.fetchall()

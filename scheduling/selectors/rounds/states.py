@@ -1,7 +1,7 @@
-"""What a pool's last round left for the next one: sums, the policy's memory, posted prices.
+"""The state that a pool's last round left for the next: sums, policy memory, posted prices.
 
-Each round leaves a row that nobody changes, and tells its hash. Where the row is not what the round
-left, its decision says what that was (docs/adr/0198-sums-are-history.md).
+Each round leaves a row that never changes, and records the row's hash. If the row does not match,
+the state is taken from the round's decision (docs/adr/0198-sums-are-history.md).
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ log = structlog.get_logger(__name__)
 
 
 class MissingStateError(Exception):
-    """Nobody can say what the last round left: its row is missing, and its bytes are not kept."""
+    """The last round's state is lost: its row is missing, and its bytes are not kept."""
 
 
 @dataclass(frozen=True, slots=True)
 class LeftState:
-    """What a round left for the next one.
+    """The state that a round left for the next one.
 
-    `service` and `memory` are canonical bytes. `prices`: posted last, a row of each GPU type.
-    `entitled`: what billing was told of quotas, by GPU type. `note` says why the next round does
-    not begin with the row that should tell all this; "" where it does.
+    `service` and `memory` are canonical bytes. `prices`: the last posted price of each GPU type.
+    `entitled`: the quotas reported to billing, by GPU type. `note`: why the next round does not
+    start from the stored row, or "" if it does.
     """
 
     number: int
@@ -56,7 +56,7 @@ class LeftState:
     note: str = ""
 
     def sha256(self) -> str:
-        """The hash that the round tells of it; no part has a line's end in it."""
+        """Return the hash that the round records; no part contains a line feed."""
         parts = (
             self.policy.encode(),
             self.policy_version.encode(),
@@ -68,11 +68,11 @@ class LeftState:
         return sha256_hex(b"\n".join(parts))
 
     def sums(self) -> Service:
-        """The GPU-time sums."""
+        """Return the GPU-time sums."""
         return decode(self.service, Service)
 
     def remembered(self, policy: str, version: str) -> dict[str, Any]:
-        """What the policy remembers; nothing of another one, or of another version."""
+        """Return the policy's memory; empty if it is of another policy or version."""
         if (self.policy, self.policy_version) != (policy, version):
             return {}
         memory: dict[str, Any] = msgspec.json.decode(self.memory)
@@ -80,18 +80,18 @@ class LeftState:
 
 
 def read_left_state(pool_id: int) -> LeftState:
-    """Return what the pool's last round left; the caller reads in one view.
+    """Return the state that the pool's last round left; the caller provides a consistent read.
 
-    Where the row is another one than the round left, what its decision says is taken, and `note`
-    says so; where that is not kept any more, the row, and `note` says that.
+    If the row does not match the round's hash, the state is taken from its decision. If that is no
+    longer kept, the row is used. `note` reports either case.
 
     Raises:
-        MissingStateError: there is neither.
+        MissingStateError: neither the row nor the decision exists.
     """
     fence = PoolFence.objects.values_list("next_round", flat=True)
     number = fence.get(pool_id=pool_id) - 1
     rows = list(RoundState.objects.filter(pool_id=pool_id, number=number).order_by("day"))
-    # Without what it shows of a decision, which is long.
+    # Without the long columns that show the decision.
     rounds = Round.objects.filter(pool_id=pool_id, number=number)
     round_ = rounds.defer("summary", "shares", "superseded", "certificate").first()
     whole, why = _whole(rows, round_, number)
@@ -110,17 +110,17 @@ def read_left_state(pool_id: int) -> LeftState:
 
 
 def posted_rows(pool_id: int) -> list[dict[str, Any]]:
-    """Return the prices posted last, by GPU type; none before the first round. One query."""
+    """Return the last posted prices, by GPU type; empty before the first round. A single query."""
     last = RoundState.objects.filter(pool_id=pool_id).order_by("-number", "-day")
     return last.values_list("prices", flat=True).first() or []
 
 
 def posted_prices(before: Iterable[Mapping[str, Any]], decision: Decision) -> list[dict[str, Any]]:
-    """Return the price posted last of every GPU type, after a decision; `before`: until then.
+    """Return the last posted price of every GPU type after a decision; `before`: those before it.
 
-    One whose nodes were all removed keeps its own: billing holds it valid until the next one is
-    posted, and so does the first round that has nodes of the type again. Base and theta
-    are those that it was posted with.
+    A GPU type whose nodes were all removed keeps its price. Billing uses it until the next one is
+    posted, and so does the first round that has such nodes again. Base and theta are those of the
+    posting.
     """
     posted = {row["gpu_type"]: dict(row) for row in before}
     for price in decision.prices:
@@ -138,9 +138,9 @@ def posted_prices(before: Iterable[Mapping[str, Any]], decision: Decision) -> li
 
 
 def state_damages(round_: Round) -> tuple[Damage, ...]:
-    """Return what is wrong with what a round left, as far as that is kept.
+    """Return the damages of the state that a round left, if it is kept.
 
-    Of the newest round it has to be there; of others it is moved to files with their bytes.
+    The newest round must have it; those of older rounds are moved to files with their bytes.
     """
     if not round_.state_sha256:
         return ()
@@ -161,7 +161,7 @@ def state_damages(round_: Round) -> tuple[Damage, ...]:
 
 
 def _filed_damages(round_: Round, archive: RoundArchive) -> tuple[Damage, ...]:
-    """What is wrong with what a file says that a round left."""
+    """Return the damages of the state that a file has of a round."""
     expected = round_.state_sha256
     try:
         fields = read_state(archive, round_.number)
@@ -178,14 +178,14 @@ def _filed_damages(round_: Round, archive: RoundArchive) -> tuple[Damage, ...]:
 
 
 def damages_of(round_: Round) -> tuple[Damage, ...]:
-    """Return all that is wrong with a round, read `with_seals`."""
+    """Return all damages of a round, read `with_seals`."""
     return (*row_damages(round_), *byte_damages(round_), *state_damages(round_))
 
 
 def _whole(
     rows: list[RoundState], round_: Round | None, number: int
 ) -> tuple[LeftState | None, str]:
-    """The state that a round left, or why none of these rows is it."""
+    """Return the state that a round left, or None and why none of these rows is it."""
     name = f"the state that round {number} left"
     if not rows:
         return None, f"{name} is missing"
@@ -197,14 +197,14 @@ def _whole(
             if state.sha256() == round_.state_sha256:
                 return state, ""
         return None, f"{name} is another one than it left"
-    # The beginning of a pool, or a round of before rounds told a hash.
+    # The start of a pool, or a round from before rounds recorded the hash.
     if len(states) == 1 and len(rows) == 1:
         return states[0], ""
     return None, f"{name} is there {len(rows)} times" if states else f"{name} cannot be read"
 
 
 def _read(row: RoundState) -> LeftState | None:
-    """What a row says; None where it cannot be read."""
+    """Return the state in a row, or None if it cannot be read."""
     service, memory = unpacked(bytes(row.service)), unpacked(bytes(row.memory))
     if service is None or memory is None:
         return None
@@ -216,7 +216,7 @@ def _read(row: RoundState) -> LeftState | None:
 
 
 def _of_decision(round_: Round, decision: Decision, states: list[LeftState], why: str) -> LeftState:
-    """What a round left, by its decision; of types without nodes, the prices that rows tell."""
+    """Return the state by the decision; prices of types without nodes come from the rows."""
     before = states[0].prices if states else []
     return LeftState(
         round_.number, round_.at, round_.policy, round_.policy_version,

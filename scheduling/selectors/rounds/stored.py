@@ -1,8 +1,8 @@
-"""Reads the stored bytes of rounds, and says plainly where they are not what was written.
+"""The stored bytes of rounds, with explicit errors if they differ from what was written.
 
-The row of a round has the hashes of its bytes, and a seal over itself (docs/adr/0132). Bytes are
-compared with their hash before anybody looks into them. They are in the database for a week, and
-then in files (`scheduling.selectors.rounds.files`).
+A round's row has the hashes of its bytes, and a seal over itself (docs/adr/0132). Bytes are
+compared with their hash before they are decoded. They are in the database for a week, and then in
+files (`scheduling.selectors.rounds.files`).
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from scheduling.selectors.rounds import files as round_files
 from scheduling.selectors.rounds.files import ArchiveError, archive_of, is_dropped, read_part
 from tenants.answers import Answer, one_of
 
-# Partitions of whole days are dropped when they are older than seven; today's date may be one
-# further in the database than where the round was decided.
+# Partitions of whole days are dropped when they are older than seven days. The database's date may
+# be one day ahead of the date at which the round was decided.
 MISSING = "is missing, though it should be kept"
 SURELY_KEPT_DAYS = 6
 _ZLIB_OR_GZIP = 32 + zlib.MAX_WBITS
@@ -43,7 +43,7 @@ _HASHES = {"expected": "expected_sha256", "actual": "actual_sha256"}
 
 
 class Damage(Answer, frozen=True, rename=_HASHES):
-    """A part of a stored round that is not what was written; hashes are "" where there is none."""
+    """A part of a stored round that differs from what was written; unknown hashes are ""."""
 
     COMPONENT = "RoundDamage"
 
@@ -58,7 +58,7 @@ class Damage(Answer, frozen=True, rename=_HASHES):
 
 
 class DamagedRoundError(ReplayError):
-    """What is stored of a round is not what was written."""
+    """The stored data of a round differs from what was written."""
 
     def __init__(self, number: int, damages: Iterable[Damage]) -> None:
         self.damages = tuple(damages)
@@ -66,13 +66,15 @@ class DamagedRoundError(ReplayError):
 
 
 def with_seals(rounds: QuerySet[Round]) -> QuerySet[Round]:
-    """Let the database say with each round whether its row is as it was written (`sealed`)."""
+    """Annotate each round with `sealed`: whether its row still matches its seal."""
     is_sealed = RawSQL("scheduling_round.seal = scheduling_round_seal(scheduling_round)", [])
     return rounds.annotate(sealed=is_sealed)
 
 
 def kept_rounds(rounds: QuerySet[Round], *, in_files: bool = False) -> QuerySet[Round]:
-    """Of these, the rounds whose bytes are in the database, or should be; or in files, too."""
+    """Return the rounds whose bytes are or should be in the database, with `in_files` also in
+    files.
+    """
     blobs = RoundBlob.objects.filter(pool_id=OuterRef("pool_id"), number=OuterRef("number"))
     recent = Q(wall_at__gte=RawSQL("current_date - %s", [SURELY_KEPT_DAYS]))
     has_hash = ~Q(snapshot_sha256="")
@@ -89,7 +91,7 @@ def kept_rounds(rounds: QuerySet[Round], *, in_files: bool = False) -> QuerySet[
 
 
 def row_damages(round_: Round) -> tuple[Damage, ...]:
-    """Return what is wrong with a round's row; it was read `with_seals`."""
+    """Return the damage of a round's row, if any; it was read `with_seals`."""
     if getattr(round_, "sealed", True):
         return ()
     return (Damage(ROW, "was changed after it was written"),)
@@ -100,7 +102,7 @@ def round_bytes(round_: Round) -> tuple[bytes, bytes]:
 
     Raises:
         ReplayError: they are no longer kept.
-        DamagedRoundError: they are not what was stored.
+        DamagedRoundError: they differ from what was stored.
     """
     damages: list[Damage] = []
     for blob in _blobs(round_):
@@ -117,14 +119,14 @@ def round_bytes(round_: Round) -> tuple[bytes, bytes]:
 
 
 def _blobs(round_: Round) -> Iterator[RoundBlob]:
-    """What is stored under the round's number: of its day first, which is one look at an index."""
+    """Yield the blobs with the round's number, those of its day first: a single index lookup."""
     blobs = RoundBlob.objects.filter(pool_id=round_.pool_id, number=round_.number)
     yield from blobs.filter(day=round_.wall_at.date())
     yield from blobs.exclude(day=round_.wall_at.date()).order_by("day")
 
 
 def _filed_bytes(round_: Round, archive: RoundArchive) -> tuple[bytes, bytes]:
-    """What the file of the round's day has of it; a file that is damaged is the round's damage."""
+    """Return the bytes in the file of the round's day; a damaged file counts as a damaged round."""
     damages: list[Damage] = []
     parts = (
         (SNAPSHOT, round_files.SNAPSHOT, round_.snapshot_sha256),
@@ -148,13 +150,13 @@ def round_values(round_: Round) -> tuple[Snapshot, Decision]:
 
     Raises:
         ReplayError: they are no longer kept, or are of another schema.
-        DamagedRoundError: they are not what was stored.
+        DamagedRoundError: they differ from what was stored.
     """
     return decode_round(round_, round_bytes(round_))
 
 
 def decode_round(round_: Round, raw: tuple[bytes, bytes]) -> tuple[Snapshot, Decision]:
-    """Return what the bytes of a round say.
+    """Decode the bytes of a round.
 
     Raises:
         ReplayError: they are of another schema.
@@ -172,7 +174,7 @@ def round_decision(round_: Round) -> Decision:
 
 
 def byte_damages(round_: Round) -> tuple[Damage, ...]:
-    """Return what is wrong with the bytes of a round; nothing where they are no longer kept."""
+    """Return the damages of a round's bytes; empty if they are no longer kept."""
     try:
         round_bytes(round_)
     except DamagedRoundError as error:
@@ -185,7 +187,7 @@ def byte_damages(round_: Round) -> tuple[Damage, ...]:
 def _unpack(
     part: str, packed: bytes, expected: str, damages: list[Damage], where: str = ""
 ) -> bytes:
-    """Return the bytes of one part; note what is wrong with them, and where they are."""
+    """Return the bytes of one part; append its damage to `damages`, with its place `where`."""
     data = unpacked(packed)
     if data is None:
         why = f"cannot be unpacked from the {len(packed):,} bytes that are there{where}"
@@ -198,14 +200,14 @@ def _unpack(
 
 
 def packed_damage(part: str, packed: bytes, expected: str, where: str = "") -> Damage | None:
-    """Return what is wrong with a part of a round, of zlib or of gzip."""
+    """Return the damage of a compressed (zlib or gzip) part of a round, or None."""
     damages: list[Damage] = []
     _unpack(part, packed, expected, damages, where)
     return damages[0] if damages else None
 
 
 def unpacked(packed: bytes) -> bytes | None:
-    """Return what was compressed; None where these are not the bytes of one whole."""
+    """Return the decompressed bytes, or None if `packed` is not one complete stream."""
     unpacking = zlib.decompressobj(_ZLIB_OR_GZIP)
     try:
         data = unpacking.decompress(packed)

@@ -1,4 +1,4 @@
-"""Reads what people's clients said that they verified, and the head that there is to verify."""
+"""Verifications that clients reported, and the head that can be verified."""
 
 from __future__ import annotations
 
@@ -17,14 +17,17 @@ from tenants.transparency.log import newest_root
 
 @dataclass(frozen=True, slots=True)
 class ShownHead:
-    """How many records a pool's log has, and their root in hex; "" where it cannot be proven."""
+    """The number of records in a pool's log, and their root in hex; "" if it cannot be proven."""
 
     size: int
     root: str
 
 
 class SaidVerification(Answer, frozen=True):
-    """A verification as it was said; nothing is trusted for it. `said_at`: wall time."""
+    """A verification as a client reported it; the portal does not rely on it.
+
+    `said_at`: wall time.
+    """
 
     COMPONENT = "VerificationJson"
 
@@ -48,7 +51,7 @@ class SaidVerification(Answer, frozen=True):
 
 
 def log_head(pool: str) -> ShownHead:
-    """Return the head of a pool's log as it is now. Two queries."""
+    """Return the present head of a pool's log. Two queries."""
     try:
         size, root = newest_root(round_log(pool))
     except DamagedLogError:
@@ -59,7 +62,10 @@ def log_head(pool: str) -> ShownHead:
 def last_verification(
     user_id: int, pool_id: int, kind: str, *, tenant_id: int | None = None
 ) -> SaidVerification | None:
-    """Return what a person's client said last, of one tenant or any; None: nothing. One query."""
+    """Return the last verification by a person's client, or None. A single query.
+
+    `tenant_id`: that of one tenant; of any tenant if None.
+    """
     rows = Verification.objects.filter(user_id=user_id, pool_id=pool_id, kind=kind)
     if tenant_id is not None:
         rows = rows.filter(tenant_id=tenant_id)
@@ -68,7 +74,10 @@ def last_verification(
 
 
 def verifying_tenants(pool_id: int, tenant_ids: Collection[int]) -> list[SaidVerification]:
-    """Return what was said last of each tenant, of rounds and of statements, by name. One query."""
+    """Return each tenant's last verifications of rounds and of statements, by name.
+
+    A single query.
+    """
     rows = Verification.objects.filter(pool_id=pool_id, tenant_id__in=tenant_ids)
     newest = rows.order_by("tenant_id", "kind", "-id").distinct("tenant_id", "kind")
     said = [
@@ -79,7 +88,7 @@ def verifying_tenants(pool_id: int, tenant_ids: Collection[int]) -> list[SaidVer
 
 
 def said_verification(row: Verification, tenant: Tenant, pool: str) -> SaidVerification:
-    """Return a verification as pages and the API show it."""
+    """Convert a verification to the form that pages and the API show."""
     return answer_of(
         SaidVerification, row, id=row.uid, tenant=tenant.slug, tenant_name=tenant.name, pool=pool
     )

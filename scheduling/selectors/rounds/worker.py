@@ -1,4 +1,4 @@
-"""What the worker of rounds does, by the fences that it takes and lets go."""
+"""The activity of the worker of rounds, from the fences that it holds and releases."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from scheduling.models import PoolFence
 
 
 def round_activity() -> tuple[list[str], float | None]:
-    """Return the pools of which a round runs, and how many seconds ago the last round ended.
+    """Return the pools with a running round, and the seconds since the last round ended.
 
-    Wall time; None if no round ever ended. One query.
+    Wall time; None if no round ever ended. A single query.
     """
     now = Func(function="clock_timestamp", output_field=DateTimeField())
     age = ExpressionWrapper(now - F("until"), output_field=DurationField())
     fences = PoolFence.objects.filter(token__gt=0).order_by("pool_id").annotate(age=age)
     rows = list(fences.values_list("pool__name", "holder", "age"))
-    # A round that runs has its holder and an instant to come. Its end takes the one away and sets
-    # the other to now, which a clock that was set back shows as to come.
+    # The fence of a running round has a holder and an instant in the future. The end of the round
+    # clears the holder and sets the instant to now, which is in the future if a clock was set back.
     running = [name for name, holder, since in rows if holder and since < timedelta(0)]
     ended = [max(0.0, since.total_seconds()) for name, _, since in rows if name not in running]
     return running, min(ended, default=None)

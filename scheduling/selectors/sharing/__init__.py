@@ -1,1 +1,1 @@
-"""What tenants lend, borrow and trade."""
+"""Lending, borrowing and trades of tenants."""

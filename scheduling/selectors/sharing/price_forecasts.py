@@ -1,4 +1,4 @@
-"""How prices may go in the next hours, and how often such forecasts held."""
+"""Forecasts of prices for the next hours, and how often such forecasts held."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from scheduling.models import PriceForecast
 from scheduling.selectors.jobs.start_estimates import NO_ESTIMATE
 from tenants.answers import Answer, about
 
-# Why there is no forecast, as a sentence.
+# Why there is no forecast.
 NO_FORECAST: Mapping[str, str] = {
     **{reason.value: NO_ESTIMATE[reason.value] for reason in NoPriceBand},
     "missed": "More than half of the past prices were outside of such forecasts.",
     "passed": "The last forecast is over; the next one is made while the pool's clock runs.",
     "none": "None was made yet; one is made after the pool's first rounds.",
 }
-# Four of five are to be inside. Of two forecasts that were kept, fewer than half are no accident.
+# Four of five prices should be inside. Below these limits, the misses are not chance.
 LEAST_COUNTED, LEAST_HIT_RATE = 48, 0.5
 
 
 class ForecastInstant(Answer, frozen=True):
-    """Quantiles of the price in force at an instant of pool time."""
+    """Quantiles of the price at an instant of pool time."""
 
     at: datetime
     p10: Decimal
@@ -49,19 +49,19 @@ class PriceForecastRow(Answer, frozen=True):
 
     @property
     def why(self) -> str:
-        """Why there is no forecast, as a sentence; "" where there is one."""
+        """Why there is no forecast; "" if there is one."""
         return NO_FORECAST.get(self.reason, self.reason)
 
     @property
     def hit_rate(self) -> float | None:
-        """The share of later posted prices that were inside; None while none was posted."""
+        """The fraction of later posted prices that were inside; None if none was posted yet."""
         return self.hits / self.counted if self.counted else None
 
 
 def price_forecasts(pool_id: int, *, now: datetime) -> dict[str, PriceForecastRow]:
     """Return the newest forecast of each GPU type of a pool, by name. Two queries.
 
-    `now`: pool time, before which instants are left out.
+    `now`: pool time; earlier instants of the forecasts are left out.
     """
     of_pool = PriceForecast.objects.filter(pool_id=pool_id)
     newest = of_pool.order_by("gpu_type_id", "-at", "-id").distinct("gpu_type_id")
@@ -87,7 +87,7 @@ def price_forecasts(pool_id: int, *, now: datetime) -> dict[str, PriceForecastRo
 
 
 def no_forecast(pool: str, gpu_type: str) -> PriceForecastRow:
-    """Return what there is of a type of which none was made."""
+    """Return the row of a GPU type without a forecast."""
     return PriceForecastRow(pool, gpu_type, None, None, (), "none", 0, 0)
 
 

@@ -1,4 +1,4 @@
-"""What a tenant may expect of its quota in a pool, by the pool's policy, options and lengths."""
+"""The promise for a tenant's quota in a pool, by the pool's policy, options and time settings."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tenants.answers import Answer, answer_of, formatted_as
 
 
 def _seconds(length_us: int) -> int:
-    """Seconds, rounded up."""
+    """Return seconds, rounded up."""
     return -(-length_us // SECOND_US)
 
 
@@ -27,9 +27,9 @@ class WaitPartRow(Answer, frozen=True, rename={"length_us": "length_s"}):
 
 
 class QuotaPromiseRow(Answer, frozen=True, rename={"within_us": "within_s"}):
-    """What a tenant may expect of its quota. Lengths are pool time; `within_s` is their sum.
+    """The promise for a tenant's quota. Lengths are pool time; `within_s` is the sum of the parts.
 
-    `conditions`: what must be so for the guarantee to hold.
+    `conditions`: what the guarantee requires.
     """
 
     kind: QuotaPromiseKind
@@ -40,7 +40,7 @@ class QuotaPromiseRow(Answer, frozen=True, rename={"within_us": "within_s"}):
 
 
 def promise_row(promise: QuotaPromise | None) -> QuotaPromiseRow | None:
-    """Return a promise as it is answered."""
+    """Convert a promise to its answer."""
     if promise is None:
         return None
     parts = tuple(answer_of(WaitPartRow, part) for part in promise.parts)
@@ -48,7 +48,10 @@ def promise_row(promise: QuotaPromise | None) -> QuotaPromiseRow | None:
 
 
 def pool_promise(facts: PoolFacts) -> QuotaPromise | None:
-    """Return what a pool promises of quotas now; None where its policy is gone or set wrongly."""
+    """Return the pool's present promise for quotas.
+
+    Return None if its policy is not installed or its options are invalid.
+    """
     options = json.loads(facts.options)
     return promise_with(
         facts.policy,
@@ -69,10 +72,10 @@ def promise_with(
     scale: int,
     lease_s: int,
 ) -> QuotaPromise | None:
-    """Return what a pool with these settings would promise; None where they are not valid.
+    """Return the promise of a pool with these settings, or None if they are invalid.
 
-    `round_s` is wall time, `grace_s` and the longest term `lease_s` pool time; `scale`: pool
-    seconds per second of the wall.
+    `round_s` is wall time, `grace_s` and the longest term `lease_s` are pool time; `scale`: pool
+    seconds per wall second.
     """
     if policy not in POLICIES:
         return None

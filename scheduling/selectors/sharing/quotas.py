@@ -1,4 +1,4 @@
-"""Quotas by key, newest first, and those in force of which not all is lent."""
+"""Pages of quotas, newest first, and the quotas in force that are not lent completely."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tenants.models import Quota
 
 
 class QuotaRow(Answer, frozen=True):
-    """One quota over a period of pool time."""
+    """A quota over a period of pool time."""
 
     tenant: str
     pool: str
@@ -28,8 +28,11 @@ class QuotaRow(Answer, frozen=True):
 def list_quotas(
     tenants: Collection[int] | None, *, pool: str, before: int | None, limit: int
 ) -> tuple[list[QuotaRow], int | None]:
-    """Return quotas of some tenants (None: all), and the key of the next page (None: that is all).
-    One query."""
+    """Return a page of tenants' quotas and the key of the next page, which is None on the last
+    page.
+
+    All tenants' quotas if `tenants` is None. A single query.
+    """
     rows = Quota.objects.select_related("tenant", "pool", "gpu_type").order_by("-id")
     if tenants is not None:
         rows = rows.filter(tenant__in=list(tenants))
@@ -49,10 +52,10 @@ def list_quotas(
 
 
 def kept_quotas(pool_id: int, at: datetime) -> dict[tuple[int, str], Entitlement]:
-    """Return the terms of quotas in force of which not all that is idle is lent. Two queries.
+    """Return the terms of quotas in force whose idle GPUs are not all lent. Two queries.
 
-    By tenant and GPU type: whoever keeps its GPUs of one type may lend those of another. With the
-    tenants' own settings, and their offers at the price posted last.
+    By tenant and GPU type, because a tenant may keep its GPUs of one type and lend another. The
+    tenants' own settings apply, and their offers at the last posted price.
     """
     rows = (
         Quota.objects.filter(pool_id=pool_id, valid_from__lte=at)

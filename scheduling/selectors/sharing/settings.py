@@ -1,4 +1,4 @@
-"""What tenants lend and borrow of their own will: settings, standing offers, highest prices."""
+"""Tenants' own choices of lending and borrowing: settings, open offers, maximum prices."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from evenshare_core.money.fixed_point import to_micro
 from scheduling.selectors.rounds.states import posted_rows
 from tenants.models import PriceLimit
 
-# An offer stands from the instant at which it was made until, not at, its end; once it is
-# revoked no snapshot that is read later counts it, whatever instant that is of.
+# An offer is open from the instant at which it was made until, but not at, its end. After it is
+# revoked, no later snapshot counts it, whatever instant the snapshot is of.
 _RULES = """
 SELECT s.tenant_id, t.name, s.mode, s.borrow_limit, s.lend_limit, s.by_offer,
        coalesce((
@@ -44,7 +44,7 @@ ORDER BY s.tenant_id, t.name
 
 
 class SharingRule(NamedTuple):
-    """A tenant's own settings for a GPU type, its standing offers, and the price posted last."""
+    """A tenant's own settings for a GPU type, its open offers, and the last posted price."""
 
     own: OwnSharing
     offers: tuple[Offer, ...]
@@ -52,11 +52,11 @@ class SharingRule(NamedTuple):
 
     @property
     def offered(self) -> int:
-        """GPUs of the offers that lend at the price posted last."""
+        """GPUs of the offers that lend at the last posted price."""
         return offered(self.offers, self.price_micro)
 
     def narrow(self, bounds: Entitlement, price_micro: int | None = None) -> Entitlement:
-        """What holds of a quota whose bounds these are; at another price, if given."""
+        """Return a quota limited by the tenant's settings; at another price, if given."""
         price = self.price_micro if price_micro is None else price_micro
         return narrow(bounds, self.own, self.offers, price)
 
@@ -69,7 +69,10 @@ NO_RULES: SharingRules = MappingProxyType({})
 def sharing_rules(
     pool_id: int, at: datetime, *, tenants: Collection[int] | None = None
 ) -> SharingRules:
-    """Return the own settings of tenants (None: all) at an instant of pool time. One query."""
+    """Return tenants' own settings at an instant of pool time; all tenants' if None.
+
+    A single query.
+    """
     wanted = None if tenants is None else list(tenants)
     with connection.cursor() as cursor:
         cursor.execute(_RULES, {"pool": pool_id, "at": at, "tenants": wanted})
@@ -85,14 +88,17 @@ def sharing_rules(
 
 
 def posted_prices(pool_id: int) -> dict[str, int]:
-    """Return the prices posted last, in micro-credits per GPU-hour, by GPU type. One query."""
+    """Return the last posted prices in micro-credits per GPU-hour, by GPU type. A single query."""
     return {row["gpu_type"]: row["price_micro"] for row in posted_rows(pool_id)}
 
 
 def narrowed(
     bounds: Iterable[Entitlement], rules: SharingRules, prices: Mapping[str, int] | None = None
 ) -> tuple[Entitlement, ...]:
-    """Return quotas as they hold, in their order; `prices` by GPU type, the last where None."""
+    """Return quotas limited by the tenants' settings, in the same order.
+
+    `prices`: by GPU type; the last posted ones if None.
+    """
     return tuple(
         row
         if (rule := rules.get((row.tenant, row.gpu_type))) is None
@@ -102,13 +108,13 @@ def narrowed(
 
 
 def price_limits(pool_id: int) -> dict[int, int]:
-    """Return what tenants' jobs pay at most, in micro-credits per GPU-hour. One query."""
+    """Return the maximum prices of tenants' jobs, in micro-credits per GPU-hour. A single query."""
     rows = PriceLimit.objects.filter(pool_id=pool_id).order_by("tenant_id")
     return {tenant: to_micro(price) for tenant, price in rows.values_list("tenant_id", "max_price")}
 
 
 def price_limit_of(pool_id: int, tenant_id: int) -> int | None:
-    """Return what a tenant's jobs pay at most; None: no limit of its own. One query."""
+    """Return the maximum price of a tenant's jobs, or None if it set none. A single query."""
     rows = PriceLimit.objects.filter(pool_id=pool_id, tenant_id=tenant_id)
     price = rows.values_list("max_price", flat=True).first()
     return None if price is None else to_micro(price)

@@ -1,8 +1,8 @@
 """Trades of quota between tenants, as a viewer may see them.
 
-Read from the events that a round left for each, which stay for good. Both sides are shown as
-the pool's setting says (`scheduling.selectors.visibility`), what a trade did for a side where that
-side is in sight.
+They are read from the events of rounds, which are never deleted. The pool's visibility decides
+which sides are named (`scheduling.selectors.visibility`). The result of a trade for a side is shown
+if the viewer may see that side.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Gpus = Annotated[Decimal, formatted_as(float, type="number")]
 
 
 class TradeSideRow(Answer, frozen=True):
-    """What a trade is to one side, in GPUs of the slower type as its own jobs value them."""
+    """A trade's result for one side, in GPUs of the slower type, by its own jobs' speeds."""
 
     speedup: Annotated[Gpus, about("What one GPU of the faster type does.")]
     gave: Gpus
@@ -40,9 +40,9 @@ class TradeSideRow(Answer, frozen=True):
 
 
 class TradeRow(Answer, frozen=True):
-    """Two tenants exchanged quota of two GPU types, or undid that, with the amounts of then.
+    """An exchange of quota of two GPU types between two tenants, or its reversal, with its amounts.
 
-    A tenant, and what the trade is to it, is null where it is out of your sight.
+    A tenant, and the trade's result for it, is null if you may not see it.
     """
 
     number: Annotated[int, about("Of the trade in its pool; its page has it in its address.")]
@@ -63,10 +63,10 @@ class TradeRow(Answer, frozen=True):
 def list_trades(
     pool_id: int, visibility: Visibility, *, limit: int, before: int | None = None
 ) -> tuple[list[TradeRow], bool]:
-    """Return a pool's trades, newest first, as far as the viewer may see them, and whether there
-    are more. `before`: the `number` that a page goes on from. One query.
+    """Return a pool's trades that the viewer may see, newest first, and whether there are more.
 
-    Where rows of other tenants are hidden, those on one side of which the viewer is.
+    `before`: the `number` at which a page continues. If rows of other tenants are hidden, only
+    trades with one of the viewer's tenants are returned. A single query.
     """
     events = _visible(pool_id, visibility)
     if before is not None:
@@ -76,21 +76,20 @@ def list_trades(
 
 
 def trades_of_round(pool_id: int, number: int, visibility: Visibility) -> tuple[TradeRow, ...]:
-    """Return the trades that a round made or undid, in its order. One query."""
+    """Return the trades that a round made or undid, in its order. A single query."""
     events = _visible(pool_id, visibility).filter(round=number).order_by("number")
     return tuple(_view(row, visibility) for row in events)
 
 
 def find_trade(pool_id: int, number: int, visibility: Visibility) -> TradeRow | None:
-    """Return one trade by its number; None where there is none that the viewer may see. One
-    query."""
+    """Return a trade by its number, or None if the viewer may see no such trade. A single query."""
     row = _visible(pool_id, visibility).filter(number=number).first()
     return None if row is None else _view(row, visibility)
 
 
 @dataclass(frozen=True, slots=True)
 class TradeLink:
-    """The trade that a trade undid, or the one that undid it: its number, and when it was."""
+    """The trade that a trade undid, or the trade that undid it."""
 
     number: int
     at: datetime
@@ -98,13 +97,12 @@ class TradeLink:
 
 
 def linked_trade(pool_id: int, number: int) -> TradeLink | None:
-    """Return what an undone trade undid, or when a trade was undone; None: it never was. Two
-    queries.
+    """Return the trade that a reversal undid, or the reversal of a trade, or None. Two queries.
 
-    What undoes has the fields of what it undoes, but for the instant and the sign of the rate. Of
-    several alike a policy undoes the newest that stands (`gandiva_fair.trading.undo_wrong`), so
-    those in between come in pairs. Those that a change of policy dropped without a record stay
-    below the newer ones, and are never taken for undone.
+    A reversal has the fields of the trade that it undoes, except the instant and the sign of the
+    rate. Of several equal trades a policy undoes the newest one in force
+    (`gandiva_fair.trading.undo_wrong`), so those in between come in pairs. Trades that a change of
+    policy dropped without a record remain below the newer ones, and are never taken for undone.
     """
     trades = LeaseEvent.objects.filter(pool_id=pool_id, kind=LeaseEvent.Kind.TRADED)
     row = trades.filter(number=number).values("round", "data").first()
@@ -119,7 +117,7 @@ def linked_trade(pool_id: int, number: int) -> TradeLink | None:
     else:
         alike = alike.filter(round__gte=row["round"], number__gt=number)
         order = (F("round").asc(), F("number").asc())
-    # 1 where it is reached that is not of a pair in between.
+    # The depth is 1 at the first event that is not in a pair.
     counted = Case(When(data__rate_micro=rate, then=-1), default=1)
     depth = Window(Sum(counted), order_by=order)
     match = alike.annotate(depth=depth).filter(depth=1).order_by(*order).first()

@@ -1,4 +1,4 @@
-"""A tenant's own settings and offers as people read them, and by when lent GPUs are back."""
+"""A tenant's own settings and offers for display, and when lent GPUs return."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ class SharingLimits(Answer, frozen=True):
 
 
 class OwnSharingLimits(SharingLimits, frozen=True):
-    """The tenant's own; `by_offer`: idle quota is lent by offers alone."""
+    """The tenant's own limits; `by_offer`: idle quota is lent only by offers."""
 
     by_offer: bool
 
 
 class SharingRow(Answer, frozen=True):
-    """A quota: the operator's `bounds`, the tenant's `own` settings, and what holds of both.
+    """A quota: the operator's `bounds`, the tenant's `own` settings, and the `effective` limits.
 
-    `idle` GPUs of it are not used by its tenant, and `lendable` of those others may use. `standing`
-    GPUs are offered, `offered` of them at the posted `price`.
+    `idle` GPUs of it are not used by its tenant; other tenants may use `lendable` of them.
+    `standing` GPUs are offered, `offered` of them at the posted `price`.
     """
 
     gpu_type: str
@@ -59,16 +59,16 @@ class SharingRow(Answer, frozen=True):
     standing: int
     offered: int
     price: Decimal
-    floor: Hidden[Decimal | None]  # the lowest of standing offers
+    floor: Hidden[Decimal | None]  # the lowest of the open offers
 
     def lends_less_than(self, other: SharingRow) -> bool:
-        """Whether fewer GPUs of the quota may be lent than as `other` has it."""
+        """Return whether fewer GPUs of the quota may be lent than under `other`."""
         mine, others = (row.effective.lendable(row.gpus) for row in (self, other))
         return mine < others
 
     @property
     def is_priced_out(self) -> bool:
-        """Whether offers stand, and the posted price is below the floors of all of them."""
+        """Whether there are open offers and the posted price is below all their floors."""
         return self.own.by_offer and self.standing > 0 and not self.offered
 
 
@@ -83,7 +83,7 @@ def sharing_views(pool_id: int, tenant_id: int, at: datetime) -> list[SharingRow
     live = Lease.objects.filter(pool_id=pool_id, tenant_id=tenant_id, state__in=Lease.LIVE_STATES)
     used = dict(live.order_by().values_list("gpu_type__name").annotate(Sum("own")))
     rules = sharing_rules(pool_id, at, tenants=[tenant_id])
-    posted = posted_prices(pool_id)  # rules are there of those alone who set something
+    posted = posted_prices(pool_id)  # rules exist only for tenants with settings
     views = []
     for quota in quotas:
         name = quota.gpu_type.name
@@ -112,17 +112,17 @@ def sharing_views(pool_id: int, tenant_id: int, at: datetime) -> list[SharingRow
 
 
 class OfferState(StrEnum):
-    """What becomes of an offer. Names are part of the API."""
+    """The state of an offer. Names are part of the API."""
 
     LENDS = "lends"
     BELOW_FLOOR = "below_floor"  # the posted price is below its floor
-    NOT_USED = "not_used"  # idle quota is lent as it is, so offers do not count
+    NOT_USED = "not_used"  # idle quota is lent without offers, so offers do not count
     RAN_OUT = "ran_out"
     REVOKED = "revoked"
 
 
 class OfferRow(Answer, frozen=True):
-    """An offer; `text` says what it does at `price`, the price posted last."""
+    """An offer; `text` describes its effect at `price`, the last posted price."""
 
     id: UUID
     tenant: str
@@ -144,7 +144,7 @@ class OfferRow(Answer, frozen=True):
 
 
 def _offer_text(offer: IdleOffer, state: OfferState, price: Decimal) -> str:
-    """What it does, in a sentence with its numbers."""
+    """Return the effect of an offer as a sentence with its numbers."""
     gpus = f"{offer.gpus:,} idle GPU{'' if offer.gpus == 1 else 's'}"
     match state:
         case OfferState.REVOKED:
@@ -167,9 +167,9 @@ def _offer_text(offer: IdleOffer, state: OfferState, price: Decimal) -> str:
 def list_offers(
     pool_id: int, tenant_id: int, at: datetime, *, limit: int, before: int | None = None
 ) -> tuple[list[OfferRow], int | None]:
-    """Return a tenant's offers in a pool, newest first, and where more begin. Two queries.
+    """Return a tenant's offers in a pool, newest first, and the id of the next page. Two queries.
 
-    `before`: the id that a page goes on from.
+    `before`: the id at which a page continues.
     """
     rows = IdleOffer.objects.filter(pool_id=pool_id, tenant_id=tenant_id)
     if before is not None:
@@ -184,7 +184,7 @@ def list_offers(
 
 
 def offer_view(offer: IdleOffer, at: datetime) -> OfferRow:
-    """Return one offer. One query where its tenant, pool and GPU type are read."""
+    """Return an offer for display. A single query if its tenant, pool and GPU type are loaded."""
     rules = sharing_rules(offer.pool_id, at, tenants=[offer.tenant_id])
     return _offer_row(offer, rules.get((offer.tenant_id, offer.gpu_type.name), _DEFAULT), at)
 
@@ -216,18 +216,18 @@ def _state(offer: IdleOffer, rule: SharingRule, at: datetime) -> OfferState:
 
 
 class BackRule(StrEnum):
-    """By what lent GPUs come back. Names are part of the API."""
+    """The rule by which lent GPUs return. Names are part of the API."""
 
     NONE_LENT = "none_lent"
     GUARANTEE = "guarantee"  # running leases end for a job within quota
-    LEASE_ENDS = "lease_ends"  # no lease goes on into quota that is not lent
+    LEASE_ENDS = "lease_ends"  # no lease is renewed on quota that is not lent
 
 
 class PromisedReturn(Answer, frozen=True):
-    """By when GPUs that are not lent any more are back, in pool time, as long as rounds run.
+    """When GPUs that are no longer lent return, in pool time, as long as rounds run.
 
-    `by`: for the tenant's jobs within quota; `unasked_by`: also where none asks for them.
-    `borrowed`: GPUs of the type that others borrow now, of whatever lender.
+    `by`: for the tenant's jobs within quota. `unasked_by`: even if none of its jobs needs them.
+    `borrowed`: GPUs of the type that other tenants borrow now, from any lender.
     """
 
     COMPONENT = "PromisedReturnJson"
@@ -241,7 +241,7 @@ class PromisedReturn(Answer, frozen=True):
 
 
 def _back_text(rule: BackRule, borrowed: int, by: datetime, unasked_by: datetime) -> str:
-    """The promise in sentences."""
+    """Return the promise as sentences."""
     if rule is BackRule.NONE_LENT:
         return "Nothing was borrowed, so there is nothing to wait for."
     gpus = "1 GPU is" if borrowed == 1 else f"{borrowed:,} GPUs are"
@@ -263,17 +263,17 @@ def _back_text(rule: BackRule, borrowed: int, by: datetime, unasked_by: datetime
 def promised_return(
     facts: PoolFacts, tenant_id: int, gpu_type: str, at: datetime
 ) -> PromisedReturn:
-    """Return by when GPUs of a tenant's quota are back that it lends no more from `at` on.
+    """Return when GPUs of a tenant's quota return that it no longer lends from `at` on.
 
-    One query. The leases that borrow now end by their expiry and their protection; a round that
-    is being decided may still give or renew one.
+    A single query. Leases that borrow now end by their expiry and their protection; a round that is
+    being decided may still grant or renew one.
     """
     round_us = facts.round_s * facts.clock.scale * SECOND_US
     with site_reading():
         live = Lease.objects.filter(
             pool_id=facts.id, gpu_type__name=gpu_type, state__in=Lease.LIVE_STATES, borrowed__gt=0
         ).exclude(tenant_id=tenant_id)
-        # Without a protection `greatest` is the expiry: Postgres passes over nulls.
+        # Without a protection `greatest` is the expiry: Postgres ignores nulls.
         last = live.aggregate(
             ends=Max(Greatest("expires_at", "protected_until")), gpus=Sum("borrowed")
         )

@@ -1,1 +1,1 @@
-"""How fast job types run on GPU types."""
+"""The speeds of job types on GPU types."""

@@ -1,4 +1,4 @@
-"""What was measured of a job type, beside what its tenant declared of it."""
+"""The measured speeds and costs of a job type, compared with the declared ones."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NOTES = 20
 
 
 def milli_text(milli: int) -> str:
-    """Return thousandths with all their places."""
+    """Format thousandths with three decimals."""
     return f"{'-' if milli < 0 else ''}{abs(milli) // ONE_MILLI}.{abs(milli) % ONE_MILLI:03d}"
 
 
@@ -28,10 +28,10 @@ _NAMES = {f"{one}_milli": one for one in ("declared", "measured", "excess", "tol
 
 
 class SpeedCompared(Answer, frozen=True, rename=_NAMES | {"is_overclaim": "overclaim"}):
-    """Declared against measured on one GPU type, times one and the same speed.
+    """The declared and the measured speed on one GPU type, times a common factor.
 
-    `excess`: by which part the declared speed is above the measured one; `tolerance`: what the
-    spreads explain of it. An excess above that is an `overclaim`.
+    `excess`: the fraction by which the declared speed exceeds the measured one. `tolerance`: the
+    part of it that the spreads explain. An excess above `tolerance` is an `overclaim`.
     """
 
     gpu_type: str
@@ -44,7 +44,7 @@ class SpeedCompared(Answer, frozen=True, rename=_NAMES | {"is_overclaim": "overc
 
 @dataclass(frozen=True, slots=True)
 class MeasuredTime:
-    """An average of a job type; `counts`: it has the reports and the spread that the rule asks."""
+    """An average of a job type; `counts` if it has enough reports and a small enough spread."""
 
     row: Measurement
     spread_milli: int
@@ -53,9 +53,9 @@ class MeasuredTime:
 
 @dataclass(frozen=True, slots=True)
 class Measurements:
-    """All that is known of a job type; `resume` and `suspend` are None until a lease told.
+    """All measurements of a job type; `resume` and `suspend` are None before the first report.
 
-    `runs`: its newest profiling runs, the newest first; `run_phases`: what each does, by its id.
+    `runs`: its newest profiling runs, newest first; `run_phases`: the phase of each run, by job id.
     """
 
     profile: Profile
@@ -69,26 +69,26 @@ class Measurements:
 
     @property
     def overclaims(self) -> tuple[Comparison, ...]:
-        """The GPU types on which it was declared faster than measured."""
+        """The GPU types for which the declared speed is an overclaim."""
         return tuple(one for one in self.speeds if one.is_overclaim)
 
 
 def compared_speeds(profile: Profile) -> tuple[Comparison, ...]:
-    """Return declared against measured by GPU type; empty while there is no measured ratio."""
+    """Return declared and measured speeds by GPU type; empty if no ratio is measured yet."""
     return compare(profile.as_declared, profile.as_measured)
 
 
 def overclaims_of(profile: Profile | None) -> tuple[Comparison, ...]:
-    """Return the GPU types on which a job type was declared faster than measured."""
+    """Return the GPU types for which a job type's declared speed is an overclaim."""
     speeds = () if profile is None else compared_speeds(profile)
     return tuple(one for one in speeds if one.is_overclaim)
 
 
 def read_measurements(pool_id: int, tenant_id: int, name: str) -> Measurements | None:
-    """Return what is known of a tenant's job type in a pool; None where there is none.
+    """Return the measurements of a tenant's job type in a pool, or None if it does not exist.
 
     Four queries: the job type, its averages, its newest notes and profiling runs; one more while
-    one of these runs.
+    one of these runs is active.
     """
     rows = Profile.objects.filter(pool_id=pool_id, tenant_id=tenant_id, name=name)
     profile = rows.select_related("tenant").first()

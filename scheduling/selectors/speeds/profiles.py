@@ -1,4 +1,4 @@
-"""Job types of tenants with their speeds, as pages and the API show them."""
+"""Job types of tenants with their speeds, for pages and the API."""
 
 from __future__ import annotations
 
@@ -14,19 +14,24 @@ ACTIVE = Q(jobs__state__in=Job.ACTIVE_STATES)
 
 @dataclass(frozen=True, slots=True)
 class ProfileRow:
-    """One job type; `active` counts its jobs that wait or run."""
+    """A job type; `active` counts its waiting and running jobs."""
 
     profile: Profile
     active: int
 
     def speed_milli(self, gpu_type: str) -> int | None:
-        """Thousandths of its speed on its slowest type; None where it cannot run."""
+        """Return thousandths of the speed on its slowest type, or None if it cannot run on
+        `gpu_type`.
+        """
         speed: int | None = self.profile.speedups.get(gpu_type)
         return speed
 
 
 def list_profiles(pool_id: int, tenants: Collection[int] | None) -> list[ProfileRow]:
-    """Return the job types of tenants (None: all) in a pool, by tenant and name. One query."""
+    """Return the job types of tenants in a pool, by tenant and name; all tenants' if None.
+
+    A single query.
+    """
     rows = Profile.objects.filter(pool_id=pool_id).select_related("tenant")
     if tenants is not None:
         rows = rows.filter(tenant_id__in=tenants)
@@ -35,12 +40,12 @@ def list_profiles(pool_id: int, tenants: Collection[int] | None) -> list[Profile
 
 
 def pool_types(pool_id: int) -> list[str]:
-    """Return the GPU types that a pool has nodes of, slowest first. One query."""
+    """Return the GPU types of a pool's nodes, slowest first. A single query."""
     types = GpuType.objects.filter(node__pool_id=pool_id).distinct()
     return list(types.order_by("rank", "name").values_list("name", flat=True))
 
 
 def first_profiled(tenant_id: int) -> str:
-    """Return the name of the oldest pool in which a tenant has job types, or nothing. One query."""
+    """Return the name of the oldest pool in which a tenant has job types, or "". A single query."""
     rows = Profile.objects.filter(tenant_id=tenant_id).order_by("pool_id")
     return rows.values_list("pool__name", flat=True).first() or ""

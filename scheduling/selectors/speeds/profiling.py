@@ -1,17 +1,17 @@
-"""Profiling runs as pages and the API show them."""
+"""Profiling runs, for pages and the API."""
 
 from __future__ import annotations
 
 from scheduling.models import Job, Profile
 
-# Of a job type are shown: the run on one GPU and that on two.
+# The runs of a job type that are shown: one on one GPU, and one on two.
 SHOWN = 2
 
 
 def read_profiling_runs(profile: Profile) -> tuple[Job, ...]:
-    """Return a job type's newest profiling runs, the newest first. One query.
+    """Return a job type's newest profiling runs, newest first. A single query.
 
-    Those that were cancelled before they started measured nothing, and are left out.
+    Runs that were cancelled before they started are left out, because they measured nothing.
     """
     runs = Job.objects.filter(profile=profile, profiling_s__gt=0)
     runs = runs.exclude(state=Job.State.CANCELLED, first_started_at__isnull=True)
@@ -19,9 +19,9 @@ def read_profiling_runs(profile: Profile) -> tuple[Job, ...]:
 
 
 def find_active_run(job: Job) -> Job | None:
-    """Return the profiling run of a waiting job's type that waits or runs now, if there is one.
+    """Return the active profiling run of a waiting job's type, or None.
 
-    One query at most; none for a job that ran, that is a run itself, or whose pool has no runs.
+    At most one query; none if the job has run, is a profiling run, or its pool makes none.
     """
     is_new = job.state == Job.State.PENDING and job.terms == 0
     if job.profile is None or job.profiling_s or not is_new or not job.pool.profiling_s:

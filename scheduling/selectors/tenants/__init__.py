@@ -1,1 +1,1 @@
-"""What a tenant has, uses and could get."""
+"""A tenant's quota, use and prospects."""

@@ -1,4 +1,4 @@
-"""What a tenant has, uses and deserves in a pool, what runs and what waits."""
+"""A tenant's quota, use, deserved GPUs, running and waiting jobs in a pool."""
 
 from __future__ import annotations
 
@@ -33,9 +33,10 @@ HOLDING = (Lease.State.WAITING, Lease.State.LAUNCHING, Lease.State.RUNNING)
 
 @dataclass(frozen=True, slots=True)
 class LastRoundClaim:
-    """A tenant's row of the last round for one GPU type; GPU-time in seconds, since ever.
+    """A tenant's row of the last round for one GPU type; GPU-time in seconds, since the pool
+    started.
 
-    `quota` is as trades have made it: `swapped` GPUs of it were bought, or sold, below 0.
+    `quota` includes trades: `swapped` GPUs of it were bought, or sold if negative.
     """
 
     gpu_type: str
@@ -49,7 +50,7 @@ class LastRoundClaim:
 
 @dataclass(frozen=True, slots=True)
 class IdleLender:
-    """A tenant that does not use all of its quota; `idle` such GPUs are lent."""
+    """A tenant that lends `idle` GPUs of its quota."""
 
     tenant: int
     idle: int
@@ -57,7 +58,7 @@ class IdleLender:
 
 @dataclass(frozen=True, slots=True)
 class LastRound:
-    """The last round as one tenant's dashboard reads it."""
+    """The last round, as one tenant's dashboard shows it."""
 
     number: int
     at: datetime
@@ -69,7 +70,7 @@ class LastRound:
 
 @dataclass(frozen=True, slots=True)
 class WaitingJobs:
-    """Jobs that wait for one reason, with the numbers of the last round."""
+    """Jobs that wait for the same reason, with the numbers of the last round."""
 
     jobs: int
     gpus: int
@@ -79,9 +80,9 @@ class WaitingJobs:
 
 @dataclass(frozen=True, slots=True)
 class RunningJob:
-    """A job that holds GPUs, or will as soon as those before it let go. Times are pool time.
+    """A job that holds GPUs, or will once they are released. Times are pool time.
 
-    `is_starting`: its program has not begun, under this lease or one that it is moved from.
+    `is_starting`: its program has not started, under this lease or the one that it is moved from.
     """
 
     job: UUID
@@ -102,13 +103,13 @@ class RunningJob:
 
     @property
     def hourly(self) -> Decimal:
-        """Credits an hour at the term's price."""
+        """Credits per hour at the term's price."""
         return self.borrowed * self.price
 
 
 @dataclass(frozen=True, slots=True)
 class QuotaNow:
-    """A quota in force, before it is scaled to the capacity that lives."""
+    """A quota in force, before it is scaled to the GPUs that are up."""
 
     gpu_type: str
     gpus: int
@@ -116,14 +117,14 @@ class QuotaNow:
     lend_limit: int | None = None
 
     def kept(self, idle: int) -> int:
-        """Return how many of so many idle GPUs of it are not lent."""
+        """Return how many of its `idle` GPUs are not lent."""
         terms = Entitlement(0, self.gpu_type, self.gpus, self.mode, lend_limit=self.lend_limit)
         return idle - terms.lendable(idle)
 
 
 @dataclass(frozen=True, slots=True)
 class JobCounts:
-    """How many jobs of a tenant are in a pool, by what they do."""
+    """The numbers of a tenant's waiting and active jobs in a pool; `ever`: it has had any job."""
 
     pending: int
     active: int
@@ -131,7 +132,7 @@ class JobCounts:
 
 
 def last_round(pool_id: int, tenant_id: int) -> LastRound | None:
-    """Return the last round's rows for a tenant, or None before the first. Three queries."""
+    """Return the last round's rows for a tenant, or None before the first round. Three queries."""
     row = Round.objects.filter(pool_id=pool_id).order_by("-number").first()
     if row is None:
         return None
@@ -176,7 +177,7 @@ def _lenders(
 def waiting_jobs(pool_id: int, number: int, tenant_id: int) -> list[WaitingJobs]:
     """Return why a tenant's jobs wait, by the decision of a round, most jobs first.
 
-    Empty where the round's bytes are no longer kept. One query more where one is too large.
+    Empty if the round's bytes are no longer kept. A further query if a job is too large.
     """
     round_ = Round.objects.only("pool_id", "number", "decision_sha256")
     row = round_.filter(pool_id=pool_id, number=number).first()
@@ -193,7 +194,7 @@ def waiting_jobs(pool_id: int, number: int, tenant_id: int) -> list[WaitingJobs]
 
 
 def _why(skip: SkipTotals, sizes: Sizes) -> ReasonText:
-    """Why they wait; of jobs that are too large, of the smallest of them."""
+    """Return why they wait; the reason of jobs that are too large is that of the smallest one."""
     if skip.reason != Reason.TOO_LARGE or "needed" not in skip.numbers:
         return why(skip.reason, skip.numbers)
     named = {skip.numbers.get("gpu_type", ""), *skip.numbers.get("other_types", ())}
@@ -201,7 +202,7 @@ def _why(skip: SkipTotals, sizes: Sizes) -> ReasonText:
 
 
 class _Kept:
-    """A round as a key of the cache: equal where the decision has the same bytes."""
+    """A round as a cache key: equal if the bytes of the decision are equal."""
 
     def __init__(self, round_: Round) -> None:
         self.round = round_
@@ -216,7 +217,7 @@ class _Kept:
 
 
 class SkipTotals(NamedTuple):
-    """A skip of a decision without its list of jobs, only how many they are."""
+    """A skip of a decision with the number of its jobs instead of their list."""
 
     tenant: int
     reason: str
@@ -227,10 +228,10 @@ class SkipTotals(NamedTuple):
 
 @lru_cache(maxsize=4)
 def _skips(kept: _Kept) -> tuple[SkipTotals, ...]:
-    """The skips of a decision, without their lists of jobs.
+    """Return the skips of a decision, without their lists of jobs.
 
-    Every open dashboard asks for the same round at once, and decoding one with 10,000 waiting
-    jobs takes a while; a few hundred of these rows take no room.
+    It is cached because every open dashboard requests the same round, and decoding one with 10,000
+    waiting jobs is slow. A few hundred of these rows need little memory.
     """
     try:
         snapshot, decision = round_values(kept.round)
@@ -246,7 +247,7 @@ def _skips(kept: _Kept) -> tuple[SkipTotals, ...]:
 
 
 def running_jobs(pool_id: int, tenant_id: int) -> list[RunningJob]:
-    """Return the tenant's leases that hold or are about to, largest first. Two queries."""
+    """Return the tenant's leases that hold GPUs or are about to, largest first. Two queries."""
     leases = list(
         Lease.objects.filter(pool_id=pool_id, tenant_id=tenant_id, state__in=HOLDING)
         .select_related("job", "gpu_type")
@@ -260,7 +261,7 @@ def running_jobs(pool_id: int, tenant_id: int) -> list[RunningJob]:
 
 
 def term_length() -> Coalesce:
-    """How long the present term of a lease lasts, for its query."""
+    """Return the expression for the length of a lease's present term."""
     lasts = ExpressionWrapper(F("expires_at") - F("starts_at"), output_field=DurationField())
     terms = LeaseTerm.objects.filter(lease=OuterRef("pk"), number=OuterRef("term"))
     first = ExpressionWrapper(F("expires_at") - F("granted_at"), output_field=DurationField())
@@ -270,7 +271,10 @@ def term_length() -> Coalesce:
 def running_job(
     lease: Lease, names: dict[int, str], lasts: timedelta, *, is_starting: bool
 ) -> RunningJob:
-    """Return a lease as pages show it; `names` holds at least its nodes, `lasts`: its term."""
+    """Convert a lease for pages.
+
+    `names` has at least its nodes; `lasts` is the length of its term.
+    """
     since = lease.started_at or lease.granted_at
     protected = lease.protected_until
     return RunningJob(
@@ -293,7 +297,7 @@ def running_job(
 
 
 def node_names(ids: Iterable[int]) -> dict[int, str]:
-    """Return names of nodes by id. One query, none where there are no ids."""
+    """Return names of nodes by id. A single query, none if `ids` is empty."""
     wanted = set(ids)
     if not wanted:
         return {}
@@ -301,7 +305,7 @@ def node_names(ids: Iterable[int]) -> dict[int, str]:
 
 
 def quotas_now(pool_id: int, tenant_id: int, at: datetime) -> list[QuotaNow]:
-    """Return the quotas of a tenant in force at an instant of pool time, as it narrows them.
+    """Return a tenant's quotas in force at an instant of pool time, limited by its own settings.
 
     Two queries.
     """
@@ -323,7 +327,7 @@ def quotas_now(pool_id: int, tenant_id: int, at: datetime) -> list[QuotaNow]:
 
 
 def job_counts(pool_id: int, tenant_id: int) -> JobCounts:
-    """Return how many of a tenant's jobs wait and are active. At most two queries."""
+    """Return the numbers of a tenant's waiting and active jobs. At most two queries."""
     jobs = Job.objects.filter(tenant_id=tenant_id, pool_id=pool_id)
     states = list(jobs.filter(state__in=Job.ACTIVE_STATES).values_list("state", flat=True))
     return JobCounts(

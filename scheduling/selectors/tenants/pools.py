@@ -1,4 +1,4 @@
-"""What a tenant has and uses in each of its pools, each read at its own pool's time."""
+"""A tenant's quota and use in each of its pools, read at the pool's own time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from scheduling.selectors.tenants.dashboard import HOLDING
 
 @dataclass(frozen=True, slots=True)
 class PoolUse:
-    """A tenant in one pool: GPUs of quota, held within it and above, jobs queued, GPU-time."""
+    """A tenant's use of a pool: GPUs of quota, held within and above it, queued jobs, GPU-time."""
 
     pool_id: int
     quota: int
@@ -27,7 +27,7 @@ class PoolUse:
 
     @property
     def rho(self) -> float | None:
-        """GPU-time received over its fair share; None while it deserved nothing."""
+        """GPU-time received over GPU-time deserved; None if nothing was deserved."""
         return rho_of(self.received_gpu_s, self.deserved_gpu_s)
 
 
@@ -65,9 +65,9 @@ ORDER BY wanted.pool_id
 
 
 def pool_uses(tenant_id: int, times: Mapping[int, datetime]) -> list[PoolUse]:
-    """Return a tenant's use of pools (id -> its pool's time), oldest pool first. One query.
+    """Return a tenant's use of pools (id -> pool time), oldest pool first. A single query.
 
-    Quota is what the last round counted; where it counted none of the tenant, what is in force.
+    Quota is that of the last round; if the round has no row of the tenant, the quota in force.
     """
     with connection.cursor() as cursor:
         cursor.execute(

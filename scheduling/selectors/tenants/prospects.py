@@ -1,4 +1,4 @@
-"""What a tenant could get in a pool now: quota, GPUs held and free, price, credit."""
+"""A tenant's prospects in a pool now: quota, held and free GPUs, price, credit."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from tenants.selectors.credit import credit_left
 
 @dataclass(frozen=True, slots=True)
 class StartProspect:
-    """One GPU type of a pool as one tenant finds it.
+    """A tenant's prospects for one GPU type of a pool.
 
-    `quota`: as the trades of the last round have made it. `may_borrow`: GPUs above it at most
-    (None: no limit). `price`: credits per borrowed GPU-hour that the next round's terms pay.
-    `own_held`, `borrowed_held`: by the tenant's jobs. `used` of `capacity` GPUs are behind that
-    price, by the `base` and `theta` that it was posted with, with what the queue has added to it.
+    `quota`: after the trades of the last round. `may_borrow`: the most GPUs above it, or None if
+    there is no limit. `price`: credits per borrowed GPU-hour for the next round's terms.
+    `own_held`, `borrowed_held`: GPUs of the tenant's jobs. The price was posted with `used` of
+    `capacity` GPUs, `base`, `theta`, and the `surcharge` of the queue.
     """
 
     gpu_type: str
@@ -51,7 +51,7 @@ class StartProspect:
         return max(0, self.quota - self.own_held)
 
     def price_with(self, gpus: int) -> Decimal:
-        """Return the price that would be posted if so many more GPUs were in use."""
+        """Return the price that would be posted if `gpus` more GPUs were in use."""
         theta_milli = int(self.theta * ONE_MILLI)
         used = self.used + gpus
         micro = posted_price_micro(to_micro(self.base), theta_milli, used, self.capacity)
@@ -59,7 +59,9 @@ class StartProspect:
 
 
 class _LeasedGpus(NamedTuple):
-    """GPUs of one type that leases hold: the tenant's own and borrowed ones, and everybody's."""
+    """GPUs of one type that leases hold: the tenant's own and borrowed ones, and those of all
+    tenants.
+    """
 
     own: int
     borrowed: int
@@ -86,7 +88,7 @@ def prospects(pool_id: int, tenant_id: int, *, at: datetime) -> list[StartProspe
     }
     live = Lease.objects.filter(pool_id=pool_id, state__in=Lease.LIVE_STATES)
     mine = Q(tenant_id=tenant_id)
-    # What is free is what nobody holds.
+    # Free GPUs depend on the leases of all tenants.
     with site_reading():
         rows = list(
             live.values("gpu_type__name")
@@ -127,19 +129,19 @@ def prospects(pool_id: int, tenant_id: int, *, at: datetime) -> list[StartProspe
 
 
 def spendable(tenant_id: int, book: str, at: datetime) -> Decimal | None:
-    """Return the credit that a tenant may still promise in a book; None: no limit."""
+    """Return the credit that a tenant may still promise in a book, or None if it has no limit."""
     left = credit_left(book, [tenant_id], at).get(tenant_id)
     micro = left.micro if left is not None else None
     return None if micro is None else to_credits(micro)
 
 
 def _base(posted: Mapping[str, int], setting: PriceSetting) -> Decimal:
-    """As it was posted with; the operator's where nothing was posted since that is kept."""
+    """Return the base of the posted price; the operator's setting if the posting has none."""
     return to_credits(posted["base_micro"]) if "base_micro" in posted else setting.base
 
 
 def _theta(posted: Mapping[str, int], setting: PriceSetting) -> Decimal:
-    """The same of theta, which some policies set themselves."""
+    """Return theta likewise; some policies set it themselves."""
     milli = posted.get("theta_milli")
     return setting.theta if milli is None else Decimal(milli) / ONE_MILLI
 
