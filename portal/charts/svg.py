@@ -32,7 +32,7 @@ def child(value: object) -> str:
 
 
 def tag(name: str, /, *children: object, **attributes: object) -> Markup:
-    """Return an element; `class_` becomes `class`, `stroke_width` `stroke-width`, None is omitted."""
+    """Return an element; `class_` becomes `class`, `stroke_width` `stroke-width`; omit None."""
     parts = [f"<{name}"]
     for key, value in attributes.items():
         if value is None or value is False:
