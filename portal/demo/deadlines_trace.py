@@ -21,8 +21,8 @@ COLUMNS = (
 METRIC_EVERY = 5
 CAP = (1.2, 1.6)  # of the true number of iterations; an iteration takes 1 s
 
-# Duration of a job in s -> its deadlines, in s after the submission, and the points of an end by
-# each, as a trace writes them.
+# Duration in s -> deadlines in s after the submission, and the points of an end by each, as a
+# trace writes them.
 DrawnDeadline = Callable[[random.Random, int], tuple[str, str]]
 
 

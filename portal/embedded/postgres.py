@@ -110,7 +110,7 @@ class Postgres:
         return True
 
     def ensure_roles_and_database(self) -> None:
-        """Create the database of `evenshare_owner`, and the role `evenshare_app`, which owns nothing.
+        """Create `evenshare_owner` with its database, and `evenshare_app`, which owns nothing.
 
         The owner grants the app role its rights on tables, in portal/site/prepare.py.
         """
