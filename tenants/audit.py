@@ -116,6 +116,6 @@ def _row(row: AuditRecord) -> AuditRow:
 
 
 def last_record(subject: str, actions: Collection[str]) -> AuditRecord | None:
-    """Return the newest record of some actions on a subject, or None. One query."""
+    """Return the newest record of some actions on a subject, or None. A single query."""
     rows = AuditRecord.objects.filter(subject=subject, action__in=actions)
     return rows.order_by("-id").first()

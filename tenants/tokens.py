@@ -97,7 +97,7 @@ class TokenBearer:
 
 
 def find_token(secret: str) -> TokenBearer | None:
-    """Return who bears a secret; None for every text that is no living one. One query."""
+    """Return who bears a secret; None for every text that is no living one. A single query."""
     if not secret.startswith(PREFIX) or not secret.isascii() or len(secret) > 100:
         return None
     with site_scope(), connection.cursor() as cursor:

@@ -37,7 +37,7 @@ class PriceRow(Answer, frozen=True):
 
 
 def prices_now(pool_id: int) -> list[PriceRow]:
-    """Return the last posted price of each GPU type of a pool, slowest type first. One query."""
+    """Return the last posted price of each GPU type of a pool, slowest type first. A single query."""
     # One look into the index for each type there is: a pool may have millions of prices.
     of_type = PostedPrice.objects.filter(pool_id=pool_id, gpu_type=OuterRef("pk"))
     latest = of_type.order_by("-posted_at", "-valid_from_round").values("pk")[:1]
@@ -96,7 +96,7 @@ def posted_prices(
     before_round: int | None = None,
     limit: int = 50,
 ) -> list[PriceRow]:
-    """Return prices posted in [since, until), newest first, at most `limit`. One query.
+    """Return prices posted in [since, until), newest first, at most `limit`. A single query.
 
     `before_round`: those that are valid from earlier rounds on.
     """
@@ -115,7 +115,7 @@ def posted_prices(
 def price_in_round(pool_id: int, gpu_type: str, number: int) -> list[PriceRow]:
     """Return the price that terms of a round pay, and the one before it; fewer where none was.
 
-    One query.
+    A single query.
     """
     return posted_prices(pool_id, gpu_type, before_round=number + 1, limit=2)
 
@@ -123,7 +123,7 @@ def price_in_round(pool_id: int, gpu_type: str, number: int) -> list[PriceRow]:
 def every_price(
     pool_id: int, *, since: datetime, until: datetime, gpu_type: str = "", limit: int
 ) -> list[PriceRow]:
-    """Return the first `limit` prices posted in [since, until), oldest first. One query.
+    """Return the first `limit` prices posted in [since, until), oldest first. A single query.
 
     Of one GPU type, or of all of the pool's.
     """
@@ -134,7 +134,7 @@ def every_price(
 
 
 def has_prices(pool_id: int, gpu_type: str) -> bool:
-    """Whether a price of the type was ever posted in the pool. One query."""
+    """Whether a price of the type was ever posted in the pool. A single query."""
     return PostedPrice.objects.filter(pool_id=pool_id, gpu_type__name=gpu_type).exists()
 
 

@@ -92,7 +92,7 @@ _COLUMNS = {
 
 
 def usage_rows(lines: QuerySet[UsageLine], limit: int) -> list[tuple[int, UsageRow]]:
-    """Return the first lines as a tenant reads them, each with its number. One query."""
+    """Return the first lines as a tenant reads them, each with its number. A single query."""
     names = UsageRow.__struct_fields__
     columns = [_COLUMNS.get(name, name) for name in names]
     rows = lines.annotate(round=term_round(), transfer=line_transfer()).values_list("pk", *columns)
@@ -140,7 +140,7 @@ def line_transfer() -> Case:
 
 
 def find_transfer(transfer_id: uuid.UUID) -> Transfer | None:
-    """Return a transfer with its pool and borrower. One query."""
+    """Return a transfer with its pool and borrower. A single query."""
     return Transfer.objects.select_related("pool", "tenant", "book").filter(pk=transfer_id).first()
 
 

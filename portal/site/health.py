@@ -1,9 +1,8 @@
 """Readiness of the portal: one check per part, each with its own timeout.
 
-A check fails if the database does not answer, migrations are missing, a pool that should run does
-not, or a round does not follow from the one before. A missing broker is a warning: only wake-ups
-are lost. An engine that does not answer is a warning too, because neither another portal nor a
-restart would help.
+A check fails if the database does not answer or lacks migrations, a pool stops, or a round does not
+follow from the one before. A missing broker is a warning: only wake-ups are lost. An engine that
+does not answer is a warning too, because neither another portal nor a restart would help.
 """
 
 from __future__ import annotations

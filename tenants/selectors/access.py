@@ -58,7 +58,7 @@ def access_of(user: User) -> Access:
 
 
 def accesses_of(people: Collection[User]) -> dict[int, Access]:
-    """Return what each of these people, who are signed in, is. One query."""
+    """Return what each of these people, who are signed in, is. A single query."""
     rows = Membership.objects.filter(user__in=[person.pk for person in people])
     facts = rows.order_by("tenant__slug").values_list(
         "user_id", "tenant_id", "tenant__slug", "tenant__name", "role"

@@ -41,16 +41,16 @@ def people_listed(*, limit: int) -> PeoplePage:
 
 
 def token_count(user: User) -> int:
-    """Return how many API tokens of a person are not expired. One query."""
+    """Return how many API tokens of a person are not expired. A single query."""
     return ApiToken.objects.filter(user=user, expires_at__gt=Now()).count()
 
 
 def tokens_of(user: User) -> list[ApiToken]:
-    """Return a person's API tokens that are not expired, newest first. One query."""
+    """Return a person's API tokens that are not expired, newest first. A single query."""
     return list(ApiToken.objects.filter(user=user, expires_at__gt=Now()).order_by("-id"))
 
 
 def members_of(tenant: Tenant) -> list[Membership]:
-    """Return a tenant's people with their roles, by login name. One query."""
+    """Return a tenant's people with their roles, by login name. A single query."""
     rows = Membership.objects.filter(tenant=tenant).select_related("user")
     return list(rows.order_by("user__username"))

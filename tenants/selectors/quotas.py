@@ -14,7 +14,7 @@ def pool_tenants(pool_id: int) -> frozenset[int]:
 
 
 def tenants_of_pools(pool_ids: Collection[int]) -> dict[int, frozenset[int]]:
-    """Ids of the tenants that have or had quota, by pool, as `pool_tenants`. One query."""
+    """Ids of the tenants that have or had quota, by pool, as `pool_tenants`. A single query."""
     rows = Quota.objects.filter(pool_id__in=pool_ids).values_list("pool_id", "tenant_id")
     tenants: dict[int, set[int]] = {pool_id: set() for pool_id in pool_ids}
     for pool_id, tenant_id in rows.distinct():

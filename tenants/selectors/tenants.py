@@ -16,7 +16,7 @@ def find_tenant(slug: str) -> Tenant | None:
 
 
 def all_tenants() -> list[Tenant]:
-    """Return all tenants in the stable order that gives them their badges. One query."""
+    """Return all tenants in the stable order that gives them their badges. A single query."""
     return list(Tenant.objects.order_by("id"))
 
 
@@ -32,7 +32,7 @@ class TenantRow(Answer, frozen=True):
 
 
 def tenant_sizes() -> list[TenantRow]:
-    """Return all tenants by slug with the number of their people. One query."""
+    """Return all tenants by slug with the number of their people. A single query."""
     rows = Tenant.objects.annotate(
         people=Count("memberships"),
         managers=Count("memberships", filter=Q(memberships__role=Membership.Role.MANAGER)),

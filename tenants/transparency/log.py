@@ -208,7 +208,7 @@ class _Ending(NamedTuple):
 
 
 def _ending(log: str) -> _Ending | None:
-    """Return where a log ends; None where it is not there. One query."""
+    """Return where a log ends; None where it is not there. A single query."""
     with connection.cursor() as cursor:
         cursor.execute(_ENDING, [log])
         row = cursor.fetchone()

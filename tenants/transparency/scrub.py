@@ -64,7 +64,7 @@ def scrub_log(origin: str, kind: str, look: Look, *, limit: int = ENTRIES_AT_ONC
 
 
 def faulty_logs() -> list[FaultyLog]:
-    """Return the logs in which faults are known. One query."""
+    """Return the logs in which faults are known. A single query."""
     rows = LogScrub.objects.exclude(faults=[]).select_related("log").order_by("log", "kind")
     return [
         FaultyLog(row.log.origin, len(row.faults), row.faults[0]["place"], row.faults[0]["text"])
