@@ -328,7 +328,7 @@ def _hold_limits(
         given = change[account.pk] - settled[account.pk]
         if below and given < 0:
             raise CreditLimitError(f"account {account.pk} lacks {to_credits(below)} credits")
-        # Used GPU-time is owed, even if no round ended it in time.
+        # Used GPU-time is owed, even if no round took the GPUs back in time.
         known, account.overrun = to_micro(account.overrun), to_credits(below)
         if below > known:
             account.save(update_fields=["overrun"])

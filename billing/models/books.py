@@ -54,7 +54,7 @@ class Account(models.Model):
 
     `credit_limit`: how far below zero transfers may take it, or None if there is no limit. Only the
     database sets it, from the tenant's budget. `overrun`: how far the account is below that limit.
-    The cause is used GPU-time that no round ended in time, or a lowered limit.
+    Causes: a job used GPUs before a round took them back, or the limit was lowered.
     """
 
     class Kind(models.TextChoices):

@@ -195,7 +195,7 @@ def _sums(sql: str, params: list[int | str | datetime]) -> tuple[Decimal, ...]:
 def ledger_page(
     tenant_id: int | None, book: str, *, before: int | None = None, limit: int = 50
 ) -> LedgerPage:
-    """Return a page of an account's transfers (tenant None: the operator's account).
+    """Return a page of transfers of a tenant's account, or the operator's if `tenant_id` is None.
 
     Five queries: account, its entries, all entries of their transfers, the transfers, its lending.
     """
@@ -223,7 +223,7 @@ def ledger_row(transfer_id: uuid.UUID, *, tenant_id: int | None) -> LedgerRow | 
 
 
 def account_of(tenant_id: int | None, book: str) -> Account | None:
-    """Return a tenant's account in a book (None: the operator's), if it exists."""
+    """Return a tenant's account in a book if it exists; with `tenant_id` None the operator's."""
     return _accounts_of(tenant_id).filter(book__slug=book).first()
 
 

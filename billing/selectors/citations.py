@@ -12,8 +12,8 @@ from evenshare_core.money.budgets import BudgetPeriod, calendar_period
 from scheduling.models import Pool, PoolFence
 from tenants.models import Budget
 
-# Rounds from the instant on, rounds of terms whose usage counts from then on, and rounds of terms
-# that run then and are not metered yet. If there are none: the next round.
+# Cited are rounds since the instant, rounds of terms whose usage counts since then, and rounds of
+# unmetered terms that run then. If there are none: the next round.
 _CITED = """
 SELECT least(
     (SELECT min(number) FROM scheduling_round WHERE pool_id = %(pool)s AND at >= %(since)s),

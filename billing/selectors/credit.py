@@ -80,7 +80,7 @@ def all_credit_books() -> list[str]:
 def credit_states(
     book: str, at: datetime, *, tenants: Collection[int] | None = None
 ) -> list[CreditState]:
-    """Return the credit of tenants (None: of all) in a book, by slug.
+    """Return the credit of tenants, by default of all, in a book by slug.
 
     Two queries, and one more if a budget applies.
     """
@@ -123,7 +123,7 @@ def period_run_out(tenant_id: int, book: str, at: datetime, period: PeriodUse) -
 def transfer_wishes(
     tenants: Collection[int] | None, *, state: str = "", before: int | None = None
 ) -> tuple[list[TransferRow], int | None]:
-    """Return the newest requests of tenants (None: of all), and the key of the next page."""
+    """Return the newest requests of tenants (all if None), and the key of the next page."""
     requests = TransferRequest.objects.order_by("-id")
     if tenants is not None:
         requests = requests.filter(tenant_id__in=tenants)

@@ -1,7 +1,7 @@
 """Own and total idle quota behind incomes, interval by interval, from lease events. Read-only.
 
 They are not stored: a page of lines needs a sweep over the events of its time. The sweep starts at
-the last round before the first term, with the quotas at that time and the events of leases that
+the last round before the first term, with the quotas then and the events of leases that
 held GPUs. It misses a lease whose end was reported later than `LATE`. The weights of the shares
 then differ, and more events are read.
 """
@@ -30,7 +30,7 @@ from evenshare_core.money.revenue import (
 from tenants.scopes import site_reading
 
 BATCH = 5000
-# The most delay of a reported end; None: all events of the pool are read.
+# The most delay of a reported end; with None, all events of the pool are read.
 LATE: tuple[timedelta | None, ...] = (timedelta(hours=1), timedelta(days=7), None)
 Weights = tuple[tuple[int | None, int], ...]
 
