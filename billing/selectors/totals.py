@@ -25,8 +25,7 @@ class MovedCredits:
 
 
 def sum_moved(book: str) -> MovedCredits:
-    """Return the credits of settled usage in a book since its start, with one query of its entries.
-    """
+    """Return the credits of settled usage in a book since its start, with one query of entries."""
     entries = Entry.objects.filter(
         transfer__book__slug=book, transfer__code=Transfer.Code.USAGE, amount__gt=0
     )
