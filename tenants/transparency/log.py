@@ -69,8 +69,8 @@ def origins() -> list[str]:
 def locked_log(log: str) -> Iterator[LockedLog]:
     """Open a transaction, or a part of the open one, as the only writer of a log.
 
-    The log is created if it does not exist. The lock is of the transaction, not of a row,
-    because Postgres requires the right to change a row for its lock, and no role has it.
+    The log is created if it does not exist. The lock is of the transaction, not of a row. To
+    lock a row, Postgres requires the right to change it, which the application lacks.
     """
     with site_scope(), connection.cursor() as cursor:
         cursor.execute(_LOCK, [LOCK_CLASS, log])
