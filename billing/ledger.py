@@ -1,10 +1,9 @@
 """The only writer of transfers and entries.
 
-A transfer is balanced entries over accounts of one book. Its id is derived from what it
-stands for, so posting it again returns the posted one; the same id with another body is an
-error. Nothing is ever changed: a correction is a new transfer that names its source
-(`billing.services.corrections`).
-The database holds the same rules by itself (billing/migrations/0001_guards.sql).
+A transfer is balanced entries over accounts of one book. Its id is derived from its subject, so
+posting it again returns the posted one; the same id with another body is an error. Nothing is ever
+changed: a correction is a new transfer that names its source (`billing.services.corrections`). The
+database enforces the same rules (billing/migrations/0001_guards.sql).
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ class UnbalancedError(LedgerError):
 
 
 class ConflictError(LedgerError):
-    """The id is taken by a transfer with another body."""
+    """A transfer with another body has the id."""
 
 
 class CreditLimitError(LedgerError):
@@ -47,7 +46,7 @@ class CreditLimitError(LedgerError):
 
 @dataclass(frozen=True, slots=True)
 class Posting:
-    """A transfer to be posted: `entries` are (account id, micro-credits), paid below zero."""
+    """A transfer to post: `entries` are (account id, micro-credits), negative for payments."""
 
     id: uuid.UUID
     book_id: int
@@ -61,7 +60,7 @@ class Posting:
     data: Mapping[str, Any] = field(default_factory=dict)
 
     def body_sha256(self) -> str:
-        """Return the hash over everything but the id, the same for every order of entries."""
+        """Return the hash over everything except the id, independent of the order of entries."""
         body = {
             "book": self.book_id,
             "code": self.code,
@@ -77,7 +76,7 @@ class Posting:
         return hashlib.sha256(text.encode()).hexdigest()
 
     def merged(self) -> list[tuple[int, int]]:
-        """Return one entry per account and side, zeros left out: paid and earned stay apart."""
+        """Return one entry per account and side, without zeros: paid and earned stay separate."""
         sums: dict[tuple[int, bool], int] = defaultdict(int)
         for account, micro in self.entries:
             sums[account, micro > 0] += micro
@@ -85,25 +84,25 @@ class Posting:
 
 
 def transfer_id(*parts: object) -> uuid.UUID:
-    """Return the id that stands for these parts (book, pool, borrower, hour, code, ...)."""
+    """Return the id for these parts (book, pool, borrower, hour, code, ...)."""
     return uuid.uuid5(NAMESPACE, "/".join(str(part) for part in parts))
 
 
 def post_transfer(posting: Posting) -> Transfer:
-    """Post one transfer, or return the one that was posted by the same id and body.
+    """Post a transfer, or return the posted one with the same id and body.
 
     Raises:
-        UnbalancedError, ConflictError, CreditLimitError: see there; nothing was posted.
+        UnbalancedError, ConflictError, CreditLimitError: nothing was posted.
     """
     post_transfers([posting])
     return Transfer.objects.get(pk=posting.id)
 
 
 def post_transfers(postings: Sequence[Posting]) -> int:
-    """Post transfers, all or none; return how many were new.
+    """Post all transfers or none; return how many were new.
 
     Raises:
-        UnbalancedError, ConflictError, CreditLimitError: see there; nothing was posted.
+        UnbalancedError, ConflictError, CreditLimitError: nothing was posted.
     """
     for posting in postings:
         _guard_balanced(posting)
@@ -130,7 +129,7 @@ def post_allowance(
     name: str,
     reason: str = "",
 ) -> Transfer:
-    """Give a tenant credits from the operator's account, once per (book, tenant, name)."""
+    """Post credits from the operator to a tenant, once per (book, tenant, name)."""
     with site_scope():
         accounts = open_accounts(book, [tenant_id])
         return post_transfer(
@@ -158,7 +157,7 @@ def post_gift(
     """Move credits from one tenant to another, once per request.
 
     Raises:
-        CreditLimitError: it would take the giver below what its limit and its promises leave.
+        CreditLimitError: the giver's limit and reserved credits do not allow it.
     """
     with site_scope():
         accounts = open_accounts(book, [giver_id, receiver_id])
@@ -179,7 +178,7 @@ def post_gift(
 
 
 def open_book(slug: str) -> Book:
-    """Return the book of this name; `main` is for pools at scale 1, others for scaled ones."""
+    """Return the book of this name; `main` is for pools at scale 1, the others for scaled ones."""
     real = slug == "main"
     book, _ = Book.objects.get_or_create(
         slug=slug,
@@ -192,9 +191,9 @@ def open_book(slug: str) -> Book:
 
 
 def open_accounts(book: Book, tenant_ids: Iterable[int]) -> dict[int, int]:
-    """Return account ids by tenant id, opening those that are missing; 0 is the operator's.
+    """Return tenant id -> account id, opening missing accounts; 0 is the operator's.
 
-    A tenant's account has a budget, which says its limit: it is opened before.
+    A tenant's budget is created first, because it sets the account's limit.
     """
     wanted = {0, *tenant_ids}
     known = _accounts(book, wanted)
@@ -237,7 +236,7 @@ def _guard_balanced(posting: Posting) -> None:
 
 
 def _insert_transfers(postings: Sequence[Posting]) -> set[uuid.UUID]:
-    """Insert what is not there; a twin in flight is waited for by the primary key."""
+    """Insert new transfers; the primary key waits for a concurrent insert of the same id."""
     rows = [
         (
             posting.id,
@@ -252,7 +251,7 @@ def _insert_transfers(postings: Sequence[Posting]) -> set[uuid.UUID]:
             posting.body_sha256(),
             len(posting.merged()),
         )
-        # One order of ids for all workers: two that post the same ones cannot deadlock.
+        # Sorted by id: two workers that post the same transfers cannot deadlock.
         for posting in sorted(postings, key=lambda posting: posting.id)
     ]
     columns = [list(column) for column in zip(*rows, strict=True)]
@@ -284,7 +283,7 @@ def _guard_known(postings: Sequence[Posting], fresh: set[uuid.UUID]) -> None:
 
 
 def _move(postings: Sequence[Posting]) -> None:
-    """Lock the accounts in order, hold the limits, insert the entries, tell the budgets."""
+    """Lock the accounts in order, enforce limits, insert entries, update the budgets."""
     change: dict[int, int] = defaultdict(int)
     settled: dict[int, int] = defaultdict(int)
     for posting in postings:
@@ -307,7 +306,7 @@ def _move(postings: Sequence[Posting]) -> None:
             """,
             [list(column) for column in zip(*entries, strict=True)],
         )
-    # Only now: until the entries are there, the account is still below its limit.
+    # After the entries: before them, the account is still below its limit.
     for repaying in repaid:
         repaying.save(update_fields=["overrun"])
     _tell_budgets(change, settled)
@@ -316,9 +315,9 @@ def _move(postings: Sequence[Posting]) -> None:
 def _hold_limits(
     accounts: Sequence[Account], change: Mapping[int, int], settled: Mapping[int, int]
 ) -> list[Account]:
-    """Refuse what goes below a credit limit, but for settlements of what was used already.
+    """Refuse transfers below a credit limit, except for settlements of GPU-time already used.
 
-    Returns the accounts whose overrun gets smaller, with it, not saved.
+    Return the accounts whose overrun shrinks, with the new value, not saved.
     """
     repaid = []
     for account in accounts:
@@ -329,7 +328,7 @@ def _hold_limits(
         given = change[account.pk] - settled[account.pk]
         if below and given < 0:
             raise CreditLimitError(f"account {account.pk} lacks {to_credits(below)} credits")
-        # GPU-time that was used is owed, even where no round came to end it in time.
+        # Used GPU-time is owed, even if no round took the GPUs back in time.
         known, account.overrun = to_micro(account.overrun), to_credits(below)
         if below > known:
             account.save(update_fields=["overrun"])
@@ -355,9 +354,9 @@ WHERE budget.id = moved.id
 
 
 def _tell_budgets(change: Mapping[int, int], settled: Mapping[int, int]) -> None:
-    """Let `spendable` follow the balances of tenants.
+    """Update `spendable` by the changes of tenants' balances.
 
-    What is given away may not be promised already: the worst case of running terms stays covered.
+    A gift must leave the worst case of running terms covered.
     """
     changed = sorted(account for account, micro in change.items() if micro)
     moved_rows: list[tuple[int, Decimal, Decimal]] = []

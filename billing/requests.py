@@ -1,4 +1,4 @@
-"""What may be asked of credit, a struct per resource: terms, allowances, transfers, decisions."""
+"""Requests on credit, a struct per resource: terms, allowances, transfers, decisions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NAME_MAX = 63
 
 
 def _read_amount(given: Mapping[str, object], errors: FieldErrors) -> Decimal:
-    """Read a required amount above 0; 0 where it is absent or wrong."""
+    """Read a required amount above 0; return 0 if it is missing or invalid."""
     if given.get("amount") is None:
         errors.add("amount", "is required", AMOUNT_HINT, "required")
         return Decimal(0)
@@ -37,7 +37,7 @@ def _read_amount(given: Mapping[str, object], errors: FieldErrors) -> Decimal:
 
 
 def _read_reason(given: Mapping[str, object], errors: FieldErrors) -> str:
-    """Read a required reason of one line; empty where it is absent or wrong."""
+    """Read a required reason of one line; return an empty text if it is missing or invalid."""
     before = len(errors.errors)
     value = readers.line(given, "reason", errors, most_bytes=4 * REASON_MAX)
     if len(errors.errors) > before:
@@ -59,7 +59,7 @@ Amount = Annotated[
 
 
 class CreditTermsRequest(Request, frozen=True, kw_only=True):
-    """What shall hold of a tenant's credit in a book: its limit, and a budget of a period."""
+    """The settings of a tenant's credit in a book: its limit, and a budget of a period."""
 
     NOUN: ClassVar[str] = "the terms of a credit"
     NULL_IS_ABSENT: ClassVar[bool] = False
@@ -148,7 +148,7 @@ class GiftRequest(Request, frozen=True, kw_only=True):
 
 
 class DecisionRequest(Request, frozen=True, kw_only=True):
-    """An answer to a wish for a transfer."""
+    """A decision on a request for a transfer."""
 
     NOUN: ClassVar[str] = "a decision"
 

@@ -1,4 +1,4 @@
-"""Celery tasks of billing: wake-ups only. Losing or doubling one changes when, never what."""
+"""Celery tasks of billing, which are wake-ups: a lost or repeated one changes only the timing."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tenants.transparency.scrub import scrub_log
 log = structlog.get_logger(__name__)
 
 BATCH = 5000
-# A backlog must not keep the queue's other tasks waiting; the next wake-up goes on.
+# A backlog must not delay the queue's other tasks; the next wake-up continues.
 BATCHES = 4
 
 
@@ -46,10 +46,10 @@ def meter(*_: Any, **__: Any) -> int:
 
 @shared_task(name="billing.log_transfers", ignore_result=True, acks_late=True)
 def log_new_transfers(*_: Any, look_at_all: bool = False, **__: Any) -> int:
-    """Put transfers into the logs of their books; return how many.
+    """Write transfers to the logs of their books; return how many.
 
-    Level-triggered. `look_at_all`, once an hour: also those that were posted long ago and never
-    seen, and then a part of the logs is compared with the transfers again.
+    Level-triggered. `look_at_all`, once an hour: also old transfers that were missed, and then
+    compare a part of the logs with the transfers again.
     """
     logged = 0
     for book in Book.objects.order_by("id"):

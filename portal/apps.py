@@ -1,4 +1,4 @@
-"""Django application `portal`: the outer face."""
+"""Django application `portal`, the outermost layer."""
 
 from django.apps import AppConfig
 

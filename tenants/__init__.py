@@ -1,1 +1,1 @@
-"""Tenants: who they are, who belongs to them, and how much they may use."""
+"""Tenants, their members, and the GPUs and credits that they may use."""

@@ -1,19 +1,19 @@
-"""From where somebody comes, as limits count it."""
+"""Client addresses as rate limits count them."""
 
 from __future__ import annotations
 
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
 
-# What a provider gives to one customer at least: whoever has one IPv6 address has 2**64 of them.
+# The smallest network of a customer: the owner of one IPv6 address usually has 2**64 of them.
 PREFIX_BITS = 64
 LENGTH_MAX = 45
 
 
 def client_prefix(address: str) -> str:
-    """Return what counts as one client: an IPv4 address, the /64 of an IPv6 address.
+    """Return the client of an address: an IPv4 address, or the /64 of an IPv6 address.
 
-    An IPv4 address written as IPv6 (`::ffff:192.0.2.1`) is the IPv4 address. What is no address
-    (a socket's name, nothing) stays as it is, cut to `LENGTH_MAX` characters.
+    An IPv4 address written as IPv6 (`::ffff:192.0.2.1`) is the IPv4 address. Other text (a socket's
+    name, or empty) is returned unchanged, cut to `LENGTH_MAX` characters.
     """
     try:
         known = ip_address(address.strip())

@@ -1,8 +1,8 @@
-"""Answers as structs: what a selector returns, a page shows and REST answers is one value.
+"""Answers as structs: selectors return them, pages show them, and REST responds with them.
 
-An answer is an `Answer` whose fields have the names, the order and the types that REST gives them;
-`plain` makes JSON of it, `tenants.api.answer_schemas` the API's description. A field that is for
-pages alone is `Hidden`; one that JSON has in another form than its type's is `formatted_as`. Pure.
+An answer is an `Answer` whose fields have the names, the order and the types of the REST response.
+`plain` converts it to JSON, `tenants.api.answer_schemas` to the API's description. A field only for
+pages is `Hidden`; a field whose JSON differs from its type's is `formatted_as`. Pure.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Hidden = Annotated[T, msgspec.Meta(extra={HIDDEN: True})]
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """A value that is answered. Its docstring is the API's description of it, its name too.
+    """A value of a response. Its name and docstring are those of the API's description.
 
     `COMPONENT`: another name there.
     """
@@ -40,12 +40,12 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 def formatted_as(form: Callable[[Any], Any], **schema: object) -> msgspec.Meta:
-    """Return the annotation of a field that `form` turns into JSON, of the kind in `schema`."""
+    """Return the annotation of a field that `form` converts to JSON, described by `schema`."""
     return msgspec.Meta(extra={FORM: form}, extra_json_schema=schema)
 
 
 def answered_as(kind: type[msgspec.Struct]) -> msgspec.Meta:
-    """Return the annotation of a field of which an answer of `kind` is made."""
+    """Return the annotation of a field that is converted to an answer of `kind`."""
     return msgspec.Meta(extra={FORM: partial(answer_of, kind), STRUCT: kind})
 
 
@@ -60,16 +60,16 @@ def one_of(*choices: str) -> msgspec.Meta:
 
 
 def answer_of(kind: type[S], row: object, /, **more: object) -> S:
-    """Return an answer of a row: fields are those of `more`, else the row's of the same name."""
+    """Return an answer of a row; fields come from `more`, else from the row."""
     names = kind.__struct_fields__
     return kind(**{name: more[name] if name in more else getattr(row, name) for name in names})
 
 
 def plain(value: Any) -> Any:
-    """Return a value as JSON has it: instants in UTC, credits as texts, lengths in seconds.
+    """Return a value for JSON: instants in UTC, credits as texts, durations in seconds.
 
     Raises:
-        TypeError: its type has no form in JSON.
+        TypeError: its type has no JSON form.
     """
     form = _FORMS.get(type(value))
     if form is not None:
@@ -128,23 +128,23 @@ _FORMS: dict[type, Callable[[Any], Any]] = {
 def _rendered(
     kind: type[msgspec.Struct],
 ) -> tuple[tuple[str, str, Callable[[Any], Any] | None], ...]:
-    """The attributes that JSON has, each with its name there and its own form."""
+    """Return each attribute in JSON, with its name there and its own form."""
     fields = ((one, meta_of(one.type)) for one in answer_fields(kind))
     return tuple((one.name, one.encode_name, (meta.extra or {}).get(FORM)) for one, meta in fields)
 
 
 @cache
 def answer_fields(kind: type[msgspec.Struct]) -> tuple[inspect.Field, ...]:
-    """Return the fields of a struct that are answered, in their order."""
+    """Return the fields of a struct in JSON, in their order."""
     info = inspect.type_info(kind)
     assert isinstance(info, inspect.StructType)  # noqa: S101 - it is one
     return tuple(one for one in info.fields if HIDDEN not in (meta_of(one.type).extra or {}))
 
 
 def meta_of(kind: inspect.Type) -> inspect.Metadata:
-    """Return what a type of a field is annotated with, itself or where it is not null.
+    """Return the annotation of a field's type, and of the non-null part of an optional one.
 
-    Its own `type` is without: that of an optional field is what it is otherwise.
+    The result's `type` has no annotations; that of an optional field is the type without None.
     """
     extra: dict[str, Any] = {}
     schema: dict[str, Any] = {}

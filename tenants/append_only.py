@@ -1,4 +1,4 @@
-"""Append-only tables, for migrations: triggers refuse changes, and each row carries a seal.
+"""Append-only tables, for migrations: triggers refuse changes, and each row has a seal.
 
 The application's role has no right to change a row either, unless it owns the tables.
 Source: docs/adr/0132-partitions-have-no-rights.md.
@@ -21,7 +21,7 @@ SELECT evenshare_seal_table('{table}');
 
 
 def append_only(*tables: str) -> migrations.RunPython:
-    """Have tables take new rows alone; their columns are there already."""
+    """Make tables append-only; their columns exist already."""
 
     def guard(_: Apps, editor: BaseDatabaseSchemaEditor) -> None:
         for table in tables:
@@ -32,7 +32,7 @@ def append_only(*tables: str) -> migrations.RunPython:
 
 
 def revoke_change(*tables: str, but: str = "") -> migrations.RunPython:
-    """Take the right to change rows, but for the columns that `but` lists."""
+    """Revoke the right to change rows, except for the columns in `but`."""
 
     def revoke(_: Apps, editor: BaseDatabaseSchemaEditor) -> None:
         for table in tables:

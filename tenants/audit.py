@@ -1,6 +1,7 @@
-"""The audit log: who changed what, when, from what to what. Written with the change itself.
+"""The audit log: the actor, the time, and the values before and after each change.
 
-The table is append-only: Postgres refuses UPDATE, DELETE and TRUNCATE.
+A record is written in the transaction of its change. The table is append-only: Postgres refuses
+UPDATE, DELETE and TRUNCATE.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ PAGE, SUBJECT_MAX = 50, 140
 
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """Who asks for a change, and in which request."""
+    """The user who makes a change, and the id of the request."""
 
     user: User
     request_id: str = ""
@@ -41,8 +42,8 @@ def write_audit(
     """Record a change in the running transaction.
 
     Raises:
-        RuntimeError: there is none, so that record and change could part.
-        InvalidInputError: the reason is longer than the log keeps it.
+        RuntimeError: no transaction is open, so record and change could be separated.
+        InvalidInputError: the reason is longer than the log allows.
     """
     if not connection.in_atomic_block:
         raise RuntimeError("an audit record belongs into the transaction of its change")
@@ -69,7 +70,7 @@ def changed(
 
 @dataclass(frozen=True, slots=True)
 class AuditFilter:
-    """What a reader of the log wants to see; empty: all. `action` may be a first part."""
+    """A filter of the log; empty fields match all. `action` may be a prefix."""
 
     action: str = ""
     subject: str = ""
@@ -77,7 +78,7 @@ class AuditFilter:
 
 
 class AuditRow(Answer, frozen=True):
-    """Who changed what, when (wall time), and what differs."""
+    """An audit record: the actor, the time (wall time), and the values that differ."""
 
     id: int
     at: datetime
@@ -93,7 +94,7 @@ class AuditRow(Answer, frozen=True):
 def audit_page(
     wanted: AuditFilter, *, before_id: int | None = None, limit: int = PAGE
 ) -> tuple[list[AuditRow], int | None]:
-    """Return records, newest first, and the key of the next page (None: that is all)."""
+    """Return records, newest first, and the key of the next page (None on the last page)."""
     rows = AuditRecord.objects.select_related("actor").order_by("-id")
     if wanted.action:
         rows = rows.filter(action__startswith=wanted.action)
@@ -116,6 +117,6 @@ def _row(row: AuditRecord) -> AuditRow:
 
 
 def last_record(subject: str, actions: Collection[str]) -> AuditRecord | None:
-    """Return the newest record of some actions on a subject, or None. One query."""
+    """Return the newest record of some actions on a subject, or None, with one query."""
     rows = AuditRecord.objects.filter(subject=subject, action__in=actions)
     return rows.order_by("-id").first()

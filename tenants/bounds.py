@@ -1,8 +1,8 @@
-"""Values that Postgres can hold and no code of ours can read: the database refuses them.
+"""Checks of values that Postgres can store and our code cannot read: the database refuses them.
 
-NaN and infinite numbers, instants and days outside of the years 1 to 9999. For migrations: the
-last one of an app that adds columns runs `bound_columns` again, and
-`tests/integration/test_bounds.py` names the columns that were forgotten.
+They are NaN and infinite numbers, and instants and days outside of the years 1 to 9999. For
+migrations: the last one of an app that adds columns runs `bound_columns` again, and
+`tests/integration/test_bounds.py` reports forgotten columns.
 Source: docs/adr/0228-shapes-of-rows.md.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from django.db import migrations
 
-# NaN is greater than Infinity to Postgres, so one comparison refuses both.
+# In Postgres NaN is greater than Infinity, so one comparison refuses both.
 _BOUND = """
 DO $$
 DECLARE it record; bounds text;

@@ -1,7 +1,7 @@
-"""Named points at which tests make the system fail. Inert unless a test arms them.
+"""Named points at which tests inject faults. Inert unless a test arms them.
 
-A point costs one comparison. `POINTS` is the list that the fault matrix goes through; a point
-that is armed and never reached is an error there, so the list cannot rot.
+A point costs one comparison. The fault matrix iterates over `POINTS`. There, an armed point that is
+never reached is an error, so the list cannot become outdated.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-# Point -> whether a transaction is open there (its work is then undone by a crash).
+# Point -> whether a transaction is open there, which a crash rolls back.
 POINTS = {
     "round.before_fence": False,
     "round.after_fence": False,
@@ -47,7 +47,7 @@ _hook: Callable[[str], None] | None = None
 
 
 def fault_point(name: str) -> None:
-    """Fail here if a test says so."""
+    """Fail here if a test has armed the point."""
     if _hook is not None:
         _hook(name)
 

@@ -1,7 +1,7 @@
-"""Password hashing: so many at once in a process, and none while it holds a connection.
+"""Password hashing: a limited number at once per process, and without a connection meanwhile.
 
-A hash takes a core for a good part of a second and some 16 MB. Whatever calls Django's hashers
-comes through here, for they are these classes: `PASSWORD_HASHERS` in portal/site/settings.py.
+A hash takes a core for a good part of a second and some 16 MB. All of Django's hashing uses these
+classes, by `PASSWORD_HASHERS` in portal/site/settings.py.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from django.conf import settings
 from django.contrib.auth.hashers import PBKDF2PasswordHasher, ScryptPasswordHasher
 from django.db import connection
 
-# How long one waits for its turn. The web server lets in no more log-ins than may hash, so only
-# a change of a password ever waits, and for a moment.
+# The longest wait for a turn. The web server admits no more log-ins than may hash, so only a change
+# of a password waits, and only briefly.
 WAIT_S = 20.0
 
 
@@ -24,7 +24,7 @@ class HashingBusyError(Exception):
 
 
 class HashingGate:
-    """Lets `at_once` threads of this process hash."""
+    """Allows `at_once` threads of this process to hash."""
 
     def __init__(self, at_once: int) -> None:
         self.at_once = at_once
@@ -32,10 +32,10 @@ class HashingGate:
 
     @contextmanager
     def turn(self, wait_s: float = WAIT_S) -> Iterator[None]:
-        """Give the thread's connection back, wait for a turn, and hold it.
+        """Return the thread's connection to the pool, wait for a turn, and hold it.
 
         Raises:
-            HashingBusyError: none came within `wait_s`.
+            HashingBusyError: no turn came within `wait_s`.
         """
         _give_connection_back()
         if not self._turns.acquire(timeout=wait_s):
@@ -47,10 +47,10 @@ class HashingGate:
 
 
 def _give_connection_back() -> None:
-    """Let others have this thread's pooled connection; the next query takes one again.
+    """Return this thread's pooled connection; the next query takes one again.
 
-    Inside a transaction there is nothing to give back. A connection without a pool is the
-    thread's own, and nobody waits for it.
+    Not inside a transaction. A connection without a pool belongs to the thread, so no other thread
+    waits for it.
     """
     if connection.settings_dict["OPTIONS"].get("pool") and not connection.in_atomic_block:
         connection.close()
@@ -66,15 +66,15 @@ class Scrypt(ScryptPasswordHasher):
         self, password: str, salt: str, n: int | None = None, r: int | None = None,
         p: int | None = None,
     ) -> str:  # fmt: skip # rows of what belongs together
-        """Return the hash of a password; `verify` comes by here too."""
+        """Return the hash of a password; `verify` calls it too."""
         with GATE.turn():
             return super().encode(password, salt, n, r, p)
 
 
 class PBKDF2(PBKDF2PasswordHasher):
-    """Django's PBKDF2, for hashes of before, in turns."""
+    """Django's PBKDF2, for old hashes, in turns."""
 
     def encode(self, password: str, salt: str, iterations: int | None = None) -> str:
-        """Return the hash of a password; `verify` comes by here too."""
+        """Return the hash of a password; `verify` calls it too."""
         with GATE.turn():
             return super().encode(password, salt, iterations)

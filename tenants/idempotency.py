@@ -1,7 +1,8 @@
-"""Makes a repeated request find what the first one did, however often a reply was lost.
+"""Idempotency: a repeated request gets the result of the first one, even if replies were lost.
 
-A row is keyed (tenant, user, route, key) and written in the transaction of the work it names:
-both are there or neither. A twin in flight waits for that row, for a few seconds.
+A row is keyed (tenant, user, route, key) and written in the transaction of the work that it names:
+both exist or neither does. A concurrent request with the same key waits for that row for a few
+seconds.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class InFlightError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class KeyedRequest:
-    """Who asks for what under which key; `digest` is the SHA-256 of what they ask."""
+    """A request under a key; `digest` is the SHA-256 of its body."""
 
     tenant_id: int
     user_id: int
@@ -46,10 +47,10 @@ class KeyedRequest:
     def of(
         cls, tenant: Tenant, user: User | None, route: str, key: str | None, body: object
     ) -> KeyedRequest | None:
-        """Return the request, None where it has no key or nobody in particular asks."""
+        """Return the request, or None without a key or a user."""
         if not key or user is None:
             return None
-        # Escaped to ASCII, so that no text of a body can fail to be hashed.
+        # Escaped to ASCII, so that every text of a body can be hashed.
         canonical = json.dumps(body, sort_keys=True, default=str).encode()
         digest = hashlib.sha256(canonical).hexdigest()
         return cls(tenant.pk, user.pk, route, key, digest)
@@ -65,18 +66,19 @@ ON CONFLICT (tenant_id, user_id, route, key) DO NOTHING RETURNING id
 
 
 def begin_reply(request: KeyedRequest, made: list[str]) -> list[str] | None:
-    """Claim the key for what is about to be made; return what was made before, or None.
+    """Claim the key for the objects in `made`; return those made before, or None.
 
-    Inside the transaction of the work. A twin that holds the key is waited for: this returns
+    Call it inside the transaction of the work. If a concurrent request holds the key, this returns
     after its commit, or claims the key after its rollback.
 
     Raises:
         MismatchError: the key belongs to another request.
-        InFlightError: the twin took too long.
+        InFlightError: the concurrent request took too long.
     """
     try:
         with connection.cursor() as cursor:
-            # Two statements on one way: the wait is bounded for the insert and what follows.
+            # Two statements in one round trip: the timeout covers the insert and the next
+            # statement.
             cursor.execute(_BEGIN, [WAIT, *astuple(request), json.dumps(made)])
             cursor.nextset()
             if cursor.fetchone() is not None:
@@ -97,7 +99,7 @@ def begin_reply(request: KeyedRequest, made: list[str]) -> list[str] | None:
 
 
 def drop_replies() -> int:
-    """Forget keys older than `KEEP`; return how many. For the hourly housekeeping."""
+    """Delete keys older than `KEEP`; return how many. For the hourly housekeeping."""
     with site_scope():
         count, _ = IdempotentReply.objects.filter(created_at__lt=Now() - KEEP).delete()
     return count

@@ -1,8 +1,8 @@
-"""Slows down who guesses passwords: so many wrong ones lock for a while.
+"""Login throttling: too many wrong passwords lock for a while.
 
-Counted are the pair of account and client, the client whatever names it tries, and the account
-wherever it is tried from; a client is an IPv4 address or the /64 of an IPv6 address. Kept in
-Postgres, so that a flushed cache frees nobody.
+Counted are the pair of account and client, the client with any account, and the account from any
+client. A client is an IPv4 address or the /64 of an IPv6 address. Counts are in Postgres, so that
+flushing a cache unlocks nothing.
 Source: docs/adr/0127-rates-in-postgres.md.
 """
 
@@ -35,7 +35,7 @@ class Failures(NamedTuple):
     account: int
 
 
-# One person mistypes ten times; a client may be an office; an account may be tried from anywhere.
+# A person mistypes ten times; a client may be an office; an account may be attacked from anywhere.
 LIMITS = Failures(pair=10, client=100, account=100)
 
 
@@ -53,12 +53,12 @@ class GuardedBackend(ModelBackend):
         password: str | None = None,
         **kwargs: Any,
     ) -> User | None:
-        """Return the person, or raise; no other backend is asked after this one."""
+        """Return the person, or raise; no other backend is tried after this one."""
         if username is None or password is None:
             return None
         pair = _pair(username, request)
         attempt = _begin(pair)
-        # Postgres has no NUL in texts; neither has any name or password.
+        # Postgres cannot store NUL, so no name or password contains it.
         person = None
         if "\x00" not in username:
             person = super().authenticate(request, username, password, **kwargs)
@@ -70,10 +70,10 @@ class GuardedBackend(ModelBackend):
 
 
 def _begin(pair: dict[str, str]) -> LoginAttempt:
-    """Note an attempt before its password is looked at, so that many at once count too.
+    """Note an attempt before its password is checked, so that concurrent attempts count too.
 
     Raises:
-        LockedOutError: pair, client or account is locked; what is refused is not counted.
+        LockedOutError: pair, client or account is locked; a refused attempt is not counted.
     """
     with site_scope():
         attempt = LoginAttempt.objects.create(**pair)
@@ -87,13 +87,13 @@ def _begin(pair: dict[str, str]) -> LoginAttempt:
 
 
 def is_locked(username: str, request: HttpRequest) -> bool:
-    """Whether one more attempt of this account by this client would be refused."""
+    """Return whether the next attempt of this account by this client would be refused."""
     with site_scope():
         return bool(_over(_failures(_pair(username, request)), spare=1))
 
 
 def drop_attempts() -> int:
-    """Forget attempts that count no more; return how many. For the hourly housekeeping."""
+    """Delete expired attempts; return how many. For the hourly housekeeping."""
     count, _ = LoginAttempt.objects.filter(at__lt=Now() - WINDOW).delete()
     return count
 
@@ -114,7 +114,7 @@ def _failures(pair: dict[str, str]) -> Failures:
 
 
 def _over(failures: Failures, *, spare: int) -> str:
-    """The first limit that is passed once `spare` attempts have come too; empty for none."""
+    """Return the first limit that `spare` more attempts would exceed; empty if none."""
     for name, count, limit in zip(Failures._fields, failures, LIMITS, strict=True):
         if count + spare > limit:
             return name

@@ -1,4 +1,4 @@
-"""What every change of the console shares: who may make it, and one transaction."""
+"""The frame of every change in the console: a permission check, and one transaction."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from tenants.scopes import site_scope
 
 @contextmanager
 def operation(actor: Actor, action: Action = Action.OPERATE) -> Iterator[None]:
-    """One transaction of somebody who may do `action` on the site, by the role that they have now.
+    """Open a transaction of a user whose present role for the site allows `action`.
 
     Raises:
-        PermissionDenied: they may not (any more).
+        PermissionDenied: it does not (any more).
     """
     with site_scope():
         roles = User.objects.filter(pk=actor.user.pk, is_active=True)

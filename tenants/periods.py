@@ -1,4 +1,4 @@
-"""A tenant's quota of one GPU type as a row of periods, and how a change cuts it. Pure."""
+"""A tenant's quota of one GPU type as a sequence of periods, and its changes. Pure."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from datetime import datetime
 
 from evenshare_core.domain.entitlements import effective_quotas
 
-# Whose quota, of what: (tenant id, GPU type id).
+# A quota's owner and type: (tenant id, GPU type id).
 Key = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
 class QuotaTerms:
-    """What holds in a period: GPUs, mode, and its limits (None: no limit)."""
+    """The terms of a period: GPUs, mode, and limits (None is no limit)."""
 
     gpus: int
     mode: str
@@ -24,19 +24,19 @@ class QuotaTerms:
 
 @dataclass(frozen=True, slots=True)
 class Period:
-    """Terms from an instant until another (None: open)."""
+    """Terms from an instant until another (open-ended if None)."""
 
     terms: QuotaTerms
     since: datetime
     until: datetime | None = None
 
     def holds_at(self, at: datetime) -> bool:
-        """Whether the period contains the instant; its end does not belong to it."""
+        """Return whether the period contains the instant; its end is exclusive."""
         return self.since <= at and (self.until is None or at < self.until)
 
 
 class OverlapError(ValueError):
-    """A period would run into another one that was planned, `period`."""
+    """A period would overlap a planned one, `period`."""
 
     def __init__(self, period: Period) -> None:
         super().__init__(f"a period of {period.terms.gpus} begins {period.since}")
@@ -51,13 +51,13 @@ def period_at(periods: Iterable[Period], at: datetime) -> Period | None:
 def set_periods(
     periods: Sequence[Period], *, since: datetime, until: datetime | None, terms: QuotaTerms | None
 ) -> tuple[Period, ...]:
-    """Let `terms` hold from `since` until `until` (None: open); terms None ends the quota.
+    """Return the periods with `terms` from `since` until `until`; terms None ends the quota.
 
-    The period that runs at `since` is closed there, and goes on after `until` where it would
-    have lasted longer. Equal neighbours become one.
+    `until` None is open-ended. The period that runs at `since` is closed there, and continues after
+    `until` if it would have lasted longer. Equal neighbours become one.
 
     Raises:
-        OverlapError: another period begins before `until`.
+        OverlapError: another period starts before `until`.
         ValueError: the period would be empty.
     """
     if until is not None and until <= since:
@@ -77,7 +77,7 @@ def set_periods(
 
 
 def _rest(period: Period, since: datetime, until: datetime | None) -> list[Period]:
-    """What stays of the running period before and after."""
+    """Return the parts of the running period before and after."""
     rest = [replace(period, until=since)] if period.since < since else []
     if until is not None and (period.until is None or until < period.until):
         rest.append(replace(period, since=until))
@@ -97,9 +97,9 @@ def _joined(periods: Iterable[Period]) -> tuple[Period, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Dilution:
-    """Quotas of a GPU type that sum to more than the pool has, from `at` on.
+    """Quotas of a GPU type whose sum exceeds the pool's GPUs, from `at` on.
 
-    `losers`: tenants whose quota is not lowered and is worth fewer GPUs than before, as (tenant id,
+    `losers`: tenants whose quota is not reduced but is worth fewer GPUs than before, as (tenant id,
     quota, GPUs before, GPUs after).
     """
 
@@ -116,7 +116,7 @@ def find_dilutions(
     capacity: Mapping[int, int],
     since: datetime,
 ) -> tuple[Dilution, ...]:
-    """Return which quotas a change takes above the GPUs of their type, where they sum to most.
+    """Return the dilution by a change for each GPU type, at the instant of the largest sum.
 
     `before` and `after`: all quotas of a pool, from `since` on; `capacity`: GPUs by type.
     """

@@ -1,7 +1,7 @@
-"""Quotas as a file that people review: CSV or YAML to periods and back, and what differs. Pure.
+"""Quotas as a file for review: CSV or YAML to periods and back, and the differences. Pure.
 
-A file says what shall hold from now on in each pool that it names. What was is never changed:
-of a period that began before, only the part from now on counts.
+A file states all quotas from now on of each pool in it. The past is never changed: of a period that
+started earlier, only the part from now on counts.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _NOTHING = frozenset({"", "~", "null"})
 
 
 class QuotaName(NamedTuple):
-    """Whose quota of what, all by name."""
+    """The tenant, pool and GPU type of a quota, by name."""
 
     tenant: str
     pool: str
@@ -46,7 +46,7 @@ class QuotaName(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class QuotaLine:
-    """One row: terms of a tenant from an instant (None: now) until another (None: open)."""
+    """A row: a tenant's terms from an instant (now if None) until another (open-ended if None)."""
 
     line: int
     name: QuotaName
@@ -57,7 +57,7 @@ class QuotaLine:
 
 @dataclass(frozen=True, slots=True)
 class QuotaChange:
-    """The periods of one quota from now on, before and after; no period: no quota."""
+    """The periods of one quota from now on, before and after; empty if there is no quota."""
 
     name: QuotaName
     before: tuple[Period, ...]
@@ -65,7 +65,7 @@ class QuotaChange:
 
     @property
     def kind(self) -> str:
-        """added, removed or changed."""
+        """Return added, removed or changed."""
         if not self.before:
             return "added"
         return "changed" if self.after else "removed"
@@ -109,7 +109,7 @@ def _csv_rows(text: str) -> list[tuple[int, dict[str, str]]]:
     except csv.Error as error:
         errors.append(FieldError("", f"is no CSV ({error})", line=reader.line_num))
     if header is None and not errors:
-        # An empty file would end all quotas of the pool that is named beside it.
+        # An empty file would end all quotas of the pool on the command line.
         errors.append(FieldError("", "has no header", line=0))
     if errors:
         raise InvalidInputError(errors)
@@ -135,7 +135,7 @@ def _twice(names: Sequence[str]) -> list[str]:
 
 
 def _yaml_rows(text: str) -> list[tuple[int, dict[str, str]]]:
-    """The mappings of a list, alone or under `quotas`, each value as it was typed."""
+    """Return the mappings of a list, at the top or under `quotas`, with each value as typed."""
     try:
         top = yaml.compose(text, Loader=_LOADER)
     except (yaml.YAMLError, RecursionError) as error:
@@ -178,7 +178,7 @@ def _mapping(node: Any, lines: Sequence[int], errors: list[FieldError]) -> dict[
 
 
 def _line(number: int, row: Mapping[str, str], errors: list[FieldError]) -> QuotaLine | None:
-    """The row's quota; None where something is wrong, which is then among the errors."""
+    """Return the row's quota; None if it has errors, which are added."""
     before = len(errors)
     cells = {name: row.get(name, "").strip() for name in COLUMNS}
 
@@ -216,7 +216,7 @@ def _count(text: str, name: str, wrong: Any) -> int | None:
 
 
 def _instant(text: str, name: str, wrong: Any) -> datetime | None:
-    """A day or an instant, in UTC unless it says otherwise."""
+    """Return a day or an instant, in UTC unless it has a zone."""
     if not text or (name == "from" and text.lower() == "now"):
         return None
     try:
@@ -229,7 +229,7 @@ def _instant(text: str, name: str, wrong: Any) -> datetime | None:
 
 
 def _doubled(lines: Iterable[QuotaLine]) -> list[FieldError]:
-    """Rows of one tenant and type that overlap; one without a beginning begins before all."""
+    """Return errors for overlapping rows of a quota; a row without a start is before all others."""
     first = datetime.min.replace(tzinfo=UTC)
     errors = []
     last: dict[QuotaName, QuotaLine] = {}
@@ -242,14 +242,14 @@ def _doubled(lines: Iterable[QuotaLine]) -> list[FieldError]:
 
 
 def wanted_periods(lines: Iterable[QuotaLine], now: datetime) -> tuple[Period, ...]:
-    """Return what rows of one quota ask for from `now` on, in time order."""
+    """Return the periods of a quota's rows from `now` on, in time order."""
     periods = [Period(one.terms, max(one.since or now, now), one.until) for one in lines]
     kept = (one for one in periods if one.until is None or one.until > one.since)
     return tuple(sorted(kept, key=lambda one: one.since))
 
 
 def periods_from(periods: Iterable[Period], now: datetime) -> tuple[Period, ...]:
-    """Return the part of periods from `now` on, equal neighbours as one."""
+    """Return the part of periods from `now` on; equal neighbours become one."""
     kept: tuple[Period, ...] = ()
     for one in sorted(periods, key=lambda period: period.since):
         if one.until is None or one.until > now:
@@ -261,10 +261,10 @@ def periods_from(periods: Iterable[Period], now: datetime) -> tuple[Period, ...]
 def replace_periods(
     present: Sequence[Period], wanted: Sequence[Period], now: datetime
 ) -> tuple[Period, ...]:
-    """Return the periods to store: what was stays, and from `now` on `wanted` holds.
+    """Return the periods to store: the past is unchanged, and `wanted` follows from `now` on.
 
-    `present` are the stored periods that hold at `now` or later. They come back unchanged where
-    they already say the same, so that applying a file twice changes nothing.
+    `present` are the stored periods that apply at `now` or later. They are returned unchanged if
+    they are equal, so that applying a file twice changes nothing.
     """
     if periods_from(present, now) == periods_from(wanted, now):
         return tuple(present)
@@ -275,7 +275,7 @@ def replace_periods(
 
 
 def peak(periods: Iterable[Sequence[Period]], now: datetime) -> tuple[int, int, datetime]:
-    """Return the GPUs of quotas now, their most from now on, and since when it is that many."""
+    """Return the GPUs of quotas now, their maximum from now on, and the first instant of it."""
     rows = [one for row in periods for one in row]
     edges = sorted({now, *(one.since for one in rows if one.since > now)})
     sums = [(sum(one.terms.gpus for one in rows if one.holds_at(at)), at) for at in edges]
@@ -313,7 +313,7 @@ def format_csv(rows: Iterable[Mapping[str, str]]) -> str:
 
 
 def format_yaml(rows: Iterable[Mapping[str, str]]) -> str:
-    """Return rows as YAML, without what is empty; numbers as numbers."""
+    """Return rows as YAML, without empty values; numbers as numbers."""
     counts = {"gpus", "borrow_limit", "lend_limit"}
     plain = [
         {name: int(text) if name in counts else text for name, text in row.items() if text}

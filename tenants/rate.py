@@ -1,7 +1,7 @@
-"""How often somebody may do something: buckets that fill with time, shared by all processes.
+"""Rate limits: buckets that fill with time, shared by all processes.
 
-A bucket is a row, and taking from it one statement: Postgres is there whenever what is limited
-can be done at all, and a flushed broker empties no bucket.
+A bucket is a row, and taking from it is one statement. Postgres is available whenever a limited
+action is possible at all, and flushing a broker empties no bucket.
 Source: docs/adr/0127-rates-in-postgres.md.
 """
 
@@ -17,7 +17,7 @@ from django.db.models.functions import Now
 from tenants.models import RateBucket
 from tenants.scopes import site_scope
 
-# A bucket that nobody took from for so long is full, whatever its rate.
+# A bucket that was not used for this long is full, whatever its rate.
 FULL_AFTER = timedelta(days=1)
 
 _TAKE = """
@@ -40,7 +40,7 @@ FROM tenants_ratebucket WHERE key = %(key)s
 
 
 class RateError(Exception):
-    """The bucket is empty; `retry_after_s` tells when there is enough in it again."""
+    """The bucket is empty; `retry_after_s` is the time until it has enough again."""
 
     def __init__(self, retry_after_s: int) -> None:
         super().__init__(f"try again in {retry_after_s} s")
@@ -49,16 +49,16 @@ class RateError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """So many a second over a while, and `full` of them at once."""
+    """The average per second, and the most at once (`full`)."""
 
     per_s: float
     full: float
 
 
 def take(key: str, rate: Rate, cost: float = 1.0) -> None:
-    """Take from a bucket, in a transaction of its own where none is open.
+    """Take from a bucket, in a new transaction if none is open.
 
-    What costs more than `full` needs a full bucket, and leaves a debt.
+    A cost above `full` needs a full bucket, and leaves a debt.
 
     Raises:
         RateError: there is not enough in it; nothing was taken.
@@ -80,6 +80,6 @@ def take(key: str, rate: Rate, cost: float = 1.0) -> None:
 
 
 def drop_full_buckets() -> int:
-    """Forget buckets that are full by now; return how many. For the hourly housekeeping."""
+    """Delete buckets that are full by now; return how many. For the hourly housekeeping."""
     count, _ = RateBucket.objects.filter(at__lt=Now() - FULL_AFTER).delete()
     return count

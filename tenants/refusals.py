@@ -1,7 +1,7 @@
-"""Refusals for the audit log: somebody signed in asked for more than their role covers.
+"""Refusals for the audit log: a signed-in person attempted more than their role allows.
 
-What a person may do to people, tokens, memberships and the site is the operators' to decide, so an
-attempt is theirs to see. Nobody can fill the log with it: see `MOST`. ADR 0127.
+Operators decide about people, tokens, memberships and the site, so they should see such attempts.
+The number of records is limited: see `MOST`. ADR 0127.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from tenants.scopes import site_scope
 
 ACTION = "access.refused"
 ROLE_GONE = "The role for the site was taken away meanwhile."
-# A person's attempts at one address are one record of a window, and at all addresses so many.
+# A person's attempts at one URL are one record per window; at all URLs at most this many.
 WINDOW, MOST = timedelta(days=1), 20
-# What of a form says what was wanted. Never a password.
+# Fields of a form that show the attempt. Never a password.
 ASKED = ("do", "username", "role", "site_role", "slug", "name", "scopes")
 ASKED_MAX = 100
 log = structlog.get_logger(__name__)
@@ -29,10 +29,10 @@ log = structlog.get_logger(__name__)
 def record_refusal(
     actor: Actor, subject: str, why: str, asked: Mapping[str, object] | None = None
 ) -> bool:
-    """Record that a change was refused, in a transaction of its own; return whether it was new.
+    """Record a refused change, in its own transaction; return whether it was new.
 
-    `subject`: what was asked for, as method and address; `asked` is cut to the fields of `ASKED`.
-    Each refusal is a line of the process's log as well, so what the audit log leaves out is there.
+    `subject`: method and URL; `asked` is reduced to the fields of `ASKED`. Each refusal is also a
+    line of the process's log, which has those that the audit log omits.
     """
     subject = subject[:SUBJECT_MAX]
     log.info(ACTION, person=actor.user.get_username(), subject=subject, reason=why)
@@ -44,7 +44,7 @@ def record_refusal(
     if not _is_new(actor.user, subject):
         return False
     with site_scope():
-        # One at a time of a person: many at once count each other.
+        # Serialized per person: concurrent attempts count each other.
         User.objects.select_for_update(no_key=True).get(pk=actor.user.pk)
         known = _recent(actor.user)
         if subject in known or len(known) >= MOST:
@@ -56,7 +56,7 @@ def record_refusal(
 
 
 def _is_new(user: User, subject: str) -> bool:
-    """Whether a record would be written, without a lock: a flood is turned away here."""
+    """Return whether a record would be written, without a lock: this stops a flood."""
     with site_scope():
         known = _recent(user)
     return subject not in known and len(known) < MOST

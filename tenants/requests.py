@@ -1,4 +1,4 @@
-"""What may be asked of tenants, a struct per resource, and what operators' requests share."""
+"""Requests on tenants, a struct per resource, and the common fields of operators' requests."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class TenantRequest(Request, frozen=True, kw_only=True):
 
 
 class PersonRequest(Request, frozen=True, kw_only=True):
-    """Somebody who may sign in; the first password is made, not asked for."""
+    """A person who may sign in; the first password is generated."""
 
     NOUN: ClassVar[str] = "a person"
 
@@ -125,7 +125,7 @@ GpuCount: TypeAlias = Annotated[int, Meta(ge=0, le=COUNT_MAX)]
 
 
 class QuotaTermsRequest(Request, frozen=True, kw_only=True):
-    """What shall hold of a quota, until when."""
+    """The terms of a quota, and their end."""
 
     NOUN: ClassVar[str] = "a quota"
     NULL_IS_ABSENT: ClassVar[bool] = False
@@ -150,14 +150,14 @@ class QuotaTermsRequest(Request, frozen=True, kw_only=True):
 
     @property
     def terms(self) -> QuotaTerms | None:
-        """What shall hold; None ends the quota."""
+        """Return the terms, or None to end the quota."""
         if self.gpus is None:
             return None
         return QuotaTerms(self.gpus, self.mode, self.borrow_limit, self.lend_limit)
 
 
 class QuotaRequest(QuotaTermsRequest, frozen=True, kw_only=True):
-    """A quota of the tenant, pool and GPU type that the address names."""
+    """A quota of the tenant, pool and GPU type in the path."""
 
     since: Annotated[
         datetime | None, Meta(description="From when it holds, in pool time; now if left out.")

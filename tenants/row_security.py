@@ -1,9 +1,9 @@
-"""Row level security: a query of one tenant's scope finds no row of another tenant.
+"""Row level security: a query in one tenant's scope finds no row of another tenant.
 
-The second wall, behind the filters of views and selectors: where one is forgotten, the answer is
-empty; where the scope is forgotten, the query fails. It does not hold against somebody who can run
-SQL of their own, for such a one can set the scope as well. Owners of tables, so migrations,
-backups and the guards' functions, are not held.
+It is the second barrier, behind the filters of views and selectors. If a filter is missing, the
+result is empty; if the scope is missing, the query fails. It does not stop an attacker who can run
+SQL, because they can also set the scope. Owners of tables are exempt, and so are migrations,
+backups and the guards' functions.
 Source: docs/adr/0135-row-security.md.
 """
 
@@ -13,22 +13,22 @@ from collections.abc import Mapping
 
 from django.db import migrations
 
-# InitPlans: asked once per query, not per row.
+# InitPlans: evaluated once per query, not per row.
 _ALL = "(SELECT evenshare_sees_all())"
 _TENANTS = "(SELECT evenshare_tenants())::bigint[]"
 
-# Which rows a tenant's scope sees. By column, or by the row that they belong to, whose own
-# policy holds inside of these.
+# The rows that a tenant's scope sees: by column, or by the row that they belong to, whose own
+# policy applies inside of these conditions.
 OF_TENANT = f"tenant_id = ANY ({_TENANTS})"
 OF_LEASE = "EXISTS (SELECT FROM scheduling_lease l WHERE l.id = lease_id)"
 OF_JOB = "EXISTS (SELECT FROM scheduling_job j WHERE j.id = job_id)"
-# An array, so that it is asked once per query as well: a tenant has few accounts.
+# An array, so that it is also evaluated once per query: a tenant has few accounts.
 OF_ACCOUNT = "account_id = ANY (ARRAY(SELECT a.id FROM billing_account a))"
 WITH_A_PART = "EXISTS (SELECT FROM billing_entry e WHERE e.transfer_id = billing_transfer.id)"
 
 
 def secure_rows(rules: Mapping[str, str]) -> migrations.RunSQL:
-    """Make the operation that gives each table its policy; `rules`: the condition by table."""
+    """Return the operation that gives each table its policy; `rules`: the condition by table."""
     make = (
         f"ALTER TABLE {table} ENABLE ROW LEVEL SECURITY;"
         f"CREATE POLICY of_scope ON {table} USING ({_ALL} OR {rule});"

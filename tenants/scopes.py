@@ -1,8 +1,8 @@
-"""Every query runs in a scope: a transaction that says, to Postgres, on whose behalf.
+"""Scopes: each query runs in a transaction that names its beneficiary to Postgres.
 
-Row level security reads it (docs/adr/0135-row-security.md): rows of other tenants are not there,
-and outside of any scope asking for a tenant's fails. The setting is local to the transaction, so a
-pooled connection cannot carry it over. A scope inside of another one holds until its end.
+Row level security reads the scope (docs/adr/0135-row-security.md): rows of other tenants are
+invisible, and without any scope a query of a tenant's rows fails. The setting is local to the
+transaction, so a pooled connection cannot carry it over. A nested scope applies until its end.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def tenant_scope(tenant_id: int) -> AbstractContextManager[None]:
 
 
 def tenants_scope(tenant_ids: Collection[int] | None) -> AbstractContextManager[None]:
-    """Run queries on behalf of somebody who sees these tenants; None: all of them."""
+    """Run queries on behalf of a viewer of these tenants, or of all if None."""
     return site_scope() if tenant_ids is None else _scope(_array(tenant_ids))
 
 
@@ -35,8 +35,8 @@ def tenants_scope(tenant_ids: Collection[int] | None) -> AbstractContextManager[
 def engine_scope(pool_id: int) -> Iterator[None]:
     """Run queries on behalf of a pool's engine, which sees all tenants.
 
-    A process that freezes in here loses its session after `IDLE_S`, so that its row locks do
-    not outlive its fence; and nobody waits for a lock longer than `LOCK_S`.
+    A frozen process loses its session after `IDLE_S`, so that its row locks do not outlive its
+    fence. No query waits for a lock longer than `LOCK_S`.
     """
     with _scope(f"pool {pool_id:d}"), connection.cursor() as cursor:
         cursor.execute(
@@ -49,10 +49,10 @@ def engine_scope(pool_id: int) -> Iterator[None]:
 
 @contextmanager
 def engine_view(pool_id: int) -> Iterator[None]:
-    """Like `engine_scope`, read only and with all rows of one moment.
+    """Like `engine_scope`, but read-only and with all rows of one moment.
 
     Raises:
-        RuntimeError: it is called inside a transaction, whose view began earlier.
+        RuntimeError: a transaction is already open, whose view started earlier.
     """
     with transaction.atomic(durable=True), connection.cursor() as cursor:
         cursor.execute(ONE_STATE)
@@ -61,13 +61,13 @@ def engine_view(pool_id: int) -> Iterator[None]:
 
 
 def site_scope() -> AbstractContextManager[None]:
-    """Run queries on behalf of the site: operators, and what every visitor may see."""
+    """Run queries on behalf of the site: operators, and data that every visitor may see."""
     return _scope(SITE)
 
 
 @contextmanager
 def site_reading() -> Iterator[None]:
-    """Read what is of all tenants, for a moment inside of a tenant's scope: without a savepoint."""
+    """Read rows of all tenants for a moment inside of a tenant's scope, without a savepoint."""
     if not connection.in_atomic_block:
         with site_scope():
             yield
@@ -78,7 +78,7 @@ def site_reading() -> Iterator[None]:
         try:
             yield
         except BaseException:
-            # Where the transaction has failed, its end takes the setting with it.
+            # If the transaction has failed, its end resets the setting.
             with suppress(Error):
                 cursor.execute(SET_SCOPE, [outer or ""])
             raise
@@ -100,5 +100,5 @@ def _scope(value: str) -> Iterator[None]:
 
 
 def _array(ids: Collection[int]) -> str:
-    """As Postgres reads an array."""
+    """Return the ids as a Postgres array."""
     return "{" + ",".join(f"{one:d}" for one in ids) + "}"

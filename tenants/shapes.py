@@ -1,11 +1,9 @@
-"""Shapes of stored JSON, and closed lists of choices: the database refuses what no code can read.
+"""Shapes of stored JSON, and closed lists of choices: the database refuses unreadable values.
 
-For migrations: `hold_shapes` says what a JSON column holds, `hold_choices` that a column with
-choices holds one of them, `hold_names` that a name can stand in an address, `hold_counts` that a
-whole number is not negative.
-`tests/integration/test_shapes.py` names the columns that were forgotten.
-Where a table has rows already that are otherwise, it keeps them and gets no condition, for they
-could not be updated any more; the log names it.
+For migrations: `hold_shapes` constrains JSON columns, `hold_choices` columns with choices,
+`hold_names` names in URLs, and `hold_counts` whole numbers that cannot be negative.
+`tests/integration/test_shapes.py` reports forgotten columns. A table that already has violating
+rows gets no condition, because they could no longer be updated; the log names it.
 Source: docs/adr/0228-shapes-of-rows.md.
 """
 
@@ -26,28 +24,28 @@ log = structlog.get_logger(__name__)
 
 MOST = 2**63 - 1
 WHOLE = ("BigIntegerField", "IntegerField", "SmallIntegerField")
-# Python reads larger numbers as infinite, and no deeper text than a thousand levels.
+# Python reads larger numbers as infinite, and parses at most a thousand levels.
 _LARGEST = "1.7976931348623157e308"
 DEEPEST = 100
-# Whole numbers that may be negative: a start for chance, how a program ended, instants before
-# 1970, a reward of a market, and what is left of a rounded charge.
+# Whole numbers that may be negative: random seeds, exit codes, instants before 1970, rewards of a
+# market, and remainders of rounded charges.
 SIGNED = frozenset({"seed", "exit_code", "launched_us", "stopped_us", "reward_micro", "carried"})
 
 
 class JsonShape(Protocol):
-    """What a JSON value is.
+    """The shape of a JSON value.
 
-    A key that is missing is an error in the strict mode of SQL/JSON, so the condition is unknown,
-    which is not held.
+    A missing key is an error in the strict mode of SQL/JSON, so the condition is unknown, which
+    counts as violated.
     """
 
     def conditions(self, path: str) -> Iterator[str]:
-        """Yield predicates on what lies at a path; all have to be true."""
+        """Yield predicates on the value at a path; all have to be true."""
 
 
 @dataclass(frozen=True)
 class Typed:
-    """A value of one of some types, as jsonpath names them."""
+    """A value of one of some types, by their names in jsonpath."""
 
     types: tuple[str, ...]
 
@@ -71,7 +69,7 @@ class WholeNumber:
 
 @dataclass(frozen=True)
 class Many:
-    """A list of `least` to `most` equal items."""
+    """A list of `least` to `most` items of one shape."""
 
     item: JsonShape
     least: int = 0
@@ -87,7 +85,7 @@ class Many:
 
 @dataclass(frozen=True)
 class ByName:
-    """An object whose values are alike, with any keys."""
+    """An object with any keys and values of one shape."""
 
     item: JsonShape
 
@@ -112,7 +110,7 @@ class WithFields:
 
 @dataclass(frozen=True)
 class TextLike:
-    """A text that a regular expression finds."""
+    """A text that matches a regular expression."""
 
     pattern: str
 
@@ -124,7 +122,7 @@ class TextLike:
 
 @dataclass(frozen=True)
 class ByWord:
-    """An object that has another shape by what another column says."""
+    """An object whose shape depends on another column."""
 
     column: str
     shapes: Mapping[str, JsonShape]
@@ -142,7 +140,7 @@ Condition = tuple[str, str, str]  # table, name without the table, SQL
 
 
 def condition_of(column: str, shape: JsonShape | ByWord) -> str:
-    """Return the SQL condition that a column is NULL or has a shape, for a CHECK."""
+    """Return the SQL condition, for a CHECK, that a column is NULL or has a shape."""
     if isinstance(shape, ByWord):
         cases = " ".join(
             f"WHEN '{word}' THEN {condition_of(column, one)}" for word, one in shape.shapes.items()
@@ -159,7 +157,7 @@ def condition_of(column: str, shape: JsonShape | ByWord) -> str:
 
 
 def hold_shapes(app: str, columns: Columns) -> migrations.RunPython:
-    """Have the database refuse what has another shape, by (table without its app, column)."""
+    """Constrain JSON columns to shapes, by (table without its app, column)."""
     held = [
         (f"{app}_{table}", f"{column}_shaped", condition_of(column, shape))
         for (table, column), shape in columns.items()
@@ -168,7 +166,7 @@ def hold_shapes(app: str, columns: Columns) -> migrations.RunPython:
 
 
 def hold_choices(app: str) -> migrations.RunPython:
-    """Have the database refuse choices that are none of a column's choices at this migration."""
+    """Constrain columns with choices to their choices at this migration."""
 
     def rows(apps: Apps) -> Iterator[Condition]:
         for table, column, choices in choices_of(apps, app):
@@ -179,7 +177,7 @@ def hold_choices(app: str) -> migrations.RunPython:
 
 
 def hold_names(app: str) -> migrations.RunPython:
-    """Have the database refuse names that no address can have (`names_of`)."""
+    """Constrain names to those that a URL can contain (`names_of`)."""
 
     def rows(apps: Apps) -> Iterator[Condition]:
         for table, column in names_of(apps, app):
@@ -189,7 +187,7 @@ def hold_names(app: str) -> migrations.RunPython:
 
 
 def hold_counts(app: str) -> migrations.RunPython:
-    """Have the database refuse negative whole numbers (`counts_of`): no round has such a number."""
+    """Constrain whole numbers to 0 or more (`counts_of`): no round has a negative number."""
 
     def rows(apps: Apps) -> Iterator[Condition]:
         for table, column in counts_of(apps, app):
@@ -199,12 +197,12 @@ def hold_counts(app: str) -> migrations.RunPython:
 
 
 def hold_condition(table: str, name: str, condition: str) -> migrations.RunPython:
-    """Have the database refuse rows of one table that do not meet a condition."""
+    """Constrain the rows of one table by a condition."""
     return _holding(lambda _: [(table, name, condition)])
 
 
 def within_reach(*columns: str) -> str:
-    """Return the SQL condition that pages can count days and years from instants of the past."""
+    """Return the SQL condition that instants are within the years that pages can compute with."""
     return " AND ".join(
         f'("{one}" IS NULL OR "{one}" >= \'1900-01-01\' AND "{one}" < \'9000-01-01\')'
         for one in columns
@@ -212,7 +210,7 @@ def within_reach(*columns: str) -> str:
 
 
 def _holding(rows: Callable[[Apps], Iterable[Condition]]) -> migrations.RunPython:
-    """Add conditions, or on the way back drop them."""
+    """Return an operation that adds conditions, and drops them in reverse."""
 
     def hold(apps: Apps, editor: BaseDatabaseSchemaEditor) -> None:
         with editor.connection.cursor() as cursor:
@@ -228,7 +226,7 @@ def _holding(rows: Callable[[Apps], Iterable[Condition]]) -> migrations.RunPytho
 
 
 def names_of(apps: Any, app: str) -> Iterator[tuple[str, str]]:
-    """Yield (table, column) of the names in an app's tables that stand in addresses."""
+    """Yield (table, column) of the names in an app's tables that are parts of URLs."""
     for model in apps.get_app_config(app).get_models():
         for field in model._meta.concrete_fields:  # noqa: SLF001 - Django's way to the fields
             if isinstance(field, models.SlugField) and field.column in ("name", "slug"):
@@ -236,7 +234,7 @@ def names_of(apps: Any, app: str) -> Iterator[tuple[str, str]]:
 
 
 def counts_of(apps: Any, app: str) -> Iterator[tuple[str, str]]:
-    """Yield (table, column) of whole numbers that no kind of field keeps from below 0."""
+    """Yield (table, column) of whole numbers whose field type allows negative values."""
     for model in apps.get_app_config(app).get_models():
         for field in model._meta.concrete_fields:  # noqa: SLF001 - Django's way to the fields
             is_whole = field.get_internal_type() in WHOLE and not field.primary_key

@@ -21,26 +21,26 @@ from tenants.selectors.access import Access, MembershipFacts
 PREFIX = "es_"
 SECRET_BYTES = 32
 DAYS, DAYS_MAX, PER_PERSON = 30, 90, 50
-# Its last use is written at most so often: reads stay reads.
+# The shortest time between updates of its last use, so that reads stay reads.
 USED_EVERY_S = 300
 
 
 class Scope(StrEnum):
-    """What a token may be used for, within what its person may do anyway."""
+    """The permitted use of a token, within its person's own rights."""
 
     READ = "read"  # pools, queues, quotas, prices, rounds and usage
-    JOBS_READ = "jobs:read"  # jobs, why they wait, their logs
-    JOBS_WRITE = "jobs:write"  # submit, dry run and cancel; drop other tokens
-    CREDIT_WRITE = "credit:write"  # ask for transfers of credits, when asked for
-    OPERATE = "operate"  # change pools, quotas, nodes, tenants and credit; when asked for
+    JOBS_READ = "jobs:read"  # jobs, reasons to wait, logs
+    JOBS_WRITE = "jobs:write"  # submit, dry run and cancel; revoke other tokens
+    CREDIT_WRITE = "credit:write"  # request transfers of credits; not in the default
+    OPERATE = "operate"  # change pools, quotas, nodes, tenants and credit; not in the default
 
 
-# What a token may do unless it says more.
+# The default scopes of a token.
 SCOPES_USUAL = (Scope.READ, Scope.JOBS_READ, Scope.JOBS_WRITE)
 
 
 def scope_is_open(user: User, scope: Scope) -> bool:
-    """Whether a person may ask for a scope. What it allows is asked again at each request."""
+    """Return whether a person may request a scope. Its actions are checked at each request."""
     keepers = (User.SiteRole.OPERATOR, User.SiteRole.FINANCE)
     return scope is not Scope.OPERATE or user.site_role in keepers
 
@@ -52,10 +52,10 @@ class TooManyTokensError(Exception):
 def create_token(
     *, user: User, name: str, scopes: Iterable[Scope], days: int, now: datetime
 ) -> tuple[ApiToken, str]:
-    """Make a token; return it with its secret, which is not kept and never shown again.
+    """Make a token; return it with its secret, which is not stored and never shown again.
 
     Raises:
-        TooManyTokensError: expired ones do not count, they are dropped here.
+        TooManyTokensError: the person has too many, after expired ones are deleted.
     """
     with site_scope():
         ApiToken.objects.filter(user=user, expires_at__lte=now).delete()
@@ -89,7 +89,7 @@ WHERE t.digest = %s AND u.is_active AND t.expires_at > statement_timestamp()
 
 @dataclass(frozen=True, slots=True)
 class TokenBearer:
-    """A living token, its person (other columns load when asked for), and what they may now."""
+    """A valid token, its person (other columns load on access), and their present access."""
 
     token: ApiToken
     user: User
@@ -97,7 +97,7 @@ class TokenBearer:
 
 
 def find_token(secret: str) -> TokenBearer | None:
-    """Return who bears a secret; None for every text that is no living one. One query."""
+    """Return the bearer of a secret, or None if it is no valid token, with one query."""
     if not secret.startswith(PREFIX) or not secret.isascii() or len(secret) > 100:
         return None
     with site_scope(), connection.cursor() as cursor:
@@ -115,24 +115,24 @@ def find_token(secret: str) -> TokenBearer | None:
     return TokenBearer(token, user, Access(user.pk, full_name, user.site_role, memberships))
 
 
-# In the order of the models' fields, as `from_db` wants them.
+# In the order of the models' fields, which `from_db` requires.
 _TOKEN = ["id", "uid", "user_id", "name", "scopes"]
 _USER = ["id", "username", "first_name", "last_name", "is_active", "site_role"]
 
 
 def drop_token(*, user: User, uid: UUID) -> bool:
-    """Drop one of a person's tokens; return whether there was one."""
+    """Delete one of a person's tokens; return whether it existed."""
     with site_scope():
         count, _ = ApiToken.objects.filter(user=user, uid=uid).delete()
     return bool(count)
 
 
 def token_exists(uid: UUID) -> bool:
-    """Whether anybody has a token of this id."""
+    """Return whether any person has a token of this id."""
     with site_scope():
         return ApiToken.objects.filter(uid=uid).exists()
 
 
 def digest_of(secret: str) -> str:
-    """Return what is kept of a secret: its SHA-256 as hex. 256 random bits need no salt."""
+    """Return the stored form of a secret: its SHA-256 as hex. 256 random bits need no salt."""
     return hashlib.sha256(secret.encode()).hexdigest()

@@ -1,7 +1,7 @@
-"""Rows that cannot be read: whoever meets one notes it here, shows it as that, and goes on.
+"""Unreadable rows: readers note them here, show them as such, and go on.
 
-A reader of many rows catches what a single one raises, so that the rest of its page stands. The
-portal remembers what was noted, for /metrics and for the operator (`portal.site.unreadable`).
+A reader of many rows catches the error of a single one, so that the rest of its page still works.
+The portal stores the notes, for /metrics and for the operator (`portal.site.unreadable`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ LISTENERS: list[Listener] = []
 
 
 def note_unreadable(what: str, rows: Mapping[str, str]) -> None:
-    """Note rows that cannot be read; `rows`: why, by id. Does nothing for none.
+    """Note unreadable rows; `rows`: id -> reason. Does nothing if there are none.
 
     `what`: a constant that names the kind of row, as "value of a job"; it labels a metric.
     """

@@ -1,1 +1,1 @@
-"""The API of money: prices, usage, what jobs cost, what lending earned."""
+"""The API of money: prices, usage, costs of jobs, income from lending."""

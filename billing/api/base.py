@@ -1,4 +1,4 @@
-"""What views of money share: whose, of which pool and of which time."""
+"""Parameters of the money views: the tenant, the pool and the time."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ STRETCH = (TENANT, POOL, SINCE, UNTIL)
 
 @dataclass(frozen=True, slots=True)
 class AskedTime:
-    """A stretch of a pool's time."""
+    """A range of a pool's time."""
 
     since: datetime
     until: datetime
 
 
 class MoneyView(SchedulingView):
-    """Finds the tenant, the pool and the time of the query."""
+    """A view that reads the tenant, the pool and the time from the query."""
 
     who = Who.TENANT
 
     def asked_ids(self) -> Sequence[int] | None:
-        """Return ids of the tenant of the query, else of all whose money the caller sees."""
+        """Return the id of the query's tenant, else of all tenants whose money the caller sees."""
         tenant = self.filtered_tenant(Action.SEE_MONEY)
         if tenant is not None:
             return [tenant.pk]
@@ -47,7 +47,7 @@ class MoneyView(SchedulingView):
         """Return the pool of the query, or the tenant's only one.
 
         Raises:
-            Problem: 404 where the tenant has no quota in it, or 400 where one has to be named.
+            Problem: 404 if the tenant has no quota in it, 400 if the query must name a pool.
         """
         with site_scope():
             own = pools_of(tenant.pk)
@@ -65,7 +65,7 @@ class MoneyView(SchedulingView):
         """Return `since` and `until` of the query.
 
         Raises:
-            Problem: 400 where one is before all that databases know.
+            Problem: 400 if one is before the first instant that the database supports.
         """
         since, until = read_time(self.request, "since"), read_time(self.request, "until")
         for name, instant in (("since", since), ("until", until)):
@@ -74,10 +74,10 @@ class MoneyView(SchedulingView):
         return since, until
 
     def asked_time(self, facts: PoolFacts) -> AskedTime:
-        """Return `since` and `until` of the query; a week up to today unless it says.
+        """Return `since` and `until` of the query, by default a week up to today.
 
         Raises:
-            Problem: 400 where it is empty or longer than `LONGEST`.
+            Problem: 400 if the range is empty or longer than `LONGEST`.
         """
         since, until = self.asked_instants()
         if until is None:

@@ -1,4 +1,4 @@
-"""What a tenant earned by lending, and how all tenants' income stands, for the REST API."""
+"""REST views of a tenant's lending income, and of the income of all tenants."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from tenants.scopes import site_scope, tenant_scope
 
 
 class ContributionAnswer(Answer, frozen=True):
-    """What a tenant earned by lending in a pool in [since, until) of pool time."""
+    """A tenant's income from lending in a pool in [since, until) of pool time."""
 
     tenant: str
     pool: str
@@ -84,10 +84,9 @@ class RevenueFairnessAnswer(Answer, frozen=True):
 
 
 class ContributionShow(Shown, MoneyView):
-    """Show what a tenant earned by lending in a pool, against the ledger, and its idle quota.
+    """Show a tenant's income from lending in a pool, its reconciliation, and its idle quota.
 
-    A line counts when its hour of pool time closes. Without `since` and `until`: the last seven
-    days.
+    A line counts when its hour of pool time closes. The default range is the last seven days.
     """
 
     address = "contribution"
@@ -127,7 +126,7 @@ class ContributionShow(Shown, MoneyView):
 
 
 class IncomePart(NamedTuple):
-    """Lines of a tenant's income from a pool, as many as a page has, and whom it may name."""
+    """A page of a tenant's income lines from a pool, and the visibility of other tenants."""
 
     tenant: Tenant
     facts: PoolFacts
@@ -140,7 +139,7 @@ class IncomeView(Listed, MoneyView):
 
     parameters = (*STRETCH, *PAGE)
     shows = ("UsageShare.amount",)
-    # The rows of a page.
+    # Returns the rows of a page.
     shown: Callable[[IncomePart], Page]
 
     def page(self) -> Page:
@@ -165,7 +164,7 @@ class IncomeView(Listed, MoneyView):
 
 
 class IncomeLines(IncomeView):
-    """List what each borrowed term brought a lender, newest first, with every factor."""
+    """List the income of a lender from each borrowed term, newest first, with all factors."""
 
     address = "contribution/lines"
     operation = "contribution_lines"
@@ -180,7 +179,7 @@ class IncomeLines(IncomeView):
 class RevenueFairness(Shown, MoneyView):
     """Show alpha of all tenants of a pool, for operators, finance and auditors.
 
-    The part of the income from lending over the part of the quota, in settled hours.
+    alpha is the tenant's share of the lending income over its share of the quota, in settled hours.
     """
 
     address = "pools/<slug:name>/revenue-fairness"
@@ -211,7 +210,7 @@ class RevenueFairness(Shown, MoneyView):
 
 
 def _borrower(tenant: Tenant, visibility: Visibility, tenant_id: Any) -> str | None:
-    """How a borrower is named to the caller; None: not."""
+    """Return a borrower's name for the caller, or None if it is hidden."""
     if tenant_id == tenant.pk:
         return tenant.name
     seen = visibility.of(tenant_id)

@@ -1,4 +1,4 @@
-"""Credit over REST: what a tenant has left, what it gives away, and what those set who keep it."""
+"""REST views of credit: credit left, transfers between tenants, limits, budgets and allowances."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class TransferView(Listed):
     about = "Requests for transfers, the newest first."
 
     def wishes(self, ids: Sequence[int] | None) -> Page:
-        """Return a page of those of tenants; None: of all."""
+        """Return a page of the tenants' requests, or of all tenants' if `ids` is None."""
         state = self.param("state")
         if state and state not in STATES:
             raise bad_field("state", "is not a state", f"Of: {', '.join(STATES)}.")
@@ -108,7 +108,7 @@ class TransferList(TransferView, MoneyView):
 
     @described("transfer_ask", GiftRequest, TransferRow, 201, *ONCE)
     def post(self, request: Request) -> Response:
-        """Ask that credits of a tenant that you manage are given to another one."""
+        """Request a transfer of credits from a tenant that you manage to another tenant."""
         key = idempotency_key(request)
         wanted = request_of(GiftRequest, request.data)
         tenant = self._giver(wanted.tenant)
@@ -131,12 +131,12 @@ class TransferList(TransferView, MoneyView):
         return self.own_tenant(slug or self.access.memberships[0].slug, Action.ASK_TRANSFER)
 
     def handle_exception(self, exc: Exception) -> Response:
-        """Tell a refused request by its fields."""
+        """Return a refused request with errors by field."""
         return super().handle_exception(refusal(exc) if isinstance(exc, InvalidInputError) else exc)
 
 
 class CreditView(OperateView):
-    """As other views of the operator; whoever keeps the books changes here too."""
+    """A view of the console that finance users may also change."""
 
     edit_action: ClassVar[Action] = Action.KEEP_CREDIT
 
@@ -157,7 +157,7 @@ class OperateCredit(Shown, CreditView):
 
     @described("operate_credit_set", CreditTermsRequest, CreditTermsRow, 200, IF_MATCH)
     def put(self, request: Request, slug: str, book: str) -> Response:
-        """Set the credit limit and the budget; what is left out is none."""
+        """Set the credit limit and the budget. An omitted limit or budget is removed."""
         with site_scope():
             tenant = self._named(slug, book)
             lock_budget(tenant, require_book(book))
@@ -180,7 +180,7 @@ class AllowanceList(CreditView):
 
     @described("operate_allowance", AllowanceRequest, AllowanceRow, 201, *ONCE)
     def post(self, request: Request) -> Response:
-        """Post an allowance. The same name of a tenant, or the same key, posts it once."""
+        """Post an allowance. A tenant's allowance of a name, or of a key, is posted only once."""
         key = idempotency_key(request)
         wanted = request_of(AllowanceRequest, request.data)
         given = give_allowance(actor=self.actor, request=wanted, key=key)
@@ -205,12 +205,16 @@ class OperateTransferList(TransferView, CreditView):
 
 
 class TransferDecision(CreditView):
-    """An answer to a request; repeating it changes nothing."""
+    """A decision on a request; repeating it changes nothing."""
 
     preconditions: ClassVar[tuple[str, ...]] = ()
 
     def decided(self, request: Request, uid: UUID, *, is_approved: bool) -> Response:
-        """Decide a request as the body says; 404 where there is none."""
+        """Decide a request by the body.
+
+        Raises:
+            Problem: 404 if the request does not exist.
+        """
         with site_scope():
             if not TransferRequest.objects.filter(uid=uid).exists():
                 raise not_there()
@@ -226,7 +230,7 @@ class TransferApprove(TransferDecision):
 
     @described("operate_transfer_approve", DecisionRequest, TransferRow)
     def post(self, request: Request, uid: UUID) -> Response:
-        """Approve a request: its credits move. Nobody approves their own."""
+        """Approve a request, which moves its credits. A user cannot approve their own request."""
         return self.decided(request, uid, is_approved=True)
 
 

@@ -1,4 +1,4 @@
-"""What REST answers of credit."""
+"""The REST responses of credit."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tenants.answers import Answer, about
 
 
 class CreditBudgetRow(Answer, frozen=True):
-    """A budget in the period that holds. Days are of pool time; `last_day` is in it."""
+    """A budget in its current period. Days are pool time; `last_day` is included."""
 
     period: BudgetPeriod
     action: BudgetAction
@@ -55,7 +55,7 @@ class CreditRow(Answer, frozen=True):
 
 
 class CreditTermsRow(Answer, frozen=True):
-    """What holds of a tenant's credit in a book, as it was set."""
+    """The settings of a tenant's credit in a book."""
 
     tenant: str
     book: str

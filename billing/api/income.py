@@ -1,6 +1,6 @@
-"""Incomes with all their factors, and the account that they went to, for the REST API.
+"""REST views of incomes with all factors, and of the account that received them.
 
-What a tenant needs to compute them again by itself: `evenshare statement verify` does.
+With them `evenshare statement verify` recomputes a tenant's income.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ OPERATOR_NAME = "operator"
 class IncomeList(IncomeView):
     """List a tenant's incomes from lending in a pool, newest first, with every factor.
 
-    An income counts when its hour of pool time closes. `idle` has the idle quota of the time
-    of the page's rows, in order: the intervals of a row are those of its GPU type between its
-    `counts_from` and `counts_until`. Without `since` and `until`: the last seven days.
+    An income counts when its hour of pool time closes. `idle` has the idle quota over the time of
+    the page's rows, in order. The intervals of a row are those of its GPU type between its
+    `counts_from` and `counts_until`. The default range is the last seven days.
     """
 
     address = "income"
@@ -57,8 +57,8 @@ class IncomeList(IncomeView):
 class EntryList(Listed, MoneyView):
     """List the transfers that moved a tenant's credits for a pool, newest first.
 
-    Those that are effective in [`since`, `until`) of the pool's time; without both: the last
-    seven days.
+    Transfers are selected by their effective time in [`since`, `until`) of the pool's time, by
+    default the last seven days.
     """
 
     address = "entries"

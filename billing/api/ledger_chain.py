@@ -1,4 +1,4 @@
-"""The log of a book's transfers over REST, as that of a pool's rounds (`scheduling.api.chain`)."""
+"""REST views of the log of a book's transfers (`scheduling.api.chain` has those of rounds)."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class LedgerLogView(logs.LogView, SchedulingView):
     who = Who.ANYBODY_SIGNED_IN
 
     def log_of(self, book: str) -> str:
-        """Return the log of a book in which a pool charges that the caller may see.
+        """Return the log of a book to which a visible pool charges.
 
         Raises:
-            Problem: 404.
+            Problem: 404 if there is no such book.
         """
         with site_scope():
             there = book_named(book) is not None
@@ -46,7 +46,7 @@ class LedgerHead(LedgerLogView):
 
 
 class LedgerRecords(LedgerLogView):
-    """List records of transfers, salted digests alone, oldest first, 500 at most."""
+    """List records of transfers (only salted digests), oldest first, 500 at most."""
 
     address = "ledgers/<slug:book>/chain/records"
     operation = "ledger_chain_records"
@@ -67,7 +67,7 @@ class LedgerRecords(LedgerLogView):
 
 
 class LedgerInclusion(LedgerLogView):
-    """Prove that a record is in the log of a size (RFC 6962, audit path)."""
+    """Prove that a record is in the log of a given size (RFC 6962, audit path)."""
 
     address = "ledgers/<slug:book>/chain/inclusion"
     operation = "ledger_chain_inclusion"

@@ -1,4 +1,4 @@
-"""Prices, usage, and what jobs cost, for the REST API."""
+"""REST views of prices, usage, and costs of jobs."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ from tenants.scopes import site_scope, tenant_scope
 
 
 class Charges:
-    """What the views of jobs show of money."""
+    """Provides the charges for the views of jobs."""
 
     def charges(self, jobs: Iterable[int]) -> dict[int, Decimal]:
-        """Return the sum of each job's usage lines, settled or not. One query."""
+        """Return the sum of each job's usage lines, settled or not. A single query."""
         ids = list(jobs)
         if not ids:
             return {}
@@ -43,12 +43,12 @@ class Charges:
         return {row["job"]: row["all"] for row in sums}
 
     def currency(self, book: str) -> str:
-        """Return the word for a book's credits."""
+        """Return the currency of a book."""
         return Book.objects.filter(slug=book).values_list("currency", flat=True).first() or book
 
 
 class PriceList(Listed, SchedulingView):
-    """List the prices that the next round's terms pay, of one pool or of all of yours."""
+    """List the prices that the next round's terms pay, of one pool or of all your pools."""
 
     address = "prices"
     operation = "price_list"
@@ -96,7 +96,8 @@ class PriceHistory(Listed, SchedulingView):
 class PriceForecasts(Listed, SchedulingView):
     """List a pool's newest price forecasts by GPU type: p10, p50 and p90 at coming instants.
 
-    Of 19 simulated runs; `hits` of `counted` past instants had a posted price from p10 to p90.
+    They come from 19 simulated runs. At `hits` of `counted` past instants, the posted price was
+    between p10 and p90.
     """
 
     address = "price-forecasts/<slug:name>"
@@ -115,10 +116,9 @@ class PriceForecasts(Listed, SchedulingView):
 
 
 class UsageList(Listed, MoneyView):
-    """List a tenant's usage by term, newest first; amounts sum to what it is charged.
+    """List a tenant's usage by term, newest first; the amounts add up to its charges.
 
-    A term counts in [`since`, `until`) when its hour of pool time closes in it, as its
-    transfer does.
+    A term counts in [`since`, `until`) if its hour of pool time closes in it, like its transfer.
     """
 
     address = "usage"

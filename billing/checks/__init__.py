@@ -1,7 +1,7 @@
-"""What must hold in the books at any time, as functions that look and never change.
+"""Invariants of the books, as read-only checks.
 
-Each check returns how many things it looked at and what is wrong, with numbers. All of them
-together see one consistent state (REPEATABLE READ), so they run while the system is live.
+Each check returns how many items it checked, and the violations with their numbers. All checks
+together see one consistent state (REPEATABLE READ), so they can run on the live system.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ CHECKS: dict[str, Callable[[], CheckReport]] = {
 
 @dataclass(frozen=True, slots=True)
 class LedgerCheckResult:
-    """The outcome of one named check."""
+    """The result of a named check."""
 
     name: str
     checked: int
@@ -55,7 +55,7 @@ class LedgerCheckResult:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is wrong."""
+        """Return whether there is no violation."""
         return not self.violations
 
 

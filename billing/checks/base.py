@@ -1,4 +1,4 @@
-"""What a check answers, and the one query helper that the checks share."""
+"""The report of a check, and the shared query helper."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from typing import Any
 
 from django.db import connection
 
-# Enough to see what is wrong; the count says how much.
+# The most violations that a report lists; the others are counted.
 SHOWN = 20
 
 
 @dataclass(slots=True)
 class CheckReport:
-    """How many things were looked at, and what is wrong with them."""
+    """The number of checked items, and their violations."""
 
     checked: int = 0
     violations: list[str] = field(default_factory=list)
     hidden: int = 0
 
     def wrong(self, what: str) -> None:
-        """Note a violation; after the first ones they are only counted."""
+        """Add a violation; after the first `SHOWN` they are only counted."""
         if len(self.violations) < SHOWN:
             self.violations.append(what)
             return
@@ -42,7 +42,7 @@ def count(table: str) -> int:
 
 
 def report_of(checked: int, wrong: Sequence[str]) -> CheckReport:
-    """Return a report from a list of violations."""
+    """Return a report of a list of violations."""
     report = CheckReport(checked)
     for what in wrong:
         report.wrong(what)

@@ -10,7 +10,7 @@ from evenshare_core.money.fixed_point import sum_to_credits, sum_to_micro
 
 
 def transfers_sum_to_zero() -> CheckReport:
-    """Every transfer has at least two entries, in its own book, that sum to zero."""
+    """Check that every transfer has two or more entries, in its own book, that sum to zero."""
     wrong = rows(
         """
         SELECT t.id, count(e.id), coalesce(sum(e.amount), 0),
@@ -33,7 +33,7 @@ def transfers_sum_to_zero() -> CheckReport:
 
 
 def books_sum_to_zero() -> CheckReport:
-    """All entries of a book sum to zero: credits are moved, never made."""
+    """Check that the entries of each book sum to zero: credits are moved, never created."""
     sums = rows(
         """
         SELECT b.slug, coalesce(sum(e.amount), 0)
@@ -49,7 +49,7 @@ def books_sum_to_zero() -> CheckReport:
 
 
 def balances_equal_entries() -> CheckReport:
-    """Every balance is the sum of its account's entries."""
+    """Check that every balance is the sum of its account's entries."""
     wrong = rows(
         """
         SELECT a.id, a.balance, coalesce(sum(e.amount), 0)
@@ -64,7 +64,7 @@ def balances_equal_entries() -> CheckReport:
 
 
 def settled_hours_equal_lines() -> CheckReport:
-    """The transfers of settled hours move what their lines say, party by party."""
+    """Check that the transfers of settled hours equal their usage lines, by account."""
     compared = rows(
         """
         WITH settled AS (
@@ -113,7 +113,7 @@ def settled_hours_equal_lines() -> CheckReport:
 
 
 def charged_equals_earned() -> CheckReport:
-    """Per book, all charges of lines, with what the operator bears, equal all lenders' shares."""
+    """Check per book that charges, plus the operator's part, equal the lenders' shares."""
     totals = rows(
         """
         SELECT b.slug,
@@ -136,7 +136,7 @@ def charged_equals_earned() -> CheckReport:
 
 
 def budgets_follow_balances() -> CheckReport:
-    """What a budget calls spendable is the balance of the tenant's account."""
+    """Check that a budget's spendable credits equal the balance of the tenant's account."""
     wrong = rows(
         """
         SELECT budget.tenant_id, budget.book, budget.spendable, coalesce(a.balance, 0)
@@ -156,7 +156,7 @@ def budgets_follow_balances() -> CheckReport:
 
 
 def limits_are_one() -> CheckReport:
-    """An account has its budget's limit, and both note by how much it is exceeded."""
+    """Check that an account and its budget have the same limit and the same overrun."""
     wrong = rows(
         """
         SELECT a.tenant_id, b.slug, a.credit_limit, budget.credit_limit, a.overrun, budget.overrun
@@ -182,9 +182,9 @@ def limits_are_one() -> CheckReport:
 
 
 def daily_spend_equals_lines() -> CheckReport:
-    """What budgets call spent is what settled hours charged by day, as corrected.
+    """Check that spent credits equal the charges of settled hours by day, with corrections.
 
-    Beside it stands what the other hours of the day charged.
+    The charges of the day's other hours must equal its unsettled credits.
     """
     charged: dict[tuple[int, str, date], list[int]] = {
         (tenant, book, day): [sum_to_micro(settled), sum_to_micro(unsettled)]
@@ -230,7 +230,7 @@ def daily_spend_equals_lines() -> CheckReport:
 
 
 def gifts_were_approved() -> CheckReport:
-    """Allowances are the operator's; what tenants give each other, somebody else approved."""
+    """Check that allowances come from the operator, and that another user approved transfers."""
     wrong = rows(
         """
         WITH sides AS (

@@ -21,12 +21,13 @@ from scheduling.selectors.rounds.stored import (
     with_seals,
 )
 
-# Decisions are large; older prices are still compared with their events.
+# The most decisions that are read, because they are large; older prices are still compared with
+# their events.
 DECISIONS = 500
 
 
 def events_gapless() -> CheckReport:
-    """Per pool, event numbers run from 1 to the writer's counter without gaps."""
+    """Check per pool that event numbers run from 1 to the writer's counter without gaps."""
     pools = rows(
         """
         SELECT fence.pool_id, fence.next_event - 1, count(event.id), coalesce(min(number), 1),
@@ -47,7 +48,7 @@ def events_gapless() -> CheckReport:
 
 
 def rounds_gapless() -> CheckReport:
-    """Per pool, rounds are numbered from 1 to the writer's counter without gaps."""
+    """Check per pool that round numbers run from 1 to the writer's counter without gaps."""
     pools = rows(
         """
         SELECT fence.pool_id, fence.next_round - 1, count(round.id), coalesce(max(number), 0)
@@ -66,7 +67,7 @@ def rounds_gapless() -> CheckReport:
 
 
 def rounds_stored_whole() -> CheckReport:
-    """The bytes of the newest rounds have the hashes of their rounds; those of others are there.
+    """Check that the newest rounds' bytes have their hashes, and that other rounds' bytes exist.
 
     `replay_round --all` reads them all, and decides them again.
     """
@@ -87,9 +88,9 @@ def rounds_stored_whole() -> CheckReport:
 
 
 def rounds_follow() -> CheckReport:
-    """The newest rounds begin with what the rounds before them left.
+    """Check that the newest rounds start with the state that the rounds before them left.
 
-    `replay_round --all` looks at all whose bytes are kept.
+    `replay_round --all` checks all rounds whose bytes are kept.
     """
     newest = with_seals(Round.objects.all()).order_by("-wall_at")[:DECISIONS]
     report = CheckReport()
@@ -110,17 +111,17 @@ def rounds_follow() -> CheckReport:
 
 
 def rounds_as_logged() -> CheckReport:
-    """Bundles of the newest rounds are those that their records in the log commit to.
+    """Check that the bundles of the newest rounds match the digests of their records in the log.
 
-    What was found of a round when it was sealed is in its record, and stays there though the
-    round, its bytes and seals be made to fit later.
+    A fault found when a round was sealed stays in its record. Later changes of the round, its bytes
+    and its seals cannot hide it.
     """
     report = CheckReport()
     for round_ in kept_rounds(Round.objects.all()).order_by("-wall_at")[:DECISIONS]:
         try:
             record = read_record(read_round_record(round_.pool_id, round_.number) or b"")
         except RecordError:
-            continue  # not sealed yet; of one that is not as it was, `logs_are_sound` says so
+            continue  # not sealed yet; `logs_are_sound` reports a changed entry
         report.checked += 1
         where = f"pool {round_.pool_id}, round {round_.number}"
         if record.damage:
@@ -133,7 +134,7 @@ def rounds_as_logged() -> CheckReport:
 
 
 def prices_equal_decisions() -> CheckReport:
-    """Every posted price is its event's, and that of its round's decision where it is kept."""
+    """Check that every posted price equals its event's, and its round's decision if it is kept."""
     report = report_of(
         count("billing_postedprice"),
         [
@@ -182,7 +183,7 @@ _PRICES_BESIDE_EVENTS = """
 
 
 def terms_at_posted_price() -> CheckReport:
-    """Every metered term that borrows has the price posted for its round (none posted: zero)."""
+    """Check that every metered, borrowing term has its round's posted price (zero if none)."""
     wrong = rows(
         """
         SELECT term.lease_id, term.number, term.round, term.price, posted.price
@@ -211,7 +212,7 @@ def terms_at_posted_price() -> CheckReport:
 
 
 def slots_held_once() -> CheckReport:
-    """No slot of a node was ever held by two started leases at the same time."""
+    """Check that two started leases never held the same slot of a node at the same time."""
     wrong = rows(
         """
         SELECT node_id, slot, lease_id, former, started_at, busy_until::text

@@ -1,4 +1,4 @@
-"""Whether logs are sound, and whether transfers are still what the logs of their books say."""
+"""Invariants of logs, and of transfers compared with the logs of their books."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from tenants.transparency.scrub import FAULTS_MAX
 from tenants.transparency.soundness import LogFault, entry_faults
 
 PART = 2000
-# The look at all transfers is hourly; what it has not put into the log by then nobody does.
+# The check of all transfers is hourly; a transfer that is not in the log by then is missing.
 LATE = timedelta(hours=3)
 
 
 def logs_are_sound() -> CheckReport:
-    """Entries are numbered without gaps, hashes are theirs, and each names the one before."""
+    """Check that entries have consecutive numbers, their hashes, and the hash of the one before."""
     report = CheckReport()
     for origin in transparency.origins():
         there = transparency.size(origin)
@@ -46,7 +46,7 @@ def logs_are_sound() -> CheckReport:
 
 
 def transfers_as_logged() -> CheckReport:
-    """Every transfer is in the log of its book, and as it was when it was put there."""
+    """Check that every transfer is in the log of its book, and unchanged since."""
     report = CheckReport()
     for book in Book.objects.order_by("id"):
         origin = transparency.ledger_log(book.slug)
@@ -59,9 +59,9 @@ def transfers_as_logged() -> CheckReport:
 
 
 def transfer_faults(origin: str, first: int, count: int) -> list[LogFault]:
-    """Look at the transfers of `count` entries of a book's log from `first` on.
+    """Return the faults of the transfers of `count` entries of a book's log, starting at `first`.
 
-    With the last entries also at those that should be in the log, and are not.
+    With the last entries, also return transfers that are missing in the log.
     """
     book = book_named(origin.rpartition("/")[2])
     if book is None:
@@ -86,13 +86,13 @@ def _records(origin: str, first: int, end: int) -> Iterable[tuple[int, LedgerRec
             try:
                 yield entry.place, read_ledger_record(entry.record)
             except RecordError:
-                continue  # `logs_are_sound` says so
+                continue  # `logs_are_sound` reports it
         if len(entries) < step:
             return
 
 
 def _of_record(book: Book, place: int, record: LedgerRecord, posted_us: int) -> Iterable[LogFault]:
-    """`posted_us`: until when the records before this one reach."""
+    """Yield a record's faults; `posted_us` is the end of the records before it."""
     rows = {row.number: row for row in logged_rows(book.pk, record.first, len(record.transfers))}
     bodies = transfer_bodies([row.transfer_id for row in rows.values()])
     for number, digest in enumerate(record.transfers, start=record.first):

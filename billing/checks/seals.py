@@ -1,8 +1,8 @@
-"""Whether the rows of history are as they were when they were written.
+"""Checks that rows of history are unchanged since they were written.
 
-Each row of a sealed table carries a hash over all its columns, which the database makes at insert
-(tenants/migrations/0001_guards.sql); the database computes it again here. Round bytes have the
-hashes of their round instead: `scheduling.selectors.rounds.stored`.
+Each row of a sealed table has a hash over all its columns, which the database sets at insert
+(tenants/migrations/0001_guards.sql) and recomputes here. The bytes of rounds are checked by the
+hashes of their rounds: `scheduling.selectors.rounds.stored`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SEALED = (
 
 
 def rows_as_sealed() -> CheckReport:
-    """Every row of history has the hash that it was written with."""
+    """Check that every row of history still has the hash of its insert."""
     report = CheckReport()
     for table in SEALED:
         ((checked, wrong, ids),) = rows(

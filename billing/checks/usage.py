@@ -21,16 +21,16 @@ from evenshare_core.money.revenue import WEIGHT_LIMIT, ClosedTerm, Sweep
 from scheduling.models import Pool
 
 BATCH = 5000
-# (gpus, price, starts, ends, amount, event, carried, charged until, borne) of a line;
-# lender -> (weight, amount, lent).
+# (gpus, price, starts, ends, amount, event, carried, charged until, borne) of a line; lender ->
+# (weight, amount, lent).
 Line = tuple[int, int, int, int, int, int, int | None, int | None, int]
 Shares = dict[int, tuple[int, int, int]]
 
 
 def shares_sum_to_their_line() -> CheckReport:
-    """Shares sum to their line's charge with what the operator bears, and to its GPU-time.
+    """Check that shares sum to the line's charge plus the operator's part, and to its GPU-time.
 
-    Own lines have none.
+    Lines of own GPUs have no shares.
     """
     wrong = rows(
         """
@@ -58,7 +58,7 @@ def shares_sum_to_their_line() -> CheckReport:
 
 
 def lenders_within_idle_share() -> CheckReport:
-    """No lender is paid more than its part of the idle quota, but for less than one unit."""
+    """Check that each lender gets its part of the idle quota, at most one micro-credit more."""
     wrong = rows(
         """
         SELECT share.line_id, account.tenant_id, share.amount, share.weight, line.weights,
@@ -75,7 +75,7 @@ def lenders_within_idle_share() -> CheckReport:
                    >= 0.000001 * line.weights
                       + CASE WHEN line.weights = %s THEN line.amount ELSE 0 END END
         """,
-        # Weights that are too long are noted to the nearest of so many parts.
+        # Weights that are too long are rounded to the nearest of this many parts.
         [WEIGHT_LIMIT],
     )
     return report_of(
@@ -89,7 +89,7 @@ def lenders_within_idle_share() -> CheckReport:
 
 
 def lines_match_events() -> CheckReport:
-    """A fresh sweep over all metered events gives exactly the stored lines and shares."""
+    """Check that a new sweep over all metered events gives the stored lines and shares."""
     report = CheckReport()
     for cursor in MeterCursor.objects.all():
         expected = 0
@@ -107,9 +107,9 @@ def lines_match_events() -> CheckReport:
 
 
 def _swept(cursor: MeterCursor, report: CheckReport) -> Iterator[list[ClosedTerm]]:
-    """Yield closed terms, batch by batch, as the meter must have seen them.
+    """Yield closed terms, batch by batch, as the meter must have computed them.
 
-    A cursor past the pool's last event is reported: whatever comes next would be skipped.
+    A cursor past the pool's last event is a violation, because the next events would be skipped.
     """
     since = cursor.state.get("rule_since")
     is_former = cursor.state.get("sweep", {}).get("version") == 1
@@ -140,7 +140,7 @@ def _swept(cursor: MeterCursor, report: CheckReport) -> Iterator[list[ClosedTerm
 
 
 def _steps(rests: Sequence[list[int]], since: list[int] | None) -> dict[int, list[int | None]]:
-    """What followed an event beside the next one: rests until an instant; None: the new rule."""
+    """Return event number -> steps after it: rests until an instant, or None for the new rule."""
     rows: list[tuple[int, int | None]] = [(number, until_us) for number, until_us in rests]
     if since is not None:
         rows.insert(since[1], (since[0], None))
@@ -203,7 +203,7 @@ def _stored(leases: set[int]) -> dict[tuple[int, int, str], tuple[Line, Shares]]
 
 
 def lines_match_terms() -> CheckReport:
-    """A line has its term's GPUs and price, own and borrowed are all GPUs, the charge is right."""
+    """Check a line's GPUs and price by its term, the sum of own and borrowed, and the charge."""
     report = CheckReport()
     for row in rows(
         """
@@ -249,7 +249,7 @@ def _line_wrong(row: Sequence[Any]) -> str:
 
 
 def reserved_covers_open_terms() -> CheckReport:
-    """Reserved = worst case of the terms that are not closed + charges not settled yet."""
+    """Check that reserved = worst case of the open terms + unsettled charges."""
     due: dict[tuple[int, str], int] = defaultdict(int)
     cursors = {cursor.pool_id: cursor for cursor in MeterCursor.objects.all()}
     for pool in Pool.objects.values_list("pk", flat=True):
@@ -280,8 +280,11 @@ def reserved_covers_open_terms() -> CheckReport:
 
 
 def _open_terms(cursor: MeterCursor) -> list[tuple[Any, ...]]:
-    """Return the priced terms that the meter has not closed: those of leases that its sweep
-    holds open, from their present term on, and those of leases it has not read yet."""
+    """Return the priced terms that the meter has not closed.
+
+    They are of leases that its sweep holds open, from their present term on, and of leases that it
+    has not read yet.
+    """
     sweep = Sweep.from_state(cursor.state.get("sweep", {}))
     first_open = dict(sweep.running.keys())
     first_open |= dict.fromkeys(sweep.awaited, 1)

@@ -1,10 +1,9 @@
-"""From lease events to usage lines, and from usage lines to hourly settlements.
+"""Metering: from lease events to usage lines, and from usage lines to hourly settlements.
 
-`meter_pool` reads a pool's events by cursor and writes a line for every term that closed;
-`settle_pool` posts one balanced transfer per borrower and hour that is over. Both begin by
-locking the pool's cursor row, so that two workers never write the same line twice, and both
-may be called at any time, any number of times. `log_transfers` puts what was posted into the log
-of its book.
+`meter_pool` reads a pool's events by cursor and writes a line for every closed term. `settle_pool`
+posts one balanced transfer per borrower and past hour. Both lock the pool's cursor row first, so
+that two workers never write the same line. They can be called any number of times. `log_transfers`
+writes posted transfers to the log of their book.
 """
 
 from billing.metering.forecasts import count_forecasts

@@ -1,4 +1,4 @@
-"""What rounds reserved from budgets, replaced by charges, released by settlements."""
+"""Budget reservations: rounds reserve, charges replace them, settlements release them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Charge = tuple[int, datetime, int]  # borrower, hour, micro-credits
 
 
 def replace_reserved(book: Book, closed: Sequence[ClosedTerm]) -> None:
-    """Replace the worst case that a round reserved for each term by what it cost."""
+    """Replace the worst case that a round reserved for each term by its cost."""
     priced = {
         (term.lease, term.term): (term.tenant, term.amount_micro)
         for term in closed
@@ -37,7 +37,7 @@ def replace_reserved(book: Book, closed: Sequence[ClosedTerm]) -> None:
 
 
 def release_reserved(book: Book, charges: Iterable[Charge]) -> None:
-    """What is settled is no longer reserved: the ledger took it from `spendable`."""
+    """Release settled charges: the ledger has deducted them from `spendable`."""
     change: dict[int, int] = defaultdict(int)
     for tenant, _, micro in charges:
         change[tenant] -= micro
@@ -45,7 +45,7 @@ def release_reserved(book: Book, charges: Iterable[Charge]) -> None:
 
 
 def add_unsettled(book: Book, charged: Iterable[Charge]) -> None:
-    """Add charges to the days of pool time they belong to."""
+    """Add charges to the unsettled credits of their days of pool time."""
     change: dict[tuple[int, date], int] = defaultdict(int)
     for tenant, hour, micro in charged:
         change[tenant, _day(hour)] += micro
@@ -53,7 +53,7 @@ def add_unsettled(book: Book, charged: Iterable[Charge]) -> None:
 
 
 def add_spend(book: Book, charges: Iterable[Charge]) -> None:
-    """Add what settled hours cost each borrower to the day of pool time they belong to."""
+    """Move each borrower's settled charges from unsettled to spent, by day of pool time."""
     spent: dict[tuple[int, date], int] = defaultdict(int)
     for tenant, hour, micro in charges:
         spent[tenant, _day(hour)] += micro
@@ -65,7 +65,7 @@ def _day(hour: datetime) -> date:
 
 
 def _change_days(book: Book, change: dict[tuple[int, date], tuple[int, int]]) -> None:
-    """Add micro-credits to what is settled and what is unsettled, by tenant and day."""
+    """Add micro-credits to the settled and unsettled sums, by tenant and day."""
     rows = sorted(
         (*key, to_credits(settled), to_credits(unsettled))
         for key, (settled, unsettled) in change.items()
@@ -86,7 +86,7 @@ def _change_days(book: Book, change: dict[tuple[int, date], tuple[int, int]]) ->
             [book.slug, *columns[:2]],
         )
         cursor.execute(
-            # In the order of tenants and days: no deadlock of two pools.
+            # Sorted by tenant and day: two pools cannot deadlock.
             """
             WITH locked AS (
                 SELECT spend.id, change.settled, change.unsettled

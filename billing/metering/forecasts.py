@@ -1,12 +1,11 @@
-"""Counts how often posted prices lay within the bands that were forecast for them."""
+"""Counts how often posted prices were within their forecast bands."""
 
 from __future__ import annotations
 
 from django.db import connection
 
-# An instant counts once the price in force at it is known: one was posted at or after it, or rounds
-# have looked at the pool since, and all that they wrote is metered. Who comes second finds other
-# `points`, and counts nothing.
+# An instant counts once its price is known: a price was posted at or after it, or rounds that
+# checked the pool since are metered. A concurrent call finds other `points`, and counts nothing.
 _COUNT = """
 WITH newest AS (
     SELECT greatest(
@@ -48,7 +47,7 @@ FROM judged WHERE f.id = judged.id AND f.points = judged.points
 
 
 def count_forecasts(pool_id: int) -> int:
-    """Count the kept forecasts of a pool's prices at the instants that have passed; how many had.
+    """Count a pool's price forecasts at the instants that have passed; return how many changed.
 
     Source: ADR 0176.
     """

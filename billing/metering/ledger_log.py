@@ -1,4 +1,4 @@
-"""Transfers go into the log of their book, beside the write path: what is not in it is put in."""
+"""Writes missing transfers to the log of their book, outside the path that posts them."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from tenants.transparency import LockedLog
 
 SALT_BYTES = 32
 BATCH = 1000
-# A transfer's transaction may commit after those of later ones; this long after, at most, for the
-# look that costs what is new. The one that looks at all finds the others.
+# A transfer may commit after later ones, at most this much. The quick check goes back this far; the
+# check of all transfers finds the others.
 STRAGGLERS = timedelta(hours=1)
 
 
 def log_transfers(book: Book, *, look_at_all: bool = False, limit: int = BATCH) -> int:
-    """Put transfers of a book that are not in its log into a record; return how many.
+    """Write transfers of a book that are missing in its log into a record; return how many.
 
-    Any number of workers may try: the log has one writer at a time. A transfer is seen once its
-    transaction has committed, so whole.
+    Any number of workers may call it: the log has one writer at a time. A transfer is visible only
+    after its commit, so it is complete.
     """
     with transparency.locked_log(transparency.ledger_log(book.slug)) as locked:
         before = _last_record(locked)

@@ -34,12 +34,12 @@ OWN, BORROWED = UsageLine.Meter.OWN.value, UsageLine.Meter.BORROWED.value
 
 
 def write_terms(cursor: MeterCursor, events: Sequence[Event], closed: Sequence[ClosedTerm]) -> int:
-    """Write what a batch of events closed and posted; return the number of lines."""
+    """Write the closed terms and posted prices of a batch of events; return the number of lines."""
     book = open_book(Pool.objects.values_list("book", flat=True).get(pk=cursor.pool_id))
     types = dict(GpuType.objects.values_list("name", "id"))
     insert_rows("billing_postedprice", PRICE_COLUMNS, _prices(cursor.pool_id, events, types))
     written = _write_lines(cursor, book, types, closed)
-    # Budgets are locked before days, as settlement does.
+    # Budgets are locked before days, as in settlement.
     replace_reserved(book, closed)
     charged = [term for term in closed if term.amount_micro and term.starts_us is not None]
     add_unsettled(book, ((t.tenant, _hour(cursor, t), t.amount_micro) for t in charged))
@@ -76,7 +76,7 @@ def _write_lines(
     types: dict[str, int],
     closed: Sequence[ClosedTerm],
 ) -> int:
-    """One line for own GPUs (free) and one for borrowed ones, where there are any."""
+    """Write a line for own GPUs (free) and a line for borrowed ones, if any."""
     used = [
         (term, meter, gpus, price, amount, (carried, charged_until, to_text(borne)))
         for term in closed
@@ -118,19 +118,19 @@ def _write_lines(
 
 
 def _charged_until(term: ClosedTerm) -> datetime | None:
-    """Return until when the borrower is charged; None: until the term ended."""
+    """Return the end of the charged time, or None if it is the term's end."""
     late = term.charged_until_us < term.ends_us
     return from_us(term.charged_until_us) if late else None
 
 
 def _hour(cursor: MeterCursor, term: ClosedTerm) -> datetime:
-    """Return the hour a term belongs to: late usage goes to the first one that is open."""
+    """Return the hour of a term: late usage belongs to the first open one."""
     hour = hour_of(from_us(term.ends_us))
     return hour if cursor.settled_until is None else max(hour, cursor.settled_until)
 
 
 def _write_shares(book: Book, borrowed: Sequence[tuple[int, datetime, ClosedTerm]]) -> None:
-    """What the tenants whose quota was idle meanwhile earn of every borrowed line."""
+    """Write the lenders' shares of every borrowed line, by their idle quota in that time."""
     parties = {share.lender for _, _, term in borrowed for share in term.shares}
     accounts = open_accounts(book, parties | {term.tenant for _, _, term in borrowed})
     insert_rows(

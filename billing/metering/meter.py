@@ -1,4 +1,4 @@
-"""Reads lease events by cursor and lets the sweep close terms."""
+"""Reads lease events by cursor; the sweep closes terms."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Metered:
-    """What one call read and wrote. `busy`: another worker holds the pool; nothing was done."""
+    """The result of a call. `busy`: another worker has the pool, so nothing was done."""
 
     events: int = 0
     lines: int = 0
@@ -31,7 +31,9 @@ class Metered:
 
 
 def meter_pool(pool_id: int, *, limit: int = 5000) -> Metered:
-    """Read up to `limit` events after the cursor and write what they close, in one transaction.
+    """Read up to `limit` events after the cursor and write the terms that they close.
+
+    All in one transaction.
 
     Raises:
         EventGapError: an event number is missing.
@@ -40,7 +42,7 @@ def meter_pool(pool_id: int, *, limit: int = 5000) -> Metered:
         cursor = lock_cursor(pool_id)
         if cursor is None:
             return Metered(busy=True)
-        # Before the events: what was checked by then has written all its events.
+        # Read before the events: all events of the checks until then are written.
         fence = PoolFence.objects.filter(pool_id=pool_id).first()
         events = read_events(pool_id, after=cursor.event_number, limit=limit)
         sweep = Sweep.from_state(cursor.state.get("sweep", {}))
@@ -68,9 +70,9 @@ def meter_pool(pool_id: int, *, limit: int = 5000) -> Metered:
 
 
 def _rule_since(cursor: MeterCursor, rests: Sequence[object]) -> dict[str, list[int]]:
-    """Return the note of where terms began to be split by instants, where some were not.
+    """Return where terms started to be split by instants, if some were not.
 
-    What an earlier version has stored, its sweep goes on with by the present rule.
+    The sweep continues the state of an earlier version by the present rule.
     """
     if cursor.state.get("sweep", {}).get("version") == 1:
         return {"rule_since": [cursor.event_number, len(rests)]}
@@ -78,9 +80,9 @@ def _rule_since(cursor: MeterCursor, rests: Sequence[object]) -> dict[str, list[
 
 
 def _rest(sweep: Sweep, fence: PoolFence | None, last: int) -> datetime | None:
-    """Return the instant to bring a resting pool up to date to, where an event waits for it.
+    """Return the instant until which a pool at rest is up to date, if an event waits for it.
 
-    A quiet pool writes no rounds, so no later event would release those that wait.
+    A quiet pool writes no rounds, so no later event would release the waiting ones.
     """
     if fence is None or fence.last_checked_at is None or last < fence.next_event - 1:
         return None

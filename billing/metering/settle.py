@@ -1,4 +1,4 @@
-"""Posts one balanced transfer per borrower and hour that is over."""
+"""Posts one balanced transfer per borrower and past hour."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ HOUR = timedelta(hours=1)
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """Transfers that one call posted, and the instant before which all hours are closed."""
+    """The number of posted transfers, and the instant before which all hours are closed."""
 
     transfers: int = 0
     until: datetime | None = None
@@ -36,10 +36,10 @@ class Settled:
 
 
 def settle_pool(pool_id: int) -> Settled:
-    """Post one transfer per borrower for every pool-time hour that is over.
+    """Post one transfer per borrower for every past hour of pool time.
 
-    An hour is over when a round, or a look at the pool that found nothing to do, came at or
-    after its end and all events until then were metered.
+    An hour is past once a round, or a check without a round, came at or after its end. All events
+    until then must be metered.
     """
     with engine_scope(pool_id):
         cursor = lock_cursor(pool_id)
@@ -68,7 +68,7 @@ def settle_pool(pool_id: int) -> Settled:
 
 
 def _closed_until(pool_id: int, cursor: MeterCursor) -> datetime | None:
-    """Return the end of the last hour that is over and completely metered."""
+    """Return the end of the last past hour that is completely metered."""
     sweep = cursor.state.get("sweep")
     if not sweep or not sweep["watermark_us"]:
         return None
@@ -83,10 +83,10 @@ def _closed_until(pool_id: int, cursor: MeterCursor) -> datetime | None:
 
 @dataclass(slots=True)
 class _Borrowed:
-    """What a tenant owes for one hour, and of which lines; late ones are of terms before it.
+    """A tenant's debt for an hour with its lines; late lines are of earlier terms.
 
-    `borne_micro`: what the operator pays lenders for time without rounds, and `borne_gpu_us` that
-    time.
+    `borne_micro`: the operator's payment to lenders for time without rounds; `borne_gpu_us`: that
+    time in GPU-microseconds.
     """
 
     amount_micro: int = 0
@@ -97,14 +97,14 @@ class _Borrowed:
     late_lines: int = 0
 
     def borne(self) -> dict[str, int]:
-        """What a transfer says of time that its borrower was not charged for; empty without any."""
+        """Return the transfer's note of uncharged time; empty without any."""
         return {"borne_gpu_us": self.borne_gpu_us} if self.borne_gpu_us else {}
 
 
 def _settlements(
     pool_id: int, book: Book, since: datetime | None, until: datetime
 ) -> list[tuple[Posting, int]]:
-    """Return the transfers of all hours in [since, until), each with what its borrower pays."""
+    """Return the transfers of all hours in [since, until), each with its borrower's payment."""
     lines = UsageLine.objects.filter(
         MOVES_CREDITS, pool_id=pool_id, meter=UsageLine.Meter.BORROWED, hour__lt=until
     )
@@ -154,7 +154,7 @@ def _settlements(
 def _earned(
     pool_id: int, since: datetime | None, until: datetime
 ) -> dict[tuple[datetime, int], list[tuple[int, int]]]:
-    """Return what each lender earns of each (hour, borrower): [(account, micro-credits)]."""
+    """Return (hour, borrower) -> income of each lender: [(account, micro-credits)]."""
     with connection.cursor() as cursor:
         cursor.execute(
             """

@@ -1,4 +1,4 @@
-"""Tables of money: books, accounts, transfers, prices, usage, and which transfers are in a log."""
+"""Tables of money: books, accounts, transfers, prices, usage, and logged transfers."""
 
 from billing.models.books import (
     LIMIT,

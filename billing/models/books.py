@@ -1,9 +1,9 @@
 """Books, accounts, transfers, prices, and the usage that transfers settle.
 
-Amounts are credits, numeric(20,6). Times are pool time but `posted_at`. What is written here
-stays: transfers, entries, prices, usage lines and shares refuse UPDATE, DELETE and TRUNCATE, so
-that a correction is always a new transfer. Their rows carry a seal, which the database sets and no
-model reads (tenants/append_only.py).
+Amounts are credits, numeric(20,6). Times are pool time except `posted_at`. Transfers, entries,
+prices, usage lines and shares refuse UPDATE, DELETE and TRUNCATE, so that a correction is always a
+new transfer. Their rows have a seal, which the database sets and no model reads
+(tenants/append_only.py).
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from evenshare_core.units import HOUR_US
 from scheduling.models import GpuType, Job, Lease, Pool
 from tenants.models import Tenant, User
 
-# numeric(20,6) holds less than this; the comparison also refuses NaN, which Postgres sorts
-# above every number.
+# The limit of numeric(20,6); the comparison also refuses NaN, which Postgres sorts above every
+# number.
 LIMIT = Decimal(10) ** 14
 
 
@@ -36,7 +36,7 @@ class Book(models.Model):
     """Accounts of one clock domain in one currency; no transfer crosses books."""
 
     class ClockDomain(models.TextChoices):
-        """Which clock its instants come from."""
+        """The clock of its instants."""
 
         REAL = "real", "pools at scale 1"
         SCALED = "scaled", "pools whose clock runs faster"
@@ -50,16 +50,15 @@ class Book(models.Model):
 
 
 class Account(models.Model):
-    """One party's credits in a book. A trigger on entries keeps `balance`; nobody else may.
+    """A party's credits in a book. Only a trigger on entries changes `balance`.
 
-    `credit_limit`: how far below zero transfers may take it (None: no limit). The database copies
-    it from the tenant's budget, where it is set; nobody else may.
-    `overrun`: how far the account is below that limit, because GPU-time was used and no round came
-    to take the GPUs back, or because the limit was lowered.
+    `credit_limit`: how far below zero transfers may take it, or None if there is no limit. Only the
+    database sets it, from the tenant's budget. `overrun`: how far the account is below that limit.
+    Causes: a job used GPUs before a round took them back, or the limit was lowered.
     """
 
     class Kind(models.TextChoices):
-        """Whose account it is."""
+        """The owner of an account."""
 
         TENANT = "tenant", "tenant"
         OPERATOR = "operator", "operator"
@@ -105,12 +104,12 @@ class Account(models.Model):
 
 
 class Transfer(models.Model):
-    """Balanced entries that move credits between accounts of one book, for a reason. Append-only.
+    """Balanced entries that move credits between accounts of one book. Append-only.
 
-    The id is derived from what it settles, so posting it again changes nothing. `hour` is the
-    start of the settled hour. `body_sha256` is over everything that was asked for: the same id
-    with another body is refused. `entry_count`: how many entries it has, all made with it; the
-    database refuses others, whenever they come.
+    The id is derived from the subject, so posting it again changes nothing. `hour` is the start of
+    the settled hour. `body_sha256` covers the whole request: the same id with another body is
+    refused. `entry_count` is the number of entries, which are all created with the transfer; the
+    database refuses later ones.
     """
 
     class Code(models.TextChoices):
@@ -148,7 +147,7 @@ class Transfer(models.Model):
                 condition=~Q(code="correction") | Q(corrects__isnull=False),
                 name="transfer_correction_names_its_source",
             ),
-            # One settlement per borrower and hour, even if an id were derived otherwise.
+            # A single settlement per borrower and hour, even if the id were derived differently.
             models.UniqueConstraint(
                 fields=["book", "pool", "tenant", "hour"],
                 condition=Q(code="usage"),
@@ -163,9 +162,9 @@ class Transfer(models.Model):
 
 
 class Entry(models.Model):
-    """What one account gains (above 0) or pays (below 0) in a transfer. Append-only.
+    """An account's gain (positive) or payment (negative) in a transfer. Append-only.
 
-    A tenant that lends to itself has both, so that paid and earned stay apart.
+    A tenant that lends to itself has both, so that paid and earned stay separate.
     """
 
     transfer = models.ForeignKey(Transfer, on_delete=models.PROTECT, related_name="entries")
@@ -180,19 +179,19 @@ class Entry(models.Model):
             ),
         ]
         indexes = [
-            # An account's statement pages by key, newest first.
+            # An account's statement is paged by key, newest first.
             models.Index(fields=["account", "-id"], name="entry_by_account"),
         ]
 
 
 class TransferRequest(models.Model):
-    """A tenant's wish to give credits to another one; somebody of the site decides it.
+    """A tenant's request to give credits to another one; a site user decides it.
 
-    Nobody decides their own. Approved, it names the transfer that moved the credits.
+    Users cannot decide their own requests. An approved one names the transfer of the credits.
     """
 
     class State(models.TextChoices):
-        """What has become of it."""
+        """The state of a request."""
 
         ASKED = "asked", "waits for a decision"
         APPROVED = "approved", "approved"
@@ -253,13 +252,12 @@ class TransferRequest(models.Model):
 
 
 class PostedPrice(models.Model):
-    """Price of a GPU-hour of a type, posted after a round for the following ones. Append-only.
+    """The price of a GPU-hour of a type, posted after a round for the next ones. Append-only.
 
-    price = base x (theta^(used / capacity) - 1) + surcharge; it stays valid until the next one is
-    posted. `theta` is the one that it was computed with. `surcharge` is what `queued` GPUs have
-    added by then (`evenshare_core.policies.shared.prices.next_surcharges`), by steps of
-    `surcharge_step` x base per round and at most `surcharge_cap` x base; all None: the type had
-    none.
+    price = base x (theta^(used / capacity) - 1) + surcharge; it is valid until the next price is
+    posted. `theta` is the value used. `surcharge` is the addition for `queued` GPUs
+    (`evenshare_core.policies.shared.prices.next_surcharges`). It changes by `surcharge_step` x base
+    per round and is at most `surcharge_cap` x base. All are None if the type has no surcharge.
     """
 
     pool = models.ForeignKey(Pool, on_delete=models.PROTECT, related_name="posted_prices")
@@ -307,22 +305,23 @@ class PostedPrice(models.Model):
 
 
 class UsageLine(models.Model):
-    """GPU-time of one lease term, own or borrowed: the only thing that is charged. Append-only.
+    """GPU-time of a lease term, own or borrowed: the only thing that is charged. Append-only.
 
-    `hour` is the start of the settlement hour it belongs to: the hour of `ends_at`, or the
-    first open one where that was settled already (late usage is never posted backwards).
-    `event_number` is the lease event that closed the term. `carried`: the remainder of the lease's
-    terms before that its charge takes over, in 1/3,600,000,000 of a micro-credit
-    (`evenshare_core.money.fixed_point.term_charge`). None: own GPUs, or a term of before remainders
-    were carried; its charge was rounded by itself, and its lenders' weights are integrals.
+    `hour` is the start of its settlement hour: the hour of `ends_at`, or the first open one if that
+    hour is settled. Late usage is never posted backwards. `event_number` is the lease event
+    that closed the term. `carried`: the remainder of the lease's earlier terms that its charge
+    takes over, in 1/3,600,000,000 of a micro-credit
+    (`evenshare_core.money.fixed_point.term_charge`). It is None for own GPUs, and for terms before
+    remainders were carried. Such charges were rounded separately, and their lenders' weights are
+    integrals.
 
-    `charged_until`: the end of the time that `amount` is for, if rounds were late for the term;
-    None: `ends_at`. Then the operator pays lenders `borne` for the rest (docs/adr/0232), so that
-    their shares sum to `amount` + `borne`.
+    `charged_until`: the end of the time that `amount` covers, if rounds were late for the term;
+    None means `ends_at`. The operator then pays lenders `borne` for the rest (docs/adr/0232), so
+    that their shares sum to `amount` + `borne`.
     """
 
     class Meter(models.TextChoices):
-        """What was used."""
+        """Own or borrowed GPU-time."""
 
         OWN = "own", "within the own quota, free of charge"
         BORROWED = "borrowed", "above the own quota, at the term's price"
@@ -381,21 +380,21 @@ class UsageLine(models.Model):
             models.Index(fields=["pool", "hour"], name="usage_by_hour"),
             models.Index(fields=["job", "lease", "term"], name="usage_by_job"),
             models.Index(fields=["tenant", "pool", "hour"], name="usage_by_tenant"),
-            # The usage list pages by key, newest first, inside one tenant.
+            # The usage list is paged by key, newest first, within a tenant.
             models.Index(fields=["tenant", "-id"], name="usage_page"),
         ]
 
 
 class UsageShare(models.Model):
-    """What one lender earns of a borrowed line. Append-only.
+    """A lender's income from a borrowed line. Append-only.
 
-    A line's shares sum to its `amount` and what the operator bears of it.
+    A line's shares sum to its `amount` plus the operator's part of it.
 
-    `weight` out of all weights of the line is the lender's part of it: of each instant of the term
-    its idle quota out of all idle quota (`evenshare_core.money.revenue.idle.plain_weights`); where
-    the line has no `carried`, the integral of its idle quota in GPU-microseconds. `lent_gpu_us` is
-    its part of the line's GPU-time. `hour` repeats the line's, so that a lender's income of a
-    period is one index scan.
+    `weight` over the sum of the line's weights is the lender's part. At each instant of the term it
+    is its idle quota over all idle quota (`evenshare_core.money.revenue.idle.plain_weights`). If
+    the line has no `carried`, it is the integral of its idle quota in GPU-microseconds.
+    `lent_gpu_us` is its part of the line's GPU-time. `hour` repeats the line's, so that a lender's
+    income of a period is one index scan.
     """
 
     line = models.ForeignKey(UsageLine, on_delete=models.PROTECT, related_name="shares")
@@ -423,12 +422,12 @@ class UsageShare(models.Model):
 
 
 class MeterCursor(models.Model):
-    """How far a pool's lease events were metered and settled; its row is the meter's lock.
+    """The progress of metering and settling a pool's lease events; the row is the meter's lock.
 
     `state` holds the sweep between two batches (`evenshare_core.money.revenue.Sweep.to_state`) and
-    `rests`: [[after event, until_us], ...], the times at which a pool without rounds was brought
-    up to date. `rule_since`: [event, rests], how many of both had been taken when terms began to be
-    split by instants; not there where all were. Hours before `settled_until` are closed.
+    `rests`: [[after event, until_us], ...], the updates of a pool without rounds. `rule_since`:
+    [event, rests], how many of both had been read when terms started to be split by instants;
+    absent if all terms are. Hours before `settled_until` are closed.
     """
 
     pool = models.OneToOneField(

@@ -1,4 +1,4 @@
-"""Which transfers are in the log of their book, and the salts of their digests."""
+"""Transfers in the logs of their books, and the salts of their digests."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from billing.models.books import Book, Transfer
 
 
 class LoggedTransfer(models.Model):
-    """That a transfer is in its book's log, as the `number`-th one from 0 on. Append-only.
+    """A transfer's place in its book's log: `number`, counted from 0. Append-only.
 
-    The log has a digest over the transfer and `salt`, 32 random bytes: nobody who reads it can try
+    The log has a digest over the transfer and `salt`, 32 random bytes, so that readers cannot try
     out amounts.
     """
 

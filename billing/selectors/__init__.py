@@ -1,6 +1,7 @@
-"""Reads for the meter, the checks and the pages. Nothing here writes.
+"""Read-only queries for the meter, the checks and the pages.
 
-What pages use is named here; `tests/integration/test_ledger_selectors.py` pins the queries.
+The names here are those that pages use; `tests/integration/test_ledger_selectors.py` pins their
+queries.
 """
 
 from billing.selectors.accounts import (

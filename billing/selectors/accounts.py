@@ -1,4 +1,4 @@
-"""What a tenant's pages show of its money. Nothing here writes."""
+"""Read-only queries of a tenant's money for its pages."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ ZERO = Decimal("0.000000")
 class AccountSummary:
     """A tenant's money in a book over a period of pool time, in whole hours.
 
-    `earned` and `paid` are all usage of the period, settled or not; `open_earned` and
-    `open_paid` are what no settlement has moved yet, of any time. `reserved` holds the worst
-    case of running terms and `open_paid`. GPU-time in GPU-hours.
+    `earned` and `paid` are all usage of the period, settled or not. `open_earned` and `open_paid`
+    are not settled yet, of any time. `reserved` includes the worst case of running terms and
+    `open_paid`. GPU-time is in GPU-hours.
     """
 
     balance: Decimal
@@ -45,23 +45,23 @@ class AccountSummary:
 
     @property
     def net(self) -> Decimal:
-        """Earned less paid over the period."""
+        """Return earned less paid over the period."""
         return self.earned - self.paid
 
     @property
     def reserved_for_open_terms(self) -> Decimal:
-        """The worst case of the terms that run, without charges that are due already."""
+        """Return the worst case of the running terms, without charges that are due already."""
         return max(ZERO, self.reserved - self.open_paid)
 
     @property
     def open_net(self) -> Decimal:
-        """What the next settlements will move."""
+        """Return the net amount of the next settlements."""
         return self.open_earned - self.open_paid
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerEntry:
-    """One side of a transfer; `tenant` is a tenant's id and slug, None for the operator."""
+    """A side of a transfer: the tenant's id and slug, None for the operator."""
 
     tenant_id: int | None
     tenant: str
@@ -70,10 +70,10 @@ class LedgerEntry:
 
 @dataclass(frozen=True, slots=True)
 class AccountMove:
-    """A transfer as one account sees it: what it paid and earned.
+    """A transfer as one account sees it: its payment and its income.
 
-    `borrowed_gpu_h` is what the account's own tenant borrowed, `lent_gpu_h` what it lent, both
-    None where it did not.
+    `borrowed_gpu_h` is what the account's own tenant borrowed, `lent_gpu_h` what it lent; None if
+    it did not.
     """
 
     effective_at: datetime
@@ -89,7 +89,7 @@ class AccountMove:
 
     @property
     def net(self) -> Decimal:
-        """Earned less paid."""
+        """Return earned less paid."""
         return self.earned - self.paid
 
 
@@ -105,7 +105,7 @@ class LedgerRow(AccountMove):
 
 @dataclass(frozen=True, slots=True)
 class LedgerPage:
-    """Rows, newest first, and the key that the next page begins after (None: no more)."""
+    """Rows, newest first, and the key after which the next page starts (None if it is the last)."""
 
     rows: tuple[LedgerRow, ...]
     next_before: int | None
@@ -120,7 +120,7 @@ def account_summary(tenant_id: int, book: str, *, since: datetime) -> AccountSum
     budget = Budget.objects.filter(book=book, tenant_id=tenant_id).first()
     hour = hour_of(since)
     own_us, borrowed_us, paid, open_paid = _sums(_USED, [hour, hour, hour, tenant_id, book, hour])
-    # What it lent stands beside the lines of others.
+    # Its shares are on other tenants' lines.
     with site_reading():
         lent_us, earned, open_earned = (
             _sums(_LENT, [hour, hour, account.pk, hour, book]) if account else (0, ZERO, ZERO)
@@ -145,11 +145,11 @@ def gpu_hours(gpu_us: int | Decimal) -> Decimal:
 
 
 def exact_hours(us: int | Fraction) -> Decimal:
-    """Return microseconds, or GPU-microseconds, as hours, rounded once, to six places."""
+    """Return microseconds, or GPU-microseconds, as hours, rounded once to six places."""
     return Decimal(round(Fraction(us) * 10**6 / HOUR_US)) / 10**6
 
 
-# Open lines are few: those of the present hour of each pool.
+# Open lines are few: those of each pool's present hour.
 _USED = """
     SELECT coalesce(sum(gpu_us) FILTER (WHERE hour >= %s AND meter = 'own'), 0),
            coalesce(sum(gpu_us) FILTER (WHERE hour >= %s AND meter = 'borrowed'), 0),
@@ -195,9 +195,9 @@ def _sums(sql: str, params: list[int | str | datetime]) -> tuple[Decimal, ...]:
 def ledger_page(
     tenant_id: int | None, book: str, *, before: int | None = None, limit: int = 50
 ) -> LedgerPage:
-    """Return a page of the transfers that touch an account (tenant None: the operator's).
+    """Return a page of transfers of a tenant's account, or the operator's if `tenant_id` is None.
 
-    Five queries: account, its entries, all entries of their transfers, these, what it lent in them.
+    Five queries: account, its entries, all entries of their transfers, the transfers, its lending.
     """
     account = account_of(tenant_id, book)
     if account is None:
@@ -205,7 +205,7 @@ def ledger_page(
     mine = Entry.objects.filter(account=account).order_by("-pk")
     if before is not None:
         mine = mine.filter(pk__lt=before)
-    # An account has two entries in a transfer at most, and they are neighbours.
+    # An account has at most two entries in a transfer, and they are neighbours.
     newest = mine.values_list("transfer_id", "pk")[: 2 * limit + 2]
     keys: dict[uuid.UUID, int] = dict(newest)
     shown = list(keys.items())[:limit]
@@ -217,13 +217,13 @@ def ledger_page(
 
 
 def ledger_row(transfer_id: uuid.UUID, *, tenant_id: int | None) -> LedgerRow | None:
-    """Return one transfer as a tenant sees it; None if it does not touch its account."""
+    """Return a transfer as a tenant sees it, or None if it does not touch its account."""
     account = _accounts_of(tenant_id).filter(entries__transfer_id=transfer_id).first()
     return _ledger_rows([transfer_id], account).get(transfer_id) if account else None
 
 
 def account_of(tenant_id: int | None, book: str) -> Account | None:
-    """Return a tenant's account in a book (None: the operator's), if it has been opened."""
+    """Return a tenant's account in a book if it exists; with `tenant_id` None the operator's."""
     return _accounts_of(tenant_id).filter(book__slug=book).first()
 
 
@@ -234,9 +234,9 @@ def _accounts_of(tenant_id: int | None) -> QuerySet[Account]:
 
 
 def _ledger_rows(transfers: list[uuid.UUID], account: Account) -> dict[uuid.UUID, LedgerRow]:
-    """All sides of transfers that touch an account: those of others too.
+    """Return transfers of an account with all their sides, also those of others.
 
-    A page has a thousand sides of fifty transfers: of a side it reads the columns that it shows.
+    A page has a thousand sides of fifty transfers, so only the shown columns are read.
     """
     sides: dict[uuid.UUID, list[_Side]] = defaultdict(list)
     entries = Entry.objects.filter(transfer_id__in=transfers).order_by("account__tenant_id", "pk")
@@ -254,7 +254,7 @@ def _ledger_rows(transfers: list[uuid.UUID], account: Account) -> dict[uuid.UUID
 
 
 class _Side(NamedTuple):
-    """One entry of a transfer, as far as a ledger shows it."""
+    """An entry of a transfer, as a ledger shows it."""
 
     account_id: int
     tenant_id: int | None
@@ -270,7 +270,7 @@ def _usage(transfer: Transfer) -> Usage:
 
 
 def _lent(account: Account, transfers: list[Transfer]) -> dict[Usage, int]:
-    """GPU-microseconds that an account lent in the usage of transfers. One query."""
+    """Return the GPU-microseconds that an account lent in each usage. A single query."""
     hours = {transfer.hour for transfer in transfers if transfer.hour is not None}
     shares = UsageShare.objects.filter(account=account, hour__in=hours)
     sums = shares.values_list("line__pool_id", "line__tenant_id", "hour").annotate(

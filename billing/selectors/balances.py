@@ -1,4 +1,4 @@
-"""All accounts of a book, for those who keep it. Nothing here writes."""
+"""Read-only queries of all accounts of a book, for its keepers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from billing.models import Account
 
 @dataclass(frozen=True, slots=True)
 class Balance:
-    """One account; `slug` and `tenant` are empty for the operator's."""
+    """An account; `slug` and `tenant` are empty for the operator's."""
 
     slug: str
     tenant: str
@@ -18,7 +18,7 @@ class Balance:
 
 
 def balances(book: str) -> list[Balance]:
-    """Return all accounts of a book, tenants by slug, then the operator's. One query."""
+    """Return all accounts of a book, tenants by slug, then the operator's. A single query."""
     rows = Account.objects.filter(book__slug=book).order_by("tenant__slug")
     fields = rows.values_list("tenant__slug", "tenant__name", "balance")
     return [Balance(slug or "", name or "", balance) for slug, name, balance in fields]

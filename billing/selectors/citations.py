@@ -1,4 +1,4 @@
-"""Which rounds a period that is open cites: whose bytes are kept, however old they are."""
+"""The rounds that open periods cite; their bytes are kept, however old they are."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from evenshare_core.money.budgets import BudgetPeriod, calendar_period
 from scheduling.models import Pool, PoolFence
 from tenants.models import Budget
 
-# Rounds from the instant on, those of terms whose usage counts from then on, and those of terms
-# that run then and are not metered yet. Where there is none: the round that comes next.
+# Cited are rounds since the instant, rounds of terms whose usage counts since then, and rounds of
+# unmetered terms that run then. If there are none: the next round.
 _CITED = """
 SELECT least(
     (SELECT min(number) FROM scheduling_round WHERE pool_id = %(pool)s AND at >= %(since)s),
@@ -30,10 +30,10 @@ SELECT least(
 
 
 def cited_from(pool: Pool) -> int:
-    """Return the first round of a pool that an open period cites; those before may be dropped.
+    """Return the first round of a pool that an open period cites; earlier ones may be dropped.
 
-    Open are the hours that are not settled, and the periods of budgets that are not over. The
-    round before the first counts: it posted its prices. Three queries.
+    Open are the hours that are not settled, and the budget periods that are not over. The round
+    before the first also counts, because it posted its prices. Three queries.
     """
     since = open_since(pool)
     if since is None:
@@ -45,12 +45,12 @@ def cited_from(pool: Pool) -> int:
 
 
 def open_since(pool: Pool) -> datetime | None:
-    """Return since when periods of a pool's book are open, in pool time; None: since ever."""
+    """Return the pool time since which periods of a pool's book are open; None if all are."""
     settled = MeterCursor.objects.filter(pool=pool).values_list("settled_until", flat=True).first()
     now = book_now(pool.book)
     if settled is None:
         fence = PoolFence.objects.get(pool=pool)
-        # Nothing happened in it yet that could be charged.
+        # Nothing has happened yet that could be charged.
         settled = now if fence.next_event == 1 else None
     if settled is None:
         return None
@@ -60,7 +60,7 @@ def open_since(pool: Pool) -> datetime | None:
 
 
 def _begin_of_running(budget: Budget, now: datetime) -> datetime | None:
-    """When the period of a budget began that is not over; None: it has none that is."""
+    """Return the start of a budget's current period, or None if it has none."""
     kind = BudgetPeriod(budget.period_kind)
     if kind is not BudgetPeriod.CUSTOM:
         return calendar_period(kind, now)[0]

@@ -1,4 +1,4 @@
-"""The time of a book: that of its pools."""
+"""The time of a book, which is that of its oldest pool."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ from scheduling.selectors.pools.lines import pools_of_book
 
 
 def book_now(book: str) -> datetime:
-    """Return pool time now of the book's oldest pool; the wall's where no pool charges to it."""
+    """Return pool time now of the book's oldest pool, or wall time if no pool charges to it."""
     pools = pools_of_book(book)
     return read_clock(pools[0].id).pool_at if pools else wall_now()

@@ -1,9 +1,8 @@
-"""What a tenant earned by lending in a pool: line by line, in sums, and against the ledger.
+"""A tenant's lending income in a pool: lines, sums, and the reconciliation with the ledger.
 
-A line is a share of a borrower's term: own idle / total idle x price x GPUs x time. It counts at
-the instant at which its hour closes, as the transfer that settles it does; so the lines of any
-stretch of pool time sum to what the ledger earned in it, and what is not settled yet is known.
-Nothing here writes.
+A line is a share of a borrower's term: own idle / total idle x price x GPUs x time. Like the
+transfer that settles it, it counts at the instant at which its hour closes. So the lines of a range
+of pool time sum to the ledger's income in it, and the unsettled rest is known. Read-only.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from tenants.scopes import site_reading
 
 
 class IncomeSumRow(Answer, frozen=True):
-    """Income lines with something in common."""
+    """A sum of income lines with a common key."""
 
     name: Annotated[
         str,
@@ -41,12 +40,12 @@ class IncomeSumRow(Answer, frozen=True):
     borne: Annotated[
         Decimal, about("What of `earned` the operator paid, because rounds were late.")
     ] = ZERO
-    # What they have in common: an instant, a name, a tenant's id; None: of all.
+    # The common key: an instant, a name, or a tenant's id; None for all lines.
     key: Hidden[Any] = None
 
 
 class ReconciliationRow(Answer, frozen=True):
-    """Lines against the ledger."""
+    """Lines compared with the ledger."""
 
     settled: Annotated[Decimal, about("Lines of hours that are settled.")] = ZERO
     ledger: Annotated[Decimal, about("What the transfers of these hours brought.")] = ZERO
@@ -63,9 +62,9 @@ class ReconciliationRow(Answer, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Contribution:
-    """What a tenant earned by lending in [since, until) of a pool's time.
+    """A tenant's income from lending in [since, until) of a pool's time.
 
-    Sums by period (oldest first), GPU type and borrower (most first) each make up `total`.
+    The sums by period (oldest first), GPU type and borrower (largest first) each add up to `total`.
     """
 
     total: IncomeSumRow
@@ -129,9 +128,9 @@ def contribution(
     until: datetime,
     period: StatementPeriod = StatementPeriod.DAY,
 ) -> Contribution:
-    """Return what a tenant earned by lending in [since, until) of a pool's time. Four queries.
+    """Return a tenant's lending income in [since, until) of a pool's time. Four queries.
 
-    Whom the borrowers may be shown to is the page's affair.
+    The page decides which borrowers it may show.
     """
     given = given_time(tenant_id, pool_id, book, since, until)
     if given is None:
@@ -169,7 +168,7 @@ def contribution(
 def named_sums(
     rows: Iterable[IncomeSumRow], name_of: Callable[[Any], str | None]
 ) -> list[IncomeSumRow]:
-    """Return sums with their names; those without one are one row, the last."""
+    """Return sums with their names; those without a name are one row, the last."""
     named, others = [], replace(NOTHING, name=OTHERS)
     for row in rows:
         name = name_of(row.key)

@@ -1,4 +1,4 @@
-"""What corrections changed of the charges of settled hours. Nothing here writes."""
+"""The effect of corrections on the charges of settled hours. Read-only."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from django.db import connection
 
 from evenshare_core.money.fixed_point import sum_to_micro
 
-# Paid and earned stay apart in a transfer: whoever is among its own lenders has an entry on each
-# side of it. A correction that gives back counts by what it gives back, one that charges more by
-# what it charges.
+# Paid and earned are separate in a transfer: a tenant that is its own lender has an entry on each
+# side. A refund counts by its credit side, an additional charge by its debit side.
 _CORRECTED = """
 WITH RECURSIVE chain AS (
     SELECT charge.id AS charge_id, correction.id
@@ -50,10 +49,9 @@ ORDER BY charge.hour, charge.id
 
 @dataclass(frozen=True, slots=True)
 class CorrectedCharge:
-    """The charge of a settled hour, and what all corrections of it changed, in micro-credits.
+    """The charge of a settled hour, and the change by all its corrections, in micro-credits.
 
-    `day`: of pool time, in UTC, that the hour is in. `change_micro` is below 0 where something was
-    given back.
+    `day`: the hour's day of pool time, in UTC. `change_micro` is negative after a refund.
     """
 
     transfer: UUID
@@ -65,12 +63,12 @@ class CorrectedCharge:
 
     @property
     def spent_change_micro(self) -> int:
-        """What it changes of what was spent: no charge comes to less than nothing."""
+        """Return the change of spent credits: a charge cannot fall below zero."""
         return max(-self.charged_micro, self.change_micro)
 
 
 def corrected_charges(charge: UUID | None = None) -> list[CorrectedCharge]:
-    """Return the charges with corrections: all, or one if it has some. One query."""
+    """Return the charges with corrections: all, or the given one if it has any. A single query."""
     with connection.cursor() as cursor:
         cursor.execute(_CORRECTED, {"charge": charge})
         rows = cursor.fetchall()

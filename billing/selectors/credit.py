@@ -1,4 +1,4 @@
-"""What pages and the API show of credit: terms, budgets, run-out dates, requests for transfers."""
+"""Queries of credit for pages and the API: terms, budgets, run-out dates, requested transfers."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ LISTED = 50
 class CreditState:
     """A tenant's credit in a book at an instant of pool time. Amounts in credits.
 
-    `reserved`: the worst case of running terms and charges not settled. `left`: what rounds may
-    promise, by limit and budget; None: there is no limit.
+    `reserved`: the worst case of running terms and unsettled charges. `left`: the credits that
+    rounds may promise, by limit and budget; None if there is no limit.
     """
 
     tenant_id: int
@@ -48,12 +48,12 @@ class CreditState:
 
     @property
     def credit_limit(self) -> Decimal | None:
-        """How far below 0 the balance may go; None: no limit."""
+        """Return how far below 0 the balance may go, or None if there is no limit."""
         return self.budget.credit_limit
 
 
 class TransferRow(Answer, frozen=True, rename={"uid": "id"}):
-    """A request for a transfer, and what has become of it."""
+    """A request for a transfer, and its state."""
 
     uid: UUID
     book: str
@@ -73,16 +73,16 @@ class TransferRow(Answer, frozen=True, rename={"uid": "id"}):
 
 
 def all_credit_books() -> list[str]:
-    """Return the names of all books. One query."""
+    """Return the names of all books. A single query."""
     return list(Book.objects.order_by("slug").values_list("slug", flat=True))
 
 
 def credit_states(
     book: str, at: datetime, *, tenants: Collection[int] | None = None
 ) -> list[CreditState]:
-    """Return the credit of tenants (None: of all) in a book, by slug.
+    """Return the credit of tenants, by default of all, in a book by slug.
 
-    Two queries, and one more where a budget of a period holds.
+    Two queries, and one more if a budget applies.
     """
     rows = Budget.objects.filter(book=book).select_related("tenant").order_by("tenant__slug")
     budgets = list(rows if tenants is None else rows.filter(tenant_id__in=tenants))
@@ -105,7 +105,7 @@ def credit_states(
 
 
 def run_out(state: CreditState) -> RunOut | None:
-    """Return when the budget that holds runs out; None where none holds. Two queries."""
+    """Return when the current budget runs out, or None without a budget. Two queries."""
     period = state.left.period
     if period is None:
         return None
@@ -113,7 +113,7 @@ def run_out(state: CreditState) -> RunOut | None:
 
 
 def period_run_out(tenant_id: int, book: str, at: datetime, period: PeriodUse) -> RunOut:
-    """Return when a budget runs out, in the period that holds at an instant. Two queries."""
+    """Return when a budget runs out, in the period of an instant. Two queries."""
     today = from_us(to_us(at)).date()
     days = daily_spend(tenant_id, book, before=today, days=DAYS_MOST)
     ends = last_day(period.ends) + timedelta(days=1)
@@ -123,7 +123,7 @@ def period_run_out(tenant_id: int, book: str, at: datetime, period: PeriodUse) -
 def transfer_wishes(
     tenants: Collection[int] | None, *, state: str = "", before: int | None = None
 ) -> tuple[list[TransferRow], int | None]:
-    """Return the newest requests of tenants (None: of all), and the key of the next page."""
+    """Return the newest requests of tenants (all if None), and the key of the next page."""
     requests = TransferRequest.objects.order_by("-id")
     if tenants is not None:
         requests = requests.filter(tenant_id__in=tenants)
@@ -142,9 +142,9 @@ def transfer_wish(request: TransferRequest) -> TransferRow:
 
 
 def receivers(tenant_id: int, book: str, viewer: Access) -> dict[str, Tenant]:
-    """Return the tenants that a viewer may give a tenant's credits to, by slug.
+    """Return the possible receivers of a tenant's credits for a viewer, by slug.
 
-    They have quota in a pool of the book in which the tenant has some, and that names them.
+    They have quota in one of the tenant's pools of the book, and that pool shows names.
     """
     own = set(pools_of(tenant_id))
     visible: set[int] = set()

@@ -1,4 +1,4 @@
-"""What the ledger moved on a tenant's account for a pool, transfer by transfer. Only reads."""
+"""Transfers on a tenant's account for a pool, one by one. Read-only."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def account_entries(
 ) -> list[tuple[int, EntryRow]]:
     """Return at most `limit` transfers effective in [since, until), newest first. Two queries.
 
-    Each with its number in the list; `before`: the one after which the page begins.
+    Each has its number in the list; `before` is the number after which the page starts.
     """
     account = account_of(tenant_id, book)
     if account is None:
@@ -58,7 +58,7 @@ def account_entries(
         "before": before, "limit": limit,
         "since_hour": since - HOUR, "until_hour": until - HOUR,
     }  # fmt: skip # a table
-    # Of a line that is split, the shares of other lenders count too.
+    # A line's split also depends on the shares of other lenders.
     with site_reading(), connection.cursor() as cursor:
         cursor.execute(_ENTRIES, given)
         return [

@@ -1,4 +1,4 @@
-"""Lease events as the sweep reads them."""
+"""Lease events for the sweep."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from scheduling.models import LeaseEvent
 
 
 class EventGapError(Exception):
-    """An event number is missing: the pool's writer broke its contract; nothing was metered."""
+    """An event number is missing: the pool's writer has a bug; nothing was metered."""
 
 
 def read_events(pool_id: int, *, after: int, limit: int) -> list[Event]:
-    """Return the next events of a pool in order of their numbers. One query.
+    """Return the next events of a pool in order of their numbers. A single query.
 
     Raises:
         EventGapError: a number is missing.
@@ -36,5 +36,5 @@ def read_events(pool_id: int, *, after: int, limit: int) -> list[Event]:
 
 
 def hour_of(instant: datetime) -> datetime:
-    """Return the start of the hour that an instant lies in."""
+    """Return the start of the hour of an instant."""
     return from_us(to_us(instant) // HOUR_US * HOUR_US)

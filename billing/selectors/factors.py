@@ -1,9 +1,9 @@
-"""Own and total idle quota behind incomes, interval by interval, from lease events. Only reads.
+"""Own and total idle quota behind incomes, interval by interval, from lease events. Read-only.
 
-Nothing of it is stored: the events have it, and a page of lines is a sweep over those of its time.
-The sweep begins at the last round before the first of the terms began, with the quotas that held
-then and the events of the leases that held GPUs. A lease whose end was reported later than `LATE`
-would be missed; the weights that shares name tell it, and then more is read.
+They are not stored: a page of lines needs a sweep over the events of its time. The sweep starts at
+the last round before the first term, with the quotas then and the events of leases that
+held GPUs. It misses a lease whose end was reported later than `LATE`. The weights of the shares
+then differ, and more events are read.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from evenshare_core.money.revenue import (
 from tenants.scopes import site_reading
 
 BATCH = 5000
-# By how much the report of an end may be late; None: all events of the pool are read.
+# The most delay of a reported end; with None, all events of the pool are read.
 LATE: tuple[timedelta | None, ...] = (timedelta(hours=1), timedelta(days=7), None)
 Weights = tuple[tuple[int | None, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class LineFactors:
-    """A line of income with what its weight is the sum of.
+    """A line of income with the parts of its weight.
 
-    `span`: from when to when the term counts; None where no event closes it. `weights`: of all
-    lenders of the line, (tenant or None for the operator, weight), in the order in which equal
-    remainders of the split go.
+    `span`: the counted time of the term, or None if no event closes it. `weights`: of all lenders
+    of the line, (tenant or None for the operator, weight), in the order of the split's equal
+    remainders.
     """
 
     line: IncomeLine
@@ -51,7 +51,7 @@ class LineFactors:
 
 @dataclass(frozen=True, slots=True)
 class IncomeFactors:
-    """Lines with the steps of idle quota of their GPU types over the time of all of them."""
+    """Lines with the steps of idle quota of their GPU types over their whole time."""
 
     lines: tuple[LineFactors, ...]
     steps: dict[str, tuple[IdleStep, ...]]
@@ -60,8 +60,8 @@ class IncomeFactors:
 def income_factors(tenant_id: int, pool_id: int, lines: Sequence[IncomeLine]) -> IncomeFactors:
     """Return lines of a tenant's income in a pool with their intervals of idle quota.
 
-    Queries: shares, meter, posted price, quotas, events of the leases that ran, and one for each
-    5,000 events of the time of the lines.
+    Queries: shares, meter, posted price, quotas, events of running leases, and one per 5,000 events
+    in the time of the lines.
     """
     if not lines:
         return IncomeFactors((), {})
@@ -97,7 +97,7 @@ def _steps(
 
 
 def _differs(sweep: FactorSweep, line: IncomeLine, tenant_id: int) -> bool:
-    """Whether the sweep gives another weight than the share names; of the rule before: unknown."""
+    """Return whether the sweep's weight differs from the share's; False for the former rule."""
     closed = sweep.closed.get((line.lease_id, line.term))
     if closed is None:
         return True
@@ -119,7 +119,7 @@ def _weights(lines: Iterable[int]) -> dict[int, Weights]:
 
 
 def _swept(pool_id: int, lines: Sequence[IncomeLine], late: timedelta | None) -> FactorSweep:
-    """Sweep over as much of the pool's events as the lines need."""
+    """Sweep over as many of the pool's events as the lines need."""
     metered, rests = _metered(pool_id)
     sweep = FactorSweep((line.lease_id, line.term) for line in lines)
     after = 0
@@ -143,14 +143,14 @@ def _swept(pool_id: int, lines: Sequence[IncomeLine], late: timedelta | None) ->
 
 
 def _metered(pool_id: int) -> tuple[int, list[tuple[int, int]]]:
-    """Up to which event the pool was metered, and the times at which it was at rest."""
+    """Return the last metered event of the pool, and the times at which it was at rest."""
     cursor = MeterCursor.objects.filter(pool_id=pool_id)
     row = cursor.values_list("event_number", "state__rests").first()
     return (row[0], [(number, us) for number, us in row[1] or ()]) if row else (0, [])
 
 
 def _cut(pool_id: int, first: IncomeLine) -> tuple[datetime, int] | None:
-    """The instant of the last round before a term began, and the event of its prices."""
+    """Return the instant of the last round before a term started, and the event of its prices."""
     prices = PostedPrice.objects.filter(
         pool_id=pool_id, gpu_type__name=first.gpu_type, posted_at__lte=first.starts_at
     )
@@ -167,7 +167,7 @@ def _events(pool_id: int, after: int, until: int) -> Iterator[Event]:
         after = events[-1].number
 
 
-# Of a lease its present term as if it had been granted so, when it started, and when it ended.
+# For each lease: its present term as a grant, its start, and its end.
 _BEFORE = """
     SELECT kind, at, lease_id, job_id, tenant_id, term, data FROM (
         (SELECT DISTINCT ON (data->>'gpu_type') kind, at, lease_id, job_id, tenant_id, term, data,
@@ -194,12 +194,12 @@ _BEFORE = """
 
 
 def _events_before(pool_id: int, at: datetime, number: int, late: timedelta) -> Iterator[Event]:
-    """What makes the idle quota of an instant: quotas, and the events of leases that held GPUs."""
+    """Yield the inputs of the idle quota at an instant: quotas, and events of running leases."""
     given: dict[str, Any] = {"pool": pool_id, "at": at, "number": number, "late": at - late}
     with connection.cursor() as cursor:
         cursor.execute(_BEFORE, given)
         rows = cursor.fetchall()
     for count, (kind, row_at, lease, job, tenant, term, data) in enumerate(rows, start=1):
         who = (lease or 0, job or 0, tenant or 0, term or 0)
-        # Before all that is fed after them, and in this order.
+        # Numbered before all later events, in this order.
         yield Event(count - len(rows), kind, to_us(row_at), *who, json.loads(data))

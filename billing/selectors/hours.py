@@ -1,4 +1,4 @@
-"""What an account earned and paid by the hour, for a chart. Nothing here writes."""
+"""An account's income and payments per hour, for a chart. Read-only."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tenants.scopes import site_reading
 
 @dataclass(frozen=True, slots=True)
 class AccountHour:
-    """One hour of pool time: what lending brought and what borrowing cost, settled or not."""
+    """An hour of pool time: income from lending and cost of borrowing, settled or not."""
 
     hour: datetime
     earned: Decimal
@@ -24,7 +24,7 @@ class AccountHour:
 
     @property
     def net(self) -> Decimal:
-        """Earned less paid."""
+        """Return earned less paid."""
         return self.earned - self.paid
 
 
@@ -41,9 +41,9 @@ SELECT hour, sum(amount) FROM billing_usageshare WHERE account_id = %s AND hour 
 
 
 def account_hours(tenant_id: int, book: str, *, since: datetime) -> list[AccountHour]:
-    """Return the hours of a tenant since the hour of an instant in which money moved, in order.
+    """Return a tenant's hours with money since the hour of an instant, in order.
 
-    Their sums are those of `account_summary` over the same time. Three queries.
+    Their sums equal those of `account_summary` over the same time. Three queries.
     """
     first = hour_of(since)
     sums: dict[datetime, list[Decimal]] = defaultdict(lambda: [ZERO, ZERO])
@@ -53,7 +53,7 @@ def account_hours(tenant_id: int, book: str, *, since: datetime) -> list[Account
         for hour, amount in cursor.fetchall():
             sums[hour][1] += amount
         if account is not None:
-            # What it lent stands beside the lines of others.
+            # Its shares are on other tenants' lines.
             with site_reading():
                 cursor.execute(_EARNED, [account.pk, first])
                 for hour, amount in cursor.fetchall():

@@ -1,4 +1,4 @@
-"""Lines of income from lending, with every factor of each. Nothing here writes."""
+"""Lines of income from lending, with all their factors. Read-only."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MICROSECOND = timedelta(microseconds=1)
 
 
 class IncomeLine(Answer, frozen=True, kw_only=True):
-    """One share of a borrowed term: earned = charge x own_part, to the micro-credit."""
+    """A share of a borrowed term: earned = charge x own_part, to the micro-credit."""
 
     counted_at: Annotated[datetime, about("Its hour closes: it counts at this instant.")]
     round: Annotated[int | None, about("It granted or renewed the term, and fixed its price.")]
@@ -85,41 +85,41 @@ class IncomeLine(Answer, frozen=True, kw_only=True):
     hour: Hidden[datetime]
     borrower_id: Hidden[int]
     job_name: Hidden[str]
-    # The lender's, and the sum of all lenders'; 0 where nobody had idle quota: the operator earns.
+    # The lender's, and the sum of all; 0 if there was no idle quota, and the operator earns.
     weight: Hidden[int]
     weights: Hidden[int]
     line_id: Hidden[int]
     lease_id: Hidden[int]
-    # Exact, as a line's `carried`.
+    # Exact, like a line's `carried`.
     carried_units: Hidden[int | None]
 
     @property
     def held_h(self) -> Decimal:
-        """How long the term held its GPUs, in pool time."""
+        """Return how long the term held its GPUs, in hours of pool time."""
         return exact_hours((self.ends_at - self.starts_at) // MICROSECOND)
 
     @property
     def paid_h(self) -> Decimal:
-        """How long the borrower was charged for."""
+        """Return how long the borrower was charged, in hours of pool time."""
         return exact_hours(((self.charged_until or self.ends_at) - self.starts_at) // MICROSECOND)
 
     @property
     def paid(self) -> Decimal:
-        """What of the charge the borrower paid."""
+        """Return the borrower's part of the charge."""
         return self.charge - self.borne
 
     @property
     def key(self) -> LineKey:
-        """Its place in the list."""
+        """Return its place in the list."""
         return self.hour, self.number
 
     @property
     def key_text(self) -> str:
-        """The same as addresses have it: its hour in seconds since 1970, its number."""
+        """Return its key in URLs: its hour in seconds since 1970, and its number."""
         return f"{round(self.hour.timestamp())}-{self.number}"
 
 
-# The lines of an account's shares, or of those of one borrower's hour.
+# The lines of an account's shares, or of a borrower's hour.
 _FACTORS = f"""
     WITH {LATE_SHARES}
     SELECT share.id AS number, share.hour, share.hour + interval '1 hour' AS counted_at,
@@ -163,7 +163,7 @@ _BEHIND = f"""{_FACTORS}
 def given_time(
     tenant_id: int, pool_id: int, book: str, since: datetime, until: datetime
 ) -> Given | None:
-    """Return the parameters for the queries of an account's lines; None without an account."""
+    """Return the query parameters of an account's lines, or None without an account."""
     account = account_of(tenant_id, book)
     if account is None:
         return None
@@ -189,7 +189,7 @@ def income_lines(
 ) -> list[IncomeLine]:
     """Return at most `limit` lines that count in [since, until), newest first. Two queries.
 
-    `before`: the key of the line after which the page begins.
+    `before`: the key of the line after which the page starts.
     """
     given = given_time(tenant_id, pool_id, book, since, until)
     if given is None:
@@ -213,10 +213,10 @@ def income_line(
 def lines_of_transfer(
     transfer: Transfer, tenant_id: int
 ) -> tuple[list[IncomeLine], list[IncomeLine]]:
-    """Return what a tenant paid and what it earned in a transfer, by the terms' ends.
+    """Return a tenant's paid and earned lines in a transfer, by the terms' ends.
 
-    Of a transfer that the caller may see. Each term that it paid is there once, with the share of
-    any lender. At most three queries; empty where the transfer is no settlement of usage.
+    The caller must check that the transfer is visible. Each paid term is listed once, with the
+    share of any lender. At most three queries; empty if the transfer settles no usage.
     """
     hour, borrower = transfer.hour, transfer.tenant_id
     if transfer.pool_id is None or borrower is None or hour is None:
@@ -233,7 +233,7 @@ def lines_of_transfer(
 def visible_lines(
     lines: Iterable[IncomeLine], name_of: Callable[[int], str | None], visibility: Visibility
 ) -> list[IncomeLine]:
-    """Return lines as a viewer may see them: whose job it was as far as the pool shows it."""
+    """Return lines as a viewer may see them: with borrower and job only if the pool shows them."""
     rows = []
     for line in lines:
         shown = replace(line, borrower=name_of(line.borrower_id) or OTHER_TENANT)
@@ -244,7 +244,7 @@ def visible_lines(
 
 
 def _lines(sql: str, given: Given) -> list[IncomeLine]:
-    # Of the account's lines, to whomever else they were paid.
+    # Lines of the account, also those paid to others.
     with site_reading(), connection.cursor() as cursor:
         cursor.execute(sql, given)
         names = [column.name for column in cursor.description]
@@ -265,5 +265,5 @@ def _line(row: dict[str, Any]) -> IncomeLine:
 
 
 def _carried_micro(carried: int | None) -> Decimal | None:
-    """The remainder that a line's charge took over (`UsageLine.carried`) in micro-credits."""
+    """Return the remainder in a line's charge (`UsageLine.carried`) in micro-credits."""
     return None if carried is None else (Decimal(carried) / HOUR_US).quantize(PLACES)

@@ -1,15 +1,15 @@
-"""What the operator paid of lenders' incomes, because rounds were late (docs/adr/0232).
+"""The operator's payments to lenders for late rounds (docs/adr/0232).
 
-The ledger has one entry of the operator for each hour and borrower. Here it is split: of each line,
-what the operator bears goes to the shares in proportion to them, by largest remainder, equal ones
-by tenant id and the operator last. So it is never more than a share, and sums to what is borne.
-`evenshare_core.verification.statement` computes the same. Nothing here writes.
+The ledger has one entry of the operator per hour and borrower. Here it is split: the operator's
+part of each line goes to the shares in proportion, by largest remainder. Ties go by tenant id, the
+operator last. So it is never more than a share, and sums to the operator's part.
+`evenshare_core.verification.statement` computes the same. Read-only.
 """
 
 from __future__ import annotations
 
 # CTEs: `late_share` has the operator's part of each share of an account, `late_hour` that of each
-# transfer that settles them. Given: account, since_hour, until_hour.
+# transfer that settles them. Parameters: account, since_hour, until_hour.
 LATE_SHARES = """
     late_exact AS (
         SELECT share.id, share.line_id, share.account_id, account.tenant_id AS lender, share.hour,

@@ -1,4 +1,4 @@
-"""Transfers as the log of their book has them: which are in it, and what their digests cover."""
+"""Transfers in the log of their book, and the data that their digests cover."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from evenshare_core.money.fixed_point import to_micro
 
 
 class LoggedRow(NamedTuple):
-    """A transfer that is in a log: its place there, and its salt."""
+    """A logged transfer: its place in the log, and its salt."""
 
     number: int
     transfer_id: UUID
@@ -31,9 +31,9 @@ def book_named(slug: str) -> Book | None:
 
 
 def pending_transfers(book_id: int, *, since: datetime | None, limit: int) -> list[UUID]:
-    """Return transfers of a book that are not in its log, in the order in which they were posted.
+    """Return transfers of a book that are not in its log, in the order of posting.
 
-    `since` leaves out what was posted before: a look that costs what is new.
+    `since` skips transfers posted earlier, so that the cost depends only on new ones.
     """
     there = LoggedTransfer.objects.filter(transfer_id=OuterRef("pk"))
     rows = Transfer.objects.filter(~Exists(there), book_id=book_id)
@@ -43,7 +43,7 @@ def pending_transfers(book_id: int, *, since: datetime | None, limit: int) -> li
 
 
 def logged_rows(book_id: int, first: int, count: int) -> list[LoggedRow]:
-    """Return which transfers are in a book's log, by their places from `first` on."""
+    """Return the transfers in a book's log, by their places from `first` on."""
     rows = LoggedTransfer.objects.filter(
         book_id=book_id, number__gte=first, number__lt=first + count
     )
@@ -56,7 +56,7 @@ def logged_rows(book_id: int, first: int, count: int) -> list[LoggedRow]:
 
 
 def transfer_bodies(ids: Collection[UUID]) -> dict[UUID, TransferBody]:
-    """Return what digests cover of transfers, by id; one that is gone is left out. Two queries."""
+    """Return the data that digests of transfers cover, by id, without missing ones. Two queries."""
     entries: dict[UUID, list[tuple[int, int]]] = defaultdict(list)
     for transfer, account, amount in Entry.objects.filter(transfer_id__in=ids).values_list(
         "transfer_id", "account_id", "amount"

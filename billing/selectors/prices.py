@@ -1,4 +1,4 @@
-"""Posted prices for pages. Nothing here writes."""
+"""Read-only queries of posted prices for pages."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Factor = Annotated[Decimal, formatted_as(str, type="string")]
 
 
 class PriceRow(Answer, frozen=True):
-    """What a borrowed GPU-hour of a type costs from a round on, and the use it came from."""
+    """The price of a borrowed GPU-hour of a type from a round on, and the use behind it."""
 
     pool: str
     gpu_type: str
@@ -37,8 +37,8 @@ class PriceRow(Answer, frozen=True):
 
 
 def prices_now(pool_id: int) -> list[PriceRow]:
-    """Return the last posted price of each GPU type of a pool, slowest type first. One query."""
-    # One look into the index for each type there is: a pool may have millions of prices.
+    """Return the last posted price of each GPU type of a pool, slowest first, with one query."""
+    # A single index lookup per type: a pool may have millions of prices.
     of_type = PostedPrice.objects.filter(pool_id=pool_id, gpu_type=OuterRef("pk"))
     latest = of_type.order_by("-posted_at", "-valid_from_round").values("pk")[:1]
     chosen = GpuType.objects.annotate(price=Subquery(latest)).filter(price__isnull=False)
@@ -51,9 +51,9 @@ def price_history(
 ) -> list[PriceRow]:
     """Return prices posted in [since, until), oldest first; at most `points`. Two queries.
 
-    Where there are more, the last one of each of `points` equal stretches of time stands for
-    its stretch: a posted price is never averaged. Each stretch is one look into the index, so a
-    year of rounds takes no longer than a day of them.
+    If there are more, the range is split into `points` equal intervals, and each returns its last
+    price: a posted price is never averaged. Each interval is one index lookup, so a year of rounds
+    takes no longer than a day.
     """
     with connection.cursor() as cursor:
         cursor.execute(
@@ -96,11 +96,11 @@ def posted_prices(
     before_round: int | None = None,
     limit: int = 50,
 ) -> list[PriceRow]:
-    """Return prices posted in [since, until), newest first, at most `limit`. One query.
+    """Return prices posted in [since, until), newest first, at most `limit`, with one query.
 
-    `before_round`: those that are valid from earlier rounds on.
+    `before_round`: only prices valid from an earlier round on.
     """
-    # By the type's key: by its name, all prices ever would be read and sorted.
+    # By the type's key: by its name, the query would read and sort all prices.
     type_id = GpuType.objects.filter(name=gpu_type).values("pk")[:1]
     prices = PostedPrice.objects.filter(pool_id=pool_id, gpu_type_id=type_id)
     if since is not None:
@@ -113,9 +113,9 @@ def posted_prices(
 
 
 def price_in_round(pool_id: int, gpu_type: str, number: int) -> list[PriceRow]:
-    """Return the price that terms of a round pay, and the one before it; fewer where none was.
+    """Return the price that terms of a round pay, and the one before it, with one query.
 
-    One query.
+    The list is shorter if fewer were posted.
     """
     return posted_prices(pool_id, gpu_type, before_round=number + 1, limit=2)
 
@@ -123,7 +123,7 @@ def price_in_round(pool_id: int, gpu_type: str, number: int) -> list[PriceRow]:
 def every_price(
     pool_id: int, *, since: datetime, until: datetime, gpu_type: str = "", limit: int
 ) -> list[PriceRow]:
-    """Return the first `limit` prices posted in [since, until), oldest first. One query.
+    """Return the first `limit` prices posted in [since, until), oldest first, with one query.
 
     Of one GPU type, or of all of the pool's.
     """
@@ -134,7 +134,7 @@ def every_price(
 
 
 def has_prices(pool_id: int, gpu_type: str) -> bool:
-    """Whether a price of the type was ever posted in the pool. One query."""
+    """Return whether a price of the type was ever posted in the pool, with one query."""
     return PostedPrice.objects.filter(pool_id=pool_id, gpu_type__name=gpu_type).exists()
 
 

@@ -1,7 +1,7 @@
-"""What became of a tenant's quota in a pool: used, kept, lent, or lendable and lent to nobody.
+"""The use of a tenant's quota in a pool: used, kept, lent, or lendable but unused.
 
-By instants of pool time, from the events that changed quotas and the terms that held GPUs. Nothing
-here writes.
+It is computed by instants of pool time, from the events that changed quotas and the terms that held
+GPUs. Read-only.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from evenshare_core.money.revenue import Sweep
 from tenants.answers import Answer, about, formatted_as
 from tenants.scopes import site_reading
 
-# Counted term by term: more of it is more than a page can wait for.
+# Counted term by term: a longer range would be too slow for a page.
 QUOTA_USE_MOST = timedelta(days=31)
 GpuHours = Annotated[Decimal, formatted_as("{:.6f}".format, type="string")]
 
 
 class QuotaUseItem(Answer, frozen=True):
-    """What became of a quota of a type, in GPU-hours: quota is the sum of the others."""
+    """The use of a quota of a type, in GPU-hours: quota is the sum of the others."""
 
     gpu_type: str
     quota_gpu_h: GpuHours
@@ -43,10 +43,10 @@ class QuotaUseItem(Answer, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class CountedQuota:
-    """What became of a tenant's quota by GPU type in [since, until) of pool time.
+    """The use of a tenant's quota by GPU type in [since, until) of pool time.
 
-    `until` is before the end that was asked for where that is still to come or to be metered. Types
-    of which it had no quota are left out.
+    `until` is earlier than requested if the rest is in the future or not metered yet. Types without
+    quota are left out.
     """
 
     since: datetime
@@ -55,7 +55,7 @@ class CountedQuota:
 
     @property
     def rows(self) -> list[QuotaUseItem]:
-        """By GPU type, in GPU-hours."""
+        """Return a row per GPU type, in GPU-hours."""
         return [
             QuotaUseItem(
                 name,
@@ -72,13 +72,13 @@ class CountedQuota:
 def counted_quota(
     tenant_id: int, pool_id: int, *, since: datetime, until: datetime
 ) -> CountedQuota:
-    """Return what became of a tenant's quota in [since, until), as far as it is metered.
+    """Return the use of a tenant's quota in the metered part of [since, until).
 
-    Two queries; their rows are the terms of all tenants since then, and changes of quotas. A start
-    or an end that was reported late counts at its exact time.
+    Two queries return the terms of all tenants since then, and changes of quotas. A start or an end
+    that was reported late counts at its exact time.
 
     Raises:
-        ValueError: it is longer than `QUOTA_USE_MOST`.
+        ValueError: the range is longer than `QUOTA_USE_MOST`.
     """
     if until - since > QUOTA_USE_MOST:
         raise ValueError(f"at most {QUOTA_USE_MOST.days} days are counted")
@@ -105,8 +105,8 @@ _QUOTAS = """
          WHERE pool_id = %(pool)s AND kind = 'entitled' AND at > %(since)s AND at < %(until)s)
     ) events ORDER BY at, number
 """
-# A line's hour is that of its end, or a later one. One statement: the meter's state, which has the
-# terms that run, is of the same moment as the lines of those that are over.
+# A line's hour is that of its end, or later. A single statement reads the meter's state, with the
+# running terms, and the lines of past terms at the same moment.
 _TERMS = """
     SELECT type.name, line.tenant_id, line.meter, line.gpus, line.starts_at, line.ends_at, NULL
     FROM billing_usageline line JOIN scheduling_gputype type ON type.id = line.gpu_type_id
@@ -122,7 +122,7 @@ _TERMS = """
 def quota_steps(pool_id: int, since: datetime, until: datetime) -> dict[str, list[EntitledStep]]:
     """Return quotas by GPU type in order of time: those at `since`, and changes until `until`.
 
-    One query; the caller reads for the site.
+    A single query; the caller must be in the site's reading scope.
     """
     given: Given = {"pool": pool_id, "since": since, "until": until}
     steps: dict[str, list[EntitledStep]] = defaultdict(list)
@@ -138,7 +138,7 @@ def quota_steps(pool_id: int, since: datetime, until: datetime) -> dict[str, lis
 def _use_steps(
     pool_id: int, since: datetime, until: datetime
 ) -> tuple[int, dict[str, list[UseStep]]]:
-    """Until when the pool is metered, and by GPU type what its terms held meanwhile."""
+    """Return the end of the metered time, and by GPU type the GPUs that terms held until then."""
     given: Given = {"pool": pool_id, "since": since, "until": until}
     uses: dict[str, list[UseStep]] = defaultdict(list)
     known_us = 0
@@ -157,7 +157,7 @@ def _use_steps(
 
 
 def _take_running(state: dict[str, Any] | None, uses: dict[str, list[UseStep]]) -> int:
-    """Add the terms that run, and return until when all is known."""
+    """Add the running terms, and return the end of the metered time."""
     sweep = Sweep.from_state(state or {})
     for term in sweep.running.values():
         if term.starts_us is not None:

@@ -1,6 +1,6 @@
-"""How the income of a pool's tenants stands to their quotas: revenue fairness over time.
+"""Revenue fairness: the income of a pool's tenants relative to their quotas, over time.
 
-Nothing here writes.
+Read-only.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tenants.unreadable import note_unreadable
 
 
 class FairnessStep(StrEnum):
-    """What one value of alpha over time is about; UTC, weeks begin on Monday."""
+    """The step of alpha over time; UTC, weeks start on Monday."""
 
     HOUR = "hour"
     DAY = "day"
@@ -40,7 +40,7 @@ class FairnessStep(StrEnum):
     MONTH = "month"
 
 
-# How long a time may be to be shown by such steps.
+# The longest range for each step.
 STEPS = (
     (timedelta(days=2), FairnessStep.HOUR),
     (timedelta(days=70), FairnessStep.DAY),
@@ -52,12 +52,12 @@ STEPS = (
 class RevenuePeriod:
     """Income, quota and alpha of all tenants over some settled hours; tenant 0 is the operator.
 
-    `income`, `cost` and `utility` in micro-credits: what lending brought, what borrowing cost, and
-    what jobs that completed and say it were worth. `unreadable`: how many of these say it so that
-    it cannot be read; nothing counts them. `parts`: of all quota, the mean over GPU types.
-    `alpha`: the part of the income over the part of the quota, with income alone as the gain;
-    `full_alpha`: the same with utility + income - cost as the gain, as in the paper
-    (`evenshare_core.money.revenue_fairness`). None where there was nothing to share, or no quota.
+    `income` (from lending), `cost` (of borrowing) and `utility` (of completed jobs that declare it)
+    are in micro-credits. `unreadable`: jobs whose declared utility is unreadable, which are not
+    counted. `parts`: the tenant's part of all quota, the mean over GPU types. `alpha`: the part of
+    the income over the part of the quota, with only the income as the gain. `full_alpha`: the same
+    with utility + income - cost as the gain, as in the paper
+    (`evenshare_core.money.revenue_fairness`). None if there was nothing to share, or no quota.
     """
 
     begins_at: datetime
@@ -71,7 +71,7 @@ class RevenuePeriod:
 
 
 class AlphaItem(Answer, frozen=True, rename={"unreadable": "unreadable_jobs"}):
-    """One tenant's income and quota; `tenant` null is the operator, for what nobody owns."""
+    """A tenant's income and quota; a null `tenant` is the operator, for unowned capacity."""
 
     tenant: str | None
     earned: Decimal
@@ -87,13 +87,13 @@ class AlphaItem(Answer, frozen=True, rename={"unreadable": "unreadable_jobs"}):
 
     @property
     def net_utility(self) -> Decimal:
-        """What its completed jobs were worth, less what borrowing cost."""
+        """Return the utility of its completed jobs less the cost of borrowing."""
         return self.utility - self.cost
 
 
 @dataclass(frozen=True, slots=True)
 class RevenueHistory:
-    """The whole of [since, until) as far as it is settled, and each step of it, oldest first."""
+    """The settled part of [since, until), and each step of it, oldest first."""
 
     until: datetime
     step: FairnessStep
@@ -102,7 +102,7 @@ class RevenueHistory:
 
 
 def alpha_item(whole: RevenuePeriod, tenant: int, name: str | None) -> AlphaItem:
-    """Return what a tenant earned for its quota over a whole time."""
+    """Return a tenant's income and quota over a whole range."""
     income, total = whole.income.get(tenant, 0), sum(whole.income.values())
     return AlphaItem(
         tenant=name,
@@ -124,11 +124,11 @@ def _number(alpha: Fraction | None) -> float | None:
 def revenue_history(
     pool_id: int, *, since: datetime, until: datetime, step: FairnessStep | None = None
 ) -> RevenueHistory | None:
-    """Return income and alpha of all tenants in [since, until); None where nothing is settled.
+    """Return income and alpha of all tenants in [since, until), or None if nothing is settled.
 
-    A settled hour counts at its end, as its transfers do, and so does the quota of that hour, and
-    what the jobs were worth that completed in it. Steps in which nobody had quota or income are
-    left out; `step` None: one by which the time with quotas has some tens of them. Four queries.
+    A settled hour counts at its end, like its transfers. So do that hour's quota, and the utility
+    of jobs that completed in it. Steps without any quota or income are left out. With `step` None,
+    it is chosen so that the time with quotas has some tens of steps. Four queries.
     """
     with site_reading():
         cursor = MeterCursor.objects.filter(pool_id=pool_id)
@@ -169,9 +169,9 @@ def _first(
     quotas: Mapping[str, Sequence[EntitledStep]],
     since: datetime,
 ) -> datetime:
-    """The first instant at which there was a quota or an amount, at `since` the earliest.
+    """Return the first instant with a quota or an amount, at the earliest `since`.
 
-    What was asked for may begin decades before the pool; no step is made of that time.
+    The requested range may start decades before the pool; no steps are made of that time.
     """
     held = (from_us(steps[0].at_us) + HOUR for steps in quotas.values() if steps)
     first = min((*sums, *held), default=since)
@@ -189,7 +189,7 @@ _MOVED = """
       AND transfer.hour >= %(since)s AND transfer.hour < %(until)s
     GROUP BY 1, 2
 """
-# An hour's jobs count at its end, as its transfers do.
+# An hour's jobs count at its end, like its transfers.
 _COMPLETED = """
     SELECT date_trunc(%(step)s, date_trunc('hour', job.ended_at, 'UTC') + interval '1 hour', 'UTC'),
            job.tenant_id, job.uid, job.utility::text, job.submitted_at, job.ended_at,
@@ -204,9 +204,9 @@ _COMPLETED = """
 
 @dataclass(slots=True)
 class _PeriodSums:
-    """Micro-credits by tenant: earned by lending, paid for borrowing, worth of completed jobs.
+    """Micro-credits by tenant: income from lending, cost of borrowing, utility of completed jobs.
 
-    `unreadable`: completed jobs whose worth cannot be read.
+    `unreadable`: completed jobs with unreadable utility.
     """
 
     income: dict[int, int] = field(default_factory=lambda: defaultdict(int))
@@ -220,7 +220,7 @@ class _PeriodSums:
                 getattr(self, name)[tenant] += amount
 
     def gains(self) -> dict[int, int]:
-        """g_u: utilities of own jobs, with income and less cost."""
+        """Return g_u: utilities of the tenant's jobs plus income less cost."""
         tenants = {*self.income, *self.cost, *self.utility}
         return {
             one: self.utility.get(one, 0) + self.income.get(one, 0) - self.cost.get(one, 0)
@@ -231,7 +231,7 @@ class _PeriodSums:
 def _moved(
     pool_id: int, since: datetime, until: datetime, step: FairnessStep
 ) -> dict[datetime, _PeriodSums]:
-    """What was earned and paid, by step."""
+    """Return income and cost by step."""
     sums: dict[datetime, _PeriodSums] = defaultdict(_PeriodSums)
     given: Given = {"pool": pool_id, "since": since, "until": until, "step": step.value}
     with connection.cursor() as cursor:
@@ -252,7 +252,7 @@ def _add_utilities(
     until: datetime,
     step: FairnessStep,
 ) -> None:
-    """Add what jobs were worth to their tenants when they completed; count who does not tell it."""
+    """Add the utilities of completed jobs to their tenants; count unreadable ones."""
     unreadable: dict[str, str] = {}
     given: Given = {"pool": pool_id, "since": since, "until": until, "step": step.value}
     with connection.cursor() as cursor:
@@ -277,7 +277,7 @@ def _period(
     quotas: Mapping[str, Sequence[EntitledStep]],
     counted: tuple[datetime, datetime],
 ) -> RevenuePeriod:
-    """One period; what counts in it was held an hour before at the latest."""
+    """Return a period; what counts in it was held up to an hour earlier."""
     since_us, until_us = (to_us(instant - HOUR) for instant in counted)
     by_type = [
         quota_time(steps, since_us=since_us, until_us=until_us)
@@ -300,7 +300,7 @@ def _period(
 
 
 def _beginnings(since: datetime, until: datetime, step: FairnessStep) -> list[datetime]:
-    """The beginnings of all steps of a stretch of time, the first one's perhaps before it."""
+    """Return the starts of all steps of a range; the first may be before it."""
     at = since.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
     if step is not FairnessStep.HOUR:
         at = at.replace(hour=0)

@@ -1,6 +1,6 @@
-"""An account over a stretch of pool time: by period, by counterparty, transfer by transfer.
+"""An account over a range of pool time: by period, by counterparty, and by transfer.
 
-All three sum to the same: what the account's entries of that time sum to. Nothing here writes.
+All three have the same sum, that of the account's entries in the range. Read-only.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ HOUR = timedelta(hours=1)
 
 
 class StatementPeriod(StrEnum):
-    """What a statement's lines sum over; UTC days of pool time, weeks begin on Monday."""
+    """The period of a statement's sums; UTC days of pool time, weeks start on Monday."""
 
     DAY = "day"
     WEEK = "week"
@@ -30,7 +30,7 @@ class StatementPeriod(StrEnum):
 
 
 class PeriodTotal(NamedTuple):
-    """One period with any transfer: what it earned and paid, credits, in how many transfers."""
+    """A period with transfers: its income and payments in credits, and their number."""
 
     begins_at: datetime
     transfers: int
@@ -39,15 +39,15 @@ class PeriodTotal(NamedTuple):
 
     @property
     def net(self) -> Decimal:
-        """Earned less paid."""
+        """Return earned less paid."""
         return self.earned - self.paid
 
 
 class CounterpartyTotal(NamedTuple):
-    """What an account earned from another one and paid to it, credits.
+    """An account's income from and payments to a counterparty, in credits.
 
-    `tenant_id` None: the operator, for quota that nobody has. `code` is the transfers'. `name`: its
-    slug, or as a page shows it.
+    `tenant_id` is None for the operator, which owns unallocated GPUs. `code` is the transfers'.
+    `name`: its slug, or its name on a page.
     """
 
     code: str
@@ -59,7 +59,7 @@ class CounterpartyTotal(NamedTuple):
 
     @property
     def net(self) -> Decimal:
-        """Earned less paid."""
+        """Return earned less paid."""
         return self.earned - self.paid
 
 
@@ -73,17 +73,17 @@ class Statement:
 
     @property
     def earned(self) -> Decimal:
-        """All that came in."""
+        """Return the total income."""
         return sum((row.earned for row in self.periods), ZERO)
 
     @property
     def paid(self) -> Decimal:
-        """All that went out."""
+        """Return the total payments."""
         return sum((row.paid for row in self.periods), ZERO)
 
     @property
     def closing(self) -> Decimal:
-        """The balance at `until`."""
+        """Return the balance at `until`."""
         return self.opening + self.earned - self.paid
 
 
@@ -91,11 +91,12 @@ class Statement:
 class StatementLine(AccountMove):
     """A transfer of a statement."""
 
-    not_charged_gpu_h: Decimal | None  # of what was borrowed: rounds were late
-    earned_borne: Decimal | None  # what of `earned` the operator paid: rounds were late
+    not_charged_gpu_h: Decimal | None  # the borrowed part that is free because rounds were late
+    # the part of `earned` that the operator paid because rounds were late
+    earned_borne: Decimal | None
 
 
-# The code of a counterparty's row of what the operator paid lenders because rounds were late.
+# The code of a counterparty's row of the operator's payments to lenders for late rounds.
 LATE = "late"
 NO_STATEMENT = Statement(ZERO, (), ())
 
@@ -114,10 +115,9 @@ _PERIODS = """
       AND transfer.effective_at >= %(since)s AND transfer.effective_at < %(until)s
     GROUP BY 1 ORDER BY 1
 """
-# Usage is paid by one borrower to its lenders. What an account earned came from the borrower; what
-# the borrower paid went to each lender, itself perhaps among them. What the operator paid of it,
-# because rounds were late, stands apart (`LATE`): of a lender as income, of a borrower as what it
-# did not pay. Other transfers are not split.
+# A borrower pays usage to its lenders. An account's income came from the borrower; a borrower's
+# payment went to each lender, possibly itself. The operator's payments for late rounds are separate
+# (`LATE`): income of a lender, or an uncharged part of a borrower. Other transfers are not split.
 _COUNTERPARTIES = f"""
     WITH {LATE_SHARES}, mine AS (
         SELECT transfer.id, transfer.code, transfer.tenant_id AS borrower, transfer.pool_id,
@@ -214,9 +214,9 @@ def account_statement(
     until: datetime,
     period: StatementPeriod = StatementPeriod.DAY,
 ) -> Statement:
-    """Return a tenant's account (None: the operator's) in [since, until). Four queries.
+    """Return a tenant's account, or the operator's if None, in [since, until). Four queries.
 
-    Whom the counterparties may be shown to is the page's affair.
+    The page decides which counterparties it may show.
     """
     account = account_of(tenant_id, book)
     if account is None:
@@ -229,7 +229,7 @@ def account_statement(
         "period": period.value,
         **_hours(since, until),
     }
-    # What an account paid stands beside what others got of it.
+    # An account's payments are entries of others.
     with site_reading():
         ((opening,),) = read_rows(_OPENING, given)
         periods = tuple(PeriodTotal(*row) for row in read_rows(_PERIODS, given))
@@ -242,8 +242,8 @@ def statement_lines(
 ) -> tuple[Decimal, list[StatementLine]]:
     """Return an account's balance at `since`, and its transfers effective in [since, until).
 
-    Oldest first, at most `limit`; without any, the balance is not looked up and 0. Two queries;
-    the second has the balance and the transfers of one moment.
+    Oldest first, at most `limit`; without transfers the balance is not read and 0. Two queries; the
+    second reads the balance and the transfers at one moment.
     """
     account = account_of(tenant_id, book)
     if account is None:
@@ -269,7 +269,7 @@ Given = Mapping[str, int | str | datetime | None]
 
 
 def _hours(since: datetime, until: datetime) -> dict[str, datetime]:
-    """The hours whose settlements are effective in [since, until): at their ends."""
+    """Return the hours whose settlements are effective in [since, until), at their ends."""
     return {"since_hour": since - HOUR, "until_hour": until - HOUR}
 
 

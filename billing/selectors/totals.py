@@ -1,4 +1,4 @@
-"""Sums over a whole book, for the front door. Nothing here writes."""
+"""Sums over a whole book, for the front page. Read-only."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from billing.selectors.accounts import ZERO
 
 @dataclass(frozen=True, slots=True)
 class MovedCredits:
-    """Credits that settlements of usage moved so far, by who received them."""
+    """Credits that settlements of usage have moved, by receiver."""
 
     to_tenants: Decimal
     to_operator: Decimal
 
     @property
     def total(self) -> Decimal:
-        """What borrowers paid."""
+        """Return the borrowers' payments."""
         return self.to_tenants + self.to_operator
 
 
 def sum_moved(book: str) -> MovedCredits:
-    """Return what settled usage moved in a book since it began. One query over its entries."""
+    """Return the credits of settled usage in a book since its start, with one query of entries."""
     entries = Entry.objects.filter(
         transfer__book__slug=book, transfer__code=Transfer.Code.USAGE, amount__gt=0
     )

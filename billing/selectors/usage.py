@@ -1,4 +1,4 @@
-"""Charges by term, and what a settlement sums. Nothing here writes."""
+"""Charges by term, and the lines of a settlement. Read-only."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MOVES_CREDITS = Q(amount__gt=0) | Q(borne__gt=0)
 
 
 class LenderShare(NamedTuple):
-    """What a lender earned from a term. No lender: the operator earned it."""
+    """A lender's income from a term; `tenant_id` is None for the operator."""
 
     tenant_id: int | None
     amount: Decimal
@@ -35,12 +35,12 @@ class LenderShare(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TermCharge:
-    """A closed term of a lease: what was own, what was borrowed, from whom, for how much.
+    """A closed term of a lease: own and borrowed GPUs, lenders, and the charge.
 
-    charge = borrowed GPUs x price x held time, with what the lease's terms before left over;
+    charge = borrowed GPUs x price x held time, plus the remainder of the lease's earlier terms.
     `settled`: a transfer has moved it. `round` granted or renewed the term, at the price posted for
-    it. It is None if nobody knows it. `charged_until`: if rounds were late, when the time that was
-    charged ended; then the operator paid `borne` of what the lenders earned. None: at `ends_at`.
+    it, or is None if unknown. `charged_until`: if rounds were late, the end of the charged time;
+    the operator then paid `borne` of the lenders' income. None means `ends_at`.
     """
 
     lease_id: int
@@ -73,7 +73,7 @@ def job_charges(job_id: int) -> list[TermCharge]:
     by_term: dict[tuple[int, int], list[UsageLine]] = defaultdict(list)
     for line in lines:
         by_term[line.lease_id, line.term].append(line)
-    # Of lines that the caller may see, to whomever they were paid.
+    # Of lines that the caller may see, with all lenders.
     with site_reading():
         shares = _shares(line.pk for group in by_term.values() for line in group)
     settled = dict(MeterCursor.objects.values_list("pool_id", "settled_until"))
@@ -81,7 +81,7 @@ def job_charges(job_id: int) -> list[TermCharge]:
     return [_term_charge(group, shares, settled, rounds) for group in by_term.values()]
 
 
-# Where a row's field has another name than the line's.
+# Row field -> field of the line, if the names differ.
 _COLUMNS = {
     "tenant": "tenant__slug",
     "pool": "pool__name",
@@ -92,7 +92,7 @@ _COLUMNS = {
 
 
 def usage_rows(lines: QuerySet[UsageLine], limit: int) -> list[tuple[int, UsageRow]]:
-    """Return the first lines as a tenant reads them, each with its number. One query."""
+    """Return the first lines as a tenant sees them, each with its number, with one query."""
     names = UsageRow.__struct_fields__
     columns = [_COLUMNS.get(name, name) for name in names]
     rows = lines.annotate(round=term_round(), transfer=line_transfer()).values_list("pk", *columns)
@@ -103,7 +103,7 @@ def usage_rows(lines: QuerySet[UsageLine], limit: int) -> list[tuple[int, UsageR
 
 
 def stated(kind: type[Row], row: object = None, /, **more: object) -> Row:
-    """Return a row of `evenshare_core.money.rows`: fields are `more`, else the row's own."""
+    """Return a row of `evenshare_core.money.rows`; fields come from `more`, else from `row`."""
     names = more if row is None else kind.__struct_fields__
     return kind(
         **{name: _stated(more[name] if name in more else getattr(row, name)) for name in names}
@@ -122,13 +122,13 @@ def _stated(value: object) -> object:
 
 
 def term_round() -> Subquery:
-    """Return what annotates a usage line with the round that granted or renewed its term."""
+    """Return an annotation of usage lines: the round that granted or renewed their term."""
     terms = LeaseTerm.objects.filter(lease=OuterRef("lease"), number=OuterRef("term"))
     return Subquery(terms.values("round")[:1])
 
 
 def line_transfer() -> Case:
-    """Return what annotates a usage line with the id of the transfer that settled it."""
+    """Return an annotation of usage lines: the id of the transfer that settled them."""
     transfers = Transfer.objects.filter(
         code=Transfer.Code.USAGE,
         book=OuterRef("book"),
@@ -140,7 +140,7 @@ def line_transfer() -> Case:
 
 
 def find_transfer(transfer_id: uuid.UUID) -> Transfer | None:
-    """Return a transfer with its pool and borrower. One query."""
+    """Return a transfer with its pool and borrower, with one query."""
     return Transfer.objects.select_related("pool", "tenant", "book").filter(pk=transfer_id).first()
 
 

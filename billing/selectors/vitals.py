@@ -1,4 +1,4 @@
-"""How the books are: what metrics read. Two queries, on an index."""
+"""The state of the books for metrics. Two indexed queries."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from decimal import Decimal
 from django.db import connection
 
 _METERS = "SELECT pool_id, event_number, settled_until FROM billing_metercursor ORDER BY pool_id"
-# Of one pool. The hour is a constant of the query: joined with the meters, PostgreSQL expects a
-# third of all lines ever and reads them all.
+# For one pool. The hour is a constant of the query: with a join, PostgreSQL expects a third of all
+# lines and reads them all.
 _USAGE = """
 SELECT %s::bigint, coalesce(sum(amount), 0),
        coalesce(sum(amount) FILTER (WHERE hour >= %s::timestamptz), 0)
@@ -21,10 +21,10 @@ WHERE pool_id = %s AND hour >= %s::timestamptz - interval '24 hours'
 
 @dataclass(frozen=True, slots=True)
 class BookVitals:
-    """A pool's meter: the last event that was metered, and credits (pool time).
+    """A pool's meter: the last metered event, and credits (pool time).
 
-    `charged`: usage of the 24 hours before `settled_until` and of everything since.
-    `unsettled`: the part of it that no transfer has settled yet.
+    `charged`: usage of the 24 hours before `settled_until` and of everything since. `unsettled`:
+    the part of it that no transfer has settled yet.
     """
 
     pool: int
@@ -35,7 +35,7 @@ class BookVitals:
 
 
 def book_vitals() -> list[BookVitals]:
-    """Return how the meters of all pools are."""
+    """Return the state of all pools' meters."""
     with connection.cursor() as cursor:
         cursor.execute(_METERS)
         meters = cursor.fetchall()

@@ -1,1 +1,1 @@
-"""What people change of credit: terms, allowances, transfers. One transaction each, recorded."""
+"""Changes of credit by people: terms, allowances, transfers. Each is an audited transaction."""

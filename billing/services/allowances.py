@@ -1,4 +1,4 @@
-"""Posts allowances: one, or all of a reviewed file. Each is posted once by its name."""
+"""Posts allowances: one, or all of a reviewed file. Each name is posted once."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LINES_MAX = 1000
 
 @dataclass(frozen=True, slots=True)
 class PostedAllowance:
-    """An allowance, and whether it was posted before under this name or key."""
+    """An allowance, and whether it was already posted under this name or key."""
 
     transfer: Transfer
     is_replay: bool
@@ -36,7 +36,7 @@ class PostedAllowance:
 
 @dataclass(frozen=True, slots=True)
 class AllowanceLine:
-    """A line of a file, with what it asks for; `is_posted`: it is in the books already."""
+    """A line of a file with its request; `is_posted`: it is already in the books."""
 
     line: int
     request: AllowanceRequest
@@ -49,9 +49,9 @@ def give_allowance(
     """Post an allowance; the same name, or the same key, posts it once.
 
     Raises:
-        InvalidInputError: on `tenant` or `book`; or the name is taken by another amount.
+        InvalidInputError: on `tenant` or `book`, or the name has another amount.
         PermissionDenied: the actor may not keep credit.
-        tenants.idempotency.MismatchError, tenants.idempotency.InFlightError: see there.
+        tenants.idempotency.MismatchError, tenants.idempotency.InFlightError: see `begin_reply`.
     """
     with operation(actor, Action.KEEP_CREDIT):
         tenant, book = _named(request)
@@ -96,7 +96,7 @@ def read_allowances(text: str) -> list[AllowanceLine]:
 
 
 def plan_allowances(lines: Sequence[AllowanceLine]) -> list[AllowanceLine]:
-    """Return the lines with what is in the books already. Writes nothing.
+    """Return the lines, marked if they are already in the books. Writes nothing.
 
     Raises:
         InvalidInputError: with all errors, by line.
@@ -115,7 +115,7 @@ def plan_allowances(lines: Sequence[AllowanceLine]) -> list[AllowanceLine]:
 
 
 def give_allowances(*, actor: Actor, lines: Sequence[AllowanceLine]) -> list[AllowanceLine]:
-    """Post what a file asks for and is not in the books, all of it or nothing; return its lines.
+    """Post the new allowances of a file, all or none; return its lines.
 
     Raises:
         InvalidInputError: with all errors, by line.
@@ -141,10 +141,10 @@ def _named(request: AllowanceRequest) -> tuple[Tenant, Book]:
 
 
 def _posted(request: AllowanceRequest, tenant: Tenant, book: Book) -> Transfer | None:
-    """The allowance of this name, if it is in the books.
+    """Return the posted allowance of this name, or None.
 
     Raises:
-        InvalidInputError: it is there with another amount.
+        InvalidInputError: it is posted with another amount.
     """
     entries = Entry.objects.filter(
         transfer_id=allowance_id(book, tenant.pk, request.name), account__tenant=tenant
@@ -161,7 +161,7 @@ def _posted(request: AllowanceRequest, tenant: Tenant, book: Book) -> Transfer |
 def _post(
     actor: Actor, request: AllowanceRequest, tenant: Tenant, book: Book, at: datetime
 ) -> PostedAllowance:
-    # One at a time for a tenant: a twin finds the name taken, or waits.
+    # Serialized per tenant: a concurrent request waits, or finds the name taken.
     Tenant.objects.select_for_update(no_key=True).get(pk=tenant.pk)
     known = _posted(request, tenant, book)
     if known is not None:

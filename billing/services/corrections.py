@@ -1,8 +1,8 @@
-"""Corrects a transfer; where it corrects a charge, the budget of its period spent less, or more.
+"""Corrects a transfer; the correction of a charge also changes the spent part of its budget.
 
-A correction is a new transfer that names its source. What it moves on the account of whoever was
-charged changes what that tenant spent on the day of the hour that was charged: the budget that it
-was spent from has it back, also where the correction comes in a later period.
+A correction is a new transfer that names its source. Its change of the borrower's account counts on
+the day of the charged hour. So the budget of that day gets the credits back, even if the correction
+comes in a later period.
 Source: docs/adr/0221-budgets-at-the-edge-of-a-period.md.
 """
 
@@ -23,18 +23,18 @@ from tenants.scopes import site_scope
 
 
 class OverCorrectedError(LedgerError):
-    """Corrections would give back more than was charged."""
+    """Corrections would refund more than was charged."""
 
 
 def correct_transfer(
     source: Transfer, *, entries: Sequence[tuple[int, int]], effective_at: datetime, why: str
 ) -> Transfer:
-    """Post a correction of `source`: what should have moved in addition, and why; once.
+    """Post a correction of `source` once: the additional movement, and the reason.
 
-    `entries`: (account id, micro-credits), paid below zero.
+    `entries`: (account id, micro-credits), negative for payments.
 
     Raises:
-        OverCorrectedError: it would give back more than the charge, with the corrections before.
+        OverCorrectedError: with earlier corrections, it would refund more than the charge.
         UnbalancedError, ConflictError, CreditLimitError: see `billing.ledger`; nothing was posted.
     """
     posting = Posting(
@@ -49,7 +49,7 @@ def correct_transfer(
         data={"why": why},
     )
     with site_scope(), transaction.atomic():
-        # As the ledger locks them: corrections of one charge come one after the other.
+        # In the ledger's order of locks: corrections of a charge are made one after the other.
         accounts = Account.objects.filter(pk__in={account for account, _ in entries})
         list(accounts.select_for_update().order_by("pk"))
         charge = _charge_of(source)
@@ -62,7 +62,7 @@ def correct_transfer(
 
 
 def _charge_of(source: Transfer) -> Transfer:
-    """What is corrected in the end: a correction may be corrected, too."""
+    """Return the original transfer, because a correction may be corrected, too."""
     while source.corrects is not None:
         source = source.corrects
     return source
@@ -73,7 +73,7 @@ def _corrected(charge: Transfer) -> CorrectedCharge | None:
 
 
 def _count(before: CorrectedCharge | None, after: CorrectedCharge) -> None:
-    """Add the change to the day of the charge; one that was posted already changes nothing."""
+    """Add the change to the day of the charge; an already posted correction changes nothing."""
     change_micro = before.change_micro if before else 0
     if after.change_micro < min(-after.charged_micro, change_micro):
         raise OverCorrectedError(

@@ -1,4 +1,4 @@
-"""Sets the credit limit and the budget of a tenant: nothing else does."""
+"""The only writer of a tenant's credit limit and budget."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ TERMS = (
 def set_credit_terms(
     *, actor: Actor, tenant: Tenant, book: str, request: CreditTermsRequest
 ) -> Budget:
-    """Set what holds of a tenant's credit in a book from the next round on; return its budget.
+    """Set a tenant's credit terms in a book from the next round on; return its budget.
 
-    A limit above which the tenant is already takes nothing away: nothing more is promised until it
-    is below again.
+    If the tenant is already beyond the new limit, nothing is taken back. Rounds promise nothing
+    more until it is within the limit again.
 
     Raises:
-        InvalidInputError: on a field of the budget, or there is no such book.
+        InvalidInputError: on a field of the budget, or the book does not exist.
         PermissionDenied: the actor may not keep credit.
     """
     after = _terms(request)
@@ -56,7 +56,7 @@ def require_book(slug: str) -> Book:
     """Return a book.
 
     Raises:
-        InvalidInputError: there is none of this name.
+        InvalidInputError: no book has this name.
     """
     book = Book.objects.filter(slug=slug).first()
     if book is None:
@@ -66,9 +66,9 @@ def require_book(slug: str) -> Book:
 
 
 def lock_budget(tenant: Tenant, book: Book) -> Budget:
-    """Open a tenant's account where it has none, and lock account and budget.
+    """Open a tenant's account if it has none, and lock account and budget.
 
-    The account first, as transfers do: the limit is copied to it.
+    The account first, as for transfers, because the limit is copied to it.
     """
     accounts = open_accounts(open_book(book.slug), [tenant.pk])
     Account.objects.select_for_update().get(pk=accounts[tenant.pk])
@@ -76,7 +76,7 @@ def lock_budget(tenant: Tenant, book: Book) -> Budget:
 
 
 def _terms(request: CreditTermsRequest) -> dict[str, Any]:
-    """The columns that a request asks for; what means nothing without a budget is as by default."""
+    """Return the requested columns; without a budget, its other fields have their defaults."""
     errors = FieldErrors()
     kind = BudgetPeriod(request.budget_period)
     begins, ends = request.budget_from, request.budget_until
@@ -114,7 +114,7 @@ def _check_custom(begins: datetime | None, ends: datetime | None, errors: FieldE
 
 
 def _plain(terms: dict[str, Any]) -> dict[str, str | None]:
-    """As the audit log keeps them."""
+    """Return the terms in the form of the audit log."""
     return {
         name: None
         if value is None

@@ -1,4 +1,4 @@
-"""Transfers between tenants: one asks, somebody of the site decides, and they are two people."""
+"""Transfers between tenants: a manager requests one, and another user of the site decides it."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ def ask_transfer(
     request: GiftRequest,
     key: str | None = None,
 ) -> AskedTransfer:
-    """Ask that a tenant's credits are given to another one; nothing moves yet.
+    """Request a transfer of a tenant's credits to another tenant; nothing moves yet.
 
-    `receivers`: the tenants that the asker may know of, slug -> id.
+    `receivers`: slug -> id of the tenants that the requester may see.
 
     Raises:
-        InvalidInputError: on `to`, `amount` or `book`; too many wait already.
+        InvalidInputError: on `to`, `amount` or `book`, or too many requests are open.
         PermissionDenied: the actor does not manage the tenant (any more).
-        tenants.idempotency.MismatchError, tenants.idempotency.InFlightError: see there.
+        tenants.idempotency.MismatchError, tenants.idempotency.InFlightError: see `begin_reply`.
     """
     with site_scope():
         _check_manager(actor, tenant)
@@ -86,10 +86,10 @@ def ask_transfer(
 
 
 def approve_transfer(*, actor: Actor, uid: uuid.UUID, answer: str = "") -> TransferRequest:
-    """Move the credits of a request; what is done already is returned as it is.
+    """Approve a request and move its credits; an approved one is returned unchanged.
 
     Raises:
-        InvalidInputError: there is none, it was refused, the asker decides, or credit is missing.
+        InvalidInputError: no such request, refused, own request, or not enough credit.
         PermissionDenied: the actor may not keep credit.
     """
     with operation(actor, Action.KEEP_CREDIT):
@@ -112,10 +112,10 @@ def approve_transfer(*, actor: Actor, uid: uuid.UUID, answer: str = "") -> Trans
 
 
 def refuse_transfer(*, actor: Actor, uid: uuid.UUID, answer: str = "") -> TransferRequest:
-    """Refuse a request; what is refused already is returned as it is.
+    """Refuse a request; a refused one is returned unchanged.
 
     Raises:
-        InvalidInputError: there is none, it was approved, or the asker decides.
+        InvalidInputError: no such request, approved, or own request.
         PermissionDenied: the actor may not keep credit.
     """
     with operation(actor, Action.KEEP_CREDIT):
@@ -133,7 +133,7 @@ def _check_manager(actor: Actor, tenant: Tenant) -> None:
 
 
 def _check_room(tenant: Tenant, book: Book, amount_micro: int) -> None:
-    """What credit limit and promises leave may be given away; a budget is for what is borrowed."""
+    """Check the credit limit and reserved credits; a budget limits only borrowing."""
     left = credit_left(book.slug, [tenant.pk], book_now(book.slug))[tenant.pk].credit_micro
     if left is not None and amount_micro > left:
         most = sum_to_credits(max(0, left))

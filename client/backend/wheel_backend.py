@@ -1,8 +1,8 @@
-"""Builds the package with the standard library alone (PEP 517 and 660).
+"""Builds the package with only the standard library (PEP 517 and 660).
 
-`pip install ./client` then needs no index at all: not on a login node without a network,
-and not in an environment whose locks are hashed. The package is pure Python with two
-commands, so a wheel is its files, three lines of metadata and a list of checksums.
+`pip install ./client` then needs no index. So it works on a login node without a network, and in an
+environment with hashed locks. The package is pure Python with two commands: a wheel is its files,
+three lines of metadata and a list of checksums.
 """
 
 import base64
@@ -30,7 +30,7 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
 
 
 def build_editable(wheel_directory, config_settings=None, metadata_directory=None):
-    """The commands, and a path to the sources in their place."""
+    """Write a wheel with the commands and a path to the sources."""
     return _write(Path(wheel_directory), {"evenshare_client.pth": f"{SOURCE}\n".encode()})
 
 
@@ -104,7 +104,7 @@ def _table(name):
 
 
 def _project(key):
-    # Python 3.9 has no TOML parser; the file is ours, so its form is known.
+    # Python 3.9 has no TOML parser; the file is ours, so its format is known.
     return re.search(rf'(?m)^{key} = "(.*)"$', _toml()).group(1)
 
 

@@ -1,1 +1,1 @@
-"""Signing in and out, and one's own account."""
+"""Login, logout, and the user's account."""

@@ -1,4 +1,4 @@
-"""Addresses of signing in and out, and of one's own account."""
+"""URLs of login, logout and the user's account."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Small bars: lease, countdown, progress, share against quota, a hash as bars."""
+"""Small bars for leases, countdowns, progress, use against quota, and hashes."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ HASH_DIGITS = 64
 
 
 def lease_bar(left_s: float, total_s: float, protected_s: float = 0, scale: float = 1) -> Markup:
-    """Fifteen ticks: solid = gone, hatch = protected minimum still left, then the minutes.
+    """Draw a lease as 15 ticks: solid is elapsed, hatched is protected, the rest is left.
 
-    All seconds are of pool time; `scale` is pool seconds a wall second, for the ticking in the
+    All seconds are pool time. `scale` is pool seconds per wall second, for the countdown in the
     browser. `protected_s` counts from the start of the lease.
     """
     total = max(total_s, 1)
@@ -50,7 +50,7 @@ def lease_bar(left_s: float, total_s: float, protected_s: float = 0, scale: floa
 
 
 def lease_text(left_s: float) -> str:
-    """ "9 min left", the same rule as in evenshare.js; under a minute in seconds."""
+    """Return "9 min left", or seconds below a minute. evenshare.js has the same rule."""
     if left_s <= 0:
         return "ends now"
     if left_s < 60:
@@ -59,7 +59,7 @@ def lease_text(left_s: float) -> str:
 
 
 def countdown(ticks: int, of: int = 12) -> Markup:
-    """The next round in `of` ticks; the gone ones are solid."""
+    """Draw the time until the next round in `of` ticks; elapsed ticks are solid."""
     marks = path("".join(f"M{10 * n + 0.5} 1V9" for n in range(1, of)), class_="ticks")
     return tag(
         "svg",
@@ -75,7 +75,7 @@ def countdown(ticks: int, of: int = 12) -> Markup:
 
 
 def progress(fraction: float | None) -> Markup:
-    """A thin bar with its per cent; unknown progress is a dash, not an empty bar."""
+    """Draw a thin bar with its percentage. Unknown progress is a dash, not an empty bar."""
     if fraction is None:
         return tag("span", "\N{EN DASH}", class_="mut")
     share = min(max(fraction, 0), 1)
@@ -94,9 +94,10 @@ def progress(fraction: float | None) -> Markup:
 def share_bar(
     badge: TenantBadge, got: float, quota: float, demand: float, *, most: float, width: int = 220
 ) -> Markup:
-    """Got as a bar (what is above quota hatched), quota as an upright, demand as dots.
+    """Draw GPUs received as a bar, quota as an upright, demand as dots.
 
-    `most` is the largest value of the whole table, so that rows compare.
+    GPUs above the quota are hatched. `most` is the largest value of the table: all rows have one
+    scale.
     """
     unit = (width - 4) / max(most, got, quota, demand, 1)
     own = min(got, quota)
@@ -123,7 +124,7 @@ def share_bar(
 
 
 def hash_bars(sha256: str) -> Markup:
-    """A hash one can compare by eye: 64 bars by digit, in groups of eight like the hex below."""
+    """Draw a hash as 64 bars, one per hex digit, in groups of eight, for comparison by eye."""
     digits = [int(char, 16) for char in sha256.lower() if char in "0123456789abcdef"][:HASH_DIGITS]
     bars = join(
         rect(
@@ -146,12 +147,12 @@ def hash_bars(sha256: str) -> Markup:
 
 
 def hash_groups(sha256: str) -> str:
-    """The hex digits in groups of eight, which is how one reads them out."""
+    """Return the hex digits in groups of eight."""
     return " ".join(sha256[start : start + 8] for start in range(0, len(sha256), 8))
 
 
 def wide_bar(fraction: float) -> Markup:
-    """A wide bar of what is done; the words beside it say the per cent."""
+    """Draw a wide progress bar; the page prints the percentage next to it."""
     share = min(max(fraction, 0.0), 1.0)
     return tag(
         "svg",

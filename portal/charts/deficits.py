@@ -1,4 +1,4 @@
-"""The deficit of tenants' last day, from the sums that charts have read anyway."""
+"""The hourly deficit of a tenant's last day, from the sums that its charts use."""
 
 from __future__ import annotations
 
@@ -17,24 +17,22 @@ HOURS = 24
 
 @dataclass(frozen=True, slots=True)
 class DayDeficit:
-    """GPU-seconds of fair share of the last day, and what of it came in none of its own hours."""
+    """The deserved GPU-seconds of the last day, and the part not received in its hour."""
 
     short_gpu_s: float
     deserved_gpu_s: float
 
     @property
     def share(self) -> float:
-        """Of what was deserved."""
+        """Return the deficit as a fraction of the deserved GPU-time."""
         return self.short_gpu_s / self.deserved_gpu_s
 
     @property
     def line(self) -> LineItem:
-        """As one line beside what was received."""
         return LineItem("hourly deficit, last 24 h", f"{gpu_hours(self.short_gpu_s)} GPU-h")
 
     @property
     def text(self) -> str:
-        """What it counts, as a sentence."""
         return (
             f"Of the {gpu_hours(self.deserved_gpu_s)} GPU-h of the last 24 h,"
             f" {gpu_hours(self.short_gpu_s)} ({percent(self.share, 1)}) were not received in the"
@@ -43,16 +41,16 @@ class DayDeficit:
 
 
 def has_deficits(pool: PoolFacts) -> bool:
-    """Whether the sums of a pool are since it began: those of a window say nothing of an hour."""
+    """Return whether the pool's sums run since its start, not over a window."""
     options = pool.policy_options
     return options is not None and not options.fairness_window_us
 
 
 def day_deficit(points: Sequence[ClaimHistoryPoint], now: datetime) -> DayDeficit | None:
-    """Return it from sums since the pool began, oldest first; None where nothing was deserved.
+    """Compute the deficit from cumulative sums, oldest first. Return None if nothing was deserved.
 
-    All GPU types count as one, for the fair share of a job that accepts several may be counted on
-    another type than it holds.
+    All GPU types are added up. The fair share of a job that accepts several types may be counted
+    on a type that it does not hold.
     """
     sums: dict[str, tuple[float, float]] = {}
     rounds: dict[datetime, list[ClaimHistoryPoint]] = {}
@@ -70,14 +68,14 @@ def day_deficit(points: Sequence[ClaimHistoryPoint], now: datetime) -> DayDefici
 def deficit_of(
     totals: Sequence[tuple[datetime, tuple[float, float]]], now: datetime
 ) -> DayDeficit | None:
-    """Return it from (received, deserved) GPU-seconds at rounds, oldest first.
+    """Compute the deficit from cumulative (received, deserved) GPU-seconds, oldest round first.
 
-    Hours are counted back from `now` and end with their last round that is there; a day is thinned
-    to some rounds, so an hour is a few minutes off. Sums that fall, as they do when they are
-    corrected, count as nothing.
+    Hours are counted back from `now` and end with their last available round. A day is thinned to
+    some rounds, so an hour is off by a few minutes. A sum that falls after a correction counts as
+    0.
     """
     since = now - HOURS * HOUR
-    # By hour: the sums at its last round.
+    # Hour -> the sums at its last round.
     marks = {min(HOURS - 1, (at - since) // HOUR): pair for at, pair in totals}
     short = whole = 0.0
     before = totals[0][1] if totals else (0.0, 0.0)

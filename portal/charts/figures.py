@@ -1,6 +1,6 @@
-"""How numbers, money and times read. Pure: the caller passes every instant and every unit.
+"""The formats of numbers, money and times. Pure: the caller passes every instant and every unit.
 
-Minus is U+2212, thousands take a comma, a missing value is an en dash.
+Minus is U+2212, thousands have a comma, a missing value is an en dash.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ DAY_S = 24 * HOUR_S
 
 
 def thousands(value: Number | None, places: int | None = None, signed: bool = False) -> str:
-    """4211 -> "4,211"; with `places` that many decimals; `signed` writes a plus as well."""
+    """Format a number: 4211 -> "4,211". `places` fixes the decimals; `signed` adds a plus."""
     if value is None:
         return NONE
     if isinstance(value, float) and (isnan(value) or isinf(value)):
@@ -37,7 +37,11 @@ def thousands(value: Number | None, places: int | None = None, signed: bool = Fa
 
 
 def credits_text(value: Decimal | int | str | None, places: int = 2, signed: bool = False) -> str:
-    """Credits with fixed decimals, half to even. A float is an error: money is never one."""
+    """Format credits with fixed decimals, rounded half to even.
+
+    Raises:
+        TypeError: the value is a float; money never is one.
+    """
     if value is None:
         return NONE
     if isinstance(value, float):
@@ -47,9 +51,9 @@ def credits_text(value: Decimal | int | str | None, places: int = 2, signed: boo
 
 
 def apportion(amounts: Sequence[Decimal], places: int = 2) -> list[Decimal]:
-    """Round amounts so that what is printed sums to their rounded sum, by largest remainder.
+    """Round amounts by largest remainder, so that the rounded amounts sum to their rounded sum.
 
-    Each is rounded up or down by less than one unit of the last place.
+    Each amount changes by less than one unit of the last place.
     """
     unit = Decimal(1).scaleb(-places)
     lows = [amount.quantize(unit, rounding=ROUND_FLOOR) for amount in amounts]
@@ -62,7 +66,7 @@ def apportion(amounts: Sequence[Decimal], places: int = 2) -> list[Decimal]:
 
 
 def telling_places(values: Sequence[float], least: int = 2, most: int = 4) -> int:
-    """The fewest decimals, from `least` on, that write different values differently."""
+    """Return the fewest decimals, `least` to `most`, that print different values differently."""
     distinct = set(values)
     for places in range(least, most):
         if len({f"{value:.{places}f}" for value in distinct}) == len(distinct):
@@ -71,7 +75,7 @@ def telling_places(values: Sequence[float], least: int = 2, most: int = 4) -> in
 
 
 def gpu_hours(gpu_seconds: Number | None, places: int = 1) -> str:
-    """GPU-seconds as GPU-hours without the unit: 3600 -> "1.0"."""
+    """Format GPU-seconds as GPU-hours without the unit: 3600 -> "1.0"."""
     if gpu_seconds is None:
         return NONE
     hours = gpu_seconds / HOUR_S
@@ -79,17 +83,17 @@ def gpu_hours(gpu_seconds: Number | None, places: int = 1) -> str:
 
 
 def ratio(value: Number | None, places: int = 2) -> str:
-    """A rho: 1.04, more places where two do not tell; infinite is the sign, undefined a dash."""
+    """Format a rho: 1.04; infinity as its sign, undefined as a dash."""
     return thousands(value, places)
 
 
 def percent(fraction: Number | None, places: int = 0) -> str:
-    """0.68 -> "68 %"."""
+    """Format a fraction: 0.68 -> "68 %"."""
     return NONE if fraction is None else f"{thousands(fraction * 100, places)} %"
 
 
 def duration(seconds: Number | None) -> str:
-    """The two largest units that say it: "22 s", "8 min 57 s", "3 h 51 min", "2 d 4 h"."""
+    """Format seconds in their two largest units: "22 s", "8 min 57 s", "3 h 51 min", "2 d 4 h"."""
     if seconds is None:
         return NONE
     total = abs(int(seconds))
@@ -104,7 +108,7 @@ def duration(seconds: Number | None) -> str:
 
 
 def coarse(seconds: Number) -> str:
-    """One unit, cut off: "8 min" for 537 s; what a glance needs."""
+    """Format seconds in one unit, rounded down: "8 min" for 537 s."""
     total = abs(int(seconds))
     for size, unit in ((DAY_S, "d"), (HOUR_S, "h"), (MINUTE_S, "min")):
         if total >= size:
@@ -113,7 +117,7 @@ def coarse(seconds: Number) -> str:
 
 
 def relative(seconds_ago: Number | None) -> str:
-    """Positive is past: "3 s ago", "in 8 min", "now"."""
+    """Format a distance to now: "3 s ago" if positive, "in 8 min" if negative, "now" near 0."""
     if seconds_ago is None:
         return NONE
     if -1 < seconds_ago < 1:
@@ -122,20 +126,20 @@ def relative(seconds_ago: Number | None) -> str:
 
 
 def utc(at: datetime | None) -> str:
-    """ "2026-11-20 14:06:00 UTC" of an aware instant."""
+    """Format an aware instant as "2026-11-20 14:06:00 UTC"."""
     return NONE if at is None else f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def clock(at: datetime | None) -> str:
-    """ "14:06" of an aware instant, UTC."""
+    """Format an aware instant as "14:06" UTC."""
     return NONE if at is None else f"{at.astimezone(UTC):%H:%M}"
 
 
 def plural(count: int, word: str, many: str | None = None) -> str:
-    """1 -> "1 job"; 12 -> "12 jobs"; `many` for an irregular plural."""
+    """Return the count and its noun: "1 job", "12 jobs"; `many` is an irregular plural."""
     return plurals.plural(count, word, many)
 
 
 def gpus_of_type(count: int, gpu_type: str) -> str:
-    """(4, "V100") -> "4 V100 GPUs"; a type that is named `gpu` itself is not said twice."""
+    """Return "4 V100 GPUs" for (4, "V100"); the type `gpu` is not repeated."""
     return plural(count, "GPU" if gpu_type.lower() == "gpu" else f"{gpu_type} GPU")

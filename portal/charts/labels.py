@@ -1,4 +1,4 @@
-"""Where a label may stand: the first place at which no curve runs through its words."""
+"""The placement of labels: the first place where no curve crosses the text."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ASCENT, DESCENT, AIR = 11, 4, 2
 def label(
     caption: str, places: Sequence[Place], curves: Iterable[Sequence[Point]], *, css: str
 ) -> Markup:
-    """The words at the first of the places that no curve crosses; at the first one if all are."""
+    """Draw the caption at the first place without a crossing curve, else at the first place."""
     drawn = [curve for curve in curves if curve]
     free = (place for place in places if not crossed(caption, place, drawn))
     x, baseline, anchor = next(free, places[0])
@@ -24,7 +24,7 @@ def label(
 
 
 def crossed(caption: str, place: Place, curves: Iterable[Sequence[Point]]) -> bool:
-    """Whether any curve runs through the words at that place."""
+    """Return whether a curve crosses the caption at this place."""
     x, baseline, anchor = place
     wide = text_width(caption)
     left = x - {"start": 0.0, "middle": wide / 2, "end": wide}[anchor]
@@ -33,7 +33,7 @@ def crossed(caption: str, place: Place, curves: Iterable[Sequence[Point]]) -> bo
 
 
 def _meets(start: Point, end: Point, box: tuple[float, float, float, float]) -> bool:
-    """Whether a line from left to right passes through a box."""
+    """Return whether a line, drawn from left to right, crosses a box."""
     left, right, top, bottom = box
     (x0, y0), (x1, y1) = start, end
     if x1 < left or x0 > right:

@@ -1,8 +1,8 @@
-"""Who is where: a node is a small block of its GPUs, a box in it is a lease.
+"""The GPU map: a node is a block of its GPUs, and a box in it is a lease.
 
-Slots fill columns of two, top first, so a buddy-aligned gang of 2, 4 or 8 is one block. Each
-node is its own SVG in a CSS grid, so that the map flows on a phone instead of shrinking. Past
-`COMPACT_FROM` nodes the cells shrink and lose their initials; `<title>` still names them.
+Slots fill columns of two, top first: a buddy-aligned gang of 2, 4 or 8 is one block. Each node is
+an SVG in a CSS grid, so that the map wraps on a phone instead of shrinking. Above `COMPACT_FROM`
+nodes the cells shrink and have no initials; `<title>` still names them.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from portal.charts.tenants import TenantBadge
 
 COMPACT_FROM = 200
 ROWS = 2
-# A small node is drawn no larger than one of so many columns: its name has room beside others'.
+# The least drawn width of a node: its name needs this room next to the others.
 LEAST_COLUMNS = 3
 
 
 @dataclass(frozen=True, slots=True)
 class MapLease:
-    """GPUs held by one lease on one node. The last `borrowed` slots get the accent corner.
+    """GPUs that one lease holds on one node. The last `borrowed` slots get the accent corner.
 
-    `text` is what pointing says ("vision-lab, job 123, 4 GPUs"); `href` only for your own.
+    `text` is the tooltip ("vision-lab, job 123, 4 GPUs"); only the viewer's own leases have `href`.
     """
 
     slots: tuple[int, ...]
@@ -36,7 +36,7 @@ class MapLease:
 
 @dataclass(frozen=True, slots=True)
 class MapNode:
-    """A node and what holds it; `state` is up, drained or down."""
+    """A node and its leases; `state` is up, drained or down."""
 
     name: str
     gpus: int
@@ -47,7 +47,7 @@ class MapNode:
 
 @dataclass(frozen=True, slots=True)
 class _Cells:
-    """Geometry of one cell; `names` says whether initials and the node's name are written."""
+    """Geometry of a cell; `names`: initials and the node's name are printed."""
 
     width: float
     height: float
@@ -66,7 +66,7 @@ _SMALL = _Cells(6, 6, names=False)
 
 
 def node_map(nodes: Sequence[MapNode], *, label: str = "", compact: bool | None = None) -> Markup:
-    """The nodes in their given order. `compact` None decides by their number."""
+    """Draw the nodes in their given order. If `compact` is None, their number decides."""
     small = len(nodes) > COMPACT_FROM if compact is None else compact
     cells = _SMALL if small else _FULL
     return tag(
@@ -142,7 +142,7 @@ def _idle(node: MapNode, cells: _Cells) -> Iterable[Markup]:
 
 def _lease(lease: MapLease, gpus: int, cells: _Cells) -> Markup:
     slots = sorted(slot for slot in set(lease.slots) if 0 <= slot < gpus)
-    # A pattern does not read at six pixels: the small map fills with the plain tint.
+    # Patterns are unreadable at 6 px: the small map uses the plain tint.
     fill = lease.tenant.fill if cells.names else None
     parts: list[object] = [tag("title", lease.text or lease.tenant.name)]
     for slot in slots:
@@ -162,7 +162,7 @@ def _lease(lease: MapLease, gpus: int, cells: _Cells) -> Markup:
 
 
 def _outline(slots: Sequence[int], cells: _Cells) -> str:
-    """Edges between the lease's cells and anything else, whatever shape they make."""
+    """Return the path around the lease's cells, whatever their shape."""
     held = {divmod(slot, ROWS) for slot in slots}
     edges: list[str] = []
     for column, row in sorted(held):

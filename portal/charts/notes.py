@@ -1,6 +1,6 @@
-"""Values behind a number: notes that open it to its line_items, accounts, certificates, times.
+"""The sources of a number: notes with its line items, account, certificate and times.
 
-Values only; the templates in templates/components draw them. All text here is plain text.
+Values only: templates/components draw them. All texts are plain text.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ PRICE_WITH_SURCHARGE = f"{PRICE_FORMULA} + surcharge"
 
 @dataclass(frozen=True, slots=True)
 class LineItem:
-    """One line of a sum: a label and a value that is already written out with its sign."""
+    """A line of a sum: a label and a formatted value with its sign."""
 
     label: str
     value: str
 
 
 class PriceParts(Protocol):
-    """What a posted price is made of; `surcharge` and `queued` None: the queue adds nothing."""
+    """The parts of a posted price; `surcharge` and `queued` are None if the queue adds nothing."""
 
     @property
     def base(self) -> Decimal: ...
@@ -44,7 +44,7 @@ class PriceParts(Protocol):
 
 
 def price_lines(parts: PriceParts, price: Decimal) -> tuple[tuple[LineItem, ...], LineItem]:
-    """The formula of a posted price with its numbers, and the line that sums them up."""
+    """Return the formula of a posted price as line items, and the line of its result."""
     lines = [
         LineItem("base price", credits_text(parts.base, 6)),
         LineItem("theta", f"{parts.theta:.3f}"),
@@ -59,7 +59,7 @@ def price_lines(parts: PriceParts, price: Decimal) -> tuple[tuple[LineItem, ...]
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """Where to go from here."""
+    """A link with its text."""
 
     text: str
     href: str
@@ -67,7 +67,7 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """What a dotted number opens: a title, its line_items, their sum, a sentence, links."""
+    """The note behind a dotted number: a title, line items, their sum, a sentence, links."""
 
     title: str
     line_items: tuple[LineItem, ...] = ()
@@ -78,9 +78,9 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class Stat:
-    """One account of the stat strip: label, figure, unit, line_items, the line that sums them.
+    """A figure of the stat strip: label, figure, unit, line items and their sum.
 
-    `state` is the state mark beside the figure.
+    `state` is the state mark next to the figure.
     """
 
     label: str
@@ -94,10 +94,10 @@ class Stat:
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """One row of a certificate: a property by its standard name, and what that means.
+    """A row of a certificate: a property by its standard name, and what it means.
 
-    `verdict` is one of holds, note (holds, with a note), violated; and, in grey, unclaimed ("not
-    claimed"), unpromised, not_applicable, unmeasured.
+    `verdict` is holds, note (holds, with a note) or violated; grey verdicts are unclaimed ("not
+    claimed"), unpromised, not_applicable and unmeasured.
     """
 
     name: str
@@ -120,22 +120,22 @@ class CertificatePanel:
 
     @property
     def ordered(self) -> tuple[Promise, ...]:
-        """Broken promises first, grey ones last, each in their own order."""
+        """Return violated promises first and grey ones last, otherwise in their given order."""
         rank = {"violated": 0, "holds": 1, "note": 1}
         return tuple(sorted(self.promises, key=lambda promise: rank.get(promise.verdict, 2)))
 
     @property
     def broken(self) -> int:
-        """How many promises are violated."""
+        """Return the number of violated promises."""
         return sum(promise.verdict == "violated" for promise in self.promises)
 
 
 @dataclass(frozen=True, slots=True)
 class Instant:
-    """An instant on a pool's clock, seen at `now` (pool time), with the wall time it had.
+    """An instant on a pool's clock with its wall time, as of `now` (pool time).
 
-    `wall` is None where it is not known (an instant of before the pool's clock was anchored);
-    `wall_now` is the wall's clock at `now`.
+    `wall` is None if it is unknown, as for an instant before the pool's clock was anchored.
+    `wall_now` is the wall time at `now`.
     """
 
     pool: datetime
@@ -146,39 +146,39 @@ class Instant:
 
     @property
     def ago_s(self) -> float:
-        """Pool seconds since the instant; negative when it is still to come."""
+        """Return pool seconds since the instant; negative if it is in the future."""
         return (self.now - self.pool).total_seconds()
 
     @property
     def wall_ago_s(self) -> float | None:
-        """Seconds of the wall since the instant; None where they are not known."""
+        """Return wall seconds since the instant, or None if they are unknown."""
         if self.wall is None or self.wall_now is None:
             return None
         return (self.wall_now - self.wall).total_seconds()
 
     @property
     def relative(self) -> str:
-        """ "3 s ago", by pool time."""
+        """Return the pool time since the instant: "3 s ago"."""
         return relative(self.ago_s)
 
     @property
     def iso(self) -> str:
-        """For <time datetime>."""
+        """Return the `datetime` attribute of a <time> element."""
         return self.pool.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
     @property
     def clock(self) -> str:
-        """ "14:06", pool time."""
+        """Return "14:06", pool time."""
         return clock(self.pool)
 
     @property
     def seconds(self) -> str:
-        """ "14:06:00", pool time."""
+        """Return "14:06:00", pool time."""
         return f"{self.pool.astimezone(UTC):%H:%M:%S}"
 
     @property
     def title(self) -> str:
-        """Both clocks and the scale, for the hover note."""
+        """Return both clocks and the scale, for the tooltip."""
         parts = [f"pool time {utc(self.pool)}"]
         if self.wall is not None:
             parts.append(f"wall time {utc(self.wall)}")
@@ -198,9 +198,9 @@ def credit_note(
     text: str = "",
     links: tuple[Link, ...] = (),
 ) -> Note:
-    """A note whose sum is computed here, from exact amounts, so that it cannot disagree.
+    """Return a note with the exact sum of its amounts.
 
-    What is printed sums as well: rounding is shared out among the line_items.
+    The printed amounts also add up: `apportion` distributes the rounding.
     """
     rows = tuple(line_items)
     parts = apportion([amount for _, amount in rows], places)
@@ -224,7 +224,7 @@ def count_note(
     text: str = "",
     links: tuple[Link, ...] = (),
 ) -> Note:
-    """As `credit_note`, for whole numbers: GPUs, jobs, leases."""
+    """Return a note of whole numbers (GPUs, jobs, leases) and their sum."""
     rows = tuple(line_items)
     return Note(
         title=title,

@@ -1,4 +1,4 @@
-"""What base.html asks of every page: who looks, the menu, the round line."""
+"""The data that base.html needs on every page: the viewer, the menu, the round line."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from hashlib import sha256
 
 from portal.charts.notes import Instant
 
-# What the round line says of the pool; "stale" is never said by the server, only about it.
+# States of the pool in the round line. Only browsers show "stale".
 LIVE, LATE, PAUSED = "live", "late", "paused"
 
 
 @dataclass(frozen=True, slots=True)
 class NavItem:
-    """One entry of the menu; the page says which is current by `nav_key`."""
+    """An entry of the menu; a page marks the current entry by `nav_key`."""
 
     key: str
     text: str
@@ -22,7 +22,7 @@ class NavItem:
 
 @dataclass(frozen=True, slots=True)
 class PoolChoice:
-    """A pool of the switch. `is_other_page`: it leads to the pool's own page, not to this one."""
+    """A pool of the switch. `is_other_page`: the link leads to the pool's page, not to this one."""
 
     name: str
     href: str
@@ -32,9 +32,9 @@ class PoolChoice:
 
 @dataclass(frozen=True, slots=True)
 class Viewer:
-    """Who looks: a name, the tenant (empty for an operator), the role; where else they belong.
+    """The viewer: name, role, and tenant (empty for an operator).
 
-    `tenants`: names and addresses of all tenants of a person in several.
+    `tenants`: names and addresses of all tenants, if the person belongs to several.
     """
 
     name: str
@@ -45,7 +45,7 @@ class Viewer:
 
 @dataclass(frozen=True, slots=True)
 class VerifyPanel:
-    """How a reader verifies what a page says, and two sentences: the head, and the last time."""
+    """The command that verifies a page, and sentences on the head and on the last verification."""
 
     command: str
     head: str
@@ -54,10 +54,10 @@ class VerifyPanel:
 
 @dataclass(frozen=True, slots=True)
 class RoundLine:
-    """The line under the masthead. Seconds are of the wall, as the reader's clock ticks.
+    """The line under the masthead. Seconds are wall time, like the reader's clock.
 
-    `number` is None before the first round. `next_s` may be negative: the round is due.
-    `checked` names the last instant that was looked at, with a round or not.
+    `number` is None before the first round. `next_s` is negative if the round is due. `checked` is
+    the last instant of the grid that was checked, with or without a round.
     """
 
     pool: str
@@ -81,10 +81,10 @@ class RoundLine:
 
     @property
     def etag(self) -> str:
-        """Changes when, and only when, the line says something else than it comes to by itself.
+        """Return a hash of all parts of the line that the browser cannot count on by itself.
 
-        Ages and the countdown run on in the browser: they begin anew with an instant that was
-        looked at. Weak, for what is sent may be compressed or not.
+        The browser counts ages and the countdown, and restarts them when `checked` changes. The
+        ETag is weak because the response may be compressed.
         """
         said = (
             *(self.pool, self.state, self.number, self.checked, self.interval_s, self.scale),
@@ -95,7 +95,7 @@ class RoundLine:
 
     @property
     def ticks(self) -> int:
-        """How many of the 12 ticks of the countdown are gone."""
+        """Return how many of the 12 ticks of the countdown have elapsed."""
         if self.interval_s <= 0:
             return 0
         gone = 1 - self.next_s / self.interval_s

@@ -1,6 +1,6 @@
-"""The last rounds as bars of GPUs NOT used: idle dashed over blocked hatched.
+"""The last rounds as bars of unused GPUs: idle (dashed) above blocked (hatched).
 
-The full bar would hide the story: in a busy pool it is the unused few that matter.
+Bars of all GPUs would hide the few unused ones of a busy pool.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ LEFT, TOP, BASE, HEIGHT = 28, 14, 96, 116
 
 @dataclass(frozen=True, slots=True)
 class RoundBar:
-    """One round: GPUs idle and blocked (drained or down), where it leads, what it says."""
+    """A round: idle and blocked (drained or down) GPUs, its link and its tooltip."""
 
     number: int
     idle: int
@@ -29,7 +29,7 @@ class RoundBar:
 def round_strip(
     bars: Sequence[RoundBar], *, width: int = 1344, first: str = "", last: str = ""
 ) -> Markup:
-    """Bars in time order, the last one in accent. `first`, `last` label the two ends."""
+    """Draw bars in time order, the last one accented. `first` and `last` label the ends."""
     highest = max((bar.idle + bar.blocked for bar in bars), default=0)
     levels = ticks(0, max(highest, 4), 3, whole=True)
     y = Scale(0, levels[-1], BASE, TOP)

@@ -8,12 +8,12 @@ from datetime import UTC, datetime, timedelta
 from math import ceil, floor, log10
 
 _STEPS_S = (60, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 172800, 604800)
-LETTER = 6.6  # px a letter of 13 px text takes, on the safe side
+LETTER = 6.6  # px per letter of 13 px text, rounded up
 
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """Linear: [low, high] -> [start, end]; an empty domain maps to the start."""
+    """A linear map [low, high] -> [start, end]; an empty domain maps to the start."""
 
     low: float
     high: float
@@ -21,14 +21,13 @@ class Scale:
     end: float
 
     def __call__(self, value: float) -> float:
-        """Where the value lies, in pixels."""
         if self.high == self.low:
             return self.start
         return self.start + (value - self.low) / (self.high - self.low) * (self.end - self.start)
 
 
 def round_step(span: float, wanted: int, whole: bool = False) -> float:
-    """1, 2, 2.5 or 5 times a power of ten, so that about `wanted` steps fill the span."""
+    """Return 1, 2, 2.5 or 5 times a power of ten, so that at most `wanted` steps fill the span."""
     if span <= 0:
         return 1.0
     power: float = 10.0 ** floor(log10(span / max(wanted, 1)))
@@ -40,14 +39,14 @@ def round_step(span: float, wanted: int, whole: bool = False) -> float:
 
 
 def ticks(low: float, high: float, wanted: int = 4, whole: bool = False) -> list[float]:
-    """Round values that cover [low, high]; at least two."""
+    """Return at least two round values that cover [low, high]."""
     step = round_step(high - low, wanted, whole)
     first, last = floor(low / step + 1e-9), ceil(high / step - 1e-9)
     return [n * step for n in range(first, max(last, first + 1) + 1)]
 
 
 def time_ticks(start: datetime, end: datetime, wanted: int = 5) -> list[datetime]:
-    """Round UTC instants inside [start, end], at most about `wanted`."""
+    """Return about `wanted` round UTC instants inside [start, end], rarely more."""
     span = (end - start).total_seconds()
     if span <= 0:
         return []
@@ -63,11 +62,11 @@ def time_ticks(start: datetime, end: datetime, wanted: int = 5) -> list[datetime
 
 
 def tick_text(at: datetime, all_ticks: Sequence[datetime]) -> str:
-    """ "14:00", or the day where ticks are whole days."""
+    """Return "14:00", or the day if all ticks are whole days."""
     whole_days = all(tick.hour == 0 and tick.minute == 0 for tick in all_ticks)
     return f"{at:%d %b}" if whole_days and len(all_ticks) > 1 else f"{at:%H:%M}"
 
 
 def text_width(text: str) -> float:
-    """About how wide 13 px text is; labels that would not fit are placed elsewhere."""
+    """Estimate the width of 13 px text in pixels; labels that do not fit are moved."""
     return len(text) * LETTER

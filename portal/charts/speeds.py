@@ -1,4 +1,4 @@
-"""Speeds and throughputs as figures."""
+"""Formats of speeds and throughputs."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ from portal.charts.figures import thousands
 
 
 def value_text(milli: int, places: int = 1) -> str:
-    """Thousandths as a figure."""
     return thousands(milli / ONE_MILLI, places)
 
 
 def profile_texts(profiles: Mapping[str, Mapping[str, int]]) -> list[tuple[str, str]]:
-    """Job types with their speeds in words, slowest GPU type first, by name."""
+    """Return each job type, by name, with its speeds as text, slowest GPU type first."""
     return [
         (
             name,

@@ -1,8 +1,7 @@
 """A tenant's badge: a hue and a pattern (by class index) and two initials.
 
-The index is the tenant's place in a stable order (its number, not its rank of today), so the
-same tenant has the same badge on every page. Sixteen badges are told apart; past twelve tenants
-the node map groups the small ones, see `group_small`.
+The index comes from the tenant's number, so a tenant has the same badge on every page. There are 16
+distinct badges. Above 12 tenants the node map groups the small ones (`group_small`).
 """
 
 from __future__ import annotations
@@ -12,13 +11,13 @@ from dataclasses import dataclass
 
 from portal.charts.svg import Markup, rect, tag, text
 
-BADGES = 16  # that are told apart
+BADGES = 16  # distinct badges
 OTHERS = -1
 
 
 @dataclass(frozen=True, slots=True)
 class TenantBadge:
-    """How one tenant is drawn: `index` 0..15, or OTHERS for the grouped grey badge."""
+    """The look of a tenant: `index` 0..15, or OTHERS for the grey badge of grouped tenants."""
 
     name: str
     index: int
@@ -27,12 +26,12 @@ class TenantBadge:
 
     @property
     def css(self) -> str:
-        """The class that carries hue and pattern: t0..t15, or tx for the others."""
+        """Return the CSS class of hue and pattern: t0..t15, or tx for the others."""
         return "tx" if self.index == OTHERS else f"t{self.index}"
 
     @property
     def fill(self) -> str:
-        """The pattern in the page's shared definitions."""
+        """Return the reference to the pattern in the page's shared definitions."""
         return f"url(#p-{self.css})"
 
 
@@ -42,7 +41,7 @@ HIDDEN = TenantBadge("other tenants", OTHERS, "\N{MIDDLE DOT}\N{MIDDLE DOT}")
 def group_small(
     badges: Mapping[str, TenantBadge], use: Mapping[str, int], limit: int = 12
 ) -> dict[str, TenantBadge]:
-    """Past `limit` tenants the smallest users share one grey badge; you are never grouped."""
+    """Give the smallest users one grey badge above `limit` tenants; the viewer keeps its badge."""
     if len(badges) <= limit:
         return dict(badges)
     ranked = sorted(badges, key=lambda name: (not badges[name].you, -use.get(name, 0), name))
@@ -52,7 +51,7 @@ def group_small(
 
 
 def swatch(badge: TenantBadge) -> Markup:
-    """The little flag before a tenant's name: pattern and initials."""
+    """Draw the flag before a tenant's name: pattern and initials."""
     return tag(
         "svg",
         rect(0.5, 0.5, 25, 19, fill=badge.fill, class_="edge"),

@@ -1,7 +1,7 @@
 """A job's life on one clock: its state, its GPUs (own below, borrowed above), its price.
 
-Solid = terms held, dotted = waits for a turn, lined = waits for a price, grey reverse hatch =
-blocked (no room, limit, node down), dashed = still to come, a red upright = preempted.
+Solid is running, dotted waits for a turn, lined waits for a price. Grey reverse hatch is blocked
+(no room, limit, node down), dashed is expected, a red upright is a preemption.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _PATTERNS = {"turn": "p-wait", "price": "p-wait2", "blocked": "p-blk"}
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A stretch of one state: kind is run, turn, price, blocked or expected.
+    """A period of one state: kind is run, turn, price, blocked or expected.
 
-    `label` stands in it or below it; `terms` are the instants inside a run where one term ends
-    and the next begins.
+    `label` is printed in it or below it; `terms` are the instants inside a run where one term ends
+    and the next starts.
     """
 
     kind: str
@@ -39,7 +39,7 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """A preemption: an instant and what to call it."""
+    """A preemption or another break: its instant and its label."""
 
     at: datetime
     label: str = "preempted"
@@ -47,7 +47,7 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class GpuSpan:
-    """GPUs held over a stretch, split in own and borrowed."""
+    """GPUs held over a period, split into own and borrowed."""
 
     start: datetime
     end: datetime
@@ -65,7 +65,7 @@ class PricePoint:
 
 @dataclass(frozen=True, slots=True)
 class JobTimeline:
-    """Everything the three tracks show, between `start` and `end`; `now` is where facts end."""
+    """The data of the three tracks between `start` and `end`; facts end at `now`."""
 
     start: datetime
     end: datetime
@@ -80,7 +80,7 @@ class JobTimeline:
 
 
 def timeline(job: JobTimeline) -> Markup:
-    """The drawing; tracks without data are left out, an empty span gives a plain sentence."""
+    """Draw the tracks that have data, or return a sentence if the span is empty."""
     if job.end <= job.start:
         return tag("p", "Nothing has happened yet.", class_="mut")
     x = Scale(job.start.timestamp(), job.end.timestamp(), LEFT, WIDTH - RIGHT)
@@ -120,7 +120,7 @@ def _clock(job: JobTimeline, x: Scale, bottom: float) -> Markup:
 
 
 def _tick(at: float, caption: str) -> Markup:
-    """A label over its mark, moved inwards where it would be cut off."""
+    """Draw a label over its mark, moved inwards at the right edge."""
     half = text_width(caption) / 2
     return text(min(at, WIDTH - half), 14, caption, anchor="middle")
 
@@ -137,7 +137,7 @@ def _states(job: JobTimeline, x: Scale) -> Markup:
             at = (start + end) / 2
             parts.append(text(at, middle + 5, segment.label, class_="b on", anchor="middle"))
         elif segment.label and min(start, WIDTH - wide) >= clear:
-            begin = min(start, WIDTH - wide)  # inwards where it would be cut off
+            begin = min(start, WIDTH - wide)  # moved inwards at the right edge
             parts.append(text(begin, STATE_TOP + STATE_HEIGHT + 17, segment.label, class_="m"))
             clear = begin + wide + 8
     parts += _cut_marks(job, x)
@@ -145,7 +145,7 @@ def _states(job: JobTimeline, x: Scale) -> Markup:
 
 
 def _cut_marks(job: JobTimeline, x: Scale) -> list[Markup]:
-    """An upright for each preemption, and its words where they meet no other words."""
+    """Draw an upright per preemption, with its text if that overlaps no other text."""
     parts = []
     taken = float(LEFT)
     for cut in sorted(job.cuts, key=lambda cut: cut.at):

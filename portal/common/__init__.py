@@ -1,1 +1,1 @@
-"""What pages of several areas share: access, clocks, forms, and texts."""
+"""Code shared by pages of several areas: access, clocks, forms, and texts."""

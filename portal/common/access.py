@@ -1,6 +1,6 @@
-"""What every view asks first: who looks, and whether the thing is there for them.
+"""Access checks of views: who the viewer is, and which objects are visible.
 
-What somebody may not see is not there: 404, the same as for what does not exist.
+An object that the viewer may not see is a 404, like one that does not exist.
 """
 
 from __future__ import annotations
@@ -35,24 +35,24 @@ View = Callable[..., HttpResponseBase]
 
 @dataclass
 class About:
-    """What this request's page is about, so that the frame around it says the same."""
+    """The subject of this request's page, which the frame around the page also shows."""
 
     access: Access | None = None
     tenant: Tenant | None = None
     pool: PoolFacts | None = None
-    # Whether the address names the pool; else it is the tenant's first one, or that of a job.
+    # True if the URL names the pool; else the pool is the tenant's first, or that of a job.
     chose_pool: bool = False
     own_pools: dict[int, list[str]] = field(default_factory=dict)
 
 
 def about(request: HttpRequest) -> About:
-    """Return the request's own note of what it is about."""
+    """Return the subject of the request's page, stored in the request."""
     note: About = request.__dict__.setdefault("_evenshare_about", About())
     return note
 
 
 def access(request: HttpRequest) -> Access:
-    """Return who looks; read once per request."""
+    """Return the viewer's access; read once per request."""
     note = about(request)
     if note.access is None:
         user = getattr(request, "user", None)
@@ -65,7 +65,7 @@ def access(request: HttpRequest) -> Access:
 
 
 def signed_in(view: View) -> View:
-    """Send visitors without a session to the login page, and back afterwards."""
+    """Redirect visitors without a session to the login page, and back afterwards."""
 
     @wraps(view)
     def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
@@ -77,7 +77,7 @@ def signed_in(view: View) -> View:
 
 
 def demo_only(view: View) -> View:
-    """Let a view exist in the demo alone."""
+    """Make a view a 404 in production."""
 
     @wraps(view)
     def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
@@ -89,10 +89,10 @@ def demo_only(view: View) -> View:
 
 
 def tenant_or_404(request: HttpRequest, slug: str, action: Action = Action.SEE_TENANT) -> Tenant:
-    """Return a tenant of which the viewer may see what `action` says.
+    """Return a tenant on which the viewer may do `action`.
 
     Raises:
-        Http404: it does not exist, or not for them.
+        Http404: it does not exist or the viewer may not.
     """
     with site_scope():
         tenant = find_tenant(slug)
@@ -103,10 +103,10 @@ def tenant_or_404(request: HttpRequest, slug: str, action: Action = Action.SEE_T
 
 
 def pool_or_404(request: HttpRequest, name: str) -> PoolFacts:
-    """Return a pool that the viewer may see: theirs, and in the demo anybody's.
+    """Return a pool that the viewer may see; in the demo, visitors may see every pool.
 
     Raises:
-        Http404: it does not exist, or not for them.
+        Http404: it does not exist or is not visible.
     """
     with site_scope():
         pool_id = pool_id_named(name)
@@ -120,13 +120,13 @@ def pool_or_404(request: HttpRequest, name: str) -> PoolFacts:
 
 
 def may_see_pool(viewer: Access, tenants: frozenset[int]) -> bool:
-    """Whether a pool with these tenants is there for a viewer: in the demo, for a visitor too."""
+    """Return whether a viewer may see a pool of these tenants; in the demo, visitors may."""
     public = viewer.user_id is None and not settings.PRODUCTION
     return public or may_in_pool(viewer, Action.SEE_POOL, tenants)
 
 
 def tenant_pool(request: HttpRequest, tenant: Tenant, name: str = "") -> PoolFacts | None:
-    """Return one of a tenant's pools, by name or its first; None where it has none.
+    """Return the tenant's pool of this name, by default its first; None if it has no pool.
 
     Raises:
         Http404: the named pool is not one of the tenant's.
@@ -152,9 +152,9 @@ def pools_of_tenant(request: HttpRequest, tenant_id: int) -> list[str]:
 
 
 def visible_pool_names(request: HttpRequest) -> list[str]:
-    """Return the names of the pools that the viewer may see, oldest first. One query.
+    """Return the names of the pools that the viewer may see, oldest first, with one query.
 
-    Visitors of the demo see the pages of none: they sign in first.
+    Visitors of the demo get none, because the pages require a login.
     """
     who = access(request)
     if who.user_id is None or who.is_unassigned:
@@ -168,12 +168,12 @@ def visible_pool_names(request: HttpRequest) -> list[str]:
 
 
 def book_pool(request: HttpRequest, tenant: Tenant, book: str, name: str = "") -> PoolFacts:
-    """Return a pool that charges to a book: the tenant's one of this name, else its first of them.
+    """Return the tenant's pool of this name that charges to the book, else its first such pool.
 
-    Where it has none, whoever may see every pool gets the book's first one.
+    If it has none, viewers who may see every pool get the book's first pool.
 
     Raises:
-        Http404: no pool charges to this book, or none that the viewer may see.
+        Http404: no pool charges to this book, or the viewer may see none.
     """
     with site_scope():
         pools, own = pools_of_book(book), pools_of(tenant.pk)
@@ -189,10 +189,10 @@ def book_pool(request: HttpRequest, tenant: Tenant, book: str, name: str = "") -
 
 
 def pool_of_page(request: HttpRequest) -> PoolFacts | None:
-    """Return the pool that the frame speaks of: the page's, else the tenant's first, else any.
+    """Return the pool of the frame: the page's, else the tenant's first, else any.
 
-    None before there is one, and for whoever may not see any: strangers in production, people in
-    no tenant.
+    Return None if no pool exists or the viewer may see none: visitors in production, people without
+    a tenant.
     """
     note = about(request)
     if note.pool is not None:

@@ -1,4 +1,4 @@
-"""From instants of pool time to what a page shows: both clocks, wherever they are known."""
+"""Instants of pool time as pages show them: on both clocks, if the wall time is known."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from portal.charts.page import LATE, LIVE, PAUSED, RoundLine
 from scheduling.engine.clock import PoolNow, grid_instant, pool_time, silent_s
 from scheduling.selectors.pools.lines import PoolFacts
 
-# So many round intervals without a look at the grid, and the line says that rounds are late.
+# Rounds are late if the grid was not checked for this many round intervals.
 LATE_INTERVALS = 2
-# So near to the wall's, a pool's clock reads the same.
+# A pool's clock this close to the wall's reads the same.
 SAME = timedelta(seconds=30)
 
 
@@ -26,7 +26,7 @@ class Clocks:
     anchors: tuple[tuple[datetime, datetime, int], ...] = ()
 
     def instant(self, at: datetime | None) -> Instant | None:
-        """Return an instant of pool time with the wall time it had, or is expected to have."""
+        """Return an instant of pool time with its past or expected wall time."""
         if at is None:
             return None
         return Instant(
@@ -48,21 +48,21 @@ class Clocks:
 
 
 def pool_now(facts: PoolFacts) -> PoolNow:
-    """Return the reading of the pool's clock that `facts` hold."""
+    """Return the reading of the pool's clock in `facts`."""
     clock = facts.clock
     at = pool_time(clock, facts.wall)
     return PoolNow(facts.wall, at, clock.scale, clock.paused)
 
 
 def shows_the_wall(now: PoolNow) -> bool:
-    """Whether a pool's clock is the wall's own, so that a page need not tell them apart."""
+    """Return whether a pool's clock equals the wall clock, so that pages show one of them."""
     return now.scale == 1 and not now.paused and abs(now.wall - now.pool_at) < SAME
 
 
 def clocks(facts: PoolFacts, rounds: Iterable[tuple[datetime, datetime, int]] = ()) -> Clocks:
-    """Return the clocks of a page from its pool's facts and the rounds that it shows.
+    """Return a page's clocks from its pool's facts and the rounds on the page.
 
-    Since it was last set, the pool's clock itself says what the wall showed.
+    The anchor of the pool's clock gives the wall time since the clock was last set.
     """
     own = facts.clock
     anchors = {*rounds, (own.anchor_pool, own.anchor_wall, own.scale)}
@@ -72,12 +72,12 @@ def clocks(facts: PoolFacts, rounds: Iterable[tuple[datetime, datetime, int]] = 
 
 
 def clocks_by_pool(pools: Iterable[PoolFacts]) -> dict[str, Clocks]:
-    """Return the clocks of a page over several pools: an instant belongs to one pool's clock."""
+    """Return pool name -> clocks, for pages over several pools."""
     return {facts.name: clocks(facts) for facts in pools}
 
 
 def round_line(facts: PoolFacts, *, url: str, round_url: str, pool_url: str) -> RoundLine:
-    """Return the line under the masthead; its seconds are of the wall, as docs/look.md says."""
+    """Return the line under the masthead, with wall seconds (docs/look.md)."""
     now = pool_now(facts)
     step_s = facts.round_s
     silent = silent_s(facts.clock, facts.wall, facts.checked_at)

@@ -1,4 +1,4 @@
-"""A tenant's credit in words: what is left, how far a budget is used, when it runs out."""
+"""Texts about a tenant's credit: credit left, budget used, and the expected end."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ACTIONS = {
     BudgetAction.WARN: f"notice; nothing more is borrowed at {STOP_PERCENT} %",
     BudgetAction.BLOCK: f"nothing more is borrowed at {FULL_PERCENT} %",
 }
-# State -> its mark, and what it means.
+# State -> mark and meaning.
 STATES = {
     BudgetState.OPEN: ("ok", f"below {NOTICE_PERCENT} %"),
     BudgetState.NOTICE: ("warn", f"{NOTICE_PERCENT} % reached"),
@@ -40,10 +40,10 @@ STATES = {
 
 @dataclass(frozen=True, slots=True)
 class BudgetText:
-    """A budget in the period that holds. Amounts in credits; `percent`: spent and committed.
+    """A budget in its current period, in credits; `percent` is spent and committed.
 
-    Nothing more is borrowed from `stop_percent` of it on, which is `stops_at`. `run_out`: when all
-    of it is used, or why nothing honest can be said; of a notice alone.
+    Borrowing stops at `stop_percent`, which is `stops_at`. `run_out`, in notices only: the expected
+    end, or why it cannot be estimated.
     """
 
     period: str
@@ -65,7 +65,6 @@ class BudgetText:
 
     @property
     def percent_text(self) -> str:
-        """As the head of a notice says it."""
         return f"{self.percent:,} %"
 
 
@@ -91,7 +90,7 @@ def budget_text(use: PeriodUse) -> BudgetText:
 
 
 def budget_notice(tenant_id: int, book: str, at: datetime) -> BudgetText | None:
-    """Return a budget that wants a notice: from 80 % on. None: there is nothing to say."""
+    """Return a budget that needs a notice (used to 80 % or more), else None."""
     left = credit_left(book, [tenant_id], at).get(tenant_id)
     if left is None or left.period is None:
         return None
@@ -102,7 +101,7 @@ def budget_notice(tenant_id: int, book: str, at: datetime) -> BudgetText | None:
 
 
 def run_out_text(state: CreditState) -> str:
-    """Say when the budget runs out, or why nothing honest can be said; empty without a budget."""
+    """Return when the budget runs out, or why that cannot be estimated; empty without a budget."""
     projected = run_out(state)
     return "" if projected is None else _run_out(projected)
 
@@ -114,6 +113,6 @@ def _run_out(projected: RunOut) -> str:
 
 
 def left_credits(state: CreditState) -> Decimal | None:
-    """Return what rounds may still promise; None: no limit."""
+    """Return the credits that rounds may still promise, or None if there is no limit."""
     micro = state.left.micro
     return None if micro is None else sum_to_credits(micro)

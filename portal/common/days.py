@@ -1,4 +1,4 @@
-"""The days that a page or a file is asked for, on a pool's clock."""
+"""The days of a page or a file, on a pool's clock."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ WRITE_A_DAY = "Write a day such as 2026-11-20."
 
 @dataclass(frozen=True, slots=True)
 class Days:
-    """From the beginning of one day to the end of another one, in pool time.
+    """From the start of one day to the end of another, in pool time.
 
-    `typed_first` and `typed_last` are as they were asked for; `errors` by field, "from" and "to".
+    `typed_first` and `typed_last` are the requested texts; `errors` has keys "from" and "to".
     """
 
     first: date
@@ -28,17 +28,17 @@ class Days:
 
     @property
     def since(self) -> datetime:
-        """The first instant."""
+        """Return the first instant."""
         return datetime.combine(self.first, time(), UTC)
 
     @property
     def until(self) -> datetime:
-        """The instant after the last one."""
+        """Return the instant after the last day."""
         return datetime.combine(self.last, time(), UTC) + DAY
 
 
 def read_days(asked: QueryDict, now: datetime) -> Days:
-    """Read `from` and `to`; what is not given is a week up to today, what is wrong has an error."""
+    """Read `from` and `to`, by default the week up to today; invalid values become errors."""
     errors: dict[str, str] = {}
     last = _day(asked, "to", now.astimezone(UTC).date(), errors)
     first = _day(asked, "from", days_before(last), errors)
@@ -49,7 +49,7 @@ def read_days(asked: QueryDict, now: datetime) -> Days:
 
 
 def days_before(last: date) -> date:
-    """The first of the days that are shown unless others are asked for."""
+    """Return the first of the days shown by default."""
     return last - min((DEFAULT_DAYS - 1) * DAY, last - date.min)
 
 
@@ -61,7 +61,7 @@ def _day(asked: QueryDict, name: str, default: date, errors: dict[str, str]) -> 
         value = date.fromisoformat(raw) if len(raw) == len("2026-11-20") else None
     except ValueError:
         value = None
-    # The day after it must be one, too.
+    # The day after it must exist, too.
     if value is None or value >= date.max:
         errors[name] = WRITE_A_DAY
         return default

@@ -1,4 +1,4 @@
-"""Files that a browser saves."""
+"""Downloads of files."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from django.http import HttpResponse
 from evenshare_core.csv_cells import write_csv
 from tenants.api.times import time_text
 
-# Columns of a file: each the path of a row's attribute, or what is made of the row.
+# Columns of a file: heading -> attribute path of a row, or a function of the row.
 Columns = Mapping[str, str | Callable[[Any], object]]
 LINES_MOST = 100_000
 
 
 def lines_asked() -> int:
-    """How many lines a view reads for a file: one more than it may have, so no cut goes unseen."""
+    """Return how many lines a view reads: one above the limit, so that an excess is noticed."""
     return LINES_MOST + 1
 
 
 def csv_file(name: str, columns: Columns, rows: Iterable[object], *, hint: str) -> HttpResponse:
-    """A table as a file of that name, or 422 if it has more than `LINES_MOST` lines.
+    """Return a table as a CSV file, or 422 if it has more than `LINES_MOST` lines.
 
-    Instants are in UTC, amounts exact. No file is cut: one that lacks lines would sum to something
-    else. `hint`: how to ask for less.
+    Instants are UTC, amounts exact. Files are never cut: a part would have another sum. `hint`
+    explains how to request less.
     """
     cells = [attrgetter(of) if isinstance(of, str) else of for of in columns.values()]
     lines = [[_cell(of(row)) for of in cells] for row in rows]
@@ -46,6 +46,6 @@ def _cell(value: object) -> object:
 
 
 def no_file(problems: Mapping[str, str]) -> HttpResponse:
-    """422 with what is wrong, by field."""
+    """Return 422 with the errors by field."""
     text = "".join(f"{field}: {problem}\n" for field, problem in problems.items())
     return HttpResponse(text, content_type="text/plain; charset=utf-8", status=422)

@@ -1,4 +1,4 @@
-"""Fields of the console's forms: what was typed, what it means, what is wrong with it."""
+"""Fields of the console's forms: typed texts, their values, and errors."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ R = TypeVar("R", bound=Request)
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field as templates/operate/_field.html draws it.
+    """A field as templates/operate/_field.html draws it.
 
-    `kind`: text, number, amount, check or select; `choices`: (value, text); `value` as typed.
+    `kind`: text, number, amount, check or select; `choices`: (value, text); `value`: as typed.
     """
 
     name: str
@@ -35,7 +35,7 @@ class Field:
 
 
 def whole(text: str | None) -> int | None:
-    """A whole number, or None where the text is none."""
+    """Return a whole number, or None if the text is not one."""
     text = (text or "").strip()
     sign, digits = ("-", text[1:]) if text.startswith("-") else ("", text)
     if not (digits.isascii() and digits.isdigit() and len(digits) <= MOST_DIGITS):
@@ -44,7 +44,7 @@ def whole(text: str | None) -> int | None:
 
 
 def amount(text: str | None) -> Decimal | None:
-    """A decimal number, or None where the text is none (or is no number at all)."""
+    """Return a finite decimal number, or None if the text is not one."""
     try:
         value = Decimal((text or "").strip())
     except InvalidOperation:
@@ -53,16 +53,16 @@ def amount(text: str | None) -> Decimal | None:
 
 
 def instant(text: str | None) -> datetime | None:
-    """ "2026-11-21 08:00", with or without T and seconds, as an instant of UTC; or None."""
+    """Parse "2026-11-21 08:00", with or without T and seconds, as UTC; None if invalid."""
     try:
         value = datetime.fromisoformat((text or "").strip())
         return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
-    except (ValueError, OverflowError):  # the latter at the edge of the calendar
+    except (ValueError, OverflowError):  # OverflowError: at the edge of the calendar
         return None
 
 
 def day_typed(typed: str | None) -> str:
-    """A day, as 2026-12-01, as its first instant of UTC; other text stays as it is."""
+    """Return a day such as 2026-12-01 as its first instant in UTC; other text unchanged."""
     typed = (typed or "").strip()
     try:
         return f"{date.fromisoformat(typed)}T00:00:00Z"
@@ -71,7 +71,7 @@ def day_typed(typed: str | None) -> str:
 
 
 def instant_text(at: datetime | None) -> str:
-    """An instant as a field shows it; without seconds where there are none."""
+    """Return an instant as a field shows it, without zero seconds."""
     if at is None:
         return ""
     at = at.astimezone(UTC)
@@ -80,19 +80,18 @@ def instant_text(at: datetime | None) -> str:
 
 
 def day_text(at: datetime) -> str:
-    """An instant as the head of a column: 21 Nov, with its time unless it is midnight."""
+    """Return "21 Nov" for a column heading, with the time unless it is midnight."""
     at = at.astimezone(UTC)
     day = f"{at.day} {at:%b}"
     return day if not (at.hour or at.minute or at.second) else f"{day} {at:%H:%M}"
 
 
 def text(posted: Mapping[str, str], name: str) -> str:
-    """What was typed into a field, trimmed."""
     return str(posted.get(name, "")).strip()
 
 
 def typed_request(request: type[R], posted: QueryDict, **more: object) -> R:
-    """Return the request that a form says; `more` are fields that it does not ask for.
+    """Return the request from a form; `more` are fields that are not in the form.
 
     Raises:
         InvalidInputError: with all errors, by the request's fields.
@@ -101,7 +100,7 @@ def typed_request(request: type[R], posted: QueryDict, **more: object) -> R:
 
 
 def typed_fields(request: type[Request], posted: QueryDict) -> dict[str, object]:
-    """Return what was typed into a form, to be read as the request."""
+    """Return the form's typed values by request field, without empty ones."""
     return {
         name: value
         for name, field in request_fields(request).items()
@@ -110,7 +109,7 @@ def typed_fields(request: type[Request], posted: QueryDict) -> dict[str, object]
 
 
 def _value(field: RequestField, posted: QueryDict) -> object:
-    """What was typed into a field, by its shape; what cannot be read stays text."""
+    """Return the typed value by the field's shape; unreadable input stays text."""
     typed = text(posted, field.name)
     if field.shape == Shape.TEXTS:
         return posted.getlist(field.name)
@@ -135,7 +134,7 @@ def request_inputs(
     defaults: Mapping[str, str] | None = None,
     choices: Mapping[str, tuple[tuple[str, str], ...]] | None = None,
 ) -> list[Field]:
-    """Return the inputs of some of a request's fields, as typed; `choices`: what is chosen from."""
+    """Return form inputs for fields of a request, as typed; `choices` are a field's options."""
     fields = request_fields(request)
     chosen = choices or {}
     return [

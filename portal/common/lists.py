@@ -1,14 +1,14 @@
-"""What pages of lists share."""
+"""Code shared by list pages."""
 
 from __future__ import annotations
 
 from django.http import Http404, HttpRequest
 
-DIGITS_MAX = 18  # of a key, which a column has
+DIGITS_MAX = 18  # fits in a column of keys
 
 
 def key_asked(request: HttpRequest, name: str = "before") -> int | None:
-    """Return the key of the address at which a page begins; None: it is the first one.
+    """Return the key at which the page starts, or None for the first page.
 
     Raises:
         Http404: it is no key.

@@ -1,6 +1,6 @@
-"""From a page about one pool to the same page about another, for the menu beside the round line.
+"""The pool menu next to the round line: the same page for another pool.
 
-The menu is a part of the page and not of the line, which every open page asks for again and again.
+The menu is part of the page, not of the round line, which every open page polls.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from django.urls import reverse
 from portal.charts.page import PoolChoice
 from portal.common.access import about, pool_of_page, pools_of_tenant, visible_pool_names
 
-# What a page of one pool leads to in another, where a round, trade or simulation has no twin.
+# Pages of a round, trade or simulation -> the list that the switch opens in another pool.
 LISTS = {
     "round": "round-list",
     "counterfactual": "round-list",
     "trade": "trades",
     "operate-simulation": "operate-simulations",
 }
-# Pages of a tenant that take a pool as `?pool=`, and the list that stands for one of its things.
+# Tenant pages that take `?pool=`, and the list that replaces a page of a single object.
 TENANT_PAGES = {
     "dashboard": "dashboard",
     "sharing": "sharing",
@@ -37,12 +37,12 @@ TENANT_PAGES = {
     "contribution": "contribution",
     "transfer": "ledger",
 }
-# What of an address goes with it; days and keys of lists are of one pool's clock and rows.
+# Query parameters that the switch keeps. Days and list keys belong to one pool.
 KEPT = ("state", "q", "by", "window")
 
 
 def pool_choices(request: HttpRequest) -> list[PoolChoice]:
-    """Return the pools that the viewer may see, oldest first; empty where there is no choice."""
+    """Return the pools that the viewer may see, oldest first; empty if there is only one."""
     names = visible_pool_names(request)
     present = pool_of_page(request)
     if present is None or not [name for name in names if name != present.name]:
@@ -52,7 +52,7 @@ def pool_choices(request: HttpRequest) -> list[PoolChoice]:
 
 
 def _pools_of_tenant(request: HttpRequest) -> list[str]:
-    """The pools for which the page's tenant has this page too."""
+    """Return the pools for which the page's tenant has this page."""
     tenant = about(request).tenant
     if tenant is None or _route(request) not in TENANT_PAGES:
         return []

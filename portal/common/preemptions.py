@@ -1,4 +1,4 @@
-"""Preemptions in words, for every area's pages: what a lease was told, and by which numbers."""
+"""Texts about preemptions: the notice of a lease, and the numbers behind it."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from portal.charts.notes import LineItem, Note
 from scheduling.selectors.jobs.preemptions import PreemptionRow
 from scheduling.selectors.jobs.reasons import rule_text
 
-# Microseconds from here on are an instant, not a length: it is the year 2001.
+# From here on, microseconds are an instant (since the year 2001), not a duration.
 _INSTANT_US = 10**15
 
 
 def notice_text(view: PreemptionRow) -> str:
-    """ "Preempted with 30 s notice" or "Moved with 30 s notice"."""
+    """Return "Preempted with 30 s notice" or "Moved with 30 s notice"."""
     verb = "Moved" if view.moved else "Preempted"
     return f"{verb} with {duration(view.notice_s)} notice"
 
 
 def numbers_note(rule: str, numbers: Mapping[str, Any]) -> Note | None:
-    """What the rule compared; None where the viewer may not see it, or nothing is stored."""
+    """Return the numbers that the rule compared; None if hidden from the viewer or not stored."""
     if not numbers:
         return None
     lines = tuple(_line(name, value) for name, value in sorted(numbers.items()))
@@ -32,7 +32,7 @@ def numbers_note(rule: str, numbers: Mapping[str, Any]) -> Note | None:
 
 
 def _line(name: str, value: Any) -> LineItem:
-    """A number under its name, by the unit that its name ends in."""
+    """Return a number with its label, formatted by the unit in its name."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return LineItem(_label(name), "none" if value is None else str(value))
     if name.endswith("_gpu_us"):

@@ -1,4 +1,4 @@
-"""What a pool promises of quotas, as pages show it: a few words, and what they are made of."""
+"""Quota promises of a pool as pages show them: a label, and the parts behind it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LABELS = {
 
 @dataclass(frozen=True, slots=True)
 class QuotaPromiseText:
-    """A promise in words: "A quota here is `label`." `note` opens it to all that it says."""
+    """A promise as text: "A quota here is `label`." `note` explains it."""
 
     label: str
     text: str
@@ -31,7 +31,6 @@ class QuotaPromiseText:
 
     @property
     def note(self) -> Note:
-        """What the label opens."""
         text = self.text
         if self.conditions:
             numbered = enumerate(self.conditions, start=1)
@@ -41,7 +40,6 @@ class QuotaPromiseText:
 
 
 def quota_promise_text(promise: QuotaPromise | None) -> QuotaPromiseText | None:
-    """Return a promise in words; None where there is none to tell."""
     if promise is None:
         return None
     parts = tuple(LineItem(part.text, _length(part.length_us)) for part in promise.parts)
@@ -55,7 +53,6 @@ def quota_promise_text(promise: QuotaPromise | None) -> QuotaPromiseText | None:
 
 
 def pool_promise_text(facts: PoolFacts) -> QuotaPromiseText | None:
-    """Return what a pool promises of quotas now, in words."""
     return quota_promise_text(pool_promise(facts))
 
 

@@ -1,4 +1,4 @@
-"""How a job stands to its deadline, as lists show it."""
+"""A job's standing to its deadline, as lists show it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STANDING_BADGES = {
 
 @dataclass(frozen=True, slots=True)
 class StandingBadge:
-    """A shape, a word, and the instant that it is about."""
+    """A shape, a text, and the instants of the deadline and of the plan's end."""
 
     kind: str
     text: str
@@ -29,7 +29,7 @@ class StandingBadge:
 
 
 def standing_badge(story: DeadlineStory, times: Clocks) -> StandingBadge:
-    """Return how a job stands; `ends`: of one that is planned, when its plan ends."""
+    """Return a job's standing; `ends` is when its plan ends, if it has one."""
     is_planned = story.standing is DeadlineStanding.PLANNED
     ends = story.last.ends if is_planned and story.last is not None else None
     return StandingBadge(

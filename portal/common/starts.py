@@ -1,4 +1,4 @@
-"""When a queued job may start, in words."""
+"""Texts about the expected start of a queued job."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ GROUPS = {"short": "p50 within a lease length", "long": "p50 later"}
 
 @dataclass(frozen=True, slots=True)
 class StartText:
-    """An estimate on a page. `expected` is empty where there is none; `why` then says why."""
+    """An estimate on a page. `expected` is empty without an estimate; `why` is the reason."""
 
     round: int
     expected: str
@@ -36,7 +36,7 @@ class StartText:
 
 
 def start_text(start: StartView, clocks: Clocks, calibration_url: str) -> StartText:
-    """The estimate with the note that its assumptions are in."""
+    """Return the estimate with a note of its assumptions."""
     now = clocks.now.pool_at
     return StartText(
         round=start.round,
@@ -49,9 +49,9 @@ def start_text(start: StartView, clocks: Clocks, calibration_url: str) -> StartT
 
 
 def expected_text(start: StartView, now: datetime) -> str:
-    """ "Expected to start in about 12 min (p50), within 40 min (p90)"; "" without an estimate.
+    """Return "Expected to start in about 12 min (p50), within 40 min (p90)", or "".
 
-    It is read long after it was made: its p50 may have passed. If its p90 has, it was wrong.
+    A page may show an old estimate. Its p50 may have passed; if its p90 has, it was wrong.
     """
     if start.p50 is None:
         return ""
@@ -61,7 +61,7 @@ def expected_text(start: StartView, now: datetime) -> str:
         return f"Expected to start {_about(p50_s)} (p50), maybe {_not_within(left_s)} (p90)"
     p90_s = (start.p90 - now).total_seconds()
     if p90_s <= 0:
-        return ""  # it was wrong
+        return ""  # the estimate was wrong
     if p50_s > 0 and p90_s < MINUTE_S:
         return "Expected to start within a minute (p50 and p90)"
     return f"Expected to start {_about(p50_s)} (p50), {_within(p90_s)} (p90)"
@@ -78,14 +78,14 @@ def _within(seconds: float) -> str:
 
 
 def _not_within(seconds: float) -> str:
-    """How far the simulation still looks ahead of now."""
+    """Return a text for the simulated time that is left, a lower bound of the p90."""
     if seconds <= 0:
         return "later than was simulated"
     return f"not within {duration(seconds)}" if seconds >= MINUTE_S else "not within a minute"
 
 
 def assumptions_note(start: StartView, calibration_url: str) -> Note:
-    """What the estimate takes for granted, and where one can see how often that was right."""
+    """Return the assumptions of the estimate, with a link to its past accuracy."""
     facts = start.facts
     lines = [
         LineItem("simulated runs", thousands(facts.get("runs", 0))),
@@ -105,7 +105,7 @@ def assumptions_note(start: StartView, calibration_url: str) -> Note:
 
 
 def correction_rows(facts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield by how many past estimates a forecast was corrected, and how; older ones tell none."""
+    """Yield how many past estimates corrected a forecast, and by how much; old ones have none."""
     corrections = facts.get("corrections", {})
     for group, label in GROUPS.items():
         factors = corrections.get(group)

@@ -1,4 +1,4 @@
-"""How pages lead to a submission: what the viewer may do, and the command that submits a job."""
+"""Links to job submission: the viewer's permissions, and the command that submits a job."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ EXAMPLE = ["python", "examples/train.py"]
 
 
 def submit_links(who: Access, tenant: Tenant, pool: str = "") -> dict[str, Any]:
-    """Return what the viewer may do with jobs of a tenant, and the command of a first one."""
+    """Return the viewer's permissions on jobs of a tenant, and the command of a first job."""
     first = {"tenant": tenant.slug, "pool": pool, "gpus": 1, "command": EXAMPLE}
     return {
         "may_submit": may_in_tenant(who, Action.SUBMIT, tenant.pk),

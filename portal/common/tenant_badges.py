@@ -1,4 +1,4 @@
-"""Badges of tenants for a page, from what its viewer may see of them."""
+"""Badges of tenants for a page, by what its viewer may see."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from tenants.models import Tenant
 
 
 def badge_of(seen: VisibleTenant | None) -> TenantBadge:
-    """The badge of one tenant; one grey badge for all that are out of sight."""
+    """Return a tenant's badge, or the grey badge if the tenant is hidden."""
     if seen is None:
         return HIDDEN
     return TenantBadge(seen.name, seen.swatch, seen.initials, you=seen.you)
 
 
 def tenant_badge(tenant: Tenant) -> TenantBadge:
-    """The badge of a tenant for those who see all tenants."""
+    """Return a tenant's badge for viewers who see all tenants."""
     return TenantBadge(tenant.name, tenant.swatch % BADGES, tenant.initials)
 
 
 def map_badges(seen: Iterable[VisibleTenant], use: Mapping[int, int]) -> dict[int, TenantBadge]:
-    """Badges by tenant for a node map: past twelve tenants the smallest users share one."""
+    """Return badges by tenant for a node map: above 12 tenants the smallest users share one."""
     badges = {str(row.id): badge_of(row) for row in seen}
     grouped = group_small(badges, {str(tenant): gpus for tenant, gpus in use.items()})
     return {

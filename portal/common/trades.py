@@ -1,4 +1,4 @@
-"""Trades of quota in words, for every area's pages: who gave what, and what that is worth."""
+"""Texts about quota trades: who gave what, and its value."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from scheduling.selectors.visibility import OTHER_TENANT, VisibleTenant
 
 
 def trade_rows(views: Sequence[TradeRow], times: Clocks) -> list[dict[str, Any]]:
-    """Return what templates/components/trade_table.html reads of each trade."""
+    """Return the rows of templates/components/trade_table.html."""
     return [
         {
             "view": view,
@@ -34,7 +34,7 @@ def trade_rows(views: Sequence[TradeRow], times: Clocks) -> list[dict[str, Any]]
 
 
 def trades_title(views: Sequence[TradeRow], *, more: bool = False) -> str:
-    """ "3 trades of GPU types made, 1 undone"; `more`: there are others before them."""
+    """Return "3 trades of GPU types made, 1 undone"; `more`: earlier trades exist."""
     undone = sum(view.undone for view in views)
     made = len(views) - undone
     if more:
@@ -49,29 +49,29 @@ def trades_title(views: Sequence[TradeRow], *, more: bool = False) -> str:
 
 
 def gpus_text(gpus: Decimal, gpu_type: str, places: int = 2) -> str:
-    """ "3.13 k80"."""
+    """Return "3.13 k80"."""
     return f"{thousands(gpus, places)} {gpu_type}"
 
 
 def exact_text(number: Decimal) -> str:
-    """All digits of an amount or a rate, without zeros at its end: "3.125", "1"."""
+    """Return all digits of an amount or a rate, without trailing zeros: "3.125", "1"."""
     text = f"{abs(number):,.6f}".rstrip("0").rstrip(".")
     return (MINUS if number < 0 else "") + text
 
 
 def rate_text(view: TradeRow) -> str:
-    """The rate; below 0 where a trade was undone."""
+    """Return the rate; negative if a trade was undone."""
     return thousands(view.rate, 2)
 
 
 def speedups_text(view: TradeRow) -> str:
-    """What a fast GPU is worth to seller and buyer, as far as they are in sight: "1.25 to 6.25"."""
+    """Return the fast GPU's speedup for the visible sides, seller first: "1.25 to 6.25"."""
     sides = [side for side in (view.seller_side, view.buyer_side) if side]
     return " to ".join(thousands(side.speedup, 2) for side in sides)
 
 
 def trade_headline(view: TradeRow) -> str:
-    """ "vision bought 1 v100 of quota from speech for 3.125 k80."."""
+    """Return "vision bought 1 v100 of quota from speech for 3.125 k80."."""
     buyer, seller = _name(view.buyer), _name(view.seller)
     bought = f"{exact_text(view.bought_gpus)} {view.bought_type}"
     sold = f"{exact_text(view.sold_gpus)} {view.sold_type}"
@@ -84,7 +84,7 @@ def trade_headline(view: TradeRow) -> str:
 
 
 def verdict_text(view: TradeRow) -> str:
-    """Whether anybody is worse off, as far as the viewer may see it."""
+    """Return whether a visible side is worse off."""
     sides = [side for side in (view.buyer_side, view.seller_side) if side]
     if any(side.is_worse for side in sides):
         return "A side received less than it gave: the round's certificate says so too."
@@ -96,7 +96,7 @@ def verdict_text(view: TradeRow) -> str:
 
 
 def receipt_sides(view: TradeRow) -> list[dict[str, Any]]:
-    """Return the rows of a receipt: what each side gave and received, and its gain."""
+    """Return a receipt's rows: what each side gave and received, and its gain."""
     bought = f"{exact_text(view.bought_gpus)} {view.bought_type}"
     sold = f"{exact_text(view.sold_gpus)} {view.sold_type}"
     parts = (
@@ -118,7 +118,7 @@ def receipt_sides(view: TradeRow) -> list[dict[str, Any]]:
 
 
 def _side_note(view: TradeRow, role: str, side: TradeSideRow | None) -> Note | None:
-    """How the value of what a side gave and received comes about."""
+    """Return how the values that a side gave and received are computed."""
     if side is None:
         return None
     slow, fast = view.sold_type, view.bought_type
@@ -146,7 +146,7 @@ def _gain_text(gain: float) -> str:
 
 
 def traded_text(claims: Iterable[LastRoundClaim]) -> str:
-    """What trades do to received against fair share, as one more sentence; empty without any."""
+    """Return a sentence about trades and the fair share; empty without trades."""
     if not any(claim.swapped for claim in claims):
         return ""
     return (
@@ -156,7 +156,7 @@ def traded_text(claims: Iterable[LastRoundClaim]) -> str:
 
 
 def claim_line(claim: LastRoundClaim) -> LineItem:
-    """A quota by its type, with what trades did to it: "v100, 2 bought" and 4."""
+    """Return a quota by its type, with the effect of trades: "v100, 2 bought" and 4."""
     text = claim.gpu_type
     if claim.swapped:
         text += f", {abs(claim.swapped)} {'bought' if claim.swapped > 0 else 'sold'}"

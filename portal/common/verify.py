@@ -1,4 +1,4 @@
-"""What a page says to who wants to verify it: the client's command, the head, and the last time."""
+"""Verification panels: the client's command, the head, and the last verification."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SAID = "as your client said"
 
 
 def round_panel(facts: PoolFacts, number: int, head: ShownHead, who: Access) -> VerifyPanel:
-    """How to verify a round. In the site's scope. One query."""
+    """Return how to verify a round, with one query. Call it in the site's scope."""
     last = None
     if who.user_id is not None:
         last = last_verification(who.user_id, facts.id, ROUNDS)
@@ -37,9 +37,9 @@ def round_panel(facts: PoolFacts, number: int, head: ShownHead, who: Access) -> 
 def statement_panel(
     facts: PoolFacts, tenant: Tenant, since: datetime, until: datetime, who: Access
 ) -> VerifyPanel:
-    """How to verify what a tenant was charged and earned between two instants of pool time.
+    """Return how to verify a tenant's charges and income between two instants of pool time.
 
-    In the tenant's scope. Three queries.
+    Call it in the tenant's scope. Three queries.
     """
     with site_reading():
         head = log_head(facts.name)
@@ -54,7 +54,7 @@ def statement_panel(
 
 
 def statement_command(pool: str, tenant: str, since: datetime, until: datetime) -> str:
-    """Return the client's command that computes the money of a time again."""
+    """Return the client's command that recomputes the money of a period."""
     return (
         f"evenshare statement verify --pool {pool} --tenant {tenant}"
         f" --from {_instant(since)} --to {_instant(until)}"
@@ -62,7 +62,7 @@ def statement_command(pool: str, tenant: str, since: datetime, until: datetime) 
 
 
 def head_text(pool: str, head: ShownHead) -> str:
-    """Say which head the client will be shown: its size, and how its root begins."""
+    """Return the current head's size and the first digits of its root."""
     if not head.root:
         return f"The log of {pool} cannot be proven at the moment; tell who runs the portal."
     if not head.size:
@@ -71,7 +71,7 @@ def head_text(pool: str, head: ShownHead) -> str:
 
 
 def rounds_text(pool: str, last: SaidVerification | None) -> str:
-    """Say when a person verified rounds of a pool last."""
+    """Return when a person last verified rounds of a pool."""
     if last is None or last.last is None:
         return f"You have not verified {pool} yet."
     return (
@@ -81,7 +81,7 @@ def rounds_text(pool: str, last: SaidVerification | None) -> str:
 
 
 def statement_text(pool: str, tenant: str, last: SaidVerification | None) -> str:
-    """Say when a person verified a statement of a tenant last."""
+    """Return when a person last verified a statement of a tenant."""
     if last is None:
         return f"You have not verified a statement of {tenant} in {pool} yet."
     return (
@@ -91,7 +91,7 @@ def statement_text(pool: str, tenant: str, last: SaidVerification | None) -> str
 
 
 def came_out(last: SaidVerification) -> str:
-    """Say what was found, as the client said it: wrong, not proven or proven."""
+    """Return the reported result: findings, or not proven, or proven."""
     if last.findings:
         return f"with {plural(last.findings, 'finding')}"
     if last.unproven is None:
@@ -102,14 +102,14 @@ def came_out(last: SaidVerification) -> str:
 
 
 def stretch(last: SaidVerification) -> str:
-    """Say of which time, of the pool's clock, a statement was; "" of rounds."""
+    """Return a statement's period on the pool's clock; empty for rounds."""
     if last.since is None or last.until is None:
         return ""
     return f"{_pool(last.since)} to {_pool(last.until)}"
 
 
 def _instant(at: datetime) -> str:
-    """A day where it is its first instant, as the client reads it."""
+    """Return a day if the instant is its first, as the client parses it."""
     text = f"{at:%Y-%m-%dT%H:%M:%SZ}"
     return text.removesuffix("T00:00:00Z")
 

@@ -1,1 +1,1 @@
-"""The demo: a module for each of its pools, with traces, speeds and people."""
+"""The demo: a module per pool, with traces, speeds and people."""

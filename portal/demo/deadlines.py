@@ -1,9 +1,9 @@
-"""The demo's fifth pool, `deadlines`: teams that must be ready by an instant, and one in no hurry.
+"""The demo's fifth pool, `deadlines`: three teams with deadlines, and one without.
 
-Small, so that it costs little beside the others: four nodes. Every three hours of its clock, three
-minutes of the reader's, more is asked for than the pool has (`portal.demo.deadlines_trace`): some
-deadlines are refused, with the earliest that would do. In the first such hour a node is taken out
-for maintenance, so that plans move.
+Four nodes, so that it costs little next to the other pools. In one of every three hours of its
+clock (three minutes of the reader's) demand exceeds capacity (`portal.demo.deadlines_trace`). Some
+deadlines are then refused, with the earliest feasible one. In the first such hour a node is under
+maintenance, so that plans move.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ POOL = SmallPool(
     begin=BEGIN,
     scale=60,
     round_s=10,
-    # A round, the paper's two leases and what an hour of the reader's minute has room for.
+    # A round, the paper's two leases, and what fits in an hour (a minute of the reader's).
     lease_s=600,
     trace="deadlines_12h",
     hours=HOURS,
@@ -48,7 +48,7 @@ MAINTAINED, SINCE, LENGTH = "h100-04", timedelta(minutes=95), timedelta(minutes=
 
 
 def seed_deadlines() -> bool:
-    """Make the pool `deadlines`, shared by four tenants of the demo; False where it is not made."""
+    """Make the pool `deadlines`, shared by four tenants of the demo; return whether it was made."""
     tenants = demo_tenants([team.tenant for team in TEAMS])
     if tenants is None or POLICY not in POLICIES or Pool.objects.filter(name=POOL.name).exists():
         return False
@@ -61,7 +61,7 @@ def seed_deadlines() -> bool:
 
 
 def _make_job_type(pool: Pool, tenant: Tenant, name: str) -> None:
-    """Its jobs are alike, so that rounds learn how far off estimates of them are."""
+    """All jobs of a team have one job type, so that rounds learn the error of their estimates."""
     speeds = {POOL.gpu_type: ONE_MILLI}
     profile = Profile.objects.create(
         tenant=tenant, pool=pool, name=name, speedups=speeds, declared=speeds
@@ -72,7 +72,7 @@ def _make_job_type(pool: Pool, tenant: Tenant, name: str) -> None:
 
 
 def _maintain(pool: Pool) -> None:
-    """Let the demo's operator plan maintenance of a node, where it is there."""
+    """Plan maintenance of a node as the demo's operator, if that user exists."""
     operator = User.objects.filter(username=DEMO_PEOPLE["operator"], is_active=True).first()
     if operator is None:
         return

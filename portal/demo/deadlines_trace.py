@@ -1,10 +1,10 @@
-"""The workload of the demo pool `deadlines`, drawn from a seed: who must be ready when.
+"""The workload of the demo pool `deadlines`, drawn from a seed.
 
-`portal/demo/data/deadlines_12h.csv.gz` is what `deadline_rows()` draws (a test compares them). Of
-every three hours, three minutes of the demo, one is calm, in one more is asked for than the pool
-has, and in one what was left is done. So a deadline is promised, moved, refused, met and missed
-while a reader looks on. Every fifth job with a deadline stops by a metric, as in UniSched's
-evaluation, and says how many iterations it makes at most instead of how long it takes.
+`portal/demo/data/deadlines_12h.csv.gz` contains `deadline_rows()` (a test compares them). Of every
+three hours (three minutes of the demo), the first is calm. In the second, demand exceeds capacity;
+in the third, the backlog is done. So deadlines are promised, moved, refused, met and missed while a
+reader watches. Every fifth job with a deadline stops by a metric, as in UniSched's evaluation. It
+declares its maximum number of iterations instead of a duration.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ COLUMNS = (
     *("deadline_s", "values", "iterations", "stop_when"),
 )
 METRIC_EVERY = 5
-CAP = (1.2, 1.6)  # of the iterations that it truly makes, a second each
+CAP = (1.2, 1.6)  # of the true number of iterations; an iteration takes 1 s
 
-# Deadlines after the submission and what ends by them have, as a trace writes them, of a job that
-# takes so many seconds.
+# Duration in s -> deadlines in s after the submission, and the points of an end by each, as a
+# trace writes them.
 DrawnDeadline = Callable[[random.Random, int], tuple[str, str]]
 
 
 def _strict(rng: random.Random, duration_s: int) -> tuple[str, str]:
-    """Nothing after it; one in eight asks for what cannot be."""
+    """A strict deadline, with no points after it; one job in eight asks for an impossible one."""
     factor = rng.uniform(0.6, 0.9) if rng.randrange(8) == 0 else rng.uniform(1.3, 2.5)
     return str(round(duration_s * factor)), "100"
 
@@ -45,10 +45,10 @@ def _none(rng: random.Random, duration_s: int) -> tuple[str, str]:  # noqa: ARG0
 
 @dataclass(frozen=True, slots=True)
 class DeadlineTeam:
-    """A tenant of the pool: its quota, its deadlines, and how many jobs in an hour of a cycle.
+    """A tenant of the pool: its quota, its deadlines, and its jobs per hour of a cycle.
 
     `jobs`: submissions in the calm, the busy and the last hour; `profile`: their job type;
-    `stop_when`: by which metric some of them end.
+    `stop_when`: the metric by which some of them end.
     """
 
     tenant: str
@@ -78,7 +78,7 @@ def deadline_rows(
 ) -> Iterator[tuple[int | str, ...]]:
     """Draw the rows of the trace, in order of (submission, id); see `COLUMNS`.
 
-    Estimates are off by up to a tenth; a job that stops by a metric has none.
+    Estimates are off by up to 10 %; a job that stops by a metric has none.
     """
     rng = random.Random(seed)  # noqa: S311 - a workload, not a secret
     drawn = []

@@ -1,4 +1,4 @@
-"""The demo's second pool, `local`: jobs run as real processes on this very machine."""
+"""The demo's second pool, `local`: jobs run as real processes on this machine."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TENANTS = ("vc-6214e9", "vc-7f04ca")
 
 
 def seed_local() -> bool:
-    """Make the pool `local`, shared by two tenants of the demo; False where it is not made.
+    """Make the pool `local`, shared by two tenants of the demo; return whether it was made.
 
     On Linux only: the executor finds and ends processes through /proc.
     """
@@ -29,7 +29,7 @@ def seed_local() -> bool:
     PriceSetting.objects.create(pool=pool, gpu_type=gpu_type)
     Node.objects.create(pool=pool, name=NODE, gpu_type=gpu_type, gpus=slots.count)
     for index, tenant in enumerate(tenants):
-        # Half each; of an odd number the first has one more.
+        # Half each; the first gets the odd GPU.
         gpus = (slots.count + 1 - index) // 2
         if gpus:
             Quota.objects.create(

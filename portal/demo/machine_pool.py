@@ -1,4 +1,4 @@
-"""A pool of the demo whose jobs are real processes, on this machine or on nodes of Slurm's.
+"""A pool of the demo whose jobs are real processes, on this machine or on Slurm nodes.
 
 Leases are short: a newcomer sees a job yield and resume within a minute.
 """
@@ -27,8 +27,10 @@ def make_machine_pool(
     tenants: Iterable[Tenant],
     executor_options: Mapping[str, Any] | None = None,
 ) -> tuple[Pool, datetime]:
-    """Make the pool with a book of its name, in which these tenants have accounts; return it and
-    when its time began. It has neither nodes nor quotas yet."""
+    """Make the pool, and a book of its name with accounts of these tenants.
+
+    Return the pool and the start of its pool time. It has neither nodes nor quotas yet.
+    """
     Book.objects.get_or_create(
         slug=name, defaults={"currency": f"{name} credit", "clock_domain": Book.ClockDomain.REAL}
     )

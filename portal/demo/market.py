@@ -1,10 +1,11 @@
-"""The demo's fourth pool, `market`: teams of different patience, and a price that clears.
+"""The demo's fourth pool, `market`: teams of different patience, and a market-clearing price.
 
-Small, so that it costs little beside the others: six nodes. Every three hours of its clock, three
-minutes of the reader's, some teams are in a hurry (`portal.demo.market_trace`): the price rises,
-who is patient is refused and sees the price that it would have needed, and the lender earns.
-It lends by two offers: one at nearly any price, one in a hurry alone, which ends after 12 hours.
-Towards the end of the first hurry its manager revokes the second one, once (`revoke_when_due`).
+Six nodes, so that it costs little next to the other pools. In one of every three hours of its clock
+(three minutes of the reader's) some teams are in a hurry (`portal.demo.market_trace`). The price
+rises, patient jobs are refused and see the price that they needed, and the lender earns. It has two
+offers: one at a very low floor, and one with a high floor for the busy hour. The second ends after
+12 hours. Near the end of the first busy hour its manager revokes the second offer, once
+(`revoke_when_due`).
 """
 
 from __future__ import annotations
@@ -33,8 +34,7 @@ TRACE = "market_12h"
 POOL = SmallPool(
     name=NAME,
     policy=POLICY,
-    # Nobody is planned for later than an hour: who gains nowhere in it is refused, and sees the
-    # price.
+    # The plan covers one hour: a job that gains nowhere in it is refused, and sees the price.
     options={"horizon_s": 3600},
     gpu_type=GPU_TYPE,
     nodes=NODES,
@@ -48,17 +48,17 @@ POOL = SmallPool(
     hours=HOURS,
 )
 QUOTAS = {team.tenant: team.quota for team in TEAMS}
-# The lender's: any use of the pool posts the first floor; the second one takes a hurry.
+# The lender's offers (GPUs, floor): any use posts the first floor; the second needs a busy hour.
 CHEAP, DEAR = (6, Decimal("0.02")), (4, Decimal("0.60"))
-# In the first hurry of a new pool, which is the second hour.
+# In the first busy hour of a new pool, which is its second hour.
 REVOKED_AFTER = timedelta(minutes=110)
 
 
 def seed_market() -> bool:
     """Make the pool `market`, shared by four tenants of the demo, and the lender's offers.
 
-    Each is made where it lacks and never was; return whether anything was made. What somebody
-    revoked or set meanwhile stays so.
+    Return whether anything was made. An offer that was ever made, revoked or changed is not made
+    again.
     """
     tenants = demo_tenants([team.tenant for team in TEAMS])
     if POLICY not in POLICIES or tenants is None:
@@ -72,10 +72,10 @@ def seed_market() -> bool:
 
 
 def revoke_when_due() -> bool:
-    """Let the lender's manager revoke the dear offer once; return whether that was done now.
+    """Revoke the dear offer as the lender's manager, once; return whether that was done now.
 
-    It is due `REVOKED_AFTER` of pool time after it was made. Where the lender has revoked an offer
-    before, nobody is needed to show it.
+    It is due `REVOKED_AFTER` of pool time after the offer was made. Skip it if the lender has
+    revoked an offer before.
     """
     with site_scope():
         pool = Pool.objects.filter(name=NAME).first()
@@ -104,9 +104,9 @@ def _manager(lender: Tenant) -> User | None:
 
 
 def _offer(pool: Pool, lender: Tenant, now: datetime) -> bool:
-    """Let a manager of the lender make its offers, if it never made one; True if it did.
+    """Make the lender's offers as its manager, if it never made one; return whether it did.
 
-    Where it has no manager, or has settings of its own already, it lends as it is.
+    Skip a lender without a manager or with its own settings.
     """
     manager, mine = _manager(lender), {"pool": pool, "tenant": lender}
     known = (IdleOffer.objects.filter(**mine), SharingSetting.objects.filter(**mine))

@@ -1,9 +1,9 @@
-"""The workload of the demo pool `market`, drawn from a seed: who needs GPUs when, and how much.
+"""The workload of the demo pool `market`, drawn from a seed.
 
-`portal/demo/data/market_12h.csv.gz` is what `market_rows()` draws (a test compares them). Of every
-three hours, three minutes of the demo, one is calm, in one two teams are in a hurry, and in one
-what was left is done. So the price rises and falls again, and who is patient is refused in between,
-and sees the price that it would have needed.
+`portal/demo/data/market_12h.csv.gz` contains `market_rows()` (a test compares them). Of every three
+hours (three minutes of the demo), the first is calm. In the second, two teams are in a hurry; in
+the third, the backlog is done. So the price rises and falls, and patient jobs are refused in
+between and see the price that they needed.
 """
 
 from __future__ import annotations
@@ -16,36 +16,36 @@ SEED, HOURS, CYCLE_H = 20220502, 12, 3
 COLUMNS = ("trace_id", "tenant", "submit_s", "duration_s", "gpus", "utility")
 
 
-# A job's worth is drawn from its work: GPU-hours, and the hours that it takes.
+# From a job's work in GPU-hours and its duration in hours: its value, as a trace writes it.
 DrawnValue = Callable[[random.Random, float, float], str]
 
 
 def _patient(rng: random.Random, gpu_h: float, hours: float) -> str:  # noqa: ARG001 - one shape
-    """Little per GPU-hour, whenever it ends: it waits for a low price."""
+    """A low bid per GPU-hour, whenever the job ends: it waits for a low price."""
     return f"bid per_gpu_hour={rng.choice(('0.3', '0.5', '0.8'))}"
 
 
 def _hurried(rng: random.Random, gpu_h: float, hours: float) -> str:
-    """Much at once, less every hour, and nothing after six: a meeting that comes nearer."""
+    """A high value that falls every hour, to zero after six hours, as before a meeting."""
     at_once = gpu_h * rng.uniform(1.2, 2.4) / (1 - hours / 6)
     return f"linear k=-{at_once / 6:.3f} g={at_once:.2f}"
 
 
 def _dated(rng: random.Random, gpu_h: float, hours: float) -> str:
-    """A deadline: a quarter of what it is worth at once when it takes twice as long."""
+    """A deadline: a job that takes twice as long has a quarter of the value."""
     return f"convex e={hours * (gpu_h * rng.uniform(1.0, 2.0)) ** 0.5:.3f} kappa=2"
 
 
 def _silent(rng: random.Random, gpu_h: float, hours: float) -> str:  # noqa: ARG001 - one shape
-    """Says nothing: it runs on its own quota, or for a bid of one base rate."""
+    """No bid: it runs on its own quota, or for the base price."""
     return ""
 
 
 @dataclass(frozen=True, slots=True)
 class MarketTeam:
-    """A tenant of the pool: its quota, what its jobs are worth, and how many an hour of a cycle.
+    """A tenant of the pool: its quota, the value of its jobs, and its jobs per hour of a cycle.
 
-    `jobs`: mean submissions in the calm, the hurried and the last hour.
+    `jobs`: mean submissions in the calm, the busy and the last hour.
     """
 
     tenant: str
@@ -56,7 +56,7 @@ class MarketTeam:
     hours: tuple[float, float]
 
 
-# The first one has the largest quota, uses little of it, and lends; the second has hardly any.
+# The first has the largest quota, uses little of it, and lends; the second has hardly any.
 TEAMS = (
     MarketTeam("6214e9", 12, _silent, (2, 1, 4), (1, 2), (0.3, 1.0)),
     MarketTeam("7f04ca", 2, _patient, (4, 2, 2), (1, 2), (0.5, 1.5)),

@@ -1,7 +1,7 @@
-"""The demo's third pool, `mixed`: three generations of GPUs; some jobs gain much from the newest.
+"""The demo's third pool, `mixed`: three GPU generations; some jobs gain much from the newest.
 
-GPUs in the proportions of the cluster of Gandiva_fair 5.4 (64 K80, 24 P100, 12 V100), halved; the
-models' speeds are published ones (portal/demo/data/README.md).
+GPU numbers have the proportions of the cluster of Gandiva_fair 5.4 (64 K80, 24 P100, 12 V100),
+halved. The models' speeds are published ones (portal/demo/data/README.md).
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from tenants.services.tenants import create_tenant, quotas_from_weights
 NAME = "mixed"
 BEGIN = datetime(2020, 4, 27, 8, tzinfo=UTC)
 SCALE, ROUND_S = 60, 10
-# The papers give ratios alone: an iteration is a second of work on the slowest type.
+# The papers give only ratios: an iteration is a second of work on the slowest type.
 ITERATION_US = SECOND_US
-# The first that exists here.
+# The first that is installed.
 PREFERRED = ("oef", "ltgf")
 
 
 class DemoGpuType(NamedTuple):
-    """A GPU type of the pool; `rank` 0 is the slowest, `base` the price's (credits)."""
+    """A GPU type of the pool; `rank` 0 is the slowest, `base` is the base price in credits."""
 
     name: str
     rank: int
@@ -47,7 +47,7 @@ GPU_TYPES = (
 
 
 def seed_mixed() -> bool:
-    """Make the pool `mixed`, shared by five tenants of the demo; False where it is not made."""
+    """Make the pool `mixed`, shared by five tenants of the demo; return whether it was made."""
     slugs = [f"vc-{team.tenant}" for team in TEAMS]
     tenants = {row.slug: row for row in Tenant.objects.filter(slug__in=slugs)}
     if Pool.objects.filter(name=NAME).exists() or len(tenants) != len(slugs):
@@ -61,7 +61,7 @@ def seed_mixed() -> bool:
         policy=next(name for name in PREFERRED if name in POLICIES),
         round_s=ROUND_S,
         lease_s=1800,
-        # A policy of turns may take one in each round.
+        # A policy of turns may take a turn in each round.
         least_lease_s=ROUND_S * SCALE,
         pause_unwatched_s=3600,
     )
@@ -87,7 +87,7 @@ def seed_mixed() -> bool:
 
 
 def _profiles(pool: Pool, tenant: Tenant, models: tuple[str, ...]) -> None:
-    """Published speeds are what is declared, and how fast the demo's jobs truly run."""
+    """Published speeds are both the declared and the true speeds of the demo's jobs."""
     types = {demo_type.name for demo_type in GPU_TYPES}
     for model in models:
         speeds = {name: one for name, one in published_speeds()[model].items() if name in types}

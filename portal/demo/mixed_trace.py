@@ -1,11 +1,11 @@
-"""The workload of the demo pool `mixed`, drawn from a seed: who trains which model, and when.
+"""The workload of the demo pool `mixed`, drawn from a seed: models of teams, and submissions.
 
-`portal/demo/data/mixed_24h.csv.gz` is what `mixed_rows()` draws (a test compares them).
-Gangs are drawn as in the Philly trace but for the largest; durations are log-normal, in seconds of
-work on the slowest GPU type. The rate is above what 50 GPUs can do, so there is always a choice.
+`portal/demo/data/mixed_24h.csv.gz` contains `mixed_rows()` (a test compares them). Gang sizes are
+those of the Philly trace except for the largest. Durations are log-normal, in seconds of work on
+the slowest GPU type. Demand exceeds the 50 GPUs, so there is always a choice.
 
-Where tenants trade GPU types (`gandiva_fair`), these do: the models of a team gain alike from a
-fast GPU, those of teams differ, and one team leaves every few hours, whose trades then end.
+Under `gandiva_fair`, tenants trade GPU types. A team's models gain equally from a fast GPU, and
+those of different teams differ. A team leaves every few hours, which ends its trades.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from dataclasses import dataclass
 
 SEED, HOURS = 20200427, 24
 JOBS_AN_HOUR, BACKLOG = 24, 48
-# One team leaves and comes back once in so many hours; its jobs are short, so that they end then.
+# A team leaves and returns once per CYCLE_H hours; its jobs are short, so that they end then.
 CYCLE_H, SHORT_S = 3, 5400
 COLUMNS = ("trace_id", "tenant", "submit_s", "duration_s", "gpus", "profile")
 
 
 @dataclass(frozen=True, slots=True)
 class Team:
-    """A tenant of the mixed pool: its parts of demand and of quotas, and its models.
+    """A tenant of the mixed pool: its weights of demand and quota, and its models.
 
-    `stays_h`: of every `CYCLE_H` hours it submits jobs in so many, the first ones.
+    `stays_h`: it submits jobs in the first `stays_h` of every `CYCLE_H` hours.
     """
 
     tenant: str
@@ -35,12 +35,12 @@ class Team:
     stays_h: int = CYCLE_H
 
     def is_here(self, submit_s: int) -> bool:
-        """Whether it submits jobs at an instant of the trace."""
+        """Return whether it submits jobs at an instant of the trace."""
         return submit_s // 3600 % CYCLE_H < self.stays_h
 
 
-# The first gain least from a fast GPU. The two models of the second team are just too far apart for
-# it to say what a fast GPU is worth to it, so it does not trade.
+# The first gain least from a fast GPU. The second team does not trade: its two models differ too
+# much for one value of a fast GPU.
 TEAMS = (
     Team("6214e9", 3, 3, ("vae",)),
     Team("ee9e8c", 3, 2, ("transformer-16", "a3c")),

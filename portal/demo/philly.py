@@ -1,4 +1,4 @@
-"""The demo: a pool `philly` that replays real jobs for the tenants they came from."""
+"""The demo: a pool `philly` that replays real jobs of the tenants that submitted them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tenants.scopes import site_scope
 from tenants.services.tenants import create_demo_user, create_tenant, quotas_from_weights
 
 BOOK = "demo"
-# The slice begins here: its pool time is the trace's own calendar.
+# The slice starts here: its pool time is the trace's own calendar.
 BEGIN = datetime(2017, 10, 20, 12, tzinfo=UTC)
 SLICE_S = 48 * 3600
 NODES, GPUS_PER_NODE, SCALE = 60, 8, 60
@@ -35,7 +35,7 @@ def seed_demo() -> bool:
 
 
 def people_act() -> None:
-    """Let the demo's people do what is due; to be called again and again."""
+    """Do the due actions of the demo's people; called repeatedly."""
     revoke_when_due()
     submit_when_due()
 
@@ -75,7 +75,7 @@ def _seed() -> bool:
 
 
 def _seed_others() -> bool:
-    """Make the pools beside `philly` that are not there yet; return whether any was."""
+    """Make the missing pools other than `philly`; return whether any was made."""
     return any(
         [
             seed_local(),
@@ -88,7 +88,7 @@ def _seed_others() -> bool:
 
 
 def _tenants() -> list[tuple[Tenant, int]]:
-    """The trace's virtual clusters with their real numbers of nodes, largest first."""
+    """Return the trace's virtual clusters with their real numbers of nodes, largest first."""
     with (DATA / "philly_vc_nodes.csv").open(encoding="utf-8", newline="") as file:
         rows = sorted(csv.DictReader(file), key=lambda row: (-int(row["nodes"]), row["tenant"]))
     return [(_tenant(place, row["tenant"]), int(row["nodes"])) for place, row in enumerate(rows)]

@@ -1,9 +1,9 @@
 """The demo's pool `slurm`, of `make run-slurm`: real jobs on five nodes of a real Slurm cluster.
 
-Its policy keeps three GPU types apart by tenants' sums alone, holds nodes back for a gang that is
-larger than one, and lets a lease end only at its expiry, so that a newcomer sees who made way for
-whom. While somebody looks, the demo's teams
-submit a job now and then: programs that count seconds (examples/pretend.py) and cost nothing.
+Its policy separates three GPU types only by sums per tenant, and reserves nodes for a gang larger
+than a node. A lease ends only at its expiry, so that a newcomer sees which job made way for which.
+While the page is viewed, the demo's teams submit a job now and then. The programs count seconds
+(examples/pretend.py) and cost nothing.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from tenants.models import Quota, Tenant, User
 from tenants.scopes import site_scope
 
 NAME = SLURM_POOL
-# Which jobs are the demo's own, by `Job.source`.
+# `Job.source` of the demo's own jobs.
 SOURCE = "demo"
 SUBMIT_EVERY, WATCHED_FOR = timedelta(seconds=12), timedelta(minutes=10)
-# The machine has other things to do than to hold sleepers.
+# Limits the load of sleeping processes on the machine.
 MOST_ACTIVE = 8
 
 
 class SlurmGpuType(NamedTuple):
-    """A GPU type of the cluster: `rank` as in the pool `mixed`, price, and GPUs by tenant."""
+    """A GPU type of the cluster: `rank` as in the pool `mixed`, base price, and GPUs by tenant."""
 
     name: str
     rank: int
@@ -42,7 +42,7 @@ class SlurmGpuType(NamedTuple):
 
 
 class DemoJob(NamedTuple):
-    """A job that a tenant submits again and again."""
+    """A job that a tenant submits repeatedly."""
 
     tenant: str
     name: str
@@ -58,8 +58,8 @@ GPU_TYPES = (
     SlurmGpuType("a100", 3, Decimal("2.50"), {ROSA: 4, MARA: 2, THIRD: 2}),
 )
 TENANTS = (ROSA, MARA, THIRD)
-# In this order, again and again: together they want less than the cluster has, at times more than
-# is free. The gangs of 8 are larger than a node.
+# Submitted in this order, repeatedly. Together they need less than the cluster has, but at times
+# more than is free. The gangs of 8 are larger than a node.
 JOBS = (
     DemoJob(MARA, "finetune", 4, ("a100",), 45),
     DemoJob(THIRD, "evaluate", 1, ("k80",), 40),
@@ -75,9 +75,9 @@ JOBS = (
 
 
 def seed_slurm(conf: str) -> bool:
-    """Make the pool, or have it find the cluster at `conf`; return whether it was made.
+    """Make the pool, or update its path to the cluster; return whether it was made.
 
-    Without a cluster (`make run`), or without the demo's tenants, nothing is done.
+    Do nothing without a cluster (`make run`) or without the demo's tenants.
     """
     tenants = {row.slug: row for row in Tenant.objects.filter(slug__in=TENANTS)}
     if not conf or len(tenants) != len(TENANTS):
@@ -98,12 +98,12 @@ def seed_slurm(conf: str) -> bool:
 
 def _gpus(pool: Pool, demo_type: SlurmGpuType, tenants: dict[str, Tenant], begin: datetime) -> None:
     gpu_type, _ = GpuType.objects.get_or_create(name=demo_type.name)
-    # Of two pools that know a type, one may not know how fast it is.
+    # Another pool may have created this type without its rank.
     if gpu_type.rank < demo_type.rank:
         gpu_type.rank = demo_type.rank
         gpu_type.save(update_fields=["rank"])
     PriceSetting.objects.create(pool=pool, gpu_type=gpu_type, base=demo_type.base)
-    # As Slurm says of them: `sync_nodes` finds nothing to change.
+    # As Slurm reports: `sync_nodes` finds nothing to change.
     has = {"cpus": CORES, "memory_mb": MEMORY_MB}
     Node.objects.bulk_create(
         Node(pool=pool, name=node.name, gpu_type=gpu_type, gpus=node.gpus, **has)
@@ -117,8 +117,10 @@ def _gpus(pool: Pool, demo_type: SlurmGpuType, tenants: dict[str, Tenant], begin
 
 
 def first_steps(conf: str) -> list[str]:
-    """Lines that tell a newcomer what to do with the cluster at `conf`, and where to look; `{url}`
-    stands for the portal's address. None without a cluster."""
+    """Return lines of first steps with the cluster at `conf`; empty without a cluster.
+
+    `{url}` is a placeholder for the portal's address.
+    """
     if not conf:
         return []
     wanted = f"--pool {NAME} --gpus 8 --gpu-type a100"
@@ -131,9 +133,9 @@ def first_steps(conf: str) -> list[str]:
 
 
 def submit_when_due() -> bool:
-    """Let the teams submit their next job, if it is time; return whether they did.
+    """Submit the teams' next job, if it is due; return whether one was submitted.
 
-    Only while the cluster runs and somebody has looked at the pool lately.
+    Only while the cluster runs and the pool's page was viewed recently.
     """
     if not settings.DEMO_SLURM_CONF:
         return False

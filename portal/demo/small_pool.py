@@ -16,8 +16,10 @@ from tenants.services.tenants import create_tenant, quotas_from_weights
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SmallPool:
-    """What the pool is. `base` is in credits per GPU-hour, `scale` pool seconds in one of a wall
-    clock, `lease_s` of pool time, `round_s` of the wall clock; `hours` is the trace's length."""
+    """The pool's parameters. `base` is in credits per GPU-hour, `lease_s` is pool time.
+
+    `scale` is pool seconds per wall second, `round_s` is wall time, `hours` is the trace's length.
+    """
 
     name: str
     policy: str
@@ -35,7 +37,7 @@ class SmallPool:
 
 
 def demo_tenants(names: list[str]) -> dict[str, Tenant] | None:
-    """Return these tenants of the demo's trace by name; None where one lacks."""
+    """Return these tenants of the demo's trace by name, or None if one is missing."""
     slugs = {f"vc-{name}": name for name in names}
     rows = {slugs[row.slug]: row for row in Tenant.objects.filter(slug__in=slugs)}
     return rows if len(rows) == len(names) else None

@@ -11,7 +11,7 @@ from functools import lru_cache
 from evenshare_core.domain.profiles import speedups_normal
 from portal.demo.data import DATA
 
-# In the order of reading; a name that both have is the first one's.
+# In reading order; the first file wins if both have a name.
 FILES = ("gandiva_fair_speedups.csv", "gavel_throughputs.csv")
 _UNNAMED = re.compile(r"[^a-z0-9]+")
 

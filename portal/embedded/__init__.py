@@ -1,5 +1,4 @@
-"""PostgreSQL and Valkey from wheels, and the process tree that holds them.
+"""PostgreSQL and Valkey from wheels, and their process tree.
 
-Nothing in this package imports Django: it runs before the settings exist, in
-`manage.py up` and in the test plugin.
+No module here imports Django: `manage.py up` and the test plugin run them before settings exist.
 """

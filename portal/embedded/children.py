@@ -1,4 +1,4 @@
-"""One child of the supervisor: started, logged, restarted when it dies, stopped."""
+"""A child of the supervisor: started, logged, restarted when it ends, stopped."""
 
 import asyncio
 import contextlib
@@ -16,25 +16,25 @@ from .watchdog import Watchdog
 
 LOG_BYTES = 5 * 2**20
 BACK_OFF_S = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
-# A child that lived this long starts its back-off anew.
+# A child that lives this long resets its back-off.
 HEALTHY_S = 30.0
-# Lines a child may put on the terminal in a window; its file has them all.
+# Lines that a child may print on the terminal per window (s); its log file has them all.
 TERMINAL_LINES, TERMINAL_WINDOW_S = 4, 10.0
 
-# What the log format of portal/site/settings.py writes.
+# Matches the log format of portal/site/settings.py.
 ALARM = re.compile(r"\[(warning|error|critical) *\]")
 # The last line of a traceback, or of PostgreSQL's log.
 ERROR_LINE = re.compile(r"[\w.]+(Error|Exception|Refused)\b.*|.*\b(FATAL|PANIC):")
 NEVER = re.compile(r"(?!)")
 
 Say = Callable[[str], None]
-# Takes the name of a child that ended unasked, and why.
+# Called with the name of a child that ended by itself, and the reason.
 Note = Callable[[str, str], None]
 
 
 @dataclass(frozen=True)
 class Spec:
-    """What to start, and how it is to be ended.
+    """A child's command, and how to stop it.
 
     `stage` 0 uses the services of stage 1, so the watchdog ends it first.
     """
@@ -47,14 +47,14 @@ class Spec:
     environment: Mapping[str, str] = field(default_factory=dict)
     # `user`, `group`, `pass_fds`, `cwd` for subprocess.
     popen: Mapping[str, object] = field(default_factory=dict)
-    # Which lines the terminal shows when it is not verbose.
+    # Lines that the terminal shows when it is not verbose.
     alarm: re.Pattern[str] = ALARM
-    # Which lines tell that it started anew by itself.
+    # Lines that report that the child restarted by itself.
     trouble: re.Pattern[str] = NEVER
 
 
 class Child:
-    """A child process in a group of its own."""
+    """A child process in its own process group."""
 
     def __init__(
         self,
@@ -78,13 +78,13 @@ class Child:
         self._stopping = False
         self._process: asyncio.subprocess.Process | None = None
         self._keeper: asyncio.Task[None] | None = None
-        # Set once it was started, and the watchdog knows of it.
+        # Set once the child was started and the watchdog knows it.
         self.begun = asyncio.Event()
         self._log = _rotating_log(spec.name, logs)
 
     @property
     def last_line(self) -> str:
-        """The line that most likely tells why it ended: the last error, or the last line."""
+        """Return the most likely reason of its end: the last error line, else the last line."""
         errors = [line for line in self.lines if ERROR_LINE.match(line)]
         return (errors or self.lines or ["nothing"])[-1].strip()[:300]
 
@@ -93,7 +93,7 @@ class Child:
         return self._process is not None and self._process.returncode is None
 
     def keep(self) -> None:
-        """Run it until `stop`, starting it again whenever it dies."""
+        """Run it until `stop`, and restart it whenever it ends."""
         self._keeper = asyncio.create_task(self._keep_running())
 
     async def run_once(self) -> int:
@@ -165,7 +165,7 @@ class Child:
         assert process.stdout is not None
         reader = asyncio.create_task(self._read(process.stdout))
         status = await process.wait()
-        # What its own children left behind would hold the pipe open, and the port.
+        # Leftover children would hold the pipe open, and the port.
         _signal_group(process.pid, signal.SIGKILL)
         self._watchdog.forget(process.pid)
         await reader
@@ -176,7 +176,7 @@ class Child:
         if process is None or process.returncode is not None:
             return
         _signal(process.pid, self.spec.stop)
-        # A stopped process would sleep through its signal.
+        # A stopped process would not receive its signal.
         _signal_group(process.pid, signal.SIGCONT)
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(process.wait(), self.spec.stop_s)
@@ -213,7 +213,7 @@ class Child:
 
 
 def _note_nothing(_name: str, _why: str) -> None:
-    """For children that are of no interest once they have ended."""
+    """Ignore a child's end."""
 
 
 def _rotating_log(name: str, logs: Path) -> logging.Logger:

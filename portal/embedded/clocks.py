@@ -1,6 +1,6 @@
-"""What the clocks of a machine did between two looks: a jump of the wall clock, or a sleep.
+"""Detection of jumps of the wall clock and of sleeps between two readings of a machine's clocks.
 
-Standard library only: workers look (`portal.site.worker_heartbeat`).
+Standard library only: workers use it (`portal.site.worker_heartbeat`).
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-# Less is a clock that is being corrected, or a process that had no time between two readings.
+# A smaller difference is a clock correction, or a delay between two readings.
 LEAST_S = 15.0
 FILE = "clock"
 
 
 @dataclass(frozen=True)
 class ClockReading:
-    """Three clocks at one moment: the wall's, one that never jumps, and one that counts sleep."""
+    """Three clocks at one moment: the wall's, a steady one, and a steady one with sleep."""
 
     wall_s: float
     steady_s: float
@@ -26,7 +26,7 @@ class ClockReading:
 
 
 def read_clocks() -> ClockReading:
-    """Read this machine's clocks; without a clock that counts sleep, a sleep looks like a jump."""
+    """Read this machine's clocks; on a system without the third, a sleep looks like a jump."""
     steady_s = time.monotonic()
     boot = getattr(time, "CLOCK_BOOTTIME", None)
     return ClockReading(
@@ -35,20 +35,20 @@ def read_clocks() -> ClockReading:
 
 
 def jumped_s(before: ClockReading, now: ClockReading) -> float:
-    """Return by how many seconds the wall clock was set ahead, below 0 back; 0 if it was not."""
+    """Return the seconds that the wall clock was set ahead (negative: back), 0 if it was not."""
     jump_s = (now.wall_s - before.wall_s) - (now.with_sleep_s - before.with_sleep_s)
     return jump_s if abs(jump_s) >= LEAST_S else 0.0
 
 
 def slept_s(before: ClockReading, now: ClockReading) -> float:
-    """Return how many seconds the machine slept; 0 if it did not."""
+    """Return the seconds that the machine slept, 0 if it did not."""
     sleep_s = (now.with_sleep_s - before.with_sleep_s) - (now.steady_s - before.steady_s)
     return sleep_s if sleep_s >= LEAST_S else 0.0
 
 
 @dataclass(frozen=True)
 class ClockEvent:
-    """What the clocks did last: seconds of a jump and of a sleep, seen at `at` (wall seconds)."""
+    """The last clock event: seconds of a jump and of a sleep, detected at `at` (wall seconds)."""
 
     at: float
     jumped_s: float
@@ -56,7 +56,7 @@ class ClockEvent:
 
 
 def note_clocks(run: Path, before: ClockReading, now: ClockReading) -> None:
-    """Note a jump or a sleep between two readings, if there was one; on a full disk it is not."""
+    """Store a jump or a sleep between two readings, if any; skipped on a full disk."""
     event = ClockEvent(now.wall_s, jumped_s(before, now), slept_s(before, now))
     if event.jumped_s or event.slept_s:
         fresh = run / f"{FILE}.new"
@@ -66,7 +66,7 @@ def note_clocks(run: Path, before: ClockReading, now: ClockReading) -> None:
 
 
 def read_clock_event(run: Path) -> ClockEvent | None:
-    """Return what was noted last, or None if nothing was or it cannot be read."""
+    """Return the last event, or None if there is none or it is unreadable."""
     try:
         return ClockEvent(**json.loads((run / FILE).read_text()))
     except (OSError, ValueError, TypeError):

@@ -1,5 +1,5 @@
-"""The one error that ends a start; its text is the line that the user reads."""
+"""The error that ends a start; the user reads its text as one line."""
 
 
 class StartError(Exception):
-    """The portal cannot start, and what to do about it, in one line."""
+    """The portal cannot start; the text states the remedy in one line."""

@@ -1,4 +1,4 @@
-"""The data folder, the runtime folder for sockets, and who may use them."""
+"""The data folder, the runtime folder for sockets, and their permissions."""
 
 import fcntl
 import hashlib
@@ -15,7 +15,7 @@ from .watchdog import alive
 CHECKOUT = Path(__file__).resolve().parents[2]
 NEEDED_MB = 512
 DEMO_KEY_MARK = "evenshare-demo-"
-# The kernel's limit for the address of a unix socket, less the longest name in there.
+# The kernel's limit for a Unix socket path, less the longest name in the folder.
 LONGEST_RUN_PATH = 107 - len("/pg/.s.PGSQL.5432")
 
 
@@ -40,27 +40,27 @@ class Folders:
 
     @property
     def jobs(self) -> Path:
-        """What local jobs keep; the supervisor ends those that still run."""
+        """Return the folder of local jobs; the supervisor ends those that still run."""
         return self.data / "jobs"
 
     @property
     def lifeline(self) -> Path:
-        """Local jobs end by themselves when nobody holds this file's lock."""
+        """Return the lifeline: local jobs end by themselves when its lock is free."""
         return self.data / "lifeline"
 
     @property
     def slurm(self) -> Path:
-        """The Slurm cluster of `make run-slurm`."""
+        """Return the folder of the Slurm cluster of `make run-slurm`."""
         return self.data / "slurm"
 
     @property
     def log_keys(self) -> Path:
-        """Private keys that sign the heads of logs."""
+        """Return the folder of the private keys that sign the heads of logs."""
         return self.data / "log-keys"
 
     @property
     def rounds(self) -> Path:
-        """Files of the bytes of old rounds."""
+        """Return the folder with the bytes of old rounds."""
         return self.data / "rounds"
 
     @property
@@ -69,7 +69,7 @@ class Folders:
 
 
 def locate() -> Folders:
-    """The folders of this checkout, or of EVENSHARE_DATA_DIR, whether or not they exist."""
+    """Return the folders of this checkout or of EVENSHARE_DATA_DIR, whether or not they exist."""
     data = Path(os.environ.get("EVENSHARE_DATA_DIR") or CHECKOUT / ".data").absolute()
     link = data / "run"
     return Folders(data, link.readlink() if link.is_symlink() else _run_path(data))
@@ -79,7 +79,7 @@ def prepare(data: Path) -> Folders:
     """Make the folders, private to this user.
 
     Raises:
-        StartError: when they cannot be made, are not ours, or the disk is too small.
+        StartError: they cannot be made, belong to another user, or the disk is too small.
     """
     folders = Folders(data, _run_path(data))
     try:
@@ -99,13 +99,13 @@ def prepare(data: Path) -> Folders:
 
 
 def lock(folders: Folders, note: str, *, patience_s: float = 30.0) -> int:
-    """Hold the data folder for this process; the returned descriptor is the lock.
+    """Lock the data folder for this process; return the descriptor, which holds the lock.
 
-    The watchdog inherits it, so after a kill -9 the next start waits here until the
-    last child of the former run has gone.
+    The watchdog inherits it. After a kill -9 the next start therefore waits here until the last
+    child of the former run has ended.
 
     Raises:
-        StartError: when another run holds it.
+        StartError: another run holds it.
     """
     descriptor = os.open(folders.data / "lock", os.O_RDWR | os.O_CREAT, 0o600)
     deadline = time.monotonic() + patience_s
@@ -122,9 +122,9 @@ def lock(folders: Folders, note: str, *, patience_s: float = 30.0) -> int:
 
 
 def hold_lifeline(folders: Folders) -> int:
-    """Hold the lifeline for this process alone: no child inherits it, the watchdog neither."""
+    """Lock the lifeline for this process only; no child inherits it, not even the watchdog."""
     descriptor = os.open(folders.lifeline, os.O_RDWR | os.O_CREAT, 0o600)
-    # Those who look whether it is held have it for an instant: wait for them.
+    # Processes that test the lock hold it for an instant: wait for them.
     fcntl.flock(descriptor, fcntl.LOCK_EX)
     return descriptor
 
@@ -140,7 +140,7 @@ def _run_path(data: Path) -> Path:
 
 
 def _make_private(path: Path) -> None:
-    """A folder of this name in /tmp may have been made by somebody else: refuse it then."""
+    """Another user may have made a folder of this name in /tmp: refuse it."""
     try:
         path.mkdir(mode=0o700, exist_ok=True)
         status = path.lstat()
@@ -159,7 +159,7 @@ def _point_to(link: Path, target: Path) -> None:
 
 
 def make_demo_key() -> str:
-    """A key that says of itself that it is a demo's: production refuses it."""
+    """Return a key that is marked as a demo's: production refuses it."""
     return DEMO_KEY_MARK + secrets.token_urlsafe(48)
 
 
@@ -174,7 +174,7 @@ def _ensure_secret_key(path: Path) -> None:
 
 
 def try_lock(descriptor: int) -> bool:
-    """Lock an open file for this process and those that inherit it; False: somebody has it."""
+    """Lock an open file for this process and its children; return False if it is locked."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

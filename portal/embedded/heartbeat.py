@@ -1,8 +1,8 @@
-"""A worker's heartbeat: in which phase it is, since when, and whether messages wait for it.
+"""A worker's heartbeat: its task, since when, and whether messages wait for it.
 
-The main process of a worker writes it every `pulse.PULSE_EVERY_S` from a thread of its own, from
-the moment it is ready. Instants are of the monotonic clock, which all processes of a machine share:
-a wall clock that jumps makes nobody silent. The supervisor and `deploy/healthcheck.py` judge it by
+The main process of a worker writes it every `pulse.PULSE_EVERY_S` from its own thread, once it is
+ready. Instants are of the monotonic clock, which all processes of a machine share. So a jump of the
+wall clock makes no worker look silent. The supervisor and `deploy/healthcheck.py` judge it by
 `complaint`. Standard library only.
 """
 
@@ -16,18 +16,17 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-# A task that computes for so long does not end: a round has lost its fence many times over.
+# A task that runs this long does not end: a round has lost its fence many times over.
 LONGEST_S = 900.0
-# What is said goes with a sign of life, or it is older than that: a full disk keeps it from being
-# written.
+# A heartbeat counts only with a recent sign of life: on a full disk, heartbeats are not written.
 STALE_S = 10.0
 
 
 @dataclass(frozen=True)
 class Heartbeat:
-    """How a worker is at the instant `at`: idle if `task` is empty, else on that since `since`.
+    """A worker's state at the instant `at`: idle if `task` is empty, else on it since `since`.
 
-    `waits_since`: since when its queue has held a message of which it took none, though idle.
+    `waits_since`: since when the worker is idle although its queue holds messages.
     """
 
     at: float
@@ -37,7 +36,7 @@ class Heartbeat:
 
 
 class HeartbeatMaker:
-    """Makes a worker's `Heartbeat` from what it looks at in each beat."""
+    """Builds a worker's `Heartbeat` from the state at each beat."""
 
     def __init__(self) -> None:
         self._begun: dict[str, float] = {}
@@ -47,9 +46,9 @@ class HeartbeatMaker:
     def look(
         self, now: float, *, tasks: Mapping[str, str], taken: int, waiting: int | None
     ) -> Heartbeat:
-        """Say how it is: `tasks` that run, names by id; messages `taken` so far, and `waiting`.
+        """Return the heartbeat from running `tasks` (id -> name) and messages `taken`, `waiting`.
 
-        A broker that does not answer (`waiting` None) is no reason to blame the worker.
+        If the broker does not answer (`waiting` is None), the worker is not blamed.
         """
         self._begun = {key: self._begun.get(key, now) for key in tasks}
         if tasks or taken != self._taken or not waiting:
@@ -66,9 +65,9 @@ class HeartbeatMaker:
 def complaint(
     heartbeat: Heartbeat | None, now: float, *, progress_at: float, patience_s: float
 ) -> str:
-    """Return why a worker that gives signs of life has to start anew, or an empty text.
+    """Return why a worker with signs of life must restart, or an empty text.
 
-    `progress_at`: when its task last used the processor, or a task began or ended.
+    `progress_at`: when its task last used the processor, or a task started or ended.
     """
     if heartbeat is None or now - heartbeat.at > STALE_S:
         return ""
@@ -77,7 +76,7 @@ def complaint(
         if stood_s > patience_s:
             return f"its task {heartbeat.task} has stood still for {stood_s:.0f} s"
         ran_s = now - heartbeat.since
-        # The worker itself ends a task at its bound, and says so.
+        # The worker itself ends a task at the limit and reports it.
         if ran_s > LONGEST_S + patience_s:
             return f"its task {heartbeat.task} has run for {ran_s:.0f} s"
     elif heartbeat.waits_since is not None and now - heartbeat.waits_since > patience_s:
@@ -86,7 +85,7 @@ def complaint(
 
 
 def touch(run: Path, name: str) -> None:
-    """Give a sign of life: the file's time is the monotonic clock's. It needs no disk space."""
+    """Give a sign of life: set the file's time to the monotonic clock. It needs no disk space."""
     file = run / name
     now_ns = time.monotonic_ns()
     try:
@@ -97,7 +96,7 @@ def touch(run: Path, name: str) -> None:
 
 
 def touched_at(run: Path, name: str) -> float | None:
-    """Return when the last sign of life came, on the monotonic clock; None if none ever did."""
+    """Return the monotonic time of the last sign of life, or None if there was none."""
     try:
         return (run / name).stat().st_mtime
     except OSError:
@@ -105,7 +104,7 @@ def touched_at(run: Path, name: str) -> float | None:
 
 
 def write_heartbeat(run: Path, queue: str, heartbeat: Heartbeat) -> None:
-    """Write what a worker says; on a full disk only its sign of life."""
+    """Write a worker's heartbeat; on a full disk only its sign of life."""
     name = f"heartbeat-{queue}"
     fresh = run / f"{name}.new"
     with contextlib.suppress(OSError):
@@ -116,7 +115,7 @@ def write_heartbeat(run: Path, queue: str, heartbeat: Heartbeat) -> None:
 
 
 def read_heartbeat(run: Path, queue: str) -> Heartbeat | None:
-    """Return what the worker of a queue said last, or None if that cannot be read."""
+    """Return the last heartbeat of a queue's worker, or None if it is unreadable."""
     try:
         return Heartbeat(**json.loads((run / f"heartbeat-{queue}").read_text()))
     except (OSError, ValueError, TypeError):

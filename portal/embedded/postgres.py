@@ -17,7 +17,7 @@ from .folders import Folders
 from .identity import Identity, as_nobody, choose
 from .watchdog import alive, end_groups
 
-# Older ones know no STORAGE in CREATE TABLE.
+# Older versions lack STORAGE in CREATE TABLE.
 OLDEST = 16
 DATABASE = "evenshare"
 OWNER_ROLE = "evenshare_owner"
@@ -52,7 +52,7 @@ TEST_SETTINGS = {
 
 
 class Postgres:
-    """One PostgreSQL on a unix socket that only this user can reach."""
+    """A PostgreSQL server on a Unix socket that only this user can reach."""
 
     def __init__(self, folders: Folders, *, durable: bool = True, nobody: bool = False) -> None:
         self._folders = folders
@@ -68,10 +68,10 @@ class Postgres:
         self.cluster = self.identity.home / "cluster"
 
     def prepare(self) -> None:
-        """Make the cluster if there is none, and clear what a crash has left.
+        """Make the cluster if it does not exist, and clean up after a crash.
 
         Raises:
-            StartError: for a folder that this PostgreSQL cannot use.
+            StartError: this PostgreSQL cannot use the folder.
         """
         if self._major() < OLDEST:
             raise StartError(
@@ -94,7 +94,7 @@ class Postgres:
         return f"postgres://{role}@/{database}?host={host}"
 
     def connect(self, database: str = "postgres") -> psycopg.Connection:
-        """A connection of the superuser, for roles and databases only."""
+        """Open a connection of the superuser, only for roles and databases."""
         return psycopg.connect(
             host=str(self._folders.postgres_socket),
             user="postgres",
@@ -110,9 +110,9 @@ class Postgres:
         return True
 
     def ensure_roles_and_database(self) -> None:
-        """`evenshare_owner` owns the database; `evenshare_app` owns nothing.
+        """Create `evenshare_owner` with its database, and `evenshare_app`, which owns nothing.
 
-        What the app role may do to tables is granted by the owner, in portal/site/prepare.py.
+        The owner grants the app role its rights on tables, in portal/site/prepare.py.
         """
         with self.connect() as connection:
             roles = {row[0] for row in connection.execute("SELECT rolname FROM pg_roles")}
@@ -140,7 +140,7 @@ class Postgres:
         return True
 
     def _initialise(self) -> None:
-        # Renamed when complete, so that a kill in between leaves nothing half made.
+        # Renamed when complete, so that a kill in between leaves no partial cluster.
         fresh = self.identity.home / "cluster.new"
         shutil.rmtree(fresh, ignore_errors=True)
         locale = ["--locale-provider=builtin", "--builtin-locale=C.UTF-8", "--locale=C"]
@@ -156,7 +156,7 @@ class Postgres:
         fresh.rename(self.cluster)
 
     def _end_leftover(self) -> None:
-        """A postmaster of this very folder is ended; a pid file of any other is stale."""
+        """End a postmaster of this very folder; a pid file of another process is stale."""
         pid_file = self.cluster / "postmaster.pid"
         with contextlib.suppress(OSError, ValueError, IndexError):
             pid = int(pid_file.read_text().splitlines()[0])
@@ -177,7 +177,7 @@ class Postgres:
 
     @property
     def _server_socket_folder(self) -> Path:
-        """`nobody` cannot enter our runtime folder: there, ours is a link to this one."""
+        """Return the server's folder; as `nobody` cannot enter ours, ours links to it."""
         if self.identity.user is None:
             return self._folders.postgres_socket
         return self.identity.home.parent / "run"
@@ -202,12 +202,12 @@ class Postgres:
 def create_database(
     connection: psycopg.Connection, name: str, *, template: str | None = None
 ) -> None:
-    """A database owned by the owner role, closed to everybody but the two roles."""
+    """Create a database of the owner role that only the two roles can use."""
     statement = sql.SQL("CREATE DATABASE {} OWNER {}").format(
         sql.Identifier(name), sql.Identifier(OWNER_ROLE)
     )
     if template:
-        # Its files are copied as they are: the other strategy writes each page to the log too.
+        # Copy files: the other strategy also writes each page to the log.
         statement += sql.SQL(" TEMPLATE {} STRATEGY FILE_COPY").format(sql.Identifier(template))
     connection.execute(statement)
     database, app = sql.Identifier(name), sql.Identifier(APP_ROLE)
@@ -216,10 +216,10 @@ def create_database(
 
 
 def find_programs() -> Path:
-    """The folder with `postgres` and `initdb`: named, from the wheel, or on PATH.
+    """Return the folder of `postgres` and `initdb`: configured, from the wheel, or on PATH.
 
     Raises:
-        StartError: when there is none.
+        StartError: no PostgreSQL was found.
     """
     named = os.environ.get("EVENSHARE_POSTGRES_BIN")
     if named:

@@ -1,19 +1,18 @@
-"""Proof that workers and beat do their work, and the supervisor's watch on it.
+"""The supervisor's liveness checks of workers and beat.
 
-The main process of each worker gives a heartbeat every `PULSE_EVERY_S`
-(`portal.embedded.heartbeat`); beat gives a sign of life with each message that it sends. A process
-is started anew only when these signs stop, when its task stands still or does not end, or when it
-says that it is idle while its queue holds a message that it does not take: workers have stopped
-consuming after a reconnect to the broker in several versions of Celery, while their processes
-looked healthy. Beat sends every queue a pulse, so that there is always such a message. No process
-is started anew for another's sake.
+The main process of each worker writes a heartbeat every `PULSE_EVERY_S`
+(`portal.embedded.heartbeat`). Beat gives a sign of life with each message that it sends. A process
+restarts only if these signs stop, its task stalls or does not end, or it is idle while its queue
+holds messages. In several versions of Celery, workers stopped consuming after a reconnect
+to the broker, while their processes looked healthy. Beat sends every queue a pulse, so that there
+is always such a message. No process restarts because of another one.
 
-A process is judged from its first sign of life on. On a busy machine it starts late, and to end it
-then would have it start for ever. Restarts of one process come further and further apart.
+A process is judged from its first sign of life on. A busy machine starts it late, and restarting it
+then would never end. Restarts of a process come further and further apart.
 
-A worker of one process takes nothing while it runs a task. So a task shows its progress: its begin,
-its end, and in between the processor time of the thread that runs it. A task that waits for ever
-uses none; one that never ends is believed for `LONGEST_S`.
+A worker of one process takes no messages while it runs a task. So a task shows its progress: its
+start, its end, and in between the processor time of its thread. A task that waits forever uses
+none; a task that never ends is trusted for `LONGEST_S`.
 """
 
 import threading
@@ -26,26 +25,25 @@ from portal.embedded.heartbeat import LONGEST_S, complaint, read_heartbeat, touc
 
 PULSE_EVERY_S = 2.0
 BEAT = "beat"
-# By queue, and of beat. A task may wait for a while, for a lock or for a slow disk, without using
-# the processor.
+# By queue, and for beat. A task may wait for a lock or a slow disk without using the processor.
 PATIENCE_S = {BEAT: 60.0, "default": 60.0, "rounds": 120.0}
-# Several times the slowest start that was seen: 120 s, with 16 busy processes on 2 cores.
+# Several times the slowest observed start: 120 s, with 16 busy processes on 2 cores.
 STARTING_S = 900.0
-# The wait doubles with each restart, this often at most, until the process was well for so long.
+# The wait doubles with each restart, at most this often, until the process was well for WELL_S.
 MOST_DOUBLINGS = 4
 WELL_S = 900.0
-# So much of it counts; a thread that waits in a loop uses less in all of its patience.
+# Processor time that counts as progress; a thread that polls in a loop uses less.
 WORK_S = 0.1
 
 
 def touch(run: Path, name: str) -> None:
-    """Called by the worker of the queue `name`, or by beat."""
+    """Give a sign of life of the worker of the queue `name`, or of beat."""
     heartbeat.touch(run, f"pulse-{name}")
 
 
 @dataclass
 class RunningTask:
-    """A task that a worker runs, and the processor time of its thread when it last counted."""
+    """A task of a worker, and the processor time of its thread at its last progress."""
 
     run: Path
     queue: str
@@ -53,7 +51,7 @@ class RunningTask:
     used_s: float
 
     def look(self, now: float, used_s: float) -> bool:
-        """Give a sign of life if it has worked since the last one; say whether it did."""
+        """Give a sign of life if it has worked since the last one; return whether it did."""
         alive = used_s - self.used_s >= WORK_S and now - self.begun <= LONGEST_S
         if alive:
             self.used_s = used_s
@@ -62,7 +60,7 @@ class RunningTask:
 
 
 class TaskWatch:
-    """Looks at the task of this worker from a thread of its own, which a stopped worker stops."""
+    """Watches the task of this worker from its own thread, which stops with the worker."""
 
     def __init__(self) -> None:
         self._task: RunningTask | None = None
@@ -70,22 +68,22 @@ class TaskWatch:
         self._thread: threading.Thread | None = None
 
     def begin(self, run: Path, queue: str) -> None:
-        """Begin to look at a task, in the thread that runs it."""
+        """Start to watch a task, in the thread that runs it."""
         touch(run, queue)
         if not hasattr(time, "pthread_getcpuclockid"):
-            # macOS: its begin and its end have to do.
+            # macOS: only its start and its end count.
             self._task = RunningTask(run, queue, time.monotonic(), 0.0)
             return
         self._clock = time.pthread_getcpuclockid(threading.get_ident())
         used_s = time.clock_gettime(self._clock)
         self._task = RunningTask(run, queue, time.monotonic(), used_s)
-        # After a fork the parent's thread is not there.
+        # After a fork the parent's thread does not exist.
         if self._thread is None or not self._thread.is_alive():
             self._thread = threading.Thread(target=self._watch, name="task-watch", daemon=True)
             self._thread.start()
 
     def end(self) -> None:
-        """Look no more: the task has ended."""
+        """Stop watching: the task has ended."""
         task, self._task = self._task, None
         if task is not None:
             touch(task.run, task.queue)
@@ -100,9 +98,9 @@ class TaskWatch:
 
 @dataclass
 class Sign:
-    """What is known of a process: its file's time, and when it started or last touched it.
+    """The state of a process: its file's time, and when it started or last touched the file.
 
-    `well_since`: since when nothing was wrong with it.
+    `well_since`: since when it has no fault.
     """
 
     patience_s: float
@@ -116,13 +114,13 @@ class Sign:
 
     @property
     def factor(self) -> float:
-        """How many times its patience it gets now."""
+        """Return the multiple of its patience that it gets now."""
         return float(2 ** min(self.restarts, MOST_DOUBLINGS))
 
 
 @dataclass(frozen=True)
 class Stalled:
-    """A process that has to start anew, and why; it may be silent for `next_after_s` then."""
+    """A process that must restart, and why; it may then be silent for `next_after_s`."""
 
     name: str
     why: str
@@ -130,7 +128,7 @@ class Stalled:
 
 
 class PulseWatch:
-    """Judges signs of life on the monotonic clock, which stands still while a laptop sleeps.
+    """Judges signs of life on the monotonic clock, which stops while a laptop sleeps.
 
     A file that a former run left in the folder `run` is no sign of life.
     """
@@ -142,12 +140,12 @@ class PulseWatch:
         }
 
     def starts(self, name: str, now: float) -> None:
-        """Judge a queue's worker, or beat, from its first sign of life on: it was started."""
+        """Note a start: judge a queue's worker, or beat, from its first sign of life on."""
         sign = self._signs[name]
         sign.stamp, sign.since, sign.is_ready = self._stamp(name), now, False
 
     def stalled(self, now: float) -> list[Stalled]:
-        """Return the queues, and `beat`, that have to start anew; each is judged from here."""
+        """Return the queues, and `beat`, that must restart; each counts as started now."""
         late = []
         for name, sign in self._signs.items():
             self._look(name, sign, now)

@@ -1,4 +1,4 @@
-"""Which processes were started anew and why: one file in the run folder, for pages and metrics.
+"""Restarts of processes and their reasons: one file in the run folder, for pages and metrics.
 
 Standard library only: the supervisor writes it, and `deploy/healthcheck.py` in a container.
 """
@@ -16,18 +16,18 @@ FILE = "restarts"
 
 @dataclass(frozen=True)
 class Restarts:
-    """Of one process: how often it was started anew, the last reason, and when (wall seconds)."""
+    """A process's number of restarts, the last reason, and its time (wall seconds)."""
 
     name: str
     count: int
     why: str
     at: float
-    # How long it may be silent before it is started anew again, in seconds.
+    # Seconds of silence after which it restarts again.
     next_after_s: float = 0.0
 
 
 def read_restarts(run: Path) -> list[Restarts]:
-    """Return what is noted of each process, by name; nothing if it cannot be read."""
+    """Return the restarts by process name; empty if the file is unreadable."""
     try:
         rows = json.loads((run / FILE).read_text())
         return sorted((Restarts(**row) for row in rows), key=lambda row: row.name)
@@ -36,7 +36,7 @@ def read_restarts(run: Path) -> list[Restarts]:
 
 
 def note_restart(run: Path, name: str, why: str, *, at: float, next_after_s: float = 0.0) -> None:
-    """Note that a process is started anew; on a full disk it is not noted."""
+    """Store a restart of a process; skipped on a full disk."""
     rows = {row.name: row for row in read_restarts(run)}
     before = rows.get(name, Restarts(name, 0, "", 0.0))
     rows[name] = replace(before, count=before.count + 1, why=why, at=at, next_after_s=next_after_s)

@@ -1,4 +1,4 @@
-"""How many rounds may run at once, of different pools: processes of the worker of rounds.
+"""The number of concurrent rounds of different pools: processes of the rounds worker.
 
 `python -m portal.embedded.round_processes` prints it, for `deploy/entrypoint.sh`.
 """
@@ -11,15 +11,15 @@ from pathlib import Path
 from portal.embedded.errors import StartError
 from portal.embedded.web_size import CGROUP, cores
 
-# By itself no more than this; a round uses one core, and web processes need some.
+# The default's maximum: a round uses one core, and web processes need some.
 MOST_BY_ITSELF, MOST = 4, 8
 
 
 def round_processes(environment: Mapping[str, str], cgroup: Path = CGROUP) -> int:
-    """Return what `ROUND_PROCESSES` says, or one for each two cores.
+    """Return `ROUND_PROCESSES`, by default one per two cores.
 
     Raises:
-        StartError: the variable is no number of processes.
+        StartError: the variable is not a valid number of processes.
     """
     given = environment.get("ROUND_PROCESSES", "")
     if given and not (given.isdecimal() and len(given) < 4 and 1 <= int(given) <= MOST):

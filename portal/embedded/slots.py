@@ -1,4 +1,4 @@
-"""What this machine has to lend: GPUs where NVIDIA's NVML finds some, else plain CPU slots."""
+"""The slots of this machine: GPUs if NVIDIA's NVML finds some, else CPU slots."""
 
 import ctypes
 import re
@@ -12,17 +12,17 @@ _MAKERS = re.compile(r"^(nvidia|tesla|geforce|quadro)[ -]+", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Slots:
-    """So many slots of one type; slot n is the GPU that NVML counts as n."""
+    """`count` slots of one type; slot n is NVML's GPU n."""
 
     gpu_type: str
     count: int
 
 
 def probe(library: str = LIBRARY) -> Slots:
-    """The slots of this machine.
+    """Return the slots of this machine.
 
-    All of one type: of a mixed machine the first GPUs up to the first of another type, so
-    that a slot's number is the GPU's index.
+    All slots have one type: of a mixed machine, the GPUs before the first one of another type. So a
+    slot's number is the GPU's index.
     """
     names = gpu_names(library)
     if not names:
@@ -32,7 +32,7 @@ def probe(library: str = LIBRARY) -> Slots:
 
 
 def gpu_names(library: str = LIBRARY) -> list[str]:
-    """The GPUs in NVML's order; none where there is no driver, or it does not answer."""
+    """Return the GPUs in NVML's order; empty if there is no driver or it does not answer."""
     try:
         nvml = ctypes.CDLL(library)
         if nvml.nvmlInit_v2() != 0:

@@ -1,7 +1,7 @@
-"""`make run-slurm`: a Slurm cluster on this host, as one child of the supervisor.
+"""The Slurm cluster of `make run-slurm`, as one child of the supervisor.
 
-The process tree imports nothing of the demo: the child is `portal.demo.slurm.keep`, and these are
-the words between the two.
+The process tree does not import the demo: the child runs `portal.demo.slurm.keep`. These constants
+are the protocol between them.
 """
 
 import os
@@ -18,22 +18,22 @@ from .folders import Folders
 MODULE = "portal.demo.slurm.keep"
 CHECK = "--check"
 READY, ENDED = "ready: ", "has ended"
-# Which lines the terminal shows: a daemon that ended.
+# Lines that the terminal shows: a daemon ended.
 ALARM = re.compile(rf"\b{ENDED}\b")
-# Its jobs have KillWait to end, its controller writes down what it knows.
+# Its jobs have KillWait to end; its controller writes its state.
 STOP_S = 30.0
 
 
 def is_wanted(environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether a cluster is to be started beside the portal."""
+    """Return whether to start a cluster together with the portal."""
     return environment.get("DEMO_SLURM", "") not in ("", "0")
 
 
 def check_packages() -> None:
-    """Look for Debian's packages of Slurm, before anything starts.
+    """Check for Debian's packages of Slurm, before anything starts.
 
     Raises:
-        StartError: some are missing; says how they are installed.
+        StartError: some are missing; the text says how to install them.
     """
     done = subprocess.run(
         [sys.executable, "-m", MODULE, CHECK],
@@ -47,13 +47,13 @@ def check_packages() -> None:
 
 
 def slurm_spec(place: Folders) -> Spec:
-    """The child: it ends its daemons and jobs itself, and they end with it if it is killed."""
+    """Return the child's spec: it ends its daemons and jobs, which also end if it is killed."""
     command = [sys.executable, "-m", MODULE, str(place.slurm), str(place.run / "slurm")]
     return Spec("slurm", command, stage=1, stop=signal.SIGTERM, stop_s=STOP_S, alarm=ALARM)
 
 
 def conf_of(child: Child) -> str:
-    """The path of slurm.conf once the cluster is ready, else nothing."""
+    """Return the path of slurm.conf once the cluster is ready, else empty."""
     for line in reversed(child.lines):
         if line.startswith(READY):
             return line.removeprefix(READY).strip()

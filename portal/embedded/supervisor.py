@@ -7,7 +7,7 @@
       stage 0: web-1, web-2, ..., worker-rounds, worker-default, beat
     shims of local jobs: started by workers, held by a lifeline (docs/executors.md)
 
-A child that dies is started again, later each time. Nothing here imports Django.
+A child that ends is restarted, later each time. Nothing here imports Django.
 """
 
 import asyncio
@@ -41,20 +41,20 @@ USAGE = (
     " servers. It takes no arguments: settings are environment variables, as PORT=8010 (docs/"
     "configuration.md)."
 )
-# Only a process that hangs takes so long. One that cannot start ends, which `_until` sees.
+# Only a process that hangs takes this long. A process that cannot start ends; `_until` sees it.
 START_PATIENCE_S = 900.0
 FIRST_WEB = "web-1"
 PULSE_CHECK_S = 2.0
-# PostgreSQL ends all its sessions and starts anew, within the same process.
+# PostgreSQL ends all its sessions and restarts within the same process.
 BACKEND_KILLED = re.compile(r"was terminated by signal")
-# A program by its path: the process tree imports nothing of the scheduling.
+# A program by its path: the process tree does not import the scheduling.
 SHIM = folders.CHECKOUT / "scheduling/engine/executors/shim"
 
 
 def main(arguments: Sequence[str] = ()) -> int:
-    """Run until a signal; the exit status tells whether it could start.
+    """Run until a signal; the exit status shows whether it could start.
 
-    It takes no arguments: whoever asks for help is told, and nothing starts.
+    It takes no arguments: any argument prints the usage, and nothing starts.
     """
     begun = time.monotonic()
     if arguments:
@@ -69,7 +69,7 @@ def main(arguments: Sequence[str] = ()) -> int:
         held = folders.lock(place, f"http://{HOST}:{port}/")
         listener = listen(port)
         folders.hold_lifeline(place)
-        # What web processes of a former run have counted (portal/site/shared_counts.py).
+        # Counts of web processes of a former run (portal/site/shared_counts.py).
         shutil.rmtree(place.run / "web", ignore_errors=True)
         for name in (RESTARTS, CLOCK):
             (place.run / name).unlink(missing_ok=True)
@@ -137,9 +137,9 @@ class Tree:
         for spec in applications:
             self._keep(spec)
             if spec.name == FIRST_WEB:
-                # Alone at first: the first page should not wait for the workers.
+                # Started first: the first page should not wait for the workers.
                 await self._until(self._page_served, spec.name, START_PATIENCE_S)
-        # Who kills the supervisor from now on leaves nobody behind that the watchdog did not know.
+        # From now on a kill of the supervisor leaves no process that the watchdog does not know.
         for spec in applications:
             await self._children[spec.name].begun.wait()
         say(f"ready in {time.monotonic() - begun:.1f} s: {self._url}")
@@ -209,8 +209,8 @@ class Tree:
                         *(*celery, *worker, f"--concurrency={count}"),
                         *("--queues", queue, "--hostname", f"{queue}@%h"),
                     ],
-                    # TERM lets the running task end. A round that takes longer than
-                    # this is fenced: killing it loses nothing.
+                    # After TERM the running task ends. A round that takes longer is fenced: killing
+                    # it loses nothing.
                     stop_s=8.0,
                 )
                 for queue, count in processes.items()
@@ -220,11 +220,11 @@ class Tree:
         ]
 
     def _web_spec(self, name: str) -> Spec:
-        """One of the web processes: all accept from one socket, and none needs the others."""
+        """Return the spec of a web process; all accept from one socket, independently."""
         number = self._listener.fileno()
         return Spec(
             name,
-            # The name is for those who look for it among the processes.
+            # The name helps to find it in the process list.
             [sys.executable, "-m", "portal.site.web", str(number), name],
             environment={"DATABASE_POOL_SIZE": str(self._web.connections)},
             popen={"pass_fds": (number,)},
@@ -259,7 +259,7 @@ class Tree:
             await asyncio.sleep(0.05)
 
     def _page_served(self) -> bool:
-        """Whether a web process answers at all; what it answers is its own affair."""
+        """Return whether a web process answers at all, whatever the response."""
         try:
             with socket.create_connection(self._listener.getsockname(), 2.0) as connection:
                 connection.settimeout(10.0)
@@ -269,7 +269,7 @@ class Tree:
             return False
 
     async def _stop(self) -> None:
-        """Web and beat first: nothing new comes in. Then workers, jobs and the services."""
+        """Web and beat first, so that no new work arrives; then workers, jobs and the services."""
         await self._stop_children("prepare", "web-", "beat")
         await self._stop_children("worker-")
         await self._end_jobs()
@@ -280,13 +280,13 @@ class Tree:
         await asyncio.gather(*wave)
 
     async def _end_jobs(self) -> None:
-        """Have local jobs checkpoint and end; nobody can start one any more."""
+        """Make local jobs checkpoint and end; no process can start a new one."""
         active = self._place.jobs / "active"
         if not active.is_dir() or not any(active.iterdir()):
             return
         hurry = ["--now"] if self._hurried else []
         command = [sys.executable, "-I", "-S", str(SHIM), "--end", str(self._place.jobs), *hurry]
-        # Stage 1: a second Ctrl-C tells it to hurry instead of killing it.
+        # Stage 1: a second Ctrl-C makes it hurry instead of killing it.
         await self._child(Spec("jobs", command, stage=1)).run_once()
 
     def _on_signal(self) -> None:
@@ -330,7 +330,7 @@ def chosen_port(environment: Mapping[str, str] = os.environ) -> int:
 
 
 def listen(port: int) -> socket.socket:
-    """The listening socket, held here so that it outlives a crash of web processes."""
+    """Return the listening socket, held here so that it survives a crash of web processes."""
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:

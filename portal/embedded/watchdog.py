@@ -1,10 +1,9 @@
-"""Ends the process tree when its supervisor is gone, even by kill -9.
+"""Ends the process tree when its supervisor is gone, even after a kill -9.
 
-The supervisor starts this file as a child and tells it through a pipe which process
-groups live: `+ GROUP STAGE SIGNAL` and `- GROUP`. The end of the pipe is the death of
-the supervisor: the groups are then ended by stage, lowest first, so that the database
-outlives the processes that use it. Only the standard library, and no package import:
-it must start fast and stay small.
+The supervisor starts this file as a child. Through a pipe it reports the live process groups: `+
+GROUP STAGE SIGNAL` and `- GROUP`. The end of the pipe means that the supervisor is gone. The groups
+are then ended by stage, lowest first, so that the database outlives its clients. It uses only the
+standard library and imports no package: it must start fast and stay small.
 """
 
 import contextlib
@@ -17,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
-# The last ones write down what they know, and end what they have started: a Slurm cluster its jobs.
+# The last stage writes its state and ends its children, such as a Slurm cluster its jobs.
 GRACE_S = {0: 3.0, 1: 20.0}
 
 
@@ -54,7 +53,7 @@ class Watchdog:
 
     def _tell(self, line: str) -> None:
         assert self._process.stdin is not None
-        # A watchdog that somebody killed must not take the portal with it.
+        # A killed watchdog must not end the portal.
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.write(line.encode() + b"\n")
             self._process.stdin.flush()
@@ -76,11 +75,11 @@ def main() -> None:
 
 
 def end_groups(groups: dict[int, int], grace_s: float) -> None:
-    """Ask each leader with its own signal, wait, then kill what is left of its group."""
+    """Send each leader its own signal, wait, then kill the rest of its group."""
     for leader, stop in groups.items():
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(leader, stop)
-            # A stopped process would sleep through its signal.
+            # A stopped process would not receive its signal.
             os.killpg(leader, signal.SIGCONT)
     deadline = time.monotonic() + grace_s
     while any(alive(leader) for leader in groups) and time.monotonic() < deadline:
@@ -91,7 +90,7 @@ def end_groups(groups: dict[int, int], grace_s: float) -> None:
 
 
 def alive(pid: int) -> bool:
-    """Whether the process runs; a zombie that nobody has collected does not."""
+    """Return whether the process runs; a zombie does not."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -101,7 +100,7 @@ def alive(pid: int) -> bool:
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
-        # No /proc (macOS): there the parent collects, and signal 0 has answered.
+        # No /proc (macOS): there the parent collects zombies, and signal 0 is reliable.
         return not Path("/proc/self").is_dir()
     return state not in ("Z", "X")
 

@@ -1,4 +1,4 @@
-"""How many web processes this machine is for, and how many connections each of them keeps.
+"""The number of web processes for this machine, and the database connections of each.
 
 `python -m portal.embedded.web_size` prints both, for `deploy/entrypoint.sh`.
 """
@@ -11,13 +11,13 @@ from typing import NamedTuple
 
 from portal.embedded.errors import StartError
 
-# By itself no more than this: what more of them serve, one database does not.
+# The default's maximum: one database cannot serve more.
 MOST_BY_ITSELF, MOST = 4, 12
 # A process needs about a third of it; the database and the workers need the rest.
 MEMORY_EACH = 512 * 2**20
-# Eight pages, two log-ins, and what portal/site/lanes.py reserves; fewer only among many processes.
+# Eight pages, two log-ins, and the reserve of portal/site/lanes.py; fewer only with many processes.
 CONNECTIONS, CONNECTIONS_LEAST = 13, 6
-# Of PostgreSQL's 100: what all web processes may have; the rest is for workers and people.
+# Of PostgreSQL's 100: the maximum of all web processes; the rest is for workers and people.
 CONNECTIONS_OF_ALL = 72
 CGROUP = Path("/sys/fs/cgroup")
 
@@ -30,10 +30,10 @@ class WebSize(NamedTuple):
 
 
 def web_size(environment: Mapping[str, str], cgroup: Path = CGROUP) -> WebSize:
-    """Return what `WEB_PROCESSES` says, or what the machine is for.
+    """Return `WEB_PROCESSES`, by default what fits the machine.
 
     Raises:
-        StartError: the variable is no number of processes.
+        StartError: the variable is not a valid number of processes.
     """
     given = environment.get("WEB_PROCESSES", "")
     if given and not (given.isdecimal() and len(given) < 4 and 1 <= int(given) <= MOST):
@@ -44,7 +44,7 @@ def web_size(environment: Mapping[str, str], cgroup: Path = CGROUP) -> WebSize:
 
 
 def cores(cgroup: Path = CGROUP) -> int:
-    """The cores that this process may use, by its affinity and by its container's limit."""
+    """Return the cores that this process may use, by its affinity and its container's limit."""
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     limit, _, period = _read(cgroup / "cpu.max").partition(" ")
     if limit.isdecimal() and period.isdecimal() and int(period):
@@ -53,7 +53,7 @@ def cores(cgroup: Path = CGROUP) -> int:
 
 
 def memory(cgroup: Path = CGROUP) -> int:
-    """Bytes of this machine, or of the container's limit where that is less."""
+    """Return the memory of this machine, or its container's limit if that is less, in bytes."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     limit = _read(cgroup / "memory.max")
     return min(total, int(limit)) if limit.isdecimal() else total

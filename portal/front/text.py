@@ -1,4 +1,4 @@
-"""The front page in words: the ways in, the pool's numbers, a short tour."""
+"""Texts of the front page: sign-in buttons, the pool's figures, a short tour."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from scheduling.selectors.pools.lines import PoolFacts, PoolSoFar
 
 @dataclass(frozen=True, slots=True)
 class DemoSignIn:
-    """One way into the demo."""
+    """A sign-in button of the demo."""
 
     role: str
     title: str
@@ -34,7 +34,7 @@ class DemoSignIn:
 
 @dataclass(frozen=True, slots=True)
 class TourStop:
-    """One stop of the tour: who walks in to see it, and where."""
+    """A stop of the tour: the role that it signs in as, and its page."""
 
     title: str
     text: str
@@ -69,7 +69,7 @@ DEMO_SIGN_INS = (
 
 
 def front_stats(pool: PoolFacts, so_far: PoolSoFar, moved: MovedCredits) -> list[Stat]:
-    """The pool so far: GPUs in use, leases, who is furthest behind, credits."""
+    """Return the pool's figures: GPUs in use, leases, the least served tenant, credits."""
     to_tenants, to_operator = apportion([moved.to_tenants, moved.to_operator])
     renewals = so_far.terms - so_far.leases
     return [
@@ -138,11 +138,11 @@ def tour(
     deadlines: str = "",
     cluster: str = "",
 ) -> tuple[TourStop, ...]:
-    """The stops in their order.
+    """Return the stops in order.
 
-    `bidding`: the name of a pool whose jobs bid, if there is one; `lender`: the tenant that lends
-    there by offers, if somebody of it can be walked in as; `deadlines`: the name of a pool whose
-    jobs have deadlines, if there is one; `cluster`: of one on a cluster that the demo has started.
+    Optional stops: `bidding` is a pool whose jobs bid. `lender` is the tenant that lends there by
+    offers, if a sign-in button of it exists. `deadlines` is a pool whose jobs have deadlines,
+    `cluster` a pool on the demo's Slurm cluster.
     """
     stops = list(_stops(pool, jobs))
     if bidding:
@@ -251,7 +251,7 @@ def _stops(pool: PoolFacts, jobs: str) -> tuple[TourStop, ...]:
 
 
 def _least_title(rho: float | None) -> str:
-    """What the tenant with the lowest rho is, in words."""
+    """Return a title that compares the lowest rho with the fair share."""
     if rho is None or standing(rho) == "below":
         return "Furthest below its fair share"
     return f"The least served tenant is {standing(rho)} its fair share"

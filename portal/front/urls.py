@@ -1,4 +1,4 @@
-"""Addresses of the front page."""
+"""URLs of the front page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The front page: what this is, whom to sign in as, a short tour; with the pool's own numbers."""
+"""The front page: an introduction, sign-in buttons and a short tour, with the pool's figures."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tenants.selectors.access import Access, home_of
 
 @require_safe
 def front(request: HttpRequest) -> HttpResponse:
-    """Visitors see the front page; people are sent to their own first page, but for the tour."""
+    """Show visitors the front page; redirect users to their first page, except for the tour."""
     who = access(request)
     if who.user_id is not None and ("tour" not in request.GET or settings.PRODUCTION):
         return redirect(_home(request, who))
@@ -39,7 +39,7 @@ def front(request: HttpRequest) -> HttpResponse:
             membership = home_of(DEMO_PEOPLE["researcher"])
             lender = home_of(DEMO_PEOPLE["manager"])
             bidding = BIDDING_POOL if pool_id_named(BIDDING_POOL) is not None else ""
-            # Known from an earlier start, its cluster may not run in this one.
+            # The pool may exist from an earlier start although its cluster does not run now.
             runs = bool(settings.DEMO_SLURM_CONF) and pool_id_named(SLURM_POOL) is not None
             cluster = SLURM_POOL if runs else ""
             deadlines = DEADLINE_POOL if pool_id_named(DEADLINE_POOL) is not None else ""
@@ -67,4 +67,4 @@ def _home(request: HttpRequest, who: Access) -> str:
     pool = pool_of_page(request)
     if pool is not None and may_on_site(who.site_role, Action.SEE_TENANT):
         return reverse("pool", args=[pool.name])
-    return reverse("ledger")  # who sees no tenant has come for the money
+    return reverse("ledger")  # a user who sees no tenant is here for money

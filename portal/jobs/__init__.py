@@ -1,1 +1,1 @@
-"""Pages of jobs: lists, one job, its log, submission, job types."""
+"""Pages of jobs: lists, a job, its log, submission, job types."""

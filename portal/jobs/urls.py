@@ -1,4 +1,4 @@
-"""Addresses of what a tenant does with its jobs."""
+"""URLs of a tenant's jobs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The days, instants and periods that statements are asked for."""
+"""Days, instants and periods of requested statements."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from tenants.models import Tenant
 
 PERIODS_MOST = 400
 MINUTE = "%Y-%m-%dT%H:%M"
-Ends = tuple[date, date]  # of days, or of instants
+Ends = tuple[date, date]  # both days, or both instants
 DAYS_IN = {StatementPeriod.DAY: 1, StatementPeriod.WEEK: 7, StatementPeriod.MONTH: 31}
 
 
 @dataclass(frozen=True, slots=True)
 class StatementRequest(Days):
-    """Some days, and by which period they are summed."""
+    """Requested days, and the period by which they are summed."""
 
     period: StatementPeriod
 
     @property
     def query(self) -> str:
-        """Its address, after the question mark."""
+        """Return the query string."""
         return f"from={self.first}&to={self.last}&by={self.period}"
 
 
 def read_statement(asked: QueryDict, now: datetime) -> StatementRequest:
-    """Read what was asked for; where something is wrong with it, the last days and the errors."""
+    """Read the requested statement; after an error, the last days with the errors."""
     days = read_days(asked, now)
     errors = dict(days.errors)
     period = _period(asked, days.last - days.first, errors)
@@ -45,7 +45,7 @@ def read_statement(asked: QueryDict, now: datetime) -> StatementRequest:
 
 
 def _period(asked: QueryDict, length: timedelta, errors: dict[str, str]) -> StatementPeriod:
-    """Read `by`; a time that is too long to be summed by it has an error."""
+    """Read `by`; a range that is too long for it is an error."""
     by = asked.get("by", StatementPeriod.DAY.value)
     if by not in tuple(StatementPeriod):
         errors["by"] = f"Choose {', '.join(StatementPeriod)}."
@@ -59,7 +59,7 @@ def _period(asked: QueryDict, length: timedelta, errors: dict[str, str]) -> Stat
 
 @dataclass(frozen=True, slots=True)
 class Shortcut:
-    """A link to a stretch of time that is often asked for."""
+    """A link to a frequently requested range."""
 
     text: str
     query: str
@@ -67,7 +67,7 @@ class Shortcut:
 
 
 def shortcuts(now: datetime, asked: StatementRequest) -> list[Shortcut]:
-    """The last days, this month and the one before."""
+    """Return links to the last days, this month and the month before."""
     today = now.astimezone(UTC).date()
     month = today.replace(day=1)
     before = (month - DAY).replace(day=1)
@@ -89,16 +89,16 @@ def _shortcuts(stretches: Mapping[str, Ends], here: Ends, form: str) -> list[Sho
     ]
 
 
-# What a database and a calendar both know, with some days to spare.
+# Years that both the database and Python's calendar represent, with some margin.
 FIRST_YEAR, LAST_YEAR = 1970, 9998
 WRITE_AN_INSTANT = "Write a day or an instant such as 2026-11-20T14:30."
 
 
 @dataclass(frozen=True, slots=True)
 class ContributionRequest:
-    """Some pool time, [since, until), and by which period its income is summed.
+    """A range of pool time [since, until), and the period by which its income is summed.
 
-    `typed_first` and `typed_last` are as they were asked for; `errors` by field: from, to, by.
+    `typed_first` and `typed_last` are as typed; `errors` by field: from, to, by.
     """
 
     since: datetime
@@ -110,15 +110,15 @@ class ContributionRequest:
 
     @property
     def query(self) -> str:
-        """Its address, after the question mark."""
+        """Return the query string."""
         return f"from={self.typed_first}&to={self.typed_last}&by={self.period}"
 
 
 def read_contribution(asked: QueryDict, now: datetime) -> ContributionRequest:
     """Read `from` and `to`, days or instants of pool time, and `by`.
 
-    A day as `to` is meant to its end. What is not given is a week up to today; where something is
-    wrong, that week and the errors.
+    A day as `to` includes that day. The default is a week up to today, also used with the errors
+    after invalid input.
     """
     errors: dict[str, str] = {}
     today = datetime.combine(now.astimezone(UTC).date(), time(), UTC)
@@ -152,7 +152,7 @@ def _instant(
 
 
 def contribution_shortcuts(now: datetime, asked: ContributionRequest) -> list[Shortcut]:
-    """The last days, this week, this month and the one before."""
+    """Return links to the last days, this week, this month and the month before."""
     today = datetime.combine(now.astimezone(UTC).date(), time(), UTC)
     month = today.replace(day=1)
     before = (month - DAY).replace(day=1)
@@ -169,7 +169,7 @@ def contribution_shortcuts(now: datetime, asked: ContributionRequest) -> list[Sh
 def gift_inputs(
     names: Iterable[Tenant], typed: Mapping[str, str], errors: Mapping[str, str]
 ) -> list[Field]:
-    """Return the inputs of a request for a transfer; `names`: who may get the credits."""
+    """Return the inputs of a transfer request; `names`: the possible recipients."""
     choices = (("", "choose"), *((tenant.name, tenant.name) for tenant in names))
     return request_inputs(
         GiftRequest, ("to", "amount", "reason"), typed, errors, choices={"to": choices}

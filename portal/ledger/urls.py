@@ -1,4 +1,4 @@
-"""Addresses of ledgers."""
+"""URLs of ledgers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Addresses of the operator's console."""
+"""URLs of the operator's console."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Forms of what a tenant's quota lends and borrows: its settings, an offer, its highest price."""
+"""Forms of lending and borrowing: a quota's settings, an offer, the price limit."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _BY_OFFER_TEXTS = ((AS_IT_IS, "as it is, to whoever borrows"), (BY_OFFER, "by ou
 def settings_fields(
     row: SharingRow, typed: Mapping[str, str], errors: Mapping[str, str]
 ) -> list[Field]:
-    """Return the inputs of a GPU type's own settings, as they are or as typed."""
+    """Return the inputs of a GPU type's own settings, stored or as typed."""
     own = row.own
     return request_inputs(
         SharingRequest,
@@ -32,7 +32,7 @@ def settings_fields(
         defaults={
             "mode": own.mode.value,
             "by_offer": BY_OFFER if own.by_offer else AS_IT_IS,
-            # A number that was taken away stays away.
+            # A limit that the user cleared stays empty.
             **({} if typed else _limits(row)),
         },
         choices={"mode": MODE_TEXTS, "by_offer": _BY_OFFER_TEXTS},
@@ -47,7 +47,7 @@ def _limits(row: SharingRow) -> dict[str, str]:
 def offer_fields(
     gpu_types: Sequence[str], typed: Mapping[str, str], errors: Mapping[str, str]
 ) -> list[Field]:
-    """Return the inputs of an offer; `gpu_types`: those that are lent by offers alone."""
+    """Return the inputs of an offer; `gpu_types`: the types that are lent only by offers."""
     return request_inputs(
         OfferRequest,
         ("gpu_type", "gpus", "floor_price", "until"),
@@ -60,7 +60,7 @@ def offer_fields(
 def limit_fields(
     most_micro: int | None, typed: Mapping[str, str], errors: Mapping[str, str]
 ) -> list[Field]:
-    """Return the input of what all jobs pay at most, as it is or as typed."""
+    """Return the input of the price limit of all jobs, stored or as typed."""
     present = "" if most_micro is None or typed else to_text(most_micro)
     return request_inputs(
         PriceLimitRequest, ("max_price",), typed, errors, defaults={"max_price": present}

@@ -1,4 +1,4 @@
-"""Addresses of a tenant's overview, and of what its quota lends and borrows."""
+"""URLs of a tenant's overview and of its lending and borrowing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Addresses of pools, their prices, start estimates and trades."""
+"""URLs of pools, their prices, start estimates and trades."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The site: settings, addresses, guards, errors, and who may see what."""
+"""The site: settings, URLs, guards, errors, and permissions."""

@@ -1,4 +1,4 @@
-"""The root of the REST API: its schema, its page, and the answer to unknown addresses."""
+"""The root of the REST API: its schema, its page, and the answer to unknown URLs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tenants.api.problems import not_there
 
 
 class Public(ApiView):
-    """Open to everybody: nothing of any tenant is behind it."""
+    """Open to everyone: no tenant's data is here."""
 
     authentication_classes = ()
     permission_classes = (AllowAny,)
@@ -31,20 +31,20 @@ class Schema(Public):
     _made: ClassVar[dict[str, Any]] = {}
 
     def get(self, request: Request) -> Response:  # noqa: ARG002 - DRF's signature
-        """Return the OpenAPI document; made once per process."""
+        """Return the OpenAPI document, generated once per process."""
         if not self._made:
             self._made.update(document())
         return Response(self._made)
 
 
 class Anything(StringConverter):
-    """The rest of an address, whatever is in it; `path` stops at a line's end."""
+    """The rest of a URL, with any characters; `path` stops at a line's end."""
 
     regex = "(?s:.*)"
 
 
 class Unknown(Public):
-    """Every other address below the API."""
+    """All other URLs of the API."""
 
     schema = None
 
@@ -54,14 +54,14 @@ class Unknown(Public):
         raise not_there()
 
     def get(self, *_: Any, **__: Any) -> Response:
-        """Never reached."""
+        """Never reached; declares the methods."""
         raise not_there()
 
     post = put = patch = delete = get
 
 
 def document() -> dict[str, Any]:
-    """Return the OpenAPI document of all addresses below /api/v1/."""
+    """Return the OpenAPI document of all URLs below /api/v1/."""
     generator = SchemaGenerator()  # type: ignore[no-untyped-call]  # untyped library
     made: dict[str, Any] = generator.get_schema(request=None, public=True)  # type: ignore[no-untyped-call]  # as above
     return made
@@ -69,5 +69,5 @@ def document() -> dict[str, Any]:
 
 @require_safe
 def docs(request: HttpRequest) -> HttpResponseBase:
-    """The API's page. Its scripts and styles are files of ours, as the page's policy wants."""
+    """Show the API's page, whose scripts and styles are local files because of its CSP."""
     return render(request, "site/api_docs.html", {"nav_key": "api"})

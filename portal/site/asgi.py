@@ -1,4 +1,4 @@
-"""The web application for an ASGI server."""
+"""The ASGI application."""
 
 import os
 

@@ -1,7 +1,7 @@
 """Beat on a clock that does not jump.
 
-Celery's beat works out from the wall clock what is due: set back by ten minutes, it sends nothing
-for ten minutes, and a restart does not help, for it keeps in a file when it sent what.
+Celery's beat computes due tasks from the wall clock. Set back by ten minutes, it sends nothing for
+ten minutes. A restart does not help, because it stores the last send times in a file.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _BEGAN_AT, _BEGAN_S = datetime.now(UTC), time.monotonic()
 
 
 def steady_now() -> datetime:
-    """Return the wall time at which this process began, and what has passed since."""
+    """Return the wall time at the start of this process plus the steady time since."""
     return _BEGAN_AT + timedelta(seconds=time.monotonic() - _BEGAN_S)
 
 
@@ -26,12 +26,12 @@ def every(seconds: float) -> schedule:
 
 
 class SteadyScheduler(PersistentScheduler):  # type: ignore[misc]  # untyped in the library
-    """Keeps what was sent when; what was sent after now, by a clock that was set back, is due."""
+    """Stores send times; an entry sent after now, because the clock was set back, is due."""
 
     def setup_schedule(self) -> None:
         super().setup_schedule()
         now = steady_now()
         for entry in self.schedule.values():
             if entry.last_run_at > now:
-                # Celery has an entry of its own, by the hour of the day.
+                # Celery adds its own entry, which is scheduled by the hour of the day.
                 entry.last_run_at = now - getattr(entry.schedule, "run_every", timedelta(0))

@@ -1,9 +1,9 @@
-"""What open pages ask for, read for all of them at once: the lines of pools, and who may see them.
+"""A shared reading for all open pages: the lines of pools, and their permissions.
 
-Every open page asks for its pool's line every two seconds. A reading takes one connection, for all
-pools and sessions that were asked for lately; in between nobody asks the database. No poll gets
-what was read more than `FRESH_S` before it was asked: a line that changed, and a session, a role
-or a quota that ended, count for polls after that at the latest.
+Every open page polls its pool's line every two seconds. A reading uses one connection for all
+recently polled pools and sessions; other polls do not query the database. No poll gets data that
+was read more than `FRESH_S` before the poll arrived. So a changed line, or an ended session, role
+or quota, takes effect at the latest after `FRESH_S`.
 Source: docs/adr/0138-many-readers.md.
 """
 
@@ -29,22 +29,22 @@ from tenants.selectors.sessions import accesses_of_sessions
 
 log = structlog.get_logger(__name__)
 
-# A reading serves polls that are asked so long after its begin, however long it took itself.
+# A reading serves polls that arrive up to this many seconds after its start.
 FRESH_S = 1.0
-# Between the begins of two readings, however many new sessions ask.
+# Seconds between the starts of two readings, however many new sessions poll.
 GAP_S = 0.05
-# Whoever did not ask for so long is not read any more.
+# A pool or session without a poll for this many seconds is no longer read.
 FORGET_S = 10.0
-# A poll waits so long for a reading; then the request goes the way of every other one.
+# A poll waits at most this many seconds for a reading; then Django handles the request.
 PATIENCE_S = 3.0
-# How many pools and sessions are read at once; what is beyond goes the way of every other request.
+# The most pools and sessions of a reading; Django handles requests for others.
 POOLS, SESSIONS = 200, 5000
 VISITOR = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Pools and sessions of one moment; what was asked for and is not there is None."""
+    """Pools and sessions at one moment; a polled pool or session that does not exist is None."""
 
     begun: float = float("-inf")
     done: float = float("-inf")
@@ -53,12 +53,12 @@ class Reading:
     people: Mapping[str, Access | None] = field(default_factory=dict)
 
     def knows(self, pool: str, session: str, asked: float) -> bool:
-        """Whether it was asked for both, lately enough for a poll of that moment."""
+        """Return whether it contains both, recently enough for a poll at `asked`."""
         fresh = asked - self.begun <= FRESH_S
         return fresh and pool in self.pools and session in self.people
 
     def facts(self, pool: str, session: str) -> PoolFacts | None:
-        """Return a pool as it is now, for who may see it; None where Django shall say why not."""
+        """Return a pool as of now if the viewer may see it; None if Django must answer."""
         facts, viewer = self.pools.get(pool), self.people.get(session)
         if facts is None or viewer is None or not may_see_pool(viewer, self.tenants[facts.id]):
             return None
@@ -67,7 +67,7 @@ class Reading:
 
 
 class PollBoard:
-    """The last reading of this process. Asked from one event loop; read on a thread."""
+    """The last reading of this process. Polled from one event loop; read on a thread."""
 
     def __init__(self) -> None:
         self._looks = Looks()
@@ -79,7 +79,7 @@ class PollBoard:
         self._work: asyncio.Task[bool] | None = None
 
     async def facts(self, pool: str, session: str) -> PoolFacts | None:
-        """Return a pool for who holds a session, as of `FRESH_S` ago or later; None: ask Django."""
+        """Return a pool for a session, at most `FRESH_S` old; None if Django must answer."""
         if not (_ask(self._pools, pool, POOLS) and _ask(self._sessions, session, SESSIONS)):
             return None
         try:
@@ -94,12 +94,12 @@ class PollBoard:
 
     @property
     def sizes(self) -> tuple[int, int]:
-        """How many pools and sessions are read."""
+        """Return how many pools and sessions are read."""
         return len(self._pools), len(self._sessions)
 
     async def _knowing(self, pool: str, session: str) -> Reading | None:
         asked = time.monotonic()
-        # The reading under way may have begun before this was asked for: then the next one knows.
+        # The current reading may have started before this poll's pool was added: then wait again.
         for _ in range(3):
             if self._reading.knows(pool, session, asked):
                 return self._reading
@@ -110,7 +110,7 @@ class PollBoard:
         return self._reading if self._reading.knows(pool, session, asked) else None
 
     async def _read(self) -> bool:
-        """Read all that is asked for; False where the database did not answer."""
+        """Read all polled pools and sessions; return False if the database did not answer."""
         await asyncio.sleep(max(0.0, self._tried + GAP_S - time.monotonic()))
         self._tried = time.monotonic()
         for asked in (self._pools, self._sessions):
@@ -124,7 +124,7 @@ class PollBoard:
         except Error as error:
             log.warning("board.no_database", error=type(error).__name__)
             return False
-        # What is not there takes nobody's place.
+        # Entries that do not exist must not fill the limits.
         for asked, entries in (
             (self._pools, self._reading.pools),
             (self._sessions, self._reading.people),
@@ -137,7 +137,7 @@ class PollBoard:
 def read(
     pools: Collection[str], sessions: Collection[str], watched: Collection[str], looks: Looks
 ) -> Reading:
-    """Read the database, note which of the pools are watched, and give the connection back."""
+    """Read the database, note the watched pools, and close the connection."""
     begun = time.monotonic()
     try:
         with site_scope():
@@ -160,7 +160,7 @@ def read(
 
 
 def _ask(asked: dict[str, float], key: str, most: int) -> bool:
-    """Note that something is asked for; False where too much is."""
+    """Note a polled key; return False if there are too many."""
     if key not in asked and len(asked) >= most:
         return False
     asked[key] = time.monotonic()

@@ -1,7 +1,7 @@
 """The Celery application: two queues, one tick.
 
-Messages are wake-ups and carry ids at most. Losing all of them, or delivering each one
-twice, changes when something happens and nothing else; PostgreSQL alone is the truth.
+Messages are wake-ups and contain at most ids. If all of them are lost, or each is delivered twice,
+only the timing changes: PostgreSQL is the only source of truth.
 """
 
 import logging.config
@@ -26,7 +26,7 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "portal.site.settings")
 os.environ.setdefault("CELERY_SKIP_CHECKS", "true")
 
 TICK_EVERY_S = 1.0
-# No message expires earlier: on a busy machine it may come late, and if each one had expired by
+# The shortest expiry of a message. On a busy machine messages are late; if every one had expired by
 # then, its task would never run.
 LEAST_EXPIRES_S = 15.0
 METER_EVERY_S = 5.0
@@ -39,7 +39,7 @@ QUEUES = ("default", "rounds")
 
 
 def broker_url(redis_url: str) -> str:
-    """Kombu's spelling of a Redis address: a unix socket has a scheme of its own."""
+    """Return a Redis address in Kombu's format, which has its own scheme for Unix sockets."""
     parts = urlsplit(redis_url)
     if parts.scheme != "unix":
         return redis_url
@@ -50,7 +50,7 @@ def broker_url(redis_url: str) -> str:
 def _every(
     seconds: float, task: str, *, queue: str = "default", kwargs: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Return an entry of the schedule of beat. A message is of use until the next one comes."""
+    """Return an entry of beat's schedule. A message expires when the next one is due."""
     expires_s = max(seconds, LEAST_EXPIRES_S)
     options = {"queue": queue, "expires": expires_s}
     return {
@@ -64,7 +64,7 @@ def _every(
 app = Celery("evenshare")
 app.conf.update(
     broker_url=broker_url(settings.REDIS_URL),
-    # A broker that went away is waited for, by workers, beat and web alike.
+    # Workers, beat and web wait for a broker that went away.
     broker_connection_retry=True,
     broker_connection_retry_on_startup=True,
     broker_connection_max_retries=None,
@@ -79,7 +79,7 @@ app.conf.update(
     task_default_queue="default",
     task_create_missing_queues=False,
     task_routes={"scheduling.rounds": {"queue": "rounds"}},
-    # Every task is idempotent: one that died with its worker is delivered again.
+    # Every task is idempotent: a task that ended with its worker is delivered again.
     task_acks_late=True,
     task_reject_on_worker_lost=False,
     # A process that hangs in a task is ended, and its worker starts another.
@@ -120,7 +120,7 @@ app.autodiscover_tasks()
 
 @app.task(name="portal.demo")
 def demo_task(**_unknown: Any) -> None:
-    """Do what the demo's people do at their times."""
+    """Do the due actions of the demo's people."""
     from portal.demo.philly import people_act  # noqa: PLC0415 - models are not loaded before
 
     people_act()
@@ -128,7 +128,7 @@ def demo_task(**_unknown: Any) -> None:
 
 @app.task(name="portal.pulse")
 def pulse_task(queue: str, **_unknown: Any) -> None:
-    """Tell the supervisor, when there is one, that the queue is consumed."""
+    """Report to the supervisor, if there is one, that the queue is consumed."""
     run = os.environ.get("EVENSHARE_RUN_DIR")
     if run:
         pulse.touch(Path(run), queue)
@@ -136,13 +136,13 @@ def pulse_task(queue: str, **_unknown: Any) -> None:
 
 @signals.worker_init.connect
 def worker_has_loaded(**_: Any) -> None:
-    """Tasks are imported, and the worker's processes not yet forked."""
+    """Freeze modules: tasks are imported, and the worker's processes are not forked yet."""
     keep_what_is_loaded()
 
 
 @signals.beat_init.connect
 def beat_begins(**_: Any) -> None:
-    """Each message that beat sends is its heartbeat."""
+    """Use each message that beat sends as its heartbeat."""
     keep_what_is_loaded()
     run = os.environ.get("EVENSHARE_RUN_DIR")
     if run:
@@ -156,7 +156,7 @@ _heartbeat = HeartbeatThread()
 
 @signals.worker_ready.connect
 def worker_is_ready(sender: Any = None, **_: Any) -> None:
-    """From here on the worker says how it is, and is judged by it."""
+    """Start the heartbeat by which the worker is judged."""
     run = os.environ.get("EVENSHARE_RUN_DIR")
     if run:
         consumed = sender.app.amqp.queues.consume_from
@@ -168,7 +168,7 @@ _tasks = pulse.TaskWatch()
 
 @signals.task_prerun.connect
 def task_begins(task: Any = None, **_: Any) -> None:
-    """A task's begin and its end are signs of life of its queue."""
+    """Give a sign of life of the queue at a task's start and end."""
     run = os.environ.get("EVENSHARE_RUN_DIR")
     queue = (getattr(task.request, "delivery_info", None) or {}).get("routing_key")
     if run and queue in QUEUES:
@@ -182,5 +182,5 @@ def task_ends(**_: Any) -> None:
 
 @signals.setup_logging.connect
 def configure_logging(**_: Any) -> None:
-    """The logging of settings.py in the workers too, instead of Celery's own."""
+    """Use the logging of settings.py in the workers too, instead of Celery's own."""
     logging.config.dictConfig(settings.LOGGING)

@@ -1,10 +1,10 @@
-"""A production with unsafe settings does not start: one line per problem, then the end.
+"""Safety checks: a production with unsafe settings prints one line per problem and ends.
 
-What settings alone can tell is asked when this module is imported, which
-`PortalConfig.ready` does in every process: web, workers, beat, any command. What only the
-database knows is asked before migrations (portal/site/prepare.py, `manage.py migrate`).
+Checks of settings run when this module is imported, which `PortalConfig.ready` does in every
+process: web, workers, beat, any command. Checks that need the database run before migrations
+(portal/site/prepare.py, `manage.py migrate`).
 
-Each line says which variable, why, and what to do. Source: docs/operations.md.
+Each line names the variable, the reason and the remedy. Source: docs/operations.md.
 """
 
 from __future__ import annotations
@@ -31,14 +31,15 @@ from portal.site.lanes import RESERVED
 from scheduling.engine.executors import executor_traits
 
 KEY_LENGTH = 32
-# Below these, in many countries, anybody may have a name: `.co.uk` is as wide as `.org`.
+# Second levels below which anyone may register a name in many countries: `.co.uk` is as wide as
+# `.org`.
 SECOND_LEVEL = ("ac", "co", "com", "edu", "gov", "net", "ne", "or", "org")
-# A key drawn at random has far more; "xxxx" and "0123" repeated have fewer.
+# A random key has far more distinct characters; "xxxx" and repeated "0123" have fewer.
 DISTINCT = 10
-# What examples, tutorials and Django's own `startproject` put in place of a secret.
+# Placeholders for secrets in examples, tutorials and Django's own `startproject`.
 PLACEHOLDERS = ("django-insecure-", "change", "example", "replace", "secret-key", "your-")
 OLDEST_SERVER = 160000
-# The last commit that has each of the migrations that squashed ones replaced.
+# The last commit with each of the migrations that squashed ones replaced.
 BEFORE_SQUASHED = "9bae3794"
 UTC_NAMES = ("UTC", "Etc/UTC", "GMT", "Etc/GMT", "Zulu", "Etc/Zulu", "UCT", "Etc/UCT")
 VERIFIED = ("require", "verify-ca", "verify-full")
@@ -48,28 +49,28 @@ FIX_KEY = "make one with `python3 -c 'import secrets; print(secrets.token_urlsaf
 
 
 def refuse(lines: Sequence[str]) -> NoReturn:
-    """End this process, and tell every reason on a line of its own."""
+    """End this process, and print every reason on its own line."""
     sys.exit("\n".join(f"refused: {line}" for line in lines))
 
 
 def refuse_unsafe(problems: Iterable[str]) -> None:
-    """End this process if anything was found."""
+    """End this process if there are problems."""
     lines = list(problems)
     if lines:
         refuse(lines)
 
 
 def refuse_unsafe_serving() -> None:
-    """End a process of production that would serve an unsafe database, a demo's above all."""
+    """End a production process that would serve an unsafe database, such as a demo's."""
     if settings.PRODUCTION:
-        # A server that imports its application in an event loop lets no query be made there.
+        # A server that imports its application in an event loop allows no queries there.
         with ThreadPoolExecutor(1) as beside:
             refuse_unsafe(beside.submit(_all_serving_problems).result())
 
 
 @register(Tags.database)
 def safe_for_production(databases: Sequence[str] | None = None, **_: Any) -> list[Error]:
-    """Django's form of it: asked by `manage.py migrate`, and by `check --database default`."""
+    """Return the problems, as a check of `manage.py migrate` and `check --database default`."""
     if not settings.PRODUCTION or not databases:
         return []
     return [Error(line, id="portal.E001") for line in database_problems()]
@@ -77,18 +78,18 @@ def safe_for_production(databases: Sequence[str] | None = None, **_: Any) -> lis
 
 @register(Tags.database)
 def can_migrate(databases: Sequence[str] | None = None, **_: Any) -> list[Error]:
-    """Find a database that is too old for these migrations; asked as the check above is."""
+    """Return whether a database is too old for these migrations, as a Django check."""
     return [Error(line, id="portal.E002") for line in age_problems()] if databases else []
 
 
 @register()
 def policies_load(**_: Any) -> list[CheckWarning]:
-    """Tell of policies that installed packages declare, and that cannot be used."""
+    """Warn of policies in installed packages that cannot be used."""
     return [CheckWarning(text, id="portal.W001") for text in FAULTS.values()]
 
 
 def settings_problems(having: Any) -> Iterator[str]:
-    """What is unsafe by the settings and the data folder alone; the demo is never asked."""
+    """Yield unsafe settings and files of the data folder; not called in a demo."""
     if having.DEBUG:
         yield "DEBUG is on: its pages show settings and code; unset it"
     yield from _key_problems("SECRET_KEY", having.SECRET_KEY)
@@ -110,7 +111,7 @@ def _storage_problems(having: Any) -> Iterator[str]:
     try:
         StorageHandler({"rounds": having.STORAGES["rounds"]})["rounds"]
     except Exception as error:  # noqa: BLE001 - each storage has its own
-        # What others say may quote an option, and one may be a password.
+        # Messages of other errors may quote an option, and one may be a password.
         harmless = (InvalidStorageError, ImportError, TypeError)
         why = str(error) if isinstance(error, harmless) else type(error).__name__
         yield (
@@ -127,7 +128,7 @@ def _key_problems(name: str, value: str) -> Iterator[str]:
 
 
 def _demo_key_problems(value: str, file: Path) -> Iterator[str]:
-    """A demo's key lies in a folder that many may read, and signs the sessions of its people."""
+    """A demo's key is in a folder with many readers, and signs its people's sessions."""
     try:
         of_this_demo = file.read_text()
     except OSError:
@@ -169,7 +170,7 @@ def _web_problems(having: Any) -> Iterator[str]:
 
 
 def _is_public_domain(host: str) -> bool:
-    """Whether it lets in all hosts of a domain below which anybody may have one: `.org`."""
+    """Return whether it allows all hosts of a public domain such as `.org`."""
     labels = host.lower().rstrip(".").split(".")[1:]
     if not host.startswith("."):
         return False
@@ -195,7 +196,7 @@ def _address_problems(databases: dict[str, Any]) -> Iterator[str]:
             "make a role that owns nothing (deploy/roles.sql)"
         )
     databases = {"DATABASE_URL": app}
-    # Web and workers need no owner: only who is told of one can mistake the two.
+    # Web and workers need no owner: only a process with an owner's URL can confuse the two.
     if os.environ.get("OWNER_DATABASE_URL"):
         databases["OWNER_DATABASE_URL"] = owner
         if app["USER"] == owner["USER"]:
@@ -217,7 +218,7 @@ def _same_role(role: str) -> str:
 
 
 def _on_this_machine(host: str) -> bool:
-    """A socket's folder, nothing (the default socket), or a loopback address."""
+    """Return whether it is a socket's folder, empty (the default socket), or a loopback address."""
     if not host or host.startswith("/") or host == "localhost":
         return True
     try:
@@ -236,20 +237,20 @@ def _broker_problems(url: str) -> Iterator[str]:
             "`requirepass` and use redis://:password@host:port/0, or a unix socket"
         )
     host = broker.hostname or ""
-    # A name without a dot is a container's, on a network that does not leave the machine.
+    # A name without a dot is a container's, on a network within the machine.
     if broker.scheme != "rediss" and "." in host and not _on_this_machine(host):
         yield f"REDIS_URL goes to {host} in the clear: its password too; use rediss://"
 
 
 def database_problems() -> Iterator[str]:
-    """What is unsafe by what the database says, asked as the app role. Changes nothing."""
+    """Yield unsafe facts of the database, queried as the app role. Changes nothing."""
     if not os.environ.get("OWNER_DATABASE_URL"):
         yield "OWNER_DATABASE_URL must be set: migrations run as the role that owns the tables"
     yield from serving_problems()
 
 
 def age_problems() -> Iterator[str]:
-    """Name the code that a database has to be started with before this code can migrate it."""
+    """Yield the version with which an old database must be started before this code migrates it."""
     # Late: processes that only serve load no migrations.
     from django.db.migrations.loader import MigrationLoader  # noqa: PLC0415 - as said above
 
@@ -262,7 +263,7 @@ def age_problems() -> Iterator[str]:
     for squashed in loader.replacements.values():
         missing = [key for key in squashed.replaces if key not in applied]
         is_gone = not loader.disk_migrations.keys() & missing
-        # Django itself only says that it does not find a migration.
+        # Django itself reports only that a migration is missing.
         if is_gone and 0 < len(missing) < len(squashed.replaces):
             yield (
                 f"DATABASE_URL: the database lacks the migration {'.'.join(missing[0])}, which"
@@ -272,9 +273,9 @@ def age_problems() -> Iterator[str]:
 
 
 def serving_problems(*, may_be_away: bool = False) -> Iterator[str]:
-    """What is unsafe for a process that only uses the database: its role, and what is in it.
+    """Yield problems of a process that only uses the database: its role and its contents.
 
-    `may_be_away`: a server that does not answer is no reason; requests wait for it (0125).
+    `may_be_away`: a server that does not answer is no problem; requests wait for it (0125).
     """
     try:
         yield from _server_problems()
@@ -288,7 +289,7 @@ def serving_problems(*, may_be_away: bool = False) -> Iterator[str]:
 
 
 def _all_serving_problems() -> list[str]:
-    """All of them, and no connection left behind in the thread that asked."""
+    """Return all problems, and close the connection of this thread."""
     try:
         return list(serving_problems(may_be_away=True))
     finally:
@@ -298,7 +299,7 @@ def _all_serving_problems() -> list[str]:
 def _server_problems() -> Iterator[str]:
     ((version, timezone, encoding),) = _rows(
         "SELECT current_setting('server_version_num')::int,"
-        # What a session gets that asks for nothing; Django's own always asks for UTC.
+        # The default of sessions; Django's own sessions always request UTC.
         " (SELECT reset_val FROM pg_settings WHERE name = 'TimeZone'),"
         " pg_encoding_to_char(encoding) FROM pg_database WHERE datname = current_database()"
     )
@@ -317,7 +318,7 @@ def _role_problems(owner: str) -> Iterator[str]:
     ((role, superuser, bypass, makes, owned, member, creates),) = _rows(
         "SELECT rolname, rolsuper, rolbypassrls, rolcreaterole OR rolcreatedb,"
         " (SELECT min(relname) FROM pg_class WHERE relowner = me.oid),"
-        # The owner may be unknown to a process that has no address of it.
+        # A process without the owner's URL may not know the owner.
         " COALESCE((SELECT bool_or(pg_has_role(me.oid, oid, 'MEMBER')) FROM pg_roles"
         "   WHERE rolname = %s AND oid <> me.oid), false),"
         " has_schema_privilege(me.oid, 'public', 'CREATE')"
@@ -327,7 +328,7 @@ def _role_problems(owner: str) -> Iterator[str]:
     fix = "make a role that owns nothing (deploy/roles.sql)"
     if superuser:
         yield f"DATABASE_URL: the role {role!r} is a superuser; {fix}"
-        return  # Such a one has every other right as well.
+        return  # A superuser has every other right as well.
     if bypass:
         yield f"DATABASE_URL: the role {role!r} has BYPASSRLS; ALTER ROLE ... NOBYPASSRLS"
     if makes:
@@ -347,7 +348,7 @@ def _role_problems(owner: str) -> Iterator[str]:
 
 
 def _content_problems() -> Iterator[str]:
-    """What a former demo, or an operator, has left in the tables; none in an empty database."""
+    """Yield unsafe contents left by a former demo or an operator; none in an empty database."""
     if _has_table("scheduling_pool"):
         pools = dict(_rows("SELECT name, executor FROM scheduling_pool ORDER BY name"))
         traits = {executor: executor_traits(executor) for executor in pools.values()}
@@ -368,7 +369,7 @@ def _content_problems() -> Iterator[str]:
 
 
 def _demo_people() -> Iterator[str]:
-    # Late: models are not there yet when this module is imported by AppConfig.ready.
+    # Late: AppConfig.ready imports this module before models exist.
     from django.contrib.auth.hashers import check_password  # noqa: PLC0415 - as said above
 
     from portal.demo.people import DEMO_PEOPLE  # noqa: PLC0415 - as said above

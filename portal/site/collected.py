@@ -1,7 +1,7 @@
-"""The demo's static files, collected as production's image has them: by content hash, compressed.
+"""The demo's static files, collected as in production's image: by content hash, compressed.
 
-Done at the start, into the data folder, and again only when a source has changed: a fresh clone
-needs no step of its own. Production collects when its image is built (see Dockerfile).
+They are collected at the start, into the data folder, and only if a source has changed: a fresh
+clone needs no extra step. Production collects when its image is built (see Dockerfile).
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from django.contrib.staticfiles.finders import get_finders
 from django.core.management import call_command
 
 STAMP = ".collected"
-# The framework's own pages and a second viewer of the API's description: nobody is sent there.
+# DRF's own pages and a second viewer of the API's description, which are not linked.
 UNUSED = ("rest_framework", "redoc")
 
 
 def collect() -> bool:
-    """Collect where the processes of this run read what was collected; say whether it was due."""
+    """Collect if needed, into the folder of this run's processes; return whether it was done."""
     if settings.PRODUCTION or not settings.COLLECTED:
         return False
     stamp, sources = Path(settings.STATIC_ROOT) / STAMP, _sources()
@@ -35,7 +35,7 @@ def collect() -> bool:
 
 
 def _sources() -> str:
-    """A hash that changes with any source, its place, or the program that packs it."""
+    """Return a hash of all sources, their paths, and the version of the packing program."""
     known = sha256(version("whitenoise").encode())
     for finder in get_finders():
         for path, storage in finder.list(list(UNUSED)):

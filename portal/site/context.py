@@ -1,7 +1,7 @@
-"""The frame of every page: menu, who looks, the round line, how to recompute a round.
+"""The frame of every page: menu, viewer, round line, command to verify rounds.
 
-Everything is lazy, so an error page that shows none of it asks the database nothing. A view
-that knows better puts its own value into its context.
+Everything is lazy, so an error page that shows none of it makes no query. A view can override a
+value in its context.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tenants.selectors.access import Access
 
 
 def frame(request: HttpRequest) -> dict[str, Any]:
-    """Context processor: what templates/base.html reads."""
+    """Return the context of templates/base.html, as a context processor."""
     return {
         "nav": SimpleLazyObject(lambda: nav(request)),
         "viewer": SimpleLazyObject(lambda: viewer(request)),
@@ -45,7 +45,7 @@ def frame(request: HttpRequest) -> dict[str, Any]:
 
 
 def nav(request: HttpRequest) -> list[NavItem]:
-    """The menu: a tenant's pages where there is a tenant, then the pool's."""
+    """Return the menu: a tenant's pages if there is a tenant, then the pool's."""
     who, note = access.access(request), access.about(request)
     if who.user_id is None or who.is_unassigned:
         return []
@@ -67,10 +67,10 @@ def nav(request: HttpRequest) -> list[NavItem]:
 
 
 def pool_query(request: HttpRequest) -> str:
-    """The query by which a tenant's pages show the page's pool; empty if they do anyway.
+    """Return the query that selects the page's pool on a tenant's pages; empty by default.
 
-    The tenant is the page's, else the viewer's own. Without a pool in the address, tenants' pages
-    show the first one.
+    The tenant is the page's, else the viewer's own. Without a pool in the URL, tenants' pages show
+    the first one.
     """
     who, note, pool = access.access(request), access.about(request), access.pool_of_page(request)
     tenant_id = note.tenant.pk if note.tenant else who.home.tenant_id if who.home else None
@@ -84,14 +84,14 @@ def pool_query(request: HttpRequest) -> str:
 
 
 def _may_open(who: Access, note: access.About, slug: str) -> bool:
-    """Whether the pages of the tenant that the menu speaks of are there for the viewer."""
+    """Return whether the viewer may open the pages of the menu's tenant."""
     if note.tenant is not None:
         return may_in_tenant(who, Action.SEE_TENANT, note.tenant.pk)
     return who.membership_named(slug) is not None
 
 
 def viewer(request: HttpRequest) -> Viewer | None:
-    """Who looks, in the words of the masthead; None for a visitor."""
+    """Return the viewer for the masthead, or None for a visitor."""
     who, note = access.access(request), access.about(request)
     if who.user_id is None:
         return None
@@ -107,14 +107,14 @@ def viewer(request: HttpRequest) -> Viewer | None:
 
 
 def _tenants(who: Access) -> tuple[tuple[str, str], ...]:
-    """Where a person in several tenants may go; empty for all others."""
+    """Return links to a person's tenants, if there are several."""
     if len(who.memberships) < 2:
         return ()
     return tuple((row.name, reverse("dashboard", args=[row.slug])) for row in who.memberships)
 
 
 def line(request: HttpRequest) -> RoundLine | None:
-    """The round line of the page's pool; None where there is no pool to speak of."""
+    """Return the round line of the page's pool, or None without a pool."""
     facts = access.pool_of_page(request)
     return None if facts is None else line_of(facts)
 
@@ -132,14 +132,14 @@ def line_of(facts: PoolFacts) -> RoundLine:
 
 
 def recompute_command(request: HttpRequest) -> str:
-    """The command that verifies the pool's last rounds."""
+    """Return the command that verifies the pool's last rounds."""
     facts = access.pool_of_page(request)
     return "" if facts is None else verify_last_command(facts)
 
 
 def verify_last_command(facts: PoolFacts) -> str:
-    """How to verify the pool's last rounds on one's own machine; empty before the first.
+    """Return the command that verifies the pool's last rounds on the user's machine, if any exist.
 
-    Not by a number: the very last one may not be sealed yet.
+    It names no round: the very last one may not be sealed yet.
     """
     return "" if facts.number is None else f"evenshare round verify --last 10 --pool {facts.name}"

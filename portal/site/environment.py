@@ -1,4 +1,4 @@
-"""Typed values from the environment; a wrong one is named in the error."""
+"""Typed values from the environment; an error names the variable."""
 
 import json
 import os
@@ -9,7 +9,7 @@ TRUE, FALSE = {"1", "true", "yes", "on"}, {"", "0", "false", "no", "off"}
 
 
 class SettingError(Exception):
-    """A variable of the environment is missing or has a value that cannot be used."""
+    """An environment variable is missing or invalid."""
 
 
 def text(name: str, default: str | None = None) -> str:
@@ -38,7 +38,7 @@ def listed(name: str, default: str = "") -> list[str]:
 
 
 def fields(name: str) -> dict[str, Any]:
-    """A JSON object; none is an empty one."""
+    """Return the variable as a JSON object; empty if it is not set."""
     try:
         value = json.loads(os.environ.get(name) or "{}")
     except ValueError:
@@ -50,7 +50,7 @@ def fields(name: str) -> dict[str, Any]:
 
 
 def database(name: str, url: str) -> dict[str, object]:
-    """Django's settings for `postgres://user:password@host:port/name?host=/folder`."""
+    """Return Django's settings for `postgres://user:password@host:port/name?host=/folder`."""
     parts = urlsplit(url)
     if parts.scheme not in ("postgres", "postgresql") or not parts.path.strip("/"):
         raise SettingError(f"{name} must look like postgres://user@host/database")

@@ -1,4 +1,4 @@
-"""Pages for what went wrong. They ask no database, and tell the id that the log has."""
+"""Error pages. They make no query, and show the request id that the log has."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from tenants.api.problems import PROBLEMS
 
 
 def server_error(request: HttpRequest) -> HttpResponse:
-    """500: without the request's context, which may be what failed."""
+    """Return 500 without the request's context, which may be the cause."""
     return _page(request, "500.html", 500)
 
 
 def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:  # noqa: ARG001 - Django's signature
-    """400: the request may lie about its host, so nothing else is made of it."""
+    """Return 400; the request's host may be forged, so the page does not use the request."""
     return _page(request, "400.html", 400)
 
 
 def stale_form(request: HttpRequest, reason: str = "") -> HttpResponse:  # noqa: ARG001 - Django's signature
-    """403: a form's token is not that of the present session, or there is none."""
+    """Return 403: the form's token is missing or not of the present session."""
     return HttpResponse(
         loader.get_template("errors/stale_form.html").render(
             {"request_id": request_id_of(request)}
@@ -35,7 +35,7 @@ def stale_form(request: HttpRequest, reason: str = "") -> HttpResponse:  # noqa:
 
 
 def missing_page(request: HttpRequest, exception: Exception) -> HttpResponse:
-    """404, in the frame of all pages; 503 where the frame cannot be read."""
+    """Return 404 in the frame of all pages, or 503 if the frame cannot be read."""
     try:
         return page_not_found(request, exception)
     except (OperationalError, InterfaceError):
@@ -43,16 +43,16 @@ def missing_page(request: HttpRequest, exception: Exception) -> HttpResponse:
 
 
 def unavailable(request: HttpRequest) -> HttpResponse:
-    """503: the database is away for a moment."""
+    """Return 503: the database is temporarily away."""
     response = _page(request, "503.html", 503)
     response["Retry-After"] = str(RETRY_AFTER_S)
     return response
 
 
 def refused(request: HttpRequest, refusal: RequestRefusedError) -> HttpResponse:
-    """413, 408, 429 or 503: what no view was asked about, and what to do."""
+    """Return 413, 408, 429 or 503 with advice, for a request that no view received."""
     if request.path == reverse("readyz"):
-        # As the probe would say it, had it been answered.
+        # The format of the readiness probe.
         checks = [{"name": "database", "state": "failing"}]
         response: HttpResponse = JsonResponse({"status": "not ready", "checks": checks}, status=503)
     else:
@@ -62,7 +62,7 @@ def refused(request: HttpRequest, refusal: RequestRefusedError) -> HttpResponse:
         response["Retry-After"] = str(refusal.retry_after_s)
     if refusal.status in (408, 413):
         response["Connection"] = "close"  # the rest of the body is not read
-    # Django would log an error of each; the request's own line tells it once.
+    # Django would log each as an error; the request's own line reports it once.
     response._has_been_logged = True  # type: ignore[attr-defined]  # noqa: SLF001 - its only switch
     return response
 

@@ -1,4 +1,4 @@
-"""From errors to answers: every refusal of the API is problem+json with a reason code."""
+"""Error responses: every refusal of the API is problem+json with a reason code."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tenants.rate import RateError
 log = structlog.get_logger(__name__)
 
 PROBLEM = "application/problem+json"
-# DRF's refusals -> published codes.
+# DRF's exceptions -> published codes.
 CODES: dict[type[drf.APIException], str] = {
     drf.NotAuthenticated: "not_authenticated",
     drf.AuthenticationFailed: "bad_token",
@@ -39,7 +39,7 @@ CODES: dict[type[drf.APIException], str] = {
     drf.Throttled: "throttled",
     drf.ParseError: "invalid_json",
 }
-# Other errors -> published codes, and after how many seconds to try again.
+# Other exceptions -> published codes, and the seconds until a retry.
 ERRORS: dict[type[Exception], tuple[str, int | None]] = {
     Http404: ("not_found", None),
     PermissionDenied: ("forbidden", None),
@@ -53,7 +53,7 @@ ERRORS: dict[type[Exception], tuple[str, int | None]] = {
 
 
 def handle(error: Exception, context: dict[str, Any]) -> Response:
-    """DRF's exception handler: answer an error of a view."""
+    """Return the response to an exception of a view, as DRF's exception handler."""
     request: Request = context["request"]
     problem = _problem(error)
     if problem is None:
@@ -69,7 +69,7 @@ def handle(error: Exception, context: dict[str, Any]) -> Response:
 
 
 def problem_body(problem: Problem, request_id: str) -> dict[str, Any]:
-    """Return what tells a refusal, as RFC 9457 writes it."""
+    """Return the body of a refusal by RFC 9457."""
     return {
         "type": "about:blank",
         "title": HTTPStatus(problem.status_code).phrase,
@@ -83,12 +83,12 @@ def problem_body(problem: Problem, request_id: str) -> dict[str, Any]:
     }
 
 
-# What is refused before any view where no guard says why.
+# Codes of refusals before any view, if no guard gives one.
 EARLY = {400: "invalid", 500: "internal", 503: "database_unavailable"}
 
 
 def early_problem(request: HttpRequest, status: int, code: str = "") -> HttpResponse | None:
-    """Return the answer of the API to what no view of it saw; None for a page's address."""
+    """Return the API's response to a request that no view received; None for a page's URL."""
     if not request.path.startswith("/api/"):
         return None
     problem = Problem(code or EARLY[status])
@@ -98,7 +98,7 @@ def early_problem(request: HttpRequest, status: int, code: str = "") -> HttpResp
 
 
 def problem_response(problem: Problem, request_id: str) -> Response:
-    """Return the answer that tells a refusal."""
+    """Return the response of a refusal."""
     body = problem_body(problem, request_id)
     response = Response(body, status=problem.status_code, content_type=PROBLEM)
     if problem.retry_after_s is not None:
@@ -107,7 +107,7 @@ def problem_response(problem: Problem, request_id: str) -> Response:
 
 
 def _problem(error: Exception) -> Problem | None:
-    """The refusal that an error stands for; None where it is a fault of ours."""
+    """Return the refusal for an exception, or None if it is our bug."""
     if isinstance(error, Problem):
         return error
     if isinstance(error, drf.APIException):
@@ -140,5 +140,5 @@ def _of_drf(error: drf.APIException) -> Problem:
     wait = getattr(error, "wait", None)
     retry_after_s = None if wait is None else max(1, int(wait))
     problem = Problem(code, str(error.detail), retry_after_s=retry_after_s)
-    problem.status_code = error.status_code  # 403 where a view asks for no credentials
+    problem.status_code = error.status_code  # 403 if a view requires no credentials
     return problem

@@ -1,4 +1,4 @@
-"""Whether a browser has what it would get: ETags, compared as RFC 9110 says of If-None-Match."""
+"""ETags: whether a browser already has the response, by If-None-Match of RFC 9110."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ from django.utils.http import parse_etags
 
 
 def is_known(etag: str, given: str) -> bool:
-    """Whether `given`, an If-None-Match, names `etag`: weakly, for either may be compressed."""
+    """Return whether `given`, an If-None-Match, has `etag`: weakly, as either may be compressed."""
     return etag.removeprefix("W/") in {one.removeprefix("W/") for one in parse_etags(given)}

@@ -1,9 +1,9 @@
-"""A live page that fetches itself gets the part that is live, and only when it says something new.
+"""Live pages fetch only their live region, and only if it has changed.
 
-After each round an open page asks for its own address and takes `#live` out of the answer
-(docs/look.md, "Live pages"). So the frame around it is left out here, and an answer that would say
-the same as the one before is 304. Ages count on in the browser, and the form's token is another one
-each time: neither makes an answer new. What is left of a lease does: the next round may renew it.
+After each round an open page requests its own URL and takes `#live` from the response
+(docs/look.md, "Live pages"). So this middleware omits the frame around the region, and returns 304
+if the region is unchanged. Ages, which the browser counts on, and the form's token do not count as
+changes. The time left of a lease does: the next round may renew it.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from portal.site.etags import is_known
 
 TARGET = "live"
 BEGIN = re.compile(rf'<div\s+id="{TARGET}"')
-# What templates/base.html writes behind the region.
+# templates/base.html writes this after the region.
 END = "<!-- live ends -->"
 TICKING = re.compile(r"(<time\b[^>]*?) data-ago=\"[^\"]*\"([^>]*>)[^<]*(?=</time>)")
 TOKEN = re.compile(r'(?<=name="csrfmiddlewaretoken" value=")\w+(?=")')
 
 
 class LiveFragment:
-    """Stands around the views."""
+    """Middleware around the views."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
         self._get_response = get_response
@@ -51,6 +51,6 @@ class LiveFragment:
 
 
 def etag_of_fragment(fragment: str) -> str:
-    """The same for what says the same; weak, for it may be compressed."""
+    """Return a hash of the region without ages and token; weak, because it may be compressed."""
     said = TOKEN.sub("", TICKING.sub(r"\1\2", fragment))
     return f'W/"{sha256(said.encode()).hexdigest()[:32]}"'

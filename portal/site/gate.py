@@ -1,9 +1,9 @@
-"""What stands between the web server and Django: bodies are cut, and requests wait their turn.
+"""The gate between the web server and Django: bodies are limited, and requests wait in lanes.
 
-Django's handler writes a body to a file before it looks at the address, however long the body
-is, and serves every request on a thread of its own. So both are bounded here. Whatever is
-refused goes through Django all the same, marked, so that its answer looks like every other one
-(`portal.site.guards.Guards` gives it) and is counted and logged as one.
+Django's handler writes a body of any length to a file before it reads the URL, and serves every
+request on its own thread. Both are limited here. A refused request still goes through Django,
+marked, and `portal.site.guards.Guards` answers it. So its response, its count and its log line are
+like all others.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ Message = MutableMapping[str, Any]
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
-App = Callable[[Any, Any, Any], Awaitable[None]]  # each library has types of its own for these
+App = Callable[[Any, Any, Any], Awaitable[None]]  # each library has its own types for these
 
-# In the scope of a request that is refused: the `RequestRefusedError`.
+# Key in the scope of a refused request: the `RequestRefusedError`.
 REFUSAL = "evenshare.refusal"
-# A body that is too long is read on and forgotten up to here, so that its sender hears why.
+# A body that is too long is read up to here and dropped, so that its sender gets the response.
 DRAIN_BYTES = 8 * 2**20
 BODY_S = 30.0
 REFUSALS_AT_ONCE = 16
 
 
 class Gate:
-    """The ASGI application around Django's; `limits` by lane, as the settings say if None."""
+    """The ASGI application around Django's; `limits` by lane, by default from the settings."""
 
     def __init__(self, app: App, limits: Mapping[str, LaneLimits] | None = None) -> None:
         self._app = app
         self._lanes = {name: Lane(one) for name, one in (limits or limits_by_lane()).items()}
         self._refusing = asyncio.Semaphore(REFUSALS_AT_ONCE)
         self._late: set[asyncio.Task[None]] = set()
-        # Made with the first request: they ask for addresses, which Django has by then.
+        # Created at the first request: they need URLs, which Django has loaded by then.
         self._chooser: LaneChooser | None = None
         self._polls: Polls
 
@@ -75,7 +75,7 @@ class Gate:
     async def _serve_within(
         self, answer_s: float, lane: Lane, scope: Scope, receive: Receive, send: Send
     ) -> None:
-        """Answer 503 after `answer_s`; what hangs keeps its turn until it hangs no more.
+        """Answer 503 after `answer_s`; a hanging request keeps its turn until it ends.
 
         It is not cancelled: a thread that waits for the database cannot be.
         """
@@ -104,7 +104,7 @@ class Gate:
             return
         except ClientLeftError:
             return
-        left = asyncio.ensure_future(receive())  # after the body there is only the end
+        left = asyncio.ensure_future(receive())  # after the body only the disconnect follows
         try:
             await lane.enter(client, left)
             try:
@@ -119,7 +119,7 @@ class Gate:
             left.cancel()
 
     async def _body(self, scope: Scope, receive: Receive, client: str) -> bytes:
-        """Read a body whole, at most `DATA_UPLOAD_MAX_MEMORY_SIZE` bytes.
+        """Read a whole body, of at most `DATA_UPLOAD_MAX_MEMORY_SIZE` bytes.
 
         Raises:
             RequestRefusedError: it is too long, comes too slowly, or too many come at once.
@@ -144,14 +144,14 @@ class Gate:
         return body
 
     async def _refuse(self, refusal: RequestRefusedError, scope: Scope, send: Send) -> None:
-        """Let Django answer a request that it gets without its body."""
+        """Make Django answer a request without its body."""
         left: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
         async with self._refusing:
             await self._app({**scope, REFUSAL: refusal}, _replay(b"", left), send)
 
 
 async def _rest(body: bytes, receive: Receive) -> bytes:
-    """Read on; of a body that is too long only one byte too much is kept."""
+    """Read the rest; of a body that is too long, keep only one byte above the limit."""
     kept, length, more = bytearray(body), len(body), True
     while more:
         part, more = await _piece(receive)
@@ -171,7 +171,7 @@ async def _piece(receive: Receive) -> tuple[bytes, bool]:
 
 
 def _declared(scope: Scope) -> int:
-    """The length that a request says its body has; 0 where it says none that can be read."""
+    """Return the declared length of the body; 0 if there is none."""
     for name, value in scope["headers"]:
         if name.lower() == b"content-length":
             return int(value) if value.isdigit() and len(value) < 19 else DRAIN_BYTES + 1
@@ -179,7 +179,7 @@ def _declared(scope: Scope) -> int:
 
 
 def _replay(body: bytes, left: asyncio.Future[Message]) -> Receive:
-    """What `receive` says to Django: the body in one piece, then the end of the connection."""
+    """Return a `receive` for Django: the body in one piece, then the disconnect."""
     bodies = [body]
 
     async def receive() -> Message:

@@ -1,5 +1,8 @@
-"""What every request passes first: what the gate refused, nothing that Postgres cannot read, no
-page kept by others' caches, and an honest 503 while the database is away."""
+"""The guard of every request.
+
+It answers requests that the gate refused, and refuses text that Postgres cannot store. It keeps
+pages out of shared caches, and returns 503 while the database is away.
+"""
 
 from __future__ import annotations
 
@@ -31,18 +34,18 @@ class Guards:
         refusal = getattr(request, "scope", {}).get(REFUSAL)
         if refusal is not None:
             return refused(request, refusal)
-        # Postgres refuses NUL in text, so no address with one names anything.
+        # Postgres refuses NUL in text, so a URL with NUL cannot match anything.
         query = request.META["QUERY_STRING"]
         if "\0" in request.path or b"\0" in unquote_to_bytes(query):
             return bad_request(request, SuspiciousOperation("NUL in the address"))
         response = self._get_response(request)
-        # What a signed-in person saw is not shown again by "back" after they left.
+        # After a logout, "back" must not show pages again.
         if settings.SESSION_COOKIE_NAME in request.COOKIES and "Cache-Control" not in response:
             response["Cache-Control"] = "private, no-store"
         return response
 
     def process_exception(self, request: HttpRequest, error: Exception) -> HttpResponse | None:
-        """A database that is away is no fault of the page: say so, and when to come back."""
+        """Return 503 with a retry time if the database is away or hashing is busy."""
         if isinstance(error, HashingBusyError):
             return refused(request, RequestRefusedError(503, "busy", retry_after_s=RETRY_AFTER_S))
         if not isinstance(error, OperationalError | InterfaceError):
@@ -52,7 +55,7 @@ class Guards:
 
 
 class NoSuchFile:
-    """Inside of WhiteNoise: says that a static file is not there, without asking the database."""
+    """Inside of WhiteNoise: returns 404 for a missing static file, without a query."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
         self._get_response = get_response

@@ -1,9 +1,8 @@
-"""Is the portal ready? One check per thing that must work, each with its own limit of patience.
+"""Readiness of the portal: one check per part, each with its own timeout.
 
-Red are a database that cannot be asked, migrations that are missing, a pool that should run and
-does not, and a round that does not follow from the one before. A broker that is gone is a warning:
-wake-ups are lost, pages and the ledger not. So is an engine that does not answer: to send requests
-to another portal, or to start this one anew, would not mend it.
+A check fails if the database does not answer or lacks migrations, a pool stops, or a round does not
+follow from the one before. A missing broker is a warning: only wake-ups are lost. An engine that
+does not answer is a warning too, because neither another portal nor a restart would help.
 """
 
 from __future__ import annotations
@@ -31,9 +30,9 @@ from tenants.transparency.scrub import faulty_logs
 
 log = structlog.get_logger(__name__)
 
-# A pool may miss two rounds, and then some seconds.
+# A pool may miss two rounds, plus some seconds.
 INTERVALS, SLACK_S = 2, 5.0
-# An intent is carried out in its round, or tried again in the next one.
+# An intent is executed in its round, or retried in the next one.
 INTENT_INTERVALS, INTENT_SLACK_S = 3, 30.0
 # Rounds are sealed within seconds; many at once, after an upgrade, take minutes.
 SEAL_SLACK_S = 120.0
@@ -42,7 +41,7 @@ BROKER_S = 1.0
 
 
 class State(StrEnum):
-    """What a check found."""
+    """The result of a check."""
 
     OK = "ok"
     WARNING = "warning"
@@ -51,7 +50,7 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that was looked at; `detail` is for operators: it may name pools, no secret."""
+    """A check; `detail` is for operators: it may name pools, but contains no secret."""
 
     name: str
     state: State
@@ -59,7 +58,7 @@ class Check:
 
 
 def readiness() -> list[Check]:
-    """Look at everything; never raises for what is broken."""
+    """Run all checks; faults become results, not exceptions."""
     try:
         with site_scope():
             be_quick()
@@ -86,19 +85,19 @@ def readiness() -> list[Check]:
 
 
 def is_ready(checks: Iterable[Check]) -> bool:
-    """Whether nothing is red."""
+    """Return whether no check is failing."""
     return all(check.state is not State.FAILING for check in checks)
 
 
 def be_quick() -> None:
-    """Let no query of the running transaction take longer than a probe waits."""
+    """Limit each query of the transaction to the time that a probe waits."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT set_config('statement_timeout', %s, true)", [str(QUERY_MS)])
 
 
 @cache
 def known_migrations() -> frozenset[tuple[str, str]]:
-    """The migrations of this code, by (app, name)."""
+    """Return the migrations of this code, as (app, name)."""
     loader = MigrationLoader(None, ignore_no_migrations=True)
     ours = {config.label for config in apps.get_app_configs()}
     return frozenset(key for key in loader.disk_migrations if key[0] in ours)
@@ -118,7 +117,7 @@ def _migrations(missing: list[tuple[str, str]]) -> Check:
 
 
 def _logs() -> Check:
-    """Whether the logs of rounds and transfers are sound, as far as they were looked at again."""
+    """Return whether the logs of rounds and transfers are sound, as far as they were re-checked."""
     faulty = faulty_logs()
     if faulty:
         texts = (f"{one.origin}, entry {one.place}: {one.text}" for one in faulty[:5])
@@ -128,9 +127,9 @@ def _logs() -> Check:
 
 
 def _files() -> Check:
-    """Whether old days of rounds are in files, and these are whole, as far as they were looked at.
+    """Return whether old days of rounds are in files and intact, as far as they were re-checked.
 
-    Never red: rounds, pages and books need none of them.
+    Never failing: rounds, pages and books do not need the files.
     """
     problems = file_problems()
     return Check("files", State.WARNING if problems else State.OK, "; ".join(problems[:5]))
@@ -139,9 +138,9 @@ def _files() -> Check:
 def _of_pools(
     name: str, pools: list[PoolVitals], judge: Callable[[PoolVitals], Check | None], *, known: bool
 ) -> Check:
-    """The worst finding about a pool that should run; paused ones may stand still.
+    """Return the worst result of the pools that should run; paused ones are skipped.
 
-    What was sealed of them is looked at all the same.
+    Checks of sealed data include paused pools.
     """
     if not known:
         return Check(name, State.FAILING, "not known")
@@ -154,17 +153,17 @@ def _of_pools(
 
 
 def tick_age_s(pool: PoolVitals) -> float:
-    """Seconds of the wall since a worker last ticked the pool's clock."""
+    """Return the wall seconds since a worker last ticked the pool's clock."""
     return (pool.wall - pool.clock.seen_wall).total_seconds()
 
 
 def round_age_s(pool: PoolVitals) -> float:
-    """Seconds of the wall since the last instant that was looked at; of a new pool, its age."""
+    """Return the wall seconds since the last checked instant; of a new pool, its age."""
     return silent_s(pool.clock, pool.wall, pool.checked_at)
 
 
 def intent_age_s(pool: PoolVitals) -> float:
-    """Seconds of the wall since the oldest open intent was to take effect; 0 without one."""
+    """Return the wall seconds since the oldest open intent was due; 0 without one."""
     if pool.oldest_intent_at is None:
         return 0.0
     age = pool_time(pool.clock, pool.wall) - pool.oldest_intent_at
@@ -203,7 +202,7 @@ def _intents(pool: PoolVitals) -> Check | None:
 
 
 def _executors(pool: PoolVitals) -> Check | None:
-    """Whether the engine answers, and knows what runs there. Never red: it is no part of us."""
+    """Return whether the engine answers and lists its leases. Never failing: it is external."""
     said = []
     if pool.is_executor_down:
         said.append(f"{pool.executor_failures} calls in a row failed: {pool.executor_error}")
@@ -214,14 +213,14 @@ def _executors(pool: PoolVitals) -> Check | None:
 
 
 def seal_age_s(pool: PoolVitals) -> float:
-    """Seconds of the wall since the oldest round was committed that is not sealed; 0 without."""
+    """Return the wall seconds since the oldest unsealed round was committed; 0 without one."""
     if pool.unsealed_at is None:
         return 0.0
     return max(0.0, (pool.wall - pool.unsealed_at).total_seconds())
 
 
 def _chain(pool: PoolVitals) -> Check | None:
-    """Red is what does not follow from the round before: nobody can recompute what came of it."""
+    """Check that each round follows from the one before; after a break, rounds are unprovable."""
     for kind, state in ((BREAK, State.FAILING), (DAMAGE, State.WARNING)):
         rows = [row for row in pool.findings if row["kind"] == kind]
         if rows:
@@ -246,14 +245,14 @@ _OF_PAUSED = ("chain",)
 
 
 def broker_client() -> redis.Redis:
-    """A connection to the broker that gives up soon."""
+    """Return a connection to the broker with a short timeout."""
     return redis.Redis.from_url(
         settings.REDIS_URL, socket_timeout=BROKER_S, socket_connect_timeout=BROKER_S
     )
 
 
 def broker() -> Check:
-    """Whether the broker answers."""
+    """Return whether the broker answers."""
     try:
         with broker_client() as client:
             client.ping()

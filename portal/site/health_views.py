@@ -1,4 +1,4 @@
-"""What probes and monitors ask: alive, ready, metrics. None of it is a page."""
+"""Endpoints of probes and monitors: alive, ready, metrics. None is a page."""
 
 from __future__ import annotations
 
@@ -12,19 +12,22 @@ from django.views.decorators.http import require_safe
 from portal.site.health import is_ready, readiness
 from portal.site.metrics import CONTENT_TYPE, exposition
 
-# Whoever sends one of these asks for somebody else, wherever the connection comes from.
+# A request with one of these headers comes through a proxy, whatever its address.
 FORWARDED = ("X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Real-Ip", "Forwarded")
 
 
 @require_safe
 def healthz(request: HttpRequest) -> HttpResponse:  # noqa: ARG001 - Django's signature
-    """The process answers. Nothing else is asked: a restart would not mend a database."""
+    """Return 200: the process answers.
+
+    A restart would not repair a database, so no more is checked.
+    """
     return _fresh(JsonResponse({"status": "ok"}))
 
 
 @require_safe
 def readyz(request: HttpRequest) -> HttpResponse:
-    """One entry per check; 503 when one is red. Details are for those who may see metrics."""
+    """Return an entry per check, with 503 if one fails. Details require access to metrics."""
     checks = readiness()
     ready = is_ready(checks)
     is_trusted = trusted(request)
@@ -37,21 +40,21 @@ def readyz(request: HttpRequest) -> HttpResponse:
         ],
     }
     answer = _fresh(JsonResponse(body, status=200 if ready else 503))
-    # Django would log an error at every probe; the request's own line tells it once.
+    # Django would log an error at every probe; the request's own line reports it once.
     answer._has_been_logged = True  # type: ignore[attr-defined]  # noqa: SLF001 - its only switch
     return answer
 
 
 @require_safe
 def metrics(request: HttpRequest) -> HttpResponse:
-    """Prometheus' text; for others than monitors it is not there."""
+    """Return Prometheus' text, or 404 for others than monitors."""
     if not trusted(request):
         raise Http404
     return _fresh(HttpResponse(exposition(), content_type=CONTENT_TYPE))
 
 
 def trusted(request: HttpRequest) -> bool:
-    """Whether this is a monitor: by its token, or on this machine itself and not by a proxy."""
+    """Return whether this is a monitor: by its token, or from this machine without a proxy."""
     token: str = settings.METRICS_TOKEN
     scheme, _, given = request.headers.get("Authorization", "").partition(" ")
     if token and scheme.lower() == "bearer":

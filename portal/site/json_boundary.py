@@ -1,7 +1,7 @@
-"""The one door for JSON from outside: what Python and Postgres could choke on stops here.
+"""The only parser of JSON from outside: it stops input that harms Python or Postgres.
 
-Bounded before anything is parsed: size, depth, length of numbers. Refused: what is not UTF-8,
-NaN and Infinity, duplicate names, NUL, half surrogate pairs. Numbers with a point are Decimals.
+Size, depth and the length of numbers are checked before parsing. Invalid UTF-8, NaN, Infinity,
+duplicate names, NUL and half surrogate pairs are refused. Numbers with a point are Decimals.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ BODY_MAX = 2**20
 DEPTH_MAX = 32
 DIGITS_MAX = 40
 _DIGITS = f"A number has more than {DIGITS_MAX} digits."
-# A whole string, so that brackets inside of one do not count.
+# A whole string, so that brackets inside strings do not count.
 _STRING = re.compile(rb'"(?:[^"\\]|\\.)*+"', re.DOTALL)
 _NOT_BRACKETS = re.compile(rb"[^\[\]{}]+")
 _UNFIT = re.compile("[\x00\ud800-\udfff]")
@@ -42,16 +42,16 @@ class StrictJSONParser(BaseParser):
         media_type: str | None = None,  # noqa: ARG002 - DRF's signature
         parser_context: Mapping[str, Any] | None = None,  # noqa: ARG002 - DRF's signature
     ) -> Any:
-        """Return the value that a body writes down.
+        """Return the value of a body.
 
         Raises:
-            Problem: it is refused; by which rule.
+            Problem: it is refused; with the rule.
         """
         return json_read(stream.read(BODY_MAX + 1))
 
 
 class JSONRenderer(BaseRenderer):
-    """Writes `application/json`; the media type of a problem is set by its response."""
+    """Writes `application/json`; a problem's response sets its own media type."""
 
     media_type = "application/json"
     format = "json"
@@ -63,15 +63,15 @@ class JSONRenderer(BaseRenderer):
         accepted_media_type: str | None = None,  # noqa: ARG002 - DRF's signature
         renderer_context: Mapping[str, Any] | None = None,  # noqa: ARG002 - DRF's signature
     ) -> bytes:
-        """Return the bytes of an answer; nothing for an empty one."""
+        """Return the bytes of a response; empty for None."""
         return b"" if data is None else msgspec.json.encode(data)
 
 
 class AlwaysJSON(BaseContentNegotiation):
-    """Answers in JSON whatever `Accept` says: there is one form, and errors come in it too."""
+    """Responds in JSON whatever `Accept` is: it is the only format, also of errors."""
 
     def select_parser(self, request: Request, parsers: Any) -> Any:
-        """Return the parser of the body's media type; None where there is none."""
+        """Return the parser of the body's media type, or None if there is none."""
         kind = (request.content_type or "").partition(";")[0].strip().lower()
         return next((parser for parser in parsers if parser.media_type == kind), None)
 
@@ -88,7 +88,7 @@ def json_read(body: bytes) -> Any:
     """Return the value of a body.
 
     Raises:
-        Problem: 413 where it is too large, else 400.
+        Problem: 413 if it is too large, else 400.
     """
     if len(body) > BODY_MAX:
         raise Problem("too_large")
@@ -106,13 +106,13 @@ def json_read(body: bytes) -> Any:
         raise _refused("The body is not UTF-8.") from error
     except (ValueError, RecursionError) as error:
         raise _refused("The body is not JSON.") from error
-    if b"\\u" in body:  # only an escape can write what UTF-8 cannot carry
+    if b"\\u" in body:  # only an escape can produce text that UTF-8 cannot encode
         _refuse_unfit(value)
     return value
 
 
 def _depth(body: bytes) -> int:
-    """How deep brackets nest outside of strings. Two passes of compiled patterns, no recursion."""
+    """Return the nesting depth of brackets outside strings: two compiled patterns, no recursion."""
     depth = deepest = 0
     for sign in _NOT_BRACKETS.sub(b"", _STRING.sub(b"", body)):
         if sign in b"[{":
@@ -155,7 +155,7 @@ def _constant(text: str) -> NoReturn:
 
 
 def _refuse_unfit(value: Any) -> None:
-    """Refuse NUL and half surrogate pairs, by the place where they stand."""
+    """Refuse NUL and half surrogate pairs, with the place of the fault."""
     open_values: list[tuple[str, Any]] = [("", value)]
     while open_values:
         place, part = open_values.pop()

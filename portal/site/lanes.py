@@ -1,8 +1,8 @@
-"""Requests wait their turn, by kind, before a thread and a connection are spent on them.
+"""Lanes: requests wait by kind, before a thread and a connection are used for them.
 
-The numbers fit together: the requests that may be in service at once, of all lanes that ask the
-database, are as many as the pool has connections, so none that got its turn waits for one.
-Source: docs/adr/0125-turns.md.
+The numbers fit together: all lanes that query the database serve at most as many requests at once
+as the pool has connections. So no request in service waits for a connection. Source:
+docs/adr/0125-turns.md.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from typing import Any
 from django.conf import settings
 from django.urls import reverse
 
-# Kept free of pages: one connection each for /readyz, /metrics and the board of open pages.
+# Not for pages: one connection each for /readyz, /metrics and the board of open pages.
 RESERVED = 3
-# Without a pool (a server for tests) pages are served as with one of this size.
+# Without a pool (a server for tests) pages are served as with a pool of this size.
 POOL_SIZE = 13
 RETRY_AFTER_S = 5
 
 
 class RequestRefusedError(Exception):
-    """A request that is answered before any view sees it."""
+    """A request that is refused before any view receives it."""
 
     def __init__(self, status: int, code: str, *, retry_after_s: int | None = None) -> None:
         super().__init__(code)
@@ -32,15 +32,15 @@ class RequestRefusedError(Exception):
 
 
 class ClientLeftError(Exception):
-    """The client has gone: nobody reads an answer."""
+    """The client has disconnected: no response is needed."""
 
 
 @dataclass(frozen=True, slots=True)
 class LaneLimits:
-    """How many requests of a lane are served at once, and how many wait for how long.
+    """The limits of a lane: requests served at once, requests that wait, and the longest wait.
 
-    `each` is how many of them may come from one client. `answer_s`: after so long the lane
-    answers 503 by itself, whatever its threads wait for.
+    `each`: how many of them may come from one client. `answer_s`: after this time the lane answers
+    503, even if its threads still wait.
     """
 
     at_once: int
@@ -61,14 +61,14 @@ class Lane:
 
     @property
     def waiting(self) -> int:
-        """How many wait for their turn."""
+        """Return how many requests wait."""
         return self._waiting
 
     async def enter(self, client: str, left: asyncio.Future[Any]) -> None:
         """Wait for a turn, which `leave` ends; give up when `left` is done.
 
         Raises:
-            RequestRefusedError: too many wait, of this client or of all, or none came in time.
+            RequestRefusedError: too many wait, of this client or in total, or no turn came in time.
             ClientLeftError: the client did not wait.
         """
         if self._clients[client] >= self.limits.each:
@@ -86,7 +86,7 @@ class Lane:
             self._waiting -= 1
 
     def leave(self, client: str) -> None:
-        """End the turn that `enter` gave."""
+        """End the turn of `enter`."""
         self._turns.release()
         self._forget(client)
 
@@ -110,7 +110,7 @@ class Lane:
         raise RequestRefusedError(503, "busy", retry_after_s=RETRY_AFTER_S)
 
     def _drop(self, turn: asyncio.Future[Any]) -> None:
-        """Take back the wish for a turn, or the turn itself."""
+        """Cancel the wait for a turn, or release the turn."""
         if turn.done():
             self._turns.release()
         else:
@@ -127,19 +127,19 @@ def limits_by_lane() -> dict[str, LaneLimits]:
     pages = max(1, (settings.DATABASE_POOL_SIZE or POOL_SIZE) - hashes - RESERVED)
     return {
         "pages": LaneLimits(pages, queue=256, wait_s=30.0, each=128),
-        # Shed before all others: who guesses passwords is kept waiting, not who works.
+        # Limited first: guessing passwords must not slow down other requests.
         "logins": LaneLimits(hashes, queue=64, wait_s=20.0, each=16),
         "static": LaneLimits(4, queue=256, wait_s=30.0, each=128),
         "alive": LaneLimits(4, queue=256, wait_s=5.0, each=256),
         "ready": LaneLimits(1, queue=64, wait_s=5.0, each=64, answer_s=2.0),
         "metrics": LaneLimits(1, queue=16, wait_s=10.0, each=16, answer_s=10.0),
-        # Bodies that come in pieces: counted while they are read, with no turn to wait for.
+        # Bodies in several pieces: counted while they are read, without a turn.
         "bodies": LaneLimits(64, queue=0, wait_s=0.0, each=16),
     }
 
 
 class LaneChooser:
-    """Says by method and path which lane a request takes."""
+    """Chooses a request's lane by method and path."""
 
     def __init__(self) -> None:
         self._probes = {
@@ -147,7 +147,7 @@ class LaneChooser:
             reverse("readyz"): "ready",
             reverse("metrics"): "metrics",
         }
-        # Where a password is hashed.
+        # Requests that hash a password.
         self._logins = frozenset({reverse("login"), reverse("api-tokens"), reverse("account")})
 
     def lane(self, scope: Mapping[str, Any]) -> str:

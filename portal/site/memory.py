@@ -1,10 +1,9 @@
-"""Memory that was used once is given back: a web process does not grow by its log-ins.
+"""Settings of the allocator: freed memory returns to the system, so log-ins do not grow a process.
 
-glibc takes a large block from the system, and gives it back when it is freed; but then it keeps
-blocks of that size for the next time, in each of its arenas, of which there are eight per core.
-Hashing a password takes 16 MB for a moment, on a thread of the request's own: 16 arenas kept 16 MB
-each, and a process of 114 MB had 370 MB after a while. With a fixed threshold large blocks always
-go back. See docs/adr/0138-many-readers.md.
+glibc frees a large block to the system, but from then on keeps blocks of that size in each of its
+arenas, eight per core. Hashing a password takes 16 MB for a moment, on the request's
+own thread. So 16 arenas kept 16 MB each, and a process of 114 MB had 370 MB after a while. With a
+fixed threshold large blocks are always returned. See docs/adr/0138-many-readers.md.
 """
 
 from __future__ import annotations
@@ -19,9 +18,9 @@ ARENAS = 4
 
 
 def give_back_what_is_freed() -> bool:
-    """Set it up, once and before there are threads; False where the C library knows no such thing.
+    """Set the threshold, once and before threads start; return False without glibc.
 
-    Elsewhere than on glibc there is nothing to set up: musl and macOS give large blocks back.
+    Other C libraries need nothing: musl and macOS return large blocks.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is None:
@@ -30,9 +29,9 @@ def give_back_what_is_freed() -> bool:
 
 
 def keep_what_is_loaded() -> None:
-    """Take modules out of every later collection, once they are imported.
+    """Exclude modules from all later garbage collections, once they are imported.
 
-    A full collection walked them each time; and after a fork it wrote to pages that a worker's
+    A full collection visited them each time. After a fork it also wrote to pages that a worker's
     processes share.
     """
     gc.collect()

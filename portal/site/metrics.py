@@ -1,10 +1,10 @@
-"""What Prometheus may know: requests of this process, and the state of pools and books.
+"""Prometheus metrics: requests of this process, and the state of pools and books.
 
-Figures of pools come from the database at each scrape, so any web process tells the same. Those
-that would need a scan of all history are counted from the first scrape on, and requests as they
-come, in both cases for all web processes together (`portal.site.shared_counts`): a restart of the
-portal is one to Prometheus, that of a process is not. No label names a job, a tenant or a person:
-their number has no bound, and a monitor need not know them.
+Figures of pools come from the database at each scrape, so every web process returns the same.
+Figures that would need a scan of all history are counted from the first scrape on. These and
+requests are counted for all web processes together (`portal.site.shared_counts`). So Prometheus
+sees a restart of the portal, but not of a single process. No label names a job, a tenant or a
+person: their number is unbounded, and a monitor need not know them.
 """
 
 from __future__ import annotations
@@ -73,20 +73,20 @@ from tenants.scopes import site_scope
 log = structlog.get_logger(__name__)
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
-# A scrape catches up with so many rounds of a pool; the next one takes the rest.
+# The most rounds of a pool per scrape; the next scrape reads the rest.
 ROUNDS_AT_ONCE = 5000
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 UNMATCHED = "unmatched"
 _BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
-# A series per counter that tells when it began: nobody asks it, and it doubles them.
+# Each counter would get a second series for its creation time, which is not used.
 disable_created_metrics()  # type: ignore[no-untyped-call]  # untyped in the library
 REGISTRY = CollectorRegistry()
 _shared = shared_folder()
 if _shared is None:
     ProcessCollector(registry=REGISTRY)
 else:
-    # It sums what all places have counted; counters of this process alone are left out.
+    # It sums the counts of all places; counters of only this process are left out.
     MultiProcessCollector(REGISTRY, path=str(_shared))  # type: ignore[no-untyped-call]  # untyped
     REGISTRY.register(WebProcesses())
 REQUESTS = Counter(
@@ -112,13 +112,13 @@ def exposition() -> bytes:
 
 
 def route_of(request: HttpRequest) -> str:
-    """The template of the request's address, never the address: its values have no bound."""
+    """Return the template of the request's URL, not the URL: its values are unbounded."""
     match = request.resolver_match
     return f"/{match.route}" if match is not None else UNMATCHED
 
 
 def request_count(request: HttpRequest, status: int, seconds: float) -> None:
-    """Count a request that was answered."""
+    """Count an answered request."""
     method = request.method if request.method in METHODS else "OTHER"
     _count(route_of(request), str(method), status, seconds)
 
@@ -146,20 +146,20 @@ def _summary(name: str, help_text: str, *labels: str) -> SummaryMetricFamily:
 
 
 class RoundTotals:
-    """Sums over the rounds since the first scrape, by pool; kept by all web processes together."""
+    """Sums over the rounds since the first scrape, by pool; shared by all web processes."""
 
     def __init__(self) -> None:
         self._lock = Lock()
         self._own: dict[str, Any] = {}
 
     def advance(self, pools: Iterable[PoolVitals]) -> dict[int, RoundsSince]:
-        """Take the new rounds in; one query. A pool seen first begins at its present round."""
+        """Add the new rounds, with one query. A new pool starts at its present round."""
         with self._lock, kept("rounds", self._own) as stored:
             sums = {int(key): RoundsSince(*row) for key, row in stored.items()}
             for pool in pools:
                 fresh = RoundsSince(pool.id, pool.rounds, *[0] * 13)
                 if sums.setdefault(pool.id, fresh).number > pool.rounds:
-                    sums[pool.id] = fresh  # an older database was put back
+                    sums[pool.id] = fresh  # an older database was restored
             after = {pool.id: sums[pool.id].number for pool in pools}
             for new in rounds_since(after, limit=ROUNDS_AT_ONCE):
                 sums[new.pool] = _added(sums[new.pool], new)
@@ -189,17 +189,17 @@ def _added(before: RoundsSince, new: RoundsSince) -> RoundsSince:
 
 
 class DatabaseCollector(Collector):
-    """Pools and books as the database has them at the scrape. Seven queries, whatever is there."""
+    """Pools and books in the database at the scrape, always with seven queries."""
 
     def __init__(self) -> None:
         self._totals = RoundTotals()
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing: a registration must not ask the database."""
+        """Return nothing: a registration must not query the database."""
         return ()
 
     def collect(self) -> Iterator[Metric]:
-        """Everything, or only that the database cannot be asked."""
+        """Yield all metrics, or only that the database does not answer."""
         up = _gauge("database_up", "1: the database answered this scrape.")
         try:
             with site_scope():
@@ -372,7 +372,7 @@ def _books(pools: list[PoolVitals], books: list[BookVitals]) -> Iterator[Metric]
     unsettled = _gauge("unsettled_credits", "Charged, and in no transfer yet.", "pool")
     settled = _gauge("settlement_age_seconds", "Pool time since the last settled hour.", "pool")
     by_id = {pool.id: pool for pool in pools}
-    # A meter that never ran has no row of its own: all of its events wait.
+    # A meter that never ran has no row: all of its events wait.
     metered = {book.pool: book.event_number for book in books}
     for pool in pools:
         lag.add_metric([pool.name], pool.events - metered.get(pool.id, 0))
@@ -390,14 +390,14 @@ def _since(pool: PoolVitals, at: datetime) -> float:
 
 
 class QueueCollector(Collector):
-    """The broker's queues, and the pulses that their workers leave where there is a supervisor."""
+    """The broker's queues, and the pulses of their workers if there is a supervisor."""
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing: a registration must not ask the broker."""
+        """Return nothing: a registration must not query the broker."""
         return ()
 
     def collect(self) -> Iterator[Metric]:
-        """Lengths of queues, or only that the broker cannot be asked; and ages of pulses."""
+        """Yield lengths of queues, or only that the broker does not answer, and ages of pulses."""
         up = _gauge("broker_up", "1: the broker answered this scrape.")
         waiting = _gauge("queue_messages", "Messages that wait in a queue.", "queue")
         try:

@@ -1,4 +1,4 @@
-"""Tells pools that somebody looks at them, so that an unwatched demo can pause."""
+"""Notes that pages of a pool are viewed, so that an unwatched demo can pause."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from tenants.scopes import engine_scope
 
 log = structlog.get_logger(__name__)
 
-# A process notes a look at most so often: the pause comes after an hour, not after seconds.
+# A process notes views at most this often: the pause comes after an hour, not after seconds.
 EVERY_S = 30.0
 
 
 class Looks:
-    """Notes that a pool is watched: at once where it sleeps, else once in `EVERY_S`."""
+    """Notes that a pool is watched: at once if it is paused, else once per `EVERY_S`."""
 
     def __init__(self) -> None:
         self._noted: dict[int, float] = {}
@@ -46,14 +46,14 @@ class Looks:
             with engine_scope(pool_id):
                 note_viewer(pool_id)
         except Error:
-            # The page is made already; the next one notes it.
+            # The page is complete; the next one notes the view.
             log.warning("pool.view_not_noted", pool=pool_id, exc_info=True)
 
 
 class WatchedPools:
-    """After a page about a pool was shown, note that the pool is watched.
+    """Notes that a pool is watched, after its page was rendered.
 
-    After, not before: the page that wakes a paused pool still says that it was paused.
+    So the page that resumes a paused pool still shows that it was paused.
     """
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:

@@ -1,4 +1,4 @@
-"""Counts and logs every request: once, when its answer is known, and without its secrets."""
+"""Counts and logs every request once, when its response is known, without its secrets."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from portal.site.metrics import request_count, route_of
 log = structlog.get_logger("portal.site.access")
 
 PATH_MAX = 200
-# Asked every few seconds by machines and open pages: told at DEBUG while all is well.
+# Requested every few seconds by machines and open pages: logged at DEBUG unless they fail.
 QUIET = frozenset({"healthz", "readyz", "metrics", "round-line"})
 
 
 class Observed:
-    """Stands inside of `portal.site.request_id.RequestId`, outside of everything that may fail."""
+    """Inside of `portal.site.request_id.RequestId`, outside of everything that may fail."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
         self._get_response = get_response
@@ -34,7 +34,7 @@ class Observed:
         (log.debug if quiet else log.info)(
             "http.request",
             method=(request.method or "")[:16],
-            # Quoted, so that no address can forge a line; the query may hold what is private.
+            # Quoted, so that no URL can forge a line; the query may contain private data.
             path=quote(request.path)[:PATH_MAX],
             route=route_of(request),
             status=response.status_code,

@@ -1,9 +1,9 @@
-"""Pages and JSON are sent compressed, to whoever takes it.
+"""Compression of pages and JSON, if the client accepts it.
 
-Compressed text tells a listener its length, and so, over many tries, a secret beside words of the
-listener's choosing (BREACH). The one secret in a page is the form's token, which Django masks anew
-for each answer, and Django's compression adds up to 100 random bytes. A new API token is shown in
-one answer, to a form with that token and the password in it, which nobody can have repeated.
+The length of compressed text can reveal a secret next to text of an attacker's choosing, over many
+tries (BREACH). The only secret in a page is the form's token. Django masks it differently in each
+response, and its compression adds up to 100 random bytes. A new API token is in one response only.
+The form has that token and the password, so an attacker cannot repeat it.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from django.middleware.gzip import GZipMiddleware
 
 
 class Packed(GZipMiddleware):
-    """Django's, but for resources that are edited by what was seen.
+    """Django's middleware, except for responses with a strong ETag.
 
-    Compressing weakens an ETag, and If-Match takes no weak one (docs/adr/0112).
+    Compression weakens an ETag, and If-Match accepts no weak one (docs/adr/0112).
     """
 
     def process_response(self, request: HttpRequest, response: Any) -> HttpResponseBase:
-        """Compress an answer, unless its ETag is a strong one."""
+        """Compress a response, unless its ETag is strong."""
         if response.get("ETag", "").startswith('"'):
             packed: HttpResponseBase = response
         else:

@@ -1,8 +1,8 @@
 """The polls of open pages, answered before Django: from the board, without a connection.
 
-Only what Django would answer with 200 or 304 is answered here. Whatever else it may be (nobody's
-session, another pool, a method or a header that is not a poll's) goes on to Django, which decides
-and says why. Its first answer to a poll of an address of ours gives the headers of all that follow.
+Only polls that Django would answer with 200 or 304 are answered here. All others (an unknown
+session, another pool, another method or header) go on to Django, which gives the reason. Django's
+first response to a poll provides the headers of all that follow.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ ENVELOPES = 16
 SESSION_LENGTH = 32
 POOL_NAME = re.compile(SlugConverter.regex)
 BODY = frozenset({b"content-length", b"transfer-encoding"})
-# Given anew with each answer, or left out.
+# Headers that differ in each response, or are left out.
 OWN = frozenset(
     {b"etag", b"content-length", b"content-encoding", b"set-cookie", HEADER.lower().encode()}
 )
 
 
 class Envelope(NamedTuple):
-    """By what Django decides whether it serves a request at all, and how its headers are."""
+    """The parts of a request by which Django decides whether to serve it, and its headers."""
 
     scheme: str
     host: bytes
@@ -55,7 +55,7 @@ class Envelope(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Poll:
-    """A request for a line, as far as it can be told before Django."""
+    """A request for a line, as far as it can be recognized before Django."""
 
     pool: str
     session: str
@@ -67,7 +67,7 @@ class Poll:
 
 @dataclass(frozen=True, slots=True)
 class SentLine:
-    """A line as it is sent in one second of the wall."""
+    """A line as sent within one wall second."""
 
     key: tuple[Any, ...]
     etag: str
@@ -76,18 +76,18 @@ class SentLine:
 
 
 class Polls:
-    """Answers polls; what it does not answer is for Django."""
+    """Answers polls; Django answers the others."""
 
     def __init__(self, board: PollBoard | None = None) -> None:
         self.board = board or PollBoard()
         self._headers: dict[Envelope, Headers] = {}
         self._lines: dict[str, SentLine] = {}
-        # An address as Django writes it, taken apart around the pool's name.
+        # A URL as Django writes it, split at the pool's name.
         self._before, _, self._after = reverse("round-line", args=["NAME"]).partition("NAME")
         self._route = f"/{resolve(reverse('round-line', args=['NAME'])).route}"
 
     def poll(self, scope: MutableMapping[str, Any]) -> Poll | None:
-        """Read a request; None where it is something else than a plain poll."""
+        """Return the poll of a request, or None if it is not a plain poll."""
         path = str(scope["path"])
         if scope["method"] != "GET" or not path.startswith(self._before):
             return None
@@ -114,7 +114,7 @@ class Polls:
         )
 
     async def answered(self, poll: Poll, send: Send) -> bool:
-        """Answer a poll, if it can be done from here."""
+        """Answer a poll if possible; return whether it was."""
         begun = time.perf_counter()
         headers = self._headers.get(poll.envelope)
         if headers is None:
@@ -147,7 +147,7 @@ class Polls:
         return True
 
     def learning(self, poll: Poll, send: Send) -> Send:
-        """Return a `send` that keeps the headers of Django's answer, where it was the line."""
+        """Return a `send` that stores the headers of Django's response, if it was the line."""
 
         async def keep(message: Message) -> None:
             if message["type"] == "http.response.start" and message["status"] == HTTPStatus.OK:
@@ -163,7 +163,7 @@ class Polls:
         return keep
 
     def _line(self, facts: PoolFacts) -> SentLine:
-        """The line of this second: made once, for all that ask."""
+        """Return the line of this second, rendered once for all polls."""
         key = _said(facts)
         known = self._lines.get(facts.name)
         if known is not None and known.key == key:
@@ -178,7 +178,7 @@ class Polls:
 
 
 def _said(facts: PoolFacts) -> tuple[Any, ...]:
-    """All that a line is made of, with its moment as a second of the wall."""
+    """Return all inputs of a line, with its time as a whole wall second."""
     clock = facts.clock
     return (
         int(facts.wall.timestamp()),
@@ -189,7 +189,7 @@ def _said(facts: PoolFacts) -> tuple[Any, ...]:
 
 
 def _session(cookies: bytes) -> str | None:
-    """The session that a request has; `VISITOR` without one, None where it cannot be ours."""
+    """Return the request's session; `VISITOR` without one, None if it cannot be ours."""
     key = parse_cookie(cookies.decode("latin-1")).get(settings.SESSION_COOKIE_NAME)
     if key is None:
         return None if settings.PRODUCTION else VISITOR
@@ -197,7 +197,7 @@ def _session(cookies: bytes) -> str | None:
 
 
 def _folded(pairs: Iterable[tuple[bytes, bytes]]) -> dict[bytes, bytes] | None:
-    """Headers by their name; None where one comes twice, which is for Django to read."""
+    """Return headers by name, or None if one is repeated, which Django must handle."""
     headers: dict[bytes, bytes] = {}
     for name, value in pairs:
         if name.lower() in headers:

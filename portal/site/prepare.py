@@ -1,10 +1,10 @@
-"""Bring the database up to date: grants, migrations, then the commands of AFTER_MIGRATE.
+"""Update the database: grants, migrations, then the commands of AFTER_MIGRATE.
 
-The demo's static files are collected on the way.
+It also collects the demo's static files.
 
-A process of its own (`python -m portal.site.prepare`), run to its end before the portal
-starts: the supervisor itself holds neither Django nor a connection. In production it
-refuses what is unsafe before it changes anything; `--check` stops there, and asks no owner.
+It is a separate process (`python -m portal.site.prepare`) that ends before the portal starts: the
+supervisor itself has neither Django nor a connection. In production it refuses an unsafe database
+before it changes anything; `--check` stops there, and needs no owner.
 """
 
 import os
@@ -16,7 +16,7 @@ from django.db import connections
 
 from portal.site.environment import SettingError
 
-# Idempotent management commands, in order; one that does not exist is left out.
+# Idempotent management commands, in order; missing ones are skipped.
 AFTER_MIGRATE = ("seed_demo",)
 LOGINS_MARK = "logins: "
 
@@ -45,7 +45,7 @@ def main() -> None:
 
 
 def refuse_unsafe_database() -> None:
-    """End here if a database is too old to migrate, or if that of a production is unsafe."""
+    """End this process if the database is too old to migrate, or unsafe in production."""
     from django.conf import settings
 
     from portal.site.checks import age_problems, database_problems, refuse_unsafe
@@ -56,10 +56,10 @@ def refuse_unsafe_database() -> None:
 
 
 def migrate() -> None:
-    """Migrate as the owner; what it makes is open to the app role from the start.
+    """Migrate as the owner; the app role can use new tables from the start.
 
-    The grants come first, as default privileges: a migration that then takes a right
-    away (append-only tables) has the last word.
+    The grants come first, as default privileges. So a migration that then revokes a right
+    (append-only tables) wins.
     """
     from django.core.management import call_command
 
@@ -68,7 +68,7 @@ def migrate() -> None:
 
 
 def grant_to_app_role() -> None:
-    """Let the app role read and write the rows of tables that the owner will make."""
+    """Grant the app role rights on the rows of all future tables of the owner."""
     from django.conf import settings
 
     owner = connections["owner"]
@@ -87,14 +87,14 @@ def grant_to_app_role() -> None:
 
 
 def collect_static() -> None:
-    """Have the demo's static files as production has them."""
+    """Collect the demo's static files as in production."""
     from portal.site.collected import collect
 
     collect()
 
 
 def pools_without_policy() -> list[str]:
-    """Say of which pools no round is decided, as no package brings their policy."""
+    """Return the pools without rounds because no package provides their policy."""
     from evenshare_core.policies.registry import missing_text
     from scheduling.models import Pool
 
@@ -119,7 +119,7 @@ def after_migrate() -> None:
 
 
 def demo_logins() -> list[str]:
-    """What `tenants.services.tenants.demo_logins()` tells a newcomer to log in with."""
+    """Return the logins that `tenants.services.tenants.demo_logins()` lists for newcomers."""
     if find_spec("tenants.services.tenants") is None:
         return []
     tell = getattr(import_module("tenants.services.tenants"), "demo_logins", None)
@@ -127,7 +127,7 @@ def demo_logins() -> list[str]:
 
 
 def cluster_steps() -> list[str]:
-    """What may be done with the Slurm cluster of `make run-slurm`, where it runs."""
+    """Return first steps with the Slurm cluster of `make run-slurm`, if it runs."""
     from django.conf import settings
 
     from portal.demo.slurm_pool import first_steps

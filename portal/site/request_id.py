@@ -1,4 +1,4 @@
-"""Gives every request an id: in its answer, in every line it logs, in every error it gets."""
+"""Gives every request an id: in its response, in its log lines, in its errors."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import structlog
 from django.http import HttpRequest, HttpResponseBase
 
 HEADER = "X-Request-Id"
-# What a proxy may send; anything else could forge log lines.
+# Valid ids of a proxy; other text could forge log lines.
 _SANE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{7,63}")
 
 
 class RequestId:
-    """Takes a sane `X-Request-Id` or makes one; outermost, so that errors have it too."""
+    """Takes a valid `X-Request-Id` or makes one; outermost, so that errors have it too."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
         self._get_response = get_response
@@ -30,7 +30,7 @@ class RequestId:
 
 
 def sane_request_id(given: str) -> str:
-    """Return the id that a proxy gave where it is sane, or a new one."""
+    """Return a proxy's id if it is valid, else a new one."""
     return given if _SANE.fullmatch(given) else uuid.uuid4().hex
 
 

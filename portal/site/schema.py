@@ -1,4 +1,4 @@
-"""How the API's description is made: who may ask, and what every refusal looks like."""
+"""The generation of the API's description: authentication, and the format of refusals."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from drf_spectacular.openapi import AutoSchema
 
 from tenants.api.schemas import ProblemBody
 
-# Statuses that a request may get whatever it asks for.
+# Statuses that any request may get.
 ALWAYS = ("400", "429", "503")
 
 
@@ -36,7 +36,7 @@ class BrowserScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-
 
 
 class EvenshareSchema(AutoSchema):
-    """Adds the problems to every operation, so that no answer is undocumented."""
+    """Adds the problems to every operation, so that every response is documented."""
 
     def get_operation(self, *args: Any, **kwargs: Any) -> Any:
         operation = super().get_operation(*args, **kwargs)
@@ -66,5 +66,5 @@ class EvenshareSchema(AutoSchema):
         }
 
     def get_tags(self) -> list[str]:
-        """Group operations by the first part of their address."""
+        """Group operations by the first part of their path."""
         return [self.path.removeprefix("/api/v1/").partition("/")[0]]

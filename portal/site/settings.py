@@ -1,8 +1,8 @@
-"""All settings, read from the environment; docs/configuration is this file.
+"""All settings, read from the environment and documented in docs/configuration.
 
-Two modes. `demo` (the default) is what `make run` starts: this machine only, a secret
-key kept in the data folder, the embedded database. `production` has no such defaults:
-what is missing is named, and portal/site/checks.py refuses what is unsafe.
+There are two modes. `demo` (the default) is the mode of `make run`: this machine only, a secret key
+in the data folder, the embedded database. `production` has no such defaults: a missing value is an
+error, and portal/site/checks.py refuses unsafe ones.
 """
 
 import os
@@ -28,7 +28,7 @@ DEBUG = flag("DEBUG")
 
 
 def _demo_key() -> str:
-    """The key of the running demo; without one, a key that nobody else will ever hold."""
+    """Return the key of the running demo, else a new random key."""
     try:
         return FOLDERS.secret_key.read_text()
     except OSError:
@@ -40,13 +40,13 @@ ALLOWED_HOSTS = listed("ALLOWED_HOSTS", "" if PRODUCTION else "localhost,127.0.0
 CSRF_TRUSTED_ORIGINS = listed("CSRF_TRUSTED_ORIGINS")
 CSRF_FAILURE_VIEW = "portal.site.error_views.stale_form"
 
-# Names this installation in the tokens that its executors get: letters and digits.
+# The name of this installation in its executors' tokens: letters and digits.
 INSTALLATION = text("EVENSHARE_INSTALLATION", "es")
 
 # Private keys that sign the heads of logs: shared by all processes, and not in the database.
 LOG_KEYS_DIR = text("EVENSHARE_LOG_KEYS_DIR", str(FOLDERS.log_keys))
 
-# Files of the bytes of rounds that are older than a week: shared by all processes.
+# Files with the bytes of rounds older than a week: shared by all processes.
 ROUNDS_DIR = text("EVENSHARE_ROUNDS_DIR", str(FOLDERS.rounds))
 ROUNDS_KEEP_DAYS = whole("ROUNDS_KEEP_DAYS", 90)
 if ROUNDS_KEEP_DAYS < 90:
@@ -132,32 +132,32 @@ DATABASES = {
 }
 APP_DB_ROLE = str(DATABASES["default"]["USER"])
 # Requests run on short-lived threads, so only a pool keeps connections; a worker has one.
-# portal/site/lanes.py lets in as many requests as there are connections.
+# portal/site/lanes.py admits as many requests as there are connections.
 DATABASE_POOL_SIZE = whole("DATABASE_POOL_SIZE", 0)
 if DATABASE_POOL_SIZE:
     _options: Any = DATABASES["default"]["OPTIONS"]
     _options["pool"] = {"min_size": 1, "max_size": DATABASE_POOL_SIZE, "timeout": 5}
 else:
     DATABASES["default"]["CONN_MAX_AGE"] = 600
-# A connection that a restarted server has forgotten is replaced before it is used.
+# A connection that a restarted server has dropped is replaced before it is used.
 DATABASES["default"]["CONN_HEALTH_CHECKS"] = True
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
-# Redis: the broker (portal/site/celery.py) and nothing that must not be lost.
+# Redis: the broker (portal/site/celery.py) and other data that may be lost.
 REDIS_URL = text("REDIS_URL", None if PRODUCTION else f"unix://{FOLDERS.valkey_socket}?db=0")
 
-# Who
+# Users
 AUTH_USER_MODEL = "tenants.User"
 LOGIN_URL = "/login/"
 LOGIN_REDIRECT_URL = "/"
 LOGOUT_REDIRECT_URL = "/"
 AUTHENTICATION_BACKENDS = [
     "tenants.lockout.GuardedBackend",
-    # Never asked for a password, for the one above is final; it keeps the demo's sign-ins open.
+    # Never checks a password, because the backend above is final; it enables the demo's sign-ins.
     "django.contrib.auth.backends.ModelBackend",
 ]
 PASSWORD_HASHERS = ["tenants.hashing.Scrypt", "tenants.hashing.PBKDF2"]
-# A process hashes so many at once; log-ins beyond that wait, or are refused.
+# The most concurrent hashes of a process; further log-ins wait, or are refused.
 PASSWORD_HASHES_AT_ONCE = max(1, whole("PASSWORD_HASHES_AT_ONCE", 2))
 AUTH_PASSWORD_VALIDATORS = [
     {
@@ -167,7 +167,7 @@ AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
 ]
 
-# What a browser may do. No inline script or style: put them into static/.
+# Permissions of the browser. No inline script or style: put them into static/.
 CONTENT_SECURITY_POLICY = {
     "DIRECTIVES": {
         "default-src": [SELF],
@@ -188,14 +188,14 @@ X_FRAME_OPTIONS = "DENY"
 SECURE_CONTENT_TYPE_NOSNIFF = True
 SECURE_REFERRER_POLICY = "same-origin"
 SECURE_SSL_REDIRECT = PRODUCTION
-# Probes and monitors on this machine or inside a cluster speak plain HTTP.
+# Probes and monitors on this machine or inside a cluster use plain HTTP.
 SECURE_REDIRECT_EXEMPT = ["^healthz$", "^readyz$", "^metrics$"]
 SECURE_HSTS_SECONDS = 31_536_000 if PRODUCTION else 0
 SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if flag("BEHIND_TLS_PROXY") else None
-# No body may be longer, of whatever kind and address: portal/site/gate.py cuts it.
+# The limit of all bodies, of any type and URL: portal/site/gate.py enforces it.
 DATA_UPLOAD_MAX_MEMORY_SIZE = 2**20
 
-# The REST API; its views are in the `api` modules, its addresses in portal/site/urls_api.py.
+# The REST API; its views are in the `api` modules, its URLs in portal/site/urls_api.py.
 REST_FRAMEWORK: dict[str, Any] = {
     "DEFAULT_AUTHENTICATION_CLASSES": [
         "tenants.api.auth.BearerAuthentication",
@@ -219,12 +219,12 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
     "ENUM_GENERATE_CHOICE_DESCRIPTION": False,
     "ENUM_NAME_OVERRIDES": {"JobState": "scheduling.models.jobs.Job.State"},
 }
-# A tenant's submissions per second over a while; a bulk counts as twenty.
+# A tenant's average submissions per second; a bulk counts as twenty.
 SUBMISSIONS_PER_S = whole("SUBMISSIONS_PER_S", 300)
-# How many jobs of one tenant may wait at the same time, in all pools.
+# The most queued jobs of a tenant, in all pools together.
 PENDING_JOBS_MAX = whole("PENDING_JOBS_MAX", 10_000)
 
-# Traces that come with the portal, by name: what a demo pool's feed replays.
+# Traces that come with the portal, by name, which a demo pool's feed replays.
 BUNDLED_TRACES = BASE_DIR / "portal" / "demo" / "data"
 
 # The Slurm cluster that `make run-slurm` has started: its supervisor sets the variable.
@@ -236,8 +236,8 @@ USE_I18N = False
 USE_TZ = True
 TIME_ZONE = "UTC"
 
-# Static files: by content hash and compressed, in production and under `make run`, whose
-# supervisor sets the variable (portal/site/collected.py). Else from their folders.
+# Static files: by content hash and compressed, in production and under `make run`, whose supervisor
+# sets the variable (portal/site/collected.py). Otherwise from their folders.
 COLLECTED = PRODUCTION or (flag("EVENSHARE_COLLECTED") and not DEBUG)
 STATIC_URL = "/static/"
 STATIC_ROOT = BASE_DIR / "staticfiles" if PRODUCTION else FOLDERS.data / "static"
@@ -259,19 +259,19 @@ STORAGES = {
     },
 }
 
-# Metrics: for this machine alone, and for whoever has the token.
+# Metrics: for this machine, and for clients with the token.
 METRICS_TOKEN = text("METRICS_TOKEN", "")
 if 0 < len(METRICS_TOKEN) < 16:
     raise SettingError("METRICS_TOKEN must have at least 16 characters")
 
-# Logs: one line per event on standard output; whoever started us keeps them.
+# Logs: one line per event on standard output; the parent process stores them.
 LOG_FORMAT = text("LOG_FORMAT", "json" if PRODUCTION else "console")
 if LOG_FORMAT not in ("json", "console"):
     raise SettingError(f"LOG_FORMAT must be json or console, not {LOG_FORMAT!r}")
 _renderers: list[Any] = (
     [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(default=str)]
     if LOG_FORMAT == "json"
-    # `[error    ]`: portal/embedded/children.py looks for these words.
+    # `[error ]`: portal/embedded/children.py matches these words.
     else [
         structlog.dev.ConsoleRenderer(
             colors=False, exception_formatter=structlog.dev.plain_traceback
@@ -301,11 +301,11 @@ LOGGING: dict[str, Any] = {
     },
     "root": {"handlers": ["output"], "level": text("LOG_LEVEL", "INFO")},
     "loggers": {
-        # Every 404 as a warning would let a stranger fill the log.
+        # Logging every 404 as a warning would allow strangers to fill the log.
         "django.request": {"level": "ERROR"},
-        # So would every request for another host, each with a traceback; it is answered with 400.
+        # The same for requests for another host, each with a traceback; they get 400.
         "django.security.DisallowedHost": {"level": "CRITICAL"},
-        # One line per tick and message would bury the rest.
+        # A line per tick and message would hide the rest.
         "celery.beat": {"level": "WARNING"},
         "celery.app.trace": {"level": "WARNING"},
         "celery.worker.strategy": {"level": "WARNING"},

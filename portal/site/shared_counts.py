@@ -1,8 +1,8 @@
-"""Several web processes count as one: whichever is asked for /metrics tells the sums of all.
+"""Shared counters of several web processes: /metrics of any process returns the sums of all.
 
-Each process holds a place in a folder that they share, and counts into the place's files; the next
-process that takes the place counts on, so no sum ever falls while the portal runs, and there are as
-many files as places. Whoever starts the web processes empties the folder before.
+Each process holds a place in a shared folder, and counts into the place's files. The next process
+that takes the place continues, so no sum ever falls while the portal runs. There are as many files
+as places. The parent of the web processes empties the folder before their start.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 FOLDER, PREFIX = "web", "evenshare_"
-# More than there are web processes: while they are replaced, the former ones still hold theirs.
+# More than web processes: while they are replaced, the former ones still hold their places.
 PLACES = 64
 
 
@@ -32,12 +32,12 @@ _held: list[int] = []
 
 
 def shared_folder() -> Path | None:
-    """The folder, where this process shares one."""
+    """Return the folder, if this process shares one."""
     return Path(os.environ["EVENSHARE_RUN_DIR"]) / FOLDER if _held else None
 
 
 def share() -> None:
-    """Take a place, before anything is counted; without a runtime folder each counts for itself."""
+    """Take a place before anything is counted; without a runtime folder, counts are per process."""
     run = os.environ.get("EVENSHARE_RUN_DIR")
     if not run or _held:
         return
@@ -65,9 +65,9 @@ def _take_place(folder: Path) -> str:
 
 @contextmanager
 def kept(name: str, own: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """A dictionary that all web processes keep together, one at a time; `own` without a folder.
+    """Yield a dictionary that all web processes share, under a lock; `own` without a folder.
 
-    What the block leaves in it is written whole, or, where the block raises, not at all.
+    The result of the block is written as a whole, or not at all if the block raises.
     """
     folder = shared_folder()
     if folder is None:
@@ -87,11 +87,11 @@ class WebProcesses(Collector):
     """Memory and processor time of each web process, by its place."""
 
     def describe(self) -> Iterator[Metric]:
-        """Nothing: a registration reads no folder."""
+        """Yield nothing: a registration reads no folder."""
         yield from ()
 
     def collect(self) -> Iterator[Metric]:
-        """Every place that a living process holds."""
+        """Yield the metrics of every place that a living process holds."""
         memory = GaugeMetricFamily(
             PREFIX + "web_resident_bytes", "Memory of a web process.", labels=["process"]
         )
@@ -106,7 +106,7 @@ class WebProcesses(Collector):
                 resident = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
                 fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
             except (OSError, ValueError):
-                continue  # it has ended, or this system tells nothing
+                continue  # it has ended, or this system lacks the information
             memory.add_metric([number], resident * os.sysconf("SC_PAGE_SIZE"))
             ticks = int(fields[11]) + int(fields[12])
             spent.add_metric([number], ticks / os.sysconf("SC_CLK_TCK"))

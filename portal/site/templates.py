@@ -1,4 +1,4 @@
-"""Templates without the layout of their source: a page carries no indentation."""
+"""A template loader that removes the layout of the source: pages have no indentation."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ import re
 from django.template import Origin
 from django.template.loaders import filesystem
 
-# A break of a line with what is around it; HTML reads it as one space.
+# A line break with the space around it; HTML reads it as one space.
 LAYOUT = re.compile(r"[ \t]*\n\s*")
-# Tags that write nothing take the rest of their line with them.
+# Tags without output also remove the rest of their line.
 SILENT = re.compile(r"(\{% (?:endcomment|load [^%]*) %\})\s+")
-# Behind a tag it stays a break: the first one in a <textarea> is no part of its text.
+# After a tag it stays a line break: the first one in a <textarea> is not part of its text.
 BEHIND_A_TAG = re.compile(r"(?<=>)[ \t]*\n\s*")
 
 
 class Loader(filesystem.Loader):
-    """Reads templates as they are laid out for people, and leaves that layout out.
+    """Reads templates without the layout that they have for people.
 
-    Words stay apart by one space; the last break of a file goes, so that a tag that is made of a
-    template can stand inside a sentence. Only a template's own text is concerned: what a `<pre>`
-    or a `<textarea>` holds comes from a variable.
+    Words stay separated by one space. A file's last line break is removed, so that a tag made of a
+    template can be inside a sentence. Only a template's own text is affected: the content of a
+    `<pre>` or a `<textarea>` comes from a variable.
     """
 
     def get_contents(self, origin: Origin) -> str:
-        """Return a template's source, as the engine shall read it."""
+        """Return a template's source without its layout."""
         source = SILENT.sub(r"\1", super().get_contents(origin))
         source = BEHIND_A_TAG.sub("\0", source)
         return LAYOUT.sub(" ", source).replace("\0", "\n").strip()

@@ -1,6 +1,6 @@
-"""Remembers which rows could not be read, by all web processes together, for a day after the last.
+"""Stores unreadable rows, for all web processes together, for a day after the last sighting.
 
-A row that was mended is not met again, so its note goes by itself.
+A repaired row is not seen again, so its note expires.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from prometheus_client.registry import Collector
 from portal.site.shared_counts import PREFIX, kept
 from tenants.unreadable import LISTENERS
 
-# Rows that are kept of a kind. Whoever mends a hundred can find the others by their cause.
+# Stored rows of a kind. With a hundred examples, the others can be found by their cause.
 ROWS_MOST = 100
 KEPT_S = timedelta(days=1).total_seconds()
-# Where no folder is shared.
+# Used if no folder is shared.
 _own: dict[str, Any] = {}
 
 
 @dataclass(frozen=True, slots=True)
 class UnreadableRows:
-    """Rows of a kind that somebody met within the last day; `why` by id, at most `ROWS_MOST`."""
+    """Rows of a kind that were unreadable within the last day; `why` by id, at most `ROWS_MOST`."""
 
     what: str
     why: Mapping[str, str]
 
 
 def remember(what: str, rows: Mapping[str, str]) -> None:
-    """Remember rows that were met just now."""
+    """Store rows that were just found."""
     at = time.time()
     with kept("unreadable", _own) as stored:
         known = stored.setdefault(what, {})
@@ -43,7 +43,7 @@ def remember(what: str, rows: Mapping[str, str]) -> None:
 
 
 def unreadable_rows() -> list[UnreadableRows]:
-    """Return what was met within the last day, by kind."""
+    """Return the rows found within the last day, by kind."""
     since = time.time() - KEPT_S
     with kept("unreadable", _own) as stored:
         kinds = [
@@ -54,14 +54,14 @@ def unreadable_rows() -> list[UnreadableRows]:
 
 
 class UnreadableCollector(Collector):
-    """Rows that could not be read, by their kind."""
+    """Unreadable rows, by kind."""
 
     def describe(self) -> Iterator[Metric]:
-        """Nothing: a registration reads no folder."""
+        """Yield nothing: a registration reads no folder."""
         yield from ()
 
     def collect(self) -> Iterator[Metric]:
-        """Every kind of which there is one."""
+        """Yield the number of rows of every kind that has some."""
         rows = GaugeMetricFamily(
             PREFIX + "unreadable_rows",
             "Rows that could not be read when a page met them, within a day.",

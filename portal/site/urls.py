@@ -1,4 +1,4 @@
-"""Addresses of all pages: each area has its own file."""
+"""URLs of all pages; each area has its own file."""
 
 from __future__ import annotations
 

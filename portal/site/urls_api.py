@@ -1,4 +1,4 @@
-"""Addresses of the REST API, version 1. What views need of an app above is wired in."""
+"""URLs of the REST API, version 1. Dependencies of views on outer apps are injected here."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tenants.api.resources import addressed, urls_of
 
 register_converter(api.Anything, "anything")
 
-# Modules of views, each of which has its address.
+# Modules of views, which declare their URLs.
 VIEWS = addressed(
     [
         *(answers, bundles, chain, jobs, losses, nodes, overdue, pools, profiles, quotas),

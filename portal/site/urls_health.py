@@ -1,4 +1,4 @@
-"""Addresses of probes and metrics: outside of all menus, without a slash as monitors expect."""
+"""URLs of probes and metrics: outside of all menus, without a slash as monitors expect."""
 
 from __future__ import annotations
 

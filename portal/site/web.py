@@ -1,7 +1,7 @@
-"""The web server on a socket that the supervisor holds: `python -m portal.site.web FD [NAME]`.
+"""The web server on a socket of the supervisor: `python -m portal.site.web FD [NAME]`.
 
-The socket outlives a crashed web process, so that requests wait for its successor
-instead of being refused. Several processes accept from it; NAME tells them apart for people.
+The socket survives a crashed web process, so requests wait for its successor instead of being
+refused. Several processes accept from it; NAME distinguishes them in the process list.
 """
 
 import socket

@@ -1,4 +1,4 @@
-"""The thread by which a worker gives its heartbeat. Without a run folder nobody asks."""
+"""The thread that writes a worker's heartbeat; not started without a run folder."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ log = structlog.get_logger(__name__)
 
 
 class HeartbeatThread:
-    """Looks at this worker every `PULSE_EVERY_S` and writes what it finds, by queue."""
+    """Checks this worker every `PULSE_EVERY_S` and writes its state, by queue."""
 
     def __init__(self) -> None:
         self._taken = 0
         signals.task_received.connect(self._take, weak=False)
-        # A message that has expired was taken as well.
+        # An expired message was taken from the queue as well.
         signals.task_revoked.connect(self._take, weak=False)
 
     def start(self, run: Path, queues: Sequence[str]) -> None:
-        """Begin, once the worker is ready."""
+        """Start the thread, once the worker is ready."""
         threading.Thread(
             target=self._say, args=(run, {queue: HeartbeatMaker() for queue in queues}), daemon=True
         ).start()
@@ -41,7 +41,7 @@ class HeartbeatThread:
         clocks = read_clocks()
         while True:
             try:
-                # One worker looks for the machine.
+                # Only one worker checks the machine's clocks.
                 if "default" in workers:
                     before, clocks = clocks, read_clocks()
                     note_clocks(run, before, clocks)
@@ -52,7 +52,7 @@ class HeartbeatThread:
                     said = worker.look(now, tasks=tasks, taken=self._taken, waiting=waiting)
                     write_heartbeat(run, queue, said)
             except Exception:
-                # It would be silent from here on, for a fault of its own.
+                # Without this, an error of the thread would silence the worker for good.
                 log.exception("worker.heartbeat")
             time.sleep(PULSE_EVERY_S)
 
@@ -68,7 +68,7 @@ def _running() -> list[Any]:
 
 
 def _waiting(queue: str) -> int | None:
-    """Return how many messages wait in the broker; None if it does not answer."""
+    """Return how many messages wait in the broker, or None if it does not answer."""
     import redis  # noqa: PLC0415 - portal.site.health reads models, which are not loaded yet
 
     from portal.site.health import broker_client  # noqa: PLC0415 - see above

@@ -1,8 +1,8 @@
-"""`{% load evenshare %}`: how numbers read, and the components of the look.
+"""`{% load evenshare %}`: number formats, and the components of the look.
 
-Usage of every tag, with its arguments: docs/look.md. Filters only write things out; they never
-compute what a page claims. All data is escaped: tags use templates, `format_html` or the
-builders of portal.charts, which escape every text they are given.
+docs/look.md has the usage of every tag, with its arguments. Filters only format; they never compute
+a figure of a page. All data is escaped: tags use templates, `format_html` or the builders of
+portal.charts, which escape their texts.
 """
 
 from __future__ import annotations
@@ -43,74 +43,74 @@ VERDICTS = {
 
 @register.filter
 def num(value: figures.Number | None, places: int | None = None) -> str:
-    """`{{ 4211|num }}` 4,211; `{{ x|num:2 }}` with decimals."""
+    """`{{ 4211|num }}`: 4,211; `{{ x|num:2 }}` with decimals."""
     return figures.thousands(value, places)
 
 
 @register.filter
 def signed(value: figures.Number | None, places: int | None = None) -> str:
-    """`{{ 13|signed }}` +13, with a true minus."""
+    """`{{ 13|signed }}`: +13, with a true minus."""
     return figures.thousands(value, places, signed=True)
 
 
 @register.filter(name="credits")
 def credits_filter(value: Decimal | int | str | None, places: int = 2) -> str:
-    """Credits with fixed decimals; a float raises TypeError."""
+    """Format credits with fixed decimals; a float raises TypeError."""
     return figures.credits_text(value, places)
 
 
 @register.filter
 def credits_signed(value: Decimal | int | str | None, places: int = 2) -> str:
-    """Credits with their sign: +96.10 or a true minus."""
+    """Format credits with their sign: +96.10 or a true minus."""
     return figures.credits_text(value, places, signed=True)
 
 
 @register.filter
 def duration(seconds: figures.Number | None) -> str:
-    """Seconds in the two units that say it: 8 min 57 s."""
+    """Format seconds in two units: 8 min 57 s."""
     return figures.duration(seconds)
 
 
 @register.filter
 def ago(seconds: figures.Number | None) -> str:
-    """Seconds since: 3 s ago; negative is "in 3 s"."""
+    """Format seconds since an instant: 3 s ago; negative is "in 3 s"."""
     return figures.relative(seconds)
 
 
 @register.filter
 def rho(value: figures.Number | None) -> str:
-    """A ratio with two decimals; undefined is a dash."""
+    """Format a ratio with two decimals; undefined is a dash."""
     return figures.ratio(value)
 
 
 @register.filter
 def pct(fraction: figures.Number | None, places: int = 0) -> str:
-    """0.68 as 68 %."""
+    """Format 0.68 as 68 %."""
     return figures.percent(fraction, places)
 
 
 @register.filter
 def plural(count: int, forms: str) -> str:
-    """`{{ 12|plural:"job" }}` 12 jobs; an irregular plural after a comma: "entry,entries"."""
+    """`{{ 12|plural:"job" }}`: 12 jobs; an irregular plural after a comma: "entry,entries"."""
     one, _, many = forms.partition(",")
     return figures.plural(count, one, many or None)
 
 
 @register.filter
 def at(values: Sequence[Any], place: int) -> Any:
-    """`{{ names|at:forloop.counter0 }}`: what stands at a place of a list."""
+    """`{{ names|at:forloop.counter0 }}`: the item of a list at an index."""
     return values[place]
 
 
 @register.filter
 def utc(at: datetime | None) -> str:
-    """An aware instant in full, UTC."""
+    """Format an aware instant in full, UTC."""
     return figures.utc(at)
 
 
 @register.filter
 def toast_kind(level: str) -> str:
-    """The state kind of a Django message's level."""
+    """Return the state kind of a Django message's level."""
     return {"success": "ok", "warning": "warn", "error": "bad"}.get(level, "note")
 
 
@@ -119,9 +119,9 @@ def toast_kind(level: str) -> str:
 
 @register.inclusion_tag("components/note.html", takes_context=True)
 def note(context: Context, text: object, about: Note | None, key: str = "") -> dict[str, Any]:
-    """`{% note "61" use_note %}`: a number that opens to its line_items; None leaves it plain.
+    """`{% note "61" use_note %}`: a number that opens to its line items; plain if the note is None.
 
-    The id comes from the content (or `key`), so that it is the same in a refreshed region.
+    The id comes from the content (or `key`), so that it is constant in a refreshed region.
     """
     return {"text": text, "about": about, "id": _note_id(context, text, about, key)}
 
@@ -140,13 +140,13 @@ def _note_id(context: Context, text: object, about: Note | None, key: str) -> st
 def stat_strip(
     context: Context, stats: Iterable[Stat], label: str = "In figures"
 ) -> dict[str, Any]:
-    """`{% stat_strip stats %}`: at most four accounts, see portal.charts.notes.Stat."""
+    """`{% stat_strip stats %}`: at most four figures, see portal.charts.notes.Stat."""
     return {"stats": tuple(stats), "label": label, "request": context.get("request")}
 
 
 @register.inclusion_tag("components/certificate.html", takes_context=True)
 def certificate(context: Context, cert: CertificatePanel) -> dict[str, Any]:
-    """`{% certificate cert %}`: the framed sheet of a round's promises, broken ones first."""
+    """`{% certificate cert %}`: the panel of a round's promises, violated ones first."""
     rows = [(promise, *_verdict(promise)) for promise in cert.ordered]
     return {
         "cert": cert,
@@ -167,13 +167,13 @@ def _verdict(promise: Promise) -> tuple[str, Markup, str]:
 
 @register.inclusion_tag("components/chart.html")
 def chart(shown: PageChart) -> dict[str, Any]:
-    """`{% chart price_chart %}`: a chart to explore; the page needs `{% chart_head %}` too."""
+    """`{% chart price_chart %}`: an interactive chart; the page also needs `{% chart_head %}`."""
     return {"chart": shown}
 
 
 @register.inclusion_tag("components/chart_head.html")
 def chart_head() -> dict[str, Any]:
-    """`{% block head %}{% chart_head %}{% endblock %}`: of a page that may have a chart."""
+    """`{% block head %}{% chart_head %}{% endblock %}`: for pages with charts."""
     return {}
 
 
@@ -182,7 +182,7 @@ def chart_head() -> dict[str, Any]:
 
 @register.simple_tag
 def state(kind: str, text: str, extra: str = "") -> SafeString:
-    """`{% state "running" "Running" %}`: shape, then word; kinds are in glyphs.STATES."""
+    """`{% state "running" "Running" %}`: a shape and a word; kinds are in glyphs.STATES."""
     return format_html(
         '<span class="state {} {}">{}{}</span>', kind, extra, glyphs.state_icon(kind), text
     )
@@ -190,7 +190,7 @@ def state(kind: str, text: str, extra: str = "") -> SafeString:
 
 @register.simple_tag
 def reason(code: str, text: str) -> SafeString:
-    """`{% reason why.code why.text %}`: glyph and words."""
+    """`{% reason why.code why.text %}`: a glyph and a text."""
     return format_html('<span class="chip">{}{}</span>', glyphs.reason_icon(code), text)
 
 
@@ -204,7 +204,7 @@ def price(
     big: bool = False,
     places: int = 2,
 ) -> dict[str, Any]:
-    """`{% price 1.4600 %}`: the figure behind its accent bar; None reads "own quota"."""
+    """`{% price 1.4600 %}`: the figure after its accent bar; None reads "own quota"."""
     shown = None if value is None else figures.credits_text(value, places)
     request = context.get("request")
     return {"shown": shown, "unit": unit, "about": about, "big": big, "request": request}
@@ -212,7 +212,7 @@ def price(
 
 @register.simple_tag
 def tenant(badge: TenantBadge, href: str = "", text: str = "") -> SafeString:
-    """`{% tenant badge %}`: swatch and name; `href` makes the name a link."""
+    """`{% tenant badge %}`: flag and name; `href` makes the name a link."""
     name = text or badge.name
     shown = format_html('<span class="nm" title="{}">{}</span>', name, name)
     if href:
@@ -222,13 +222,13 @@ def tenant(badge: TenantBadge, href: str = "", text: str = "") -> SafeString:
 
 @register.simple_tag
 def lease_bar(left_s: float, total_s: float, protected_s: float = 0, scale: float = 1) -> Markup:
-    """`{% lease_bar left total protected scale %}`: pool seconds; ticks down in the browser."""
+    """`{% lease_bar left total protected scale %}`: pool seconds; counts down in the browser."""
     return bars.lease_bar(left_s, total_s, protected_s, scale)
 
 
 @register.simple_tag
 def progress(fraction: float | None) -> Markup:
-    """`{% progress 0.68 %}`: a thin bar and its per cent."""
+    """`{% progress 0.68 %}`: a thin bar and its percentage."""
     return bars.progress(fraction)
 
 
@@ -240,13 +240,13 @@ def share_bar(badge: TenantBadge, got: float, quota: float, demand: float, most:
 
 @register.simple_tag
 def countdown(ticks: int, of: int = 12) -> Markup:
-    """`{% countdown 5 %}`: 5 of 12 ticks gone."""
+    """`{% countdown 5 %}`: 5 of 12 ticks elapsed."""
     return bars.countdown(ticks, of)
 
 
 @register.simple_tag
 def icon(kind: str) -> Markup:
-    """`{% icon "running" %}`: the shape of a state alone, where the word stands beside it."""
+    """`{% icon "running" %}`: only the shape of a state, for use next to its word."""
     return glyphs.state_icon(kind)
 
 
@@ -264,8 +264,8 @@ def on(at: datetime | None, clocks: _Clocks) -> Instant | None:
 def when(at: Instant | None, style: str = "ago") -> SafeString:
     """`{% when instant %}`: relative by pool time, both clocks and the scale on hover.
 
-    `style` "clock" writes 14:06 instead, "seconds" 14:06:00, "both" 14:06, 3 s ago; "wall" how long
-    ago it was on the reader's own clock, for a place that says so.
+    `style` "clock" writes 14:06 instead, "seconds" 14:06:00, "both" 14:06, 3 s ago. "wall" is the
+    wall time since, for places that are labelled so.
     """
     if at is None or (style == "wall" and at.wall_ago_s is None):
         return format_html('<span class="mut">{}</span>', figures.NONE)
@@ -298,14 +298,14 @@ def when(at: Instant | None, style: str = "ago") -> SafeString:
 
 @register.inclusion_tag("components/command.html")
 def command(text: str) -> dict[str, Any]:
-    """`{% command "evenshare round verify 4211" %}`: to copy, with a button."""
+    """`{% command "evenshare round verify 4211" %}`: a command with a copy button."""
     digest = blake2s(text.encode(), digest_size=5).hexdigest()
     return {"text": text, "id": f"c-{digest}"}
 
 
 @register.inclusion_tag("components/verify.html")
 def verify(panel: VerifyPanel) -> dict[str, Any]:
-    """`{% verify panel %}`: the command that verifies what the page says, head and last time."""
+    """`{% verify panel %}`: the command that verifies the page, the head, the last verification."""
     return {"panel": panel}
 
 

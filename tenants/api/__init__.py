@@ -1,1 +1,1 @@
-"""The API's common ground (who asks, cursors, problems), and the tokens that open it."""
+"""The base of the REST API (authentication, cursors, problems), and API tokens."""

@@ -1,4 +1,4 @@
-"""The API's description of answers, made of their structs."""
+"""The API's description of answers, made from their structs."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _Field: TypeAlias = "s.Field[Any, Any, Any, Any]"
 
 @cache
 def answer_serializer(answer: type[msgspec.Struct]) -> type[s.Serializer[object]]:
-    """Return the serializer that describes an answer; nothing is written with it."""
+    """Return the serializer that describes an answer; it is not used for output."""
     fields = {one.encode_name: _field(one.type) for one in answer_fields(answer)}
     name = getattr(answer, "COMPONENT", "") or answer.__name__
     return type(name, (s.Serializer,), {"__doc__": answer.__doc__, **fields})
 
 
 def _field(kind: inspect.Type) -> _Field:
-    """What describes a field: its meaning, and what there is of its type."""
+    """Return the serializer field of a field: its description, and the parts of its type."""
     meta = meta_of(kind)
     schema = meta.extra_json_schema or {}
     more: dict[str, Any] = {}
@@ -59,7 +59,7 @@ def _composed(kind: inspect.Type, more: dict[str, Any]) -> _Field:
     raise TypeError(f"{kind} is not described")
 
 
-# By the format, else the type, that a field's annotation names.
+# By the format of a field's annotation, else by its type.
 _TYPES: dict[str, Callable[..., _Field]] = {
     "date-time": s.DateTimeField,
     "integer": s.IntegerField,

@@ -1,4 +1,4 @@
-"""The audit log, for those who run the site."""
+"""The audit log, for site roles."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tenants.scopes import site_scope
 
 
 class AuditList(Listed, OperateView):
-    """List what was changed by those who run the site, newest first."""
+    """List the changes by site roles, newest first."""
 
     address = "operate/audit"
     operation = "operate_audit"

@@ -1,4 +1,4 @@
-"""Who asks the API: a bearer of a token, or a browser's session with its CSRF token."""
+"""Authentication of the API: a token's bearer, or a browser's session with its CSRF token."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class BearerAuthentication(BaseAuthentication):
     """`Authorization: Bearer es_...`."""
 
     def authenticate(self, request: Request) -> tuple[User, TokenBearer] | None:
-        """Return the person behind a token; None without the header.
+        """Return the token's person and bearer, or None without the header.
 
         Raises:
-            AuthenticationFailed: the token is unknown, expired, or its person is not active.
+            AuthenticationFailed: the token is unknown or expired, or its person is not active.
         """
         kind, _, secret = request.META.get("HTTP_AUTHORIZATION", "").partition(" ")
         if kind.lower() != "bearer":
@@ -32,7 +32,7 @@ class BearerAuthentication(BaseAuthentication):
         return bearer.user, bearer
 
     def authenticate_header(self, request: Request) -> str:  # noqa: ARG002 - DRF's signature
-        """What a 401 asks for."""
+        """Return the challenge of a 401."""
         return 'Bearer realm="evenshare"'
 
 
@@ -41,13 +41,13 @@ class BrowserAuthentication(SessionAuthentication):
 
 
 class SignedIn(BasePermission):
-    """Somebody, with a token of the scope that the view's method wants."""
+    """A signed-in person, with a token of the view's scope."""
 
     def has_permission(self, request: Request, view: Any) -> bool:
-        """Whether the request may go on to the view, which decides by role.
+        """Return whether the request may reach the view, which checks the role.
 
         Raises:
-            Problem: the token has not the scope.
+            Problem: the token lacks the scope.
         """
         if not isinstance(request.user, User):
             return False

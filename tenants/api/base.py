@@ -1,4 +1,4 @@
-"""The base of every view of the API: who asks, and what is there for them."""
+"""The base of every view of the API: the caller, and the objects that the caller may see."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ from tenants.tokens import TokenBearer
 
 
 def actor_of(person: User) -> Actor:
-    """Return who asks for a change in this request, for its audit record."""
+    """Return the actor of a change in this request, for its audit record."""
     request_id = structlog.contextvars.get_contextvars().get("request_id", "")
     return Actor(person, str(request_id))
 
 
 class Who(StrEnum):
-    """Who finds an address."""
+    """The people who may see a URL."""
 
-    ANYBODY_SIGNED_IN = "list"  # and in it what is theirs
-    TENANT = "tenant"  # whoever sees the tenant that it names
-    POOL = "pool"  # whoever sees the pool that it names
-    SITE = "site"  # those who run the site, its finance and its auditors
+    ANYBODY_SIGNED_IN = "list"  # lists only their own objects
+    TENANT = "tenant"  # viewers of the tenant in the URL
+    POOL = "pool"  # viewers of the pool in the URL
+    SITE = "site"  # operators, finance and auditors
 
 
 class ApiView(APIView):
-    """A thin view: read the request, make one call of a service or selector, write the answer.
+    """A thin view: read the request, call one service or selector, write the response.
 
-    `address` is below the API's root. `scopes` names the token scope that a method needs; `query`
-    the parameters it may have; `who` finds it.
+    `address` is relative to the API's root. `scopes` names the token scope of each method, `query`
+    the allowed parameters, `who` the people who may see it.
     """
 
     address: ClassVar[str]
@@ -50,10 +50,10 @@ class ApiView(APIView):
     request: Request
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
-        """Refuse parameters that the view does not know; a typo must not widen a list."""
+        """Refuse unknown parameters; a typo must not widen a list."""
         super().initial(request, *args, **kwargs)
         if request.method not in self.allowed_methods:
-            return  # a 405 in a moment
+            return  # a 405 follows
         known = self.query if request.method in ("GET", "HEAD") else ()
         for name, values in request.query_params.lists():
             if name not in known:
@@ -73,7 +73,7 @@ class ApiView(APIView):
 
     @cached_property
     def access(self) -> Access:
-        """Who asks, as it is now: a right that was revoked ends with this request."""
+        """Return the caller's access as of now: a revoked right ends with this request."""
         if isinstance(self.request.auth, TokenBearer):
             return self.request.auth.access
         with site_scope():
@@ -81,7 +81,7 @@ class ApiView(APIView):
 
     @property
     def person(self) -> User:
-        """The signed-in person."""
+        """Return the signed-in person."""
         user = self.request.user
         if not isinstance(user, User):
             raise not_there()
@@ -92,14 +92,14 @@ class ApiView(APIView):
     ) -> Tenant:
         """Return a tenant by slug in which the caller may do `action`.
 
-        It is there for whoever may do `seen`.
+        It is visible to callers who may do `seen`.
 
         Raises:
-            Problem: 404 where it is not there for them, 403 where they see it and may not.
+            Problem: 404 if it is not visible, 403 if it is but `action` is not allowed.
         """
         membership = self.access.membership_named(slug)
         if membership is not None:
-            # What is known of it already; anything else would be loaded when it is asked for.
+            # The known fields; others would be loaded on access.
             known = [membership.tenant_id, membership.slug, membership.name]
             tenant: Tenant | None = Tenant.from_db("default", ["id", "slug", "name"], known)
         elif isinstance(slug, str) and 0 < len(slug) <= 63 and slug.isprintable():
@@ -113,7 +113,7 @@ class ApiView(APIView):
         return tenant
 
     def own_tenant(self, slug: object, action: Action) -> Tenant:
-        """Return a tenant as `tenant` does, which a body names: 400 where it is not there."""
+        """Return a tenant named in a body, like `tenant`, but with 400 if it is not visible."""
         try:
             return self.tenant(slug, action)
         except Problem as problem:
@@ -122,7 +122,7 @@ class ApiView(APIView):
             raise not_yours() from problem
 
     def require(self, action: Action, tenant_id: int) -> None:
-        """Refuse what the caller's role does not cover, in a tenant that they see.
+        """Check the caller's role in a visible tenant.
 
         Raises:
             Problem: 403.
@@ -131,9 +131,9 @@ class ApiView(APIView):
             raise Problem("role", f"Your role in this tenant does not cover {action.value}.")
 
     def filtered_tenant(self, seen: Action = Action.SEE_TENANT) -> Tenant | None:
-        """Return the tenant of the query's `tenant`, None where it is not given.
+        """Return the tenant of the query's `tenant`, or None if it is not given.
 
-        It is there for whoever may do `seen`.
+        It is visible to callers who may do `seen`.
         """
         slug = self.request.query_params.get("tenant", "")
         return self.tenant(slug, seen, seen=seen) if slug else None

@@ -1,4 +1,4 @@
-"""Cursors: where the next page of a list begins. Signed, so that a made-up one is a 400."""
+"""Cursors: the start of a list's next page. They are signed, so that a forged one is a 400."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ BIGINT = 2**63
 
 
 def read_cursor(request: Request, route: str, *, parts: int = 1) -> list[int] | None:
-    """Return the key that the request's `cursor` holds, so many numbers; None on the first page.
+    """Return the key of `parts` numbers in the request's `cursor`, or None on the first page.
 
     Raises:
-        Problem: it was not made by this list, or by one of its former versions.
+        Problem: another list, or an earlier version of this one, made it.
     """
     raw = request.query_params.get("cursor", "")
     if not raw:
@@ -27,7 +27,7 @@ def read_cursor(request: Request, route: str, *, parts: int = 1) -> list[int] | 
         key = _signer(route).unsign_object(raw)
     except (BadSignature, ValueError, zlib.error) as error:
         raise _refused() from error
-    # The signature says that this site wrote it, not that this version did.
+    # The signature proves that this site wrote it, but not that this version did.
     if not isinstance(key, list) or len(key) != parts or not all(map(_is_number, key)):
         raise _refused()
     return key
@@ -38,20 +38,20 @@ def _refused() -> Problem:
 
 
 def _is_number(part: Any) -> bool:
-    """Whether it is a number that a column may hold; JSON has True and 1.5, too."""
+    """Return whether it is a number that fits a column; JSON also has True and 1.5."""
     return type(part) is int and abs(part) < BIGINT
 
 
 def make_cursor(route: str, *key: int) -> str:
-    """Return the cursor of a page that begins after `key`. Its `route` names its shape, too."""
+    """Return the cursor of a page that starts after `key`. `route` also identifies its format."""
     return _signer(route).sign_object(list(key))
 
 
 def read_limit(request: Request) -> int:
-    """Return how many rows a page shall have, `LIMIT` unless it says, `LIMIT_MAX` at most.
+    """Return the number of rows of a page, by default `LIMIT`.
 
     Raises:
-        Problem: it is no whole number from 1 to `LIMIT_MAX`.
+        Problem: it is not a whole number from 1 to `LIMIT_MAX`.
     """
     raw = request.query_params.get("limit", str(LIMIT))
     is_number = raw.isascii() and raw.isdecimal() and len(raw) <= len(str(LIMIT_MAX))

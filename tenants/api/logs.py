@@ -1,4 +1,4 @@
-"""What the addresses of all logs share: heads and proofs as JSON, numbers, refusals."""
+"""Code shared by the views of all logs: heads and proofs as JSON, numbers, refusals."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ SIZE = query("size", "The size of the head; by default as the log is.", OpenApiT
 
 
 class LogView(Shown):
-    """What is read of a log, by whoever finds the log."""
+    """A view of a log, for callers who may see the log."""
 
-    # By the words of its address: the log's origin.
+    # Returns the log's origin by the parameters of its path.
     log_of: Callable[..., str]
-    # What it answers of that log.
+    # Returns the response for that log.
     read: Callable[[str], msgspec.Struct]
 
     def show(self, **place: str) -> msgspec.Struct:
@@ -48,7 +48,7 @@ class LogView(Shown):
 
 
 class LogConsistency(LogView):
-    """Prove that the log of `second` entries begins with that of `first` (RFC 6962)."""
+    """Prove that the log of `second` entries starts with that of `first` (RFC 6962)."""
 
     answer = ConsistencyProof
     parameters = (FIRST, SECOND)
@@ -62,10 +62,10 @@ class LogConsistency(LogView):
 
 
 def query_number(request: Request, name: str, default: int | None = None) -> int:
-    """Return a number from 0 on of the query.
+    """Return a number of the query, 0 or more.
 
     Raises:
-        Problem: it is none, or it is missing and there is no default.
+        Problem: it is invalid, or missing without a default.
     """
     raw = request.query_params.get(name, "")
     if not raw and default is not None:
@@ -79,10 +79,10 @@ def query_number(request: Request, name: str, default: int | None = None) -> int
 
 @contextmanager
 def log_scope() -> Iterator[None]:
-    """Read a log; what is wrong with it is a refusal, and a line in the portal's own log.
+    """Read a log; its faults become a refusal, and a line in the portal's own log.
 
     Raises:
-        Problem: 503 where a key or hashes are not there.
+        Problem: 503 if a key or hashes are missing.
     """
     try:
         with site_scope():

@@ -1,4 +1,4 @@
-"""The ground of the operator's REST: who may, and edits of what was seen (ETag and If-Match)."""
+"""The base of the operator's REST API: roles, and conditional edits (ETag and If-Match)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ IF_MATCH = OpenApiParameter(
 
 
 class StaleError(Problem):
-    """Somebody changed it since the caller's GET; `etag` is of what is there now."""
+    """The resource changed since the caller's GET; `etag` is its present one."""
 
     def __init__(self, etag: str) -> None:
         super().__init__("stale")
@@ -43,7 +43,7 @@ class StaleError(Problem):
 
 
 class OperateView(ApiView):
-    """As the console's pages: operators change, finance and auditors read, others get 404.
+    """A view for site roles: operators change, finance and auditors read, others get 404.
 
     `preconditions` names the methods that need If-Match.
     """
@@ -58,11 +58,11 @@ class OperateView(ApiView):
     edit_action: ClassVar[Action] = Action.OPERATE
 
     def refusals(self, method: str) -> tuple[str, ...]:
-        """Return the statuses of a method beside the usual ones, for the schema."""
+        """Return a method's additional statuses, for the schema."""
         return ("404", "412", "428") if method in self.preconditions else ("404",)
 
     def check_permissions(self, request: Request) -> None:
-        """Refuse by role before anything else: whoever is not of the site sees nothing here."""
+        """Check the role first: for users without a site role the URL does not exist."""
         try:
             self._check_role(request)
         except Problem as refused:
@@ -83,7 +83,7 @@ class OperateView(ApiView):
             raise Problem("role", "Your role for the site reads here, and changes nothing.")
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
-        """Refuse an edit that does not say what it is based on."""
+        """Refuse an edit without If-Match."""
         super().initial(request, *args, **kwargs)
         if request.method not in self.allowed_methods or request.method not in self.preconditions:
             return
@@ -91,7 +91,7 @@ class OperateView(ApiView):
             raise Problem("if_match_required")
 
     def handle_exception(self, exc: Exception) -> Response:
-        """Tell a refused change by its fields, and a stale edit with the present ETag."""
+        """Return a refused change with errors by field, and a stale edit with the present ETag."""
         problem = refusal(exc) if isinstance(exc, InvalidInputError) else exc
         if isinstance(exc, PermissionDenied):
             record_refusal(self.actor, f"{self.request.method} {self.request.path}", ROLE_GONE)
@@ -101,7 +101,7 @@ class OperateView(ApiView):
         return response
 
     def require_match(self, present: str) -> None:
-        """Refuse an edit of what is not there any more; call it with the rows locked.
+        """Refuse an edit of an outdated state; call it with the rows locked.
 
         Raises:
             StaleError: none of the request's ETags is the present one.
@@ -112,12 +112,12 @@ class OperateView(ApiView):
 
     @property
     def actor(self) -> Actor:
-        """Who changes something, for its audit record."""
+        """Return the actor of a change, for its audit record."""
         return actor_of(self.person)
 
 
 def refusal(error: InvalidInputError) -> Problem:
-    """Return the answer to a change that was refused, nothing of it made."""
+    """Return the response to a refused change; nothing was changed."""
     if error.is_conflict:
         return Problem("conflict", " ".join(error.by_field.values()))
     errors = [replace(one, field=one.field[:80]) for one in error.errors]
@@ -125,23 +125,23 @@ def refusal(error: InvalidInputError) -> Problem:
 
 
 def request_of(request: type[R], data: Any) -> R:
-    """Return the request that a body is.
+    """Return the request of a body.
 
     Raises:
-        Problem: it has other fields, or is no object.
-        InvalidInputError: fields are wrong, with all errors.
+        Problem: it has unknown fields, or is no object.
+        InvalidInputError: with all errors of fields.
     """
     return read_request(request, fields_only(data, tuple(request_fields(request))))
 
 
 def etag_of(state: object) -> str:
-    """Return the strong tag of a state: of what an edit may set, not of what merely runs."""
+    """Return the strong ETag of a state: of editable values, not of changing measurements."""
     encoded = msgspec.json.encode(state, order="sorted")
     return f'"{sha256(encoded).hexdigest()[:32]}"'
 
 
 def _as_made(tag: str) -> str:
-    """A tag without what proxies that compress do to it: `W/` before, `-gzip` behind."""
+    """Return an ETag without the changes of compressing proxies: prefix `W/`, suffix `-gzip`."""
     tag = tag.removeprefix("W/")
     for suffix in ("gzip", "br", "zstd"):
         if tag.endswith(f'-{suffix}"'):
@@ -150,7 +150,7 @@ def _as_made(tag: str) -> str:
 
 
 def answer(body: Any, etag: str, status: int = 200) -> Response:
-    """Return an answer with the tag of what it tells."""
+    """Return a response with the ETag of its content."""
     return Response(body, status=status, headers={"ETag": etag})
 
 

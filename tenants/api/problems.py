@@ -15,8 +15,7 @@ _TOO_LARGE = (
     f"The body is too large: at most {settings.DATA_UPLOAD_MAX_MEMORY_SIZE:,} bytes are read."
     " Nothing was changed; send less at once."
 )
-# Each code, which programs and translations know a refusal by: its status, and what it says and
-# advises where nobody says more.
+# Reason code, for programs and translations -> status, and the default detail with advice.
 PROBLEMS: Mapping[str, tuple[int, str]] = {
     "invalid": (400, "The request cannot be read: its host, or a NUL in its address."),
     **dict.fromkeys(("invalid_spec", "invalid_json", "refused"), (400, "")),
@@ -63,7 +62,7 @@ PROBLEMS: Mapping[str, tuple[int, str]] = {
 
 
 class Problem(APIException):
-    """One refusal; `errors` name fields."""
+    """A refusal; `errors` name fields."""
 
     def __init__(
         self,
@@ -86,7 +85,7 @@ def bad_field(field: str, reason: str, hint: str = "") -> Problem:
 
 
 def not_there() -> Problem:
-    """Return the one answer for what does not exist and for what is not for the caller."""
+    """Return the same refusal for missing and for hidden objects."""
     return Problem("not_found")
 
 
@@ -95,7 +94,7 @@ def not_yours(hint: str = "") -> Problem:
 
 
 def fields_only(data: Any, known: Sequence[str]) -> dict[str, Any]:
-    """Return a body that is an object with known fields; a surplus one is refused, not dropped.
+    """Return a body that is an object with known fields; unknown ones are refused, not dropped.
 
     Raises:
         Problem: it is not.

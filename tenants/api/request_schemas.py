@@ -1,4 +1,4 @@
-"""The API's description of requests, made of their structs."""
+"""The API's description of requests, made from their structs."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _Field: TypeAlias = "s.Field[Any, Any, Any, Any]"
 
 
 def request_serializer(request: type[Request], **special: _Field) -> type[s.Serializer[object]]:
-    """Return the serializer that describes a request; nothing is read with it.
+    """Return the serializer that describes a request; it is not used for input.
 
-    `special` describes fields whose shape is none of the common ones.
+    `special` describes fields of uncommon shapes.
     """
     fields = request_fields(request).values()
     absent = request.NULL_IS_ABSENT
@@ -29,14 +29,14 @@ def request_serializer(request: type[Request], **special: _Field) -> type[s.Seri
 
 
 def answer_fields(fields: Iterable[RequestField]) -> dict[str, _Field]:
-    """Return the description of fields that an answer shows as they were asked for."""
+    """Return the description of fields that a response repeats from the request."""
     return {one.name: serializer_field(one, is_answer=True) for one in fields}
 
 
 def serializer_field(
     field: RequestField, *, is_answer: bool = False, null_is_absent: bool = True
 ) -> _Field:
-    """Return what describes one field: its kind, bounds and meaning."""
+    """Return the serializer field of a field: its type, bounds and description."""
     more: dict[str, Any] = {"help_text": field.description}
     if not is_answer:
         optional = not field.is_required

@@ -1,7 +1,7 @@
-"""Addresses of the API, each described once: path, parameters, schema, cursor and access follow.
+"""Resources of the API, each declared once: path, parameters, schema, cursor and access follow.
 
-A view's docstring and class variables are its description; `page` of a list and `show` of
-anything else ask a selector.
+A view's docstring and class variables are its description. A list's `page`, and the `show` of other
+views, call a selector.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ View = TypeVar("View", bound=Callable[..., Response])
 def query(
     name: str, about: str, kind: OpenApiTypes = OpenApiTypes.STR, **more: Any
 ) -> OpenApiParameter:
-    """Return a parameter of an address."""
+    """Return a query parameter."""
     return OpenApiParameter(name, kind, OpenApiParameter.QUERY, description=about, **more)
 
 
@@ -43,12 +43,12 @@ LIMIT = query("limit", "Rows of a page, 1 to 200.", OpenApiTypes.INT)
 PAGE = (CURSOR, LIMIT)
 
 
-# The struct of an answer, or what describes it where there is no struct yet.
+# The struct of an answer, or its serializer if it has no struct yet.
 Row = type[msgspec.Struct] | type[s.Serializer[object]]
 
 
 def serializer_of(row: Row) -> type[s.Serializer[object]]:
-    """Return what describes an answer."""
+    """Return the serializer that describes an answer."""
     return row if issubclass(row, s.Serializer) else answer_serializer(row)
 
 
@@ -59,7 +59,7 @@ def described(
     status: int = 200,
     *parameters: OpenApiParameter,
 ) -> Callable[[View], View]:
-    """Describe a method that writes: its name, the body that it takes and what it answers."""
+    """Describe a method that writes: its name, its body and its response."""
     body = takes if takes is None or issubclass(takes, s.Serializer) else _body_of(takes)
     made: Callable[[View], View] = extend_schema(
         operation_id=operation,
@@ -74,17 +74,17 @@ _body_of = cache(request_serializer)
 
 
 class Described(ApiView):
-    """What is read at `address`; its description is the docstring.
+    """A resource that is read at `address`; its docstring is the description.
 
-    `operation` is its name there, `parameters` are what it may be asked with.
-    `who` finds it, and `shows` are the fields of a tenant's rows that stand in it, as `Job.name`,
-    for whoever may see them: tests ask for it as everybody by these.
+    `operation` is its name there, `parameters` its query parameters. `who` may see it. `shows` are
+    the fields of tenants' rows in the response, as `Job.name`; tests check their visibility for all
+    kinds of users.
     """
 
     operation: ClassVar[str]
     parameters: ClassVar[Sequence[OpenApiParameter]] = ()
     shows: ClassVar[tuple[str, ...]] = ()
-    # Of each kind: what describes its answer.
+    # Defined by each subclass: the serializer of its response.
     answered: ClassVar[Callable[[], type[s.Serializer[object]]]]
 
     def __init_subclass__(cls) -> None:
@@ -102,15 +102,15 @@ class Described(ApiView):
         extend_schema_view(get=made)(cls)
 
     def param(self, name: str) -> str:
-        """Return what the request asks by a parameter; empty: nothing."""
+        """Return a query parameter; empty if it is missing."""
         return str(self.request.query_params.get(name, ""))
 
 
 class Shown(Described):
-    """One thing, an `answer`."""
+    """A single object, an `answer`."""
 
     answer: ClassVar[Row]
-    # Its own method, by the words of its address: a struct, what JSON has of it, or a response.
+    # The view's own method, with the parameters of its path: returns a struct, JSON, or a response.
     show: Callable[..., msgspec.Struct | dict[str, Any] | Response]
 
     @classmethod
@@ -118,7 +118,7 @@ class Shown(Described):
         return serializer_of(cls.answer)
 
     def get(self, request: Request, **place: Any) -> Response:  # noqa: ARG002 - DRF's signature
-        """Answer with it."""
+        """Respond with it."""
         shown = self.show(**place)
         if isinstance(shown, Response):
             return shown
@@ -128,9 +128,9 @@ class Shown(Described):
 class Page(NamedTuple):
     """Rows of a list, or of a part of it.
 
-    Rows without a struct are JSON already. `following`: the key after which the next page begins;
-    None: there is none. `etag`: what edits of these rows are based on; empty: nothing is.
-    `head` and `tail`: what else there is, before and after the rows.
+    Rows without a struct are JSON already. `following`: the key after which the next page starts,
+    or None on the last page. `etag`: the state that edits of these rows are based on; empty if they
+    have none. `head` and `tail`: other fields, before and after the rows.
     """
 
     rows: Iterable[Any]
@@ -148,7 +148,7 @@ def page_of(
 ) -> Page:
     """Return the page of rows that were read with one more than its limit.
 
-    `key` of its last row is where the next page begins; `shown` makes answers of rows.
+    `key` of its last row is the start of the next page; `shown` converts rows to answers.
     """
     part = rows[:limit]
     following = key(part[-1]) if len(rows) > limit else None
@@ -156,13 +156,13 @@ def page_of(
 
 
 class Listed(Described):
-    """A list: `row` is what it lists, `about` says what a page is of."""
+    """A list: `row` is the type of its rows, `about` describes a page."""
 
     row: ClassVar[Row]
     about: ClassVar[str]
-    # What a page has beside its rows.
+    # Fields of a page other than its rows.
     beside: ClassVar[Mapping[str, s.Field[Any, Any, Any, Any]]] = {}
-    # A list's own method: what the request asks for, by the words of its address.
+    # The list's own method, with the parameters of its path: returns the requested page.
     page: Callable[..., Page]
     _route = ""
 
@@ -171,7 +171,7 @@ class Listed(Described):
         return page_serializer(cls.row, cls.about, **cls.beside)
 
     def get(self, request: Request, **place: Any) -> Response:  # noqa: ARG002 - DRF's signature
-        """Answer with a page."""
+        """Respond with a page."""
         page = self.page(**place)
         following = page.following and make_cursor(self._route, *page.following)
         headers = {"ETag": page.etag} if page.etag else None
@@ -181,19 +181,19 @@ class Listed(Described):
 
     @property
     def limit(self) -> int:
-        """How many rows the page may have."""
+        """Return the most rows of the page."""
         return read_limit(self.request)
 
     def after(self, *route: object, parts: int = 1) -> list[int] | None:
-        """Return the key after which the page begins; None: it is the first one.
+        """Return the key after which the page starts, or None for the first page.
 
-        `route` keeps cursors of different lists apart.
+        `route` separates cursors of different lists.
         """
         self._route = ".".join(map(str, route))
         return read_cursor(self.request, self._route, parts=parts)
 
     def before(self, *route: object) -> int | None:
-        """Return the key of one number before which the page begins; None: it is the first one."""
+        """Return the single number before which the page starts, or None for the first page."""
         key = self.after(*route)
         return key[0] if key else None
 
@@ -202,7 +202,7 @@ class Listed(Described):
 def page_serializer(
     row: Row, about: str, **beside: s.Field[Any, Any, Any, Any]
 ) -> type[s.Serializer[object]]:
-    """Return what describes a page of such rows, and what stands beside them."""
+    """Return the serializer of a page of such rows with other fields."""
     one = serializer_of(row)
     name = one.__name__.removesuffix("Row").removesuffix("Json")
     fields = {"results": one(many=True), **beside, "next": s.CharField(allow_null=True)}
@@ -210,7 +210,7 @@ def page_serializer(
 
 
 def addressed(modules: Iterable[ModuleType]) -> list[type[ApiView]]:
-    """Return the views of modules that have an address."""
+    """Return the views in the modules that have an address."""
     everything = ((one, module) for module in modules for one in vars(module).values())
     return [
         one
@@ -221,9 +221,11 @@ def addressed(modules: Iterable[ModuleType]) -> list[type[ApiView]]:
 
 
 def urls_of(views: Iterable[type[ApiView]], **wired: object) -> list[URLPattern]:
-    """Return the addresses of views. Each gets of `wired` what it has a place for.
+    """Return the URL patterns of views.
 
-    Only those without a parameter have names: Django warns of a colon in a name.
+    Each gets the values of `wired` for which it has an attribute.
+
+    Only paths without a parameter have names: Django warns of a colon in a name.
     """
 
     def of(one: type[ApiView]) -> dict[str, object]:

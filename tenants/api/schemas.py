@@ -1,4 +1,4 @@
-"""The shapes of tokens and problems, for the schema. Views write plain dictionaries."""
+"""The serializers of tokens and problems, for the schema. Views write plain dictionaries."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from tenants.tokens import DAYS_MAX, Scope
 
 
 class FieldProblem(serializers.Serializer[object]):
-    """What is wrong with one field."""
+    """The error of one field."""
 
     field = serializers.CharField(allow_blank=True)
     reason = serializers.CharField()
     hint = serializers.CharField(allow_blank=True)
 
 
-# RFC 9457 problem details; `reason_code` is for programs. Not a class, for there `errors` has
-# a meaning of its own.
+# RFC 9457 problem details; `reason_code` is for programs. Not a class, because a serializer's
+# `errors` has another meaning.
 ProblemBody = inline_serializer(
     "Problem",
     fields={
@@ -34,7 +34,7 @@ ProblemBody = inline_serializer(
 
 
 class TokenAsk(serializers.Serializer[object]):
-    """A token wanted."""
+    """A request for a token."""
 
     username = serializers.CharField(max_length=1024)
     password = serializers.CharField(max_length=1024)

@@ -1,4 +1,4 @@
-"""An operator's tenants: all of them, and a new one."""
+"""The operator's list of tenants, and the creation of a tenant."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tenants.services.people import open_tenant
 
 
 def no_books() -> Iterable[str]:
-    """Stands where nothing else is wired in."""
+    """Return no books: the default if nothing is injected."""
     return ()
 
 
@@ -32,7 +32,7 @@ class TenantList(Listed, OperateView):
     row = TenantRow
     about = "All tenants."
     shows = ("Tenant.slug", "Tenant.name")
-    # Of the pools, which live above.
+    # Books of the pools, which are in an outer app.
     books: Callable[[], Iterable[str]] = staticmethod(no_books)
 
     def page(self) -> Page:
@@ -46,12 +46,13 @@ class TenantList(Listed, OperateView):
         wanted = request_of(TenantRequest, request.data)
         try:
             with site_scope():
-                # Whoever opens another one at this moment waits here, and is stale then.
+                # A concurrent creation waits here, and is then stale.
                 list(Tenant.objects.select_for_update(no_key=True).order_by("id"))
                 self.require_match(_tag(tenant_sizes()))
                 open_tenant(actor=self.actor, request=wanted, books=self.books())
                 rows = tenant_sizes()
-        except IntegrityError as error:  # twins on a site without any tenant to wait at
+        # concurrent creations on a site that has no tenant row to lock
+        except IntegrityError as error:
             raise bad_field("slug", "is taken") from error
         made = next(row for row in rows if row.slug == wanted.slug)
         return answer(plain(made), _tag(rows), 201)

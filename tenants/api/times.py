@@ -1,4 +1,4 @@
-"""Instants as the API reads and writes them."""
+"""Instants of the API: parsing and formatting."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ __all__ = ["read_time", "time_text"]
 
 
 def read_time(request: Request, name: str) -> datetime | None:
-    """Return an instant of the query in UTC; None where it is left out.
+    """Return an instant of the query in UTC, or None if it is missing.
 
     Raises:
-        InvalidInputError: it is none, or has no zone.
+        InvalidInputError: it is invalid, or has no zone.
     """
     errors = FieldErrors()
     instant = readers.instant(request.query_params, name, errors)

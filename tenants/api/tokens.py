@@ -1,4 +1,4 @@
-"""Tokens: made with a password, listed and dropped by their person."""
+"""Tokens: made with a password, listed and revoked by their person."""
 
 from __future__ import annotations
 
@@ -60,19 +60,19 @@ class TokenList(Listed):
     scopes: ClassVar[dict[str, str]] = {"GET": ""}
 
     def get_authenticators(self) -> list[Any]:
-        """A password speaks for itself: no session, no token, no CSRF."""
+        """Return no authenticators for POST: the password needs no session, token or CSRF token."""
         posts = getattr(self.request, "method", "") == "POST"
         return [] if posts else list(super().get_authenticators())
 
     def get_permissions(self) -> list[Any]:
-        """Anybody may try a password."""
+        """Allow anonymous POST, which checks a password."""
         posts = getattr(self.request, "method", "") == "POST"
         return [AllowAny()] if posts else list(super().get_permissions())
 
     @extend_schema(auth=[])
     @described("tokens_create", schemas.TokenAsk, TokenMade, 201)
     def post(self, request: Request) -> Response:
-        """Make a token by password. It is shown this once."""
+        """Make a token by password. Its secret is shown only in this response."""
         body = fields_only(request.data, FIELDS)
         try:
             asked_for = read_request(
@@ -103,7 +103,7 @@ class TokenOne(ApiView):
 
     @described("tokens_destroy", None, None, 204)
     def delete(self, request: Request, uid: UUID) -> Response:
-        """Drop a token: itself, or with `jobs:write` (or a session) any of yours."""
+        """Revoke a token: itself, or with `jobs:write` (or a session) any of yours."""
         used = request.auth
         if (
             isinstance(used, TokenBearer)
@@ -123,7 +123,7 @@ def _subject(request: Request) -> str:
 
 
 def _person(request: Request, body: dict[str, Any]) -> User:
-    """Check username and password; nothing tells which of them was wrong."""
+    """Check username and password; the error does not reveal which of them was wrong."""
     for field in ("username", "password"):
         value = body.get(field)
         if not isinstance(value, str) or not 1 <= len(value) <= 1024:

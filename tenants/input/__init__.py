@@ -1,1 +1,1 @@
-"""What people and programs send, read in one way: what is wrong, how values are read. Pure."""
+"""Input of people and programs: one way to read values and to report errors. Pure."""

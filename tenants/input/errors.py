@@ -1,4 +1,4 @@
-"""What is wrong with what somebody sent: one type, for pages, REST, files and commands alike."""
+"""Input errors: one type for pages, REST, files and commands."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-# A finding about what is there rather than about the value that was sent (409 over REST).
+# An error caused by the present state, not by the sent value (409 over REST).
 CONFLICT = "conflict"
 ERRORS_MAX = 100
 
 
 @dataclass(frozen=True, slots=True)
 class FieldError:
-    """What is wrong with one field of a resource, and what to do.
+    """An error in one field of a resource, and the remedy.
 
-    `field` is the resource's own name for it, as `gpus`, `command[0]` or `quotas[2].until`;
-    empty: the whole. `reason` goes on after the field's name ("is required"), or is a sentence
-    of its own and then begins with a capital letter. `code` names the kind for programs. `line`:
-    of the text in which it stands, from 1 (0: the text as a whole; None: it stands in none).
+    `field` is the resource's own name for it, as `gpus`, `command[0]` or `quotas[2].until`; empty
+    for the whole resource. `reason` continues after the field's name ("is required"), or is a
+    sentence that starts with a capital letter. `code` names the type for programs. `line` counts
+    from 1 in a text (0: the whole text; without a text it is None).
     """
 
     field: str
@@ -37,7 +37,7 @@ class FieldError:
 
     @property
     def top_field(self) -> str:
-        """The field of the request in which it lies: `command` of `command[0]`."""
+        """Return the field of the request that contains it: `command` of `command[0]`."""
         return re.split(r"[.\[]", self.field, maxsplit=1)[0]
 
     def inside(self, place: str) -> FieldError:
@@ -48,7 +48,7 @@ class FieldError:
 
 
 class InvalidInputError(Exception):
-    """What was asked for cannot be done as it was written; nothing was. `errors`: never empty."""
+    """The request is invalid and changed nothing. `errors` is never empty."""
 
     def __init__(self, errors: Iterable[FieldError]) -> None:
         self.errors = tuple(errors)
@@ -56,7 +56,7 @@ class InvalidInputError(Exception):
 
     @property
     def by_field(self) -> dict[str, str]:
-        """The reasons by field, of each field the first."""
+        """Return field -> its first reason."""
         reasons: dict[str, str] = {}
         for error in self.errors:
             reasons.setdefault(error.field, error.reason)
@@ -64,7 +64,7 @@ class InvalidInputError(Exception):
 
     @property
     def is_conflict(self) -> bool:
-        """Whether what is there stands against it, not only what was sent."""
+        """Return whether an error is caused by the present state, not only by the input."""
         return any(error.code == CONFLICT for error in self.errors)
 
 
@@ -76,7 +76,7 @@ def invalid(
 
 @dataclass
 class FieldErrors:
-    """Collects what is wrong; at most `ERRORS_MAX`, so that a hostile list stays short."""
+    """Collects errors; at most `ERRORS_MAX`, so that a hostile list stays short."""
 
     errors: list[FieldError] = field(default_factory=list)
 
@@ -101,16 +101,16 @@ class FieldErrors:
         self.errors += list(errors)[: max(0, ERRORS_MAX - len(self.errors))]
 
     def raise_any(self, order: Sequence[str] = ()) -> None:
-        """Raise what was noted, in an order of fields; others come last.
+        """Raise the collected errors, in an order of fields; others come last.
 
         Raises:
-            InvalidInputError: something was.
+            InvalidInputError: there are errors.
         """
         if self.errors:
             raise self.as_error(order)
 
     def as_error(self, order: Sequence[str] = ()) -> InvalidInputError:
-        """Return what was noted as an exception, in an order of fields; others come last."""
+        """Return the collected errors as an exception, in an order of fields; others come last."""
         places: Mapping[str, int] = {name: place for place, name in enumerate(order)}
         last = len(places)
         return InvalidInputError(

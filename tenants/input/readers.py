@@ -1,4 +1,4 @@
-"""Values out of parsed JSON or YAML, a reader per kind. Each notes what is wrong; none raises."""
+"""Readers of values from parsed JSON or YAML, one per type. They collect errors and never raise."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def whole(
     most: int = COUNT_MAX,
     required: bool = False,
 ) -> int | None:
-    """Read a whole number within [least, most]; None where it is absent or wrong."""
+    """Read a whole number within [least, most]; return None if it is missing or invalid."""
     if name not in given:
         if required:
             errors.add(name, "is required", f"Write a whole number from {least} on.", "required")
         return None
     value = given[name]
-    # bool is an int in Python, and `true` GPUs are nobody's wish.
+    # bool is an int in Python, but `true` is not a number of GPUs.
     if not isinstance(value, int) or isinstance(value, bool):
         errors.add(name, "must be a whole number", "Write it without quotes and decimals.")
         return None
@@ -51,11 +51,11 @@ def whole(
 
 
 def text(value: object, name: str, errors: FieldErrors, *, most_bytes: int) -> str | None:
-    """Read a text that any program and Postgres can take; None where it is wrong."""
+    """Read a text that every program and Postgres accept; return None if it is invalid."""
     if not isinstance(value, str):
         errors.add(name, "must be a text", "Write it in quotes.")
         return None
-    if len(value) > most_bytes:  # before anything that takes time with its length
+    if len(value) > most_bytes:  # before any step whose time depends on the length
         errors.add(name, f"is longer than {most_bytes:,} bytes", code="too_long")
         return None
     try:
@@ -77,7 +77,7 @@ def text(value: object, name: str, errors: FieldErrors, *, most_bytes: int) -> s
 def texts(
     given: Mapping[str, object], name: str, errors: FieldErrors, *, most: int
 ) -> tuple[str, ...]:
-    """Read a list of short names; empty where it is absent or wrong."""
+    """Read a list of short names; return an empty one if it is missing or invalid."""
     value = given.get(name, [])
     if not isinstance(value, list | tuple):
         errors.add(name, NOT_TEXTS, 'Write ["a", "b"].')
@@ -90,7 +90,7 @@ def texts(
 
 
 def name(given: Mapping[str, object], errors: FieldErrors) -> str:
-    """Read a job's name; empty where it is absent or wrong."""
+    """Read a job's name; return an empty text if it is missing or invalid."""
     if "name" not in given:
         return ""
     value = given["name"]
@@ -101,13 +101,13 @@ def name(given: Mapping[str, object], errors: FieldErrors) -> str:
 
 
 def credits(given: Mapping[str, object], name: str, errors: FieldErrors) -> Decimal | None:  # noqa: A001 - the unit's word
-    """Read an amount of credits with at most six decimals; None where it is absent or wrong."""
+    """Read credits with at most six decimals; return None if they are missing or invalid."""
     if name not in given:
         return None
     value = given[name]
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 10**12:
         return Decimal(value)
-    # An exponent is refused before it is written out: 1e999999999 would fill the memory.
+    # An exponent is refused before it is expanded: 1e999999999 would fill the memory.
     if isinstance(value, Decimal) and value.is_finite() and -7 < value.adjusted() < 12:
         value = format(value, "f")
     if isinstance(value, str) and CREDITS.fullmatch(value):
@@ -118,7 +118,7 @@ def credits(given: Mapping[str, object], name: str, errors: FieldErrors) -> Deci
 
 
 def slug(given: Mapping[str, object], name: str, errors: FieldErrors, place: str = "") -> str:
-    """Read a required name; empty where it is wrong."""
+    """Read a required name; return an empty text if it is invalid."""
     value = given.get(name)
     if isinstance(value, str) and SLUG.fullmatch(value):
         return value
@@ -127,7 +127,7 @@ def slug(given: Mapping[str, object], name: str, errors: FieldErrors, place: str
 
 
 def line(given: Mapping[str, object], name: str, errors: FieldErrors, *, most_bytes: int) -> str:
-    """Read an optional line of text; empty where it is absent or wrong."""
+    """Read an optional line of text; return an empty text if it is missing or invalid."""
     value = text(given.get(name, ""), name, errors, most_bytes=most_bytes)
     if value and not value.isprintable():
         errors.add(name, "must be one line of printable characters")
@@ -144,7 +144,7 @@ def number(
     least: int = 0,
     place: str = "",
 ) -> int | None:
-    """Read a whole number; None where it is absent, null or wrong."""
+    """Read a whole number; return None if it is missing, null or invalid."""
     if given.get(name) is None:
         return None
     return whole({place + name: given[name]}, place + name, errors, least=least, most=most)
@@ -153,7 +153,7 @@ def number(
 def instant(
     given: Mapping[str, object], name: str, errors: FieldErrors, place: str = ""
 ) -> datetime | None:
-    """Read an instant; None where it is absent, null or wrong."""
+    """Read an instant; return None if it is missing, null or invalid."""
     value = given.get(name)
     if value is None:
         return None

@@ -1,9 +1,8 @@
-"""Requests as structs: one declaration of a field for all that read, describe or ask for it.
+"""Requests as structs: one declaration of each field for readers, descriptions and forms.
 
-A request is a `Request` whose fields have types, bounds and a description (`msgspec.Meta`) and,
-in `Input`, what these cannot say. Its reading is here; REST's schema
-(`tenants.api.request_schemas`), forms, YAML and the command line's options follow from the same
-fields. Pure.
+A request is a `Request` whose fields have types, bounds and a description (`msgspec.Meta`), and an
+`Input` for the rest. This module reads requests. REST's schema (`tenants.api.request_schemas`),
+forms, YAML and the command line's options use the same fields. Pure.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ TEXT_MAX, TEXTS_MAX = 800, 1000
 
 
 class Shape(StrEnum):
-    """What kind of value a field takes."""
+    """The type of a field's values."""
 
     TEXT = "text"
     WHOLE = "whole"
@@ -41,15 +40,14 @@ class Shape(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Input:
-    """What a field's type, bounds and description do not say.
+    """Facts of a field beyond its type, bounds and description.
 
-    `label`: what forms call it (empty: they do not ask for it), `hint` what they say below that
-    (empty: the description), `unit` of its values, `example` what stands in an empty input,
-    `choices` what a text may be.
-    `option` of the command line (None: made of the name; empty: it has none; `--`: what follows
-    this sign). `complaint` and `advice` stand for the reader's own reason and hint. `read` stands
-    for the shape's reader; `is_contextual`: the service reads it, for it needs more than the
-    request. `is_shown`: answers show it again.
+    `label`: its name in forms, empty if they do not have it. `hint`: the text below the label, by
+    default the description. `unit`: of its values. `example`: the placeholder of an empty input.
+    `choices`: the allowed texts. `option` of the command line: by default made from the name, empty
+    if it has none, `--` for the arguments after this sign. `complaint` and `advice` replace the
+    reader's reason and hint. `read` replaces the shape's reader; `is_contextual`: the service reads
+    it, because it needs more than the request. `is_shown`: answers repeat it.
     """
 
     label: str = ""
@@ -67,7 +65,7 @@ class Input:
 
 @dataclass(frozen=True, slots=True)
 class RequestField:
-    """One field of a request. `least` and `most` bound a number, or a text's or list's length."""
+    """A field of a request. `least` and `most` bound a number, or a text's or list's length."""
 
     name: str
     attribute: str
@@ -84,21 +82,21 @@ class RequestField:
 
     @property
     def option(self) -> str:
-        """Its option of the command line; empty: it has none."""
+        """Return its option of the command line; empty if it has none."""
         made = f"--{self.name.replace('_', '-')}"
         return made if self.input.option is None else self.input.option
 
     @property
     def hint(self) -> str:
-        """What a form says below its label."""
+        """Return the text below its label in a form."""
         return self.input.hint or self.description
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """What somebody asks for. `NOUN` is what errors call it.
+    """A request of a user or program. `NOUN` is its name in errors.
 
-    With `NULL_IS_ABSENT` a null is a field that was not sent; else it is the value of a field
-    that may be None, and wrong for the others.
+    With `NULL_IS_ABSENT` a null counts as a missing field. Otherwise it is the value of a field
+    that may be None, and an error for the others.
     """
 
     NOUN: ClassVar[str] = "this request"
@@ -128,7 +126,7 @@ def _field(one: inspect.Field, hint: Any) -> RequestField:
             is_nullable = True
             kind = next(part for part in kind.types if not isinstance(part, inspect.NoneType))
     shape, least, most = _shape(kind)
-    # msgspec tells no default where it is UNSET.
+    # msgspec omits a default of UNSET.
     default = msgspec.UNSET if one.default is msgspec.NODEFAULT else one.default
     if one.default_factory is not msgspec.NODEFAULT:
         default = one.default_factory()
@@ -144,7 +142,7 @@ def _field(one: inspect.Field, hint: Any) -> RequestField:
         most=most,
         pattern=getattr(kind, "pattern", None) or "",
         item=getattr(kind, "item_type", None),
-        # The last one is of the field itself; one before it, of the type that it is annotated with.
+        # The last one belongs to the field, an earlier one to its annotated type.
         input=extras[-1] if extras else Input(),
     )
 
@@ -166,7 +164,7 @@ def _shape(kind: inspect.Type) -> tuple[Shape, int | None, int | None]:
 
 
 def read_request(request: type[R], raw: object) -> R:
-    """Return the request that `raw` (a mapping, as parsed from JSON) writes down.
+    """Return the request of `raw` (a mapping, as parsed from JSON).
 
     Raises:
         InvalidInputError: with all errors, in the order of fields.
@@ -194,9 +192,9 @@ def given_fields(request: type[Request], raw: object) -> dict[str, object]:
 def read_fields(
     request: type[Request], given: Mapping[str, object], errors: FieldErrors
 ) -> dict[str, object]:
-    """Read what a request's fields say by themselves; contextual ones are left to the caller.
+    """Read a request's fields, except contextual ones, which the caller reads.
 
-    A field that is absent or wrong has its default, or is left out where it has none.
+    A field that is missing or invalid gets its default, or is left out if it has none.
     """
     values: dict[str, object] = {}
     for name, field in request_fields(request).items():
@@ -217,7 +215,7 @@ def read_fields(
 def refuse_unknown(
     request: type[Request], given: Mapping[str, object], errors: FieldErrors
 ) -> None:
-    """Note fields that a request does not have: they are refused, never dropped."""
+    """Add an error per unknown field: they are refused, never dropped."""
     names = request_fields(request)
     for extra in sorted(given.keys() - names.keys()):
         reason = f"is not a field of {request.NOUN}"
@@ -231,7 +229,7 @@ def make_request(request: type[R], values: Mapping[str, object]) -> R:
 
 
 def _read(field: RequestField, given: Mapping[str, object], errors: FieldErrors) -> object:
-    """One value; None where it is absent or wrong, which is then noted."""
+    """Return a value; None if it is missing or invalid, with an error added."""
     if field.input.read is not None:
         return field.input.read(given, errors)
     if not (field.input.complaint or field.input.advice):

@@ -1,4 +1,4 @@
-"""Lines of YAML errors as editors count them; YAML ends lines at more characters."""
+"""Line numbers of YAML errors as editors count them; YAML has more line breaks."""
 
 from __future__ import annotations
 
@@ -8,32 +8,32 @@ from typing import Any
 
 import yaml
 
-# YAML 1.1 ends a line at the last three, too; editors and browsers do not.
+# YAML 1.1 also ends a line at the last three; editors and browsers do not.
 _BREAK = re.compile("\r\n|[\r\n\x85\u2028\u2029]")
 _EDITORS = frozenset({"\r\n", "\r", "\n"})
 _FORBIDDEN = re.compile(
     "[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]|(?<!^)\ufeff"
 )
-# Of these the parser marks where it gave up, a line or more below what was not finished.
+# For these errors the parser marks a line after the unfinished one.
 _FIELD = re.compile(r"[^\s\]}]+:(\s|$)")
 _UNFINISHED = ("could not find expected ':'", "found unexpected end of stream")
 _FLOWS = ("while parsing a flow sequence", "while parsing a flow mapping")
 
 
 def editor_lines(text: str) -> list[int]:
-    """Return the line of an editor, from 1, in which each row of YAML begins."""
+    """Return the editor's line, from 1, at which each row of YAML starts."""
     ends = (match[0] in _EDITORS for match in _BREAK.finditer(text))
     return list(accumulate(ends, initial=1))
 
 
 def error_line(text: str, error: yaml.YAMLError) -> int | None:
-    """Return the line of an editor to mend, from 1; None if the error has no place."""
+    """Return the editor's line to fix, from 1, or None if the error has no position."""
     lines = editor_lines(text)
     if not isinstance(error, yaml.MarkedYAMLError):
         match = _FORBIDDEN.search(text)
         return lines[len(_BREAK.findall(text[: match.start()]))] if match else None
     mark = _mark_to_mend(text, error)
-    # At the end of an unfinished text the mark is a line below it.
+    # At the end of an unfinished text the mark is one line below it.
     last = len(_BREAK.findall(text.rstrip("\r\n\x85\u2028\u2029")))
     return lines[min(mark.line, last)] if mark else None
 
@@ -42,7 +42,7 @@ def _mark_to_mend(text: str, error: yaml.MarkedYAMLError) -> Any:
     begun, stopped = error.context_mark, error.problem_mark
     if begun is None or stopped is None:
         return stopped or begun
-    # A list that is not closed goes on until a line that begins another field.
+    # An unclosed list continues until a line that starts another field.
     is_field = _FIELD.match([*_BREAK.split(text), ""][stopped.line])
     is_open = (error.context or "") in _FLOWS and begun.line < stopped.line and is_field
     return begun if is_open or str(error.problem).lower() in _UNFINISHED else stopped

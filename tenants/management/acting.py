@@ -1,4 +1,4 @@
-"""Who a command acts for."""
+"""The user on whose behalf a command acts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tenants.models import User
 
 @contextmanager
 def acting_as(username: str | None, *, refused: str = "is no operator") -> Iterator[Actor]:
-    """Act for somebody; `refused` is said of one whose role does not cover it."""
+    """Act as a user; `refused` is the error of a user whose role is not sufficient."""
     if not username:
         raise CommandError("name an operator by --user NAME: the audit log records who did it")
     user = User.objects.filter(username=username).first()

@@ -1,4 +1,4 @@
-"""Tables of people, tenants, quotas and budgets, and of the logs that nobody bends."""
+"""Tables of people, tenants, quotas and budgets, and of the append-only logs."""
 
 from tenants.models.tenancy import (
     ApiToken,

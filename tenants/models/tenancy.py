@@ -1,4 +1,4 @@
-"""Tenants, their members, quotas over periods, what of them is shared, and budgets."""
+"""Tenants, their members, quotas over periods, sharing settings, and budgets."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from evenshare_core.money.budgets import BudgetAction, BudgetPeriod
 
 
 class User(AbstractUser):
-    """A person who signs in. `site_role` is their role for the whole site, besides tenants."""
+    """A person who signs in. `site_role` is their role for the whole site, outside of tenants."""
 
     class SiteRole(models.TextChoices):
         """Roles of people who run the cluster."""
@@ -32,7 +32,7 @@ class User(AbstractUser):
 
     @property
     def is_operator(self) -> bool:
-        """Whether this person runs the cluster."""
+        """Return whether this person runs the cluster."""
         return self.site_role == self.SiteRole.OPERATOR
 
 
@@ -59,7 +59,7 @@ class Membership(models.Model):
     """A person in a tenant, with a role."""
 
     class Role(models.TextChoices):
-        """What a member may do in the tenant."""
+        """The role of a member in the tenant."""
 
         VIEWER = "viewer", "viewer"
         MEMBER = "member", "member"
@@ -76,13 +76,13 @@ class Membership(models.Model):
 
 
 class TstzRange(Func):
-    """`tstzrange(from, until)`: an open end where `until` is null."""
+    """`tstzrange(from, until)`: open-ended if `until` is null."""
 
     function = "tstzrange"
 
 
 class IdRange(Func):
-    """`int8range(id, id, '[]')`: lets GiST compare ids without an extension."""
+    """`int8range(id, id, '[]')`: GiST can compare ids without an extension."""
 
     function = "int8range"
     template = "%(function)s(%(expressions)s, '[]')"
@@ -93,9 +93,9 @@ def _id_range(field: str) -> IdRange:
 
 
 class Quota(models.Model):
-    """GPUs of a type that a tenant is entitled to in a pool, from an instant until another.
+    """GPUs of a type to which a tenant is entitled in a pool, from an instant until another.
 
-    Times are pool time. The one truth about entitlement; weights and contributions only
+    Times are pool time. Quotas are the only source of entitlement; weights and contributions only
     produce quotas.
     """
 
@@ -134,10 +134,10 @@ class Quota(models.Model):
 
 
 class SharingSetting(models.Model):
-    """What a tenant lends and borrows of its own will in a pool, for one GPU type.
+    """A tenant's own settings of lending and borrowing in a pool, for one GPU type.
 
-    Its quotas' mode and limits, an operator's, are the bounds: the stricter of both holds. With
-    `by_offer` idle quota is lent by its offers alone.
+    The operator's mode and limits of its quotas also apply: the stricter of both wins. With
+    `by_offer`, idle quota is lent only by the tenant's offers.
     """
 
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="+")
@@ -159,7 +159,7 @@ class SharingSetting(models.Model):
 
 
 class PriceLimit(models.Model):
-    """What a tenant's jobs in a pool pay at most for a borrowed GPU-hour, whatever they say."""
+    """The maximum price of a tenant's jobs in a pool for a borrowed GPU-hour."""
 
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="+")
     pool = models.ForeignKey("scheduling.Pool", on_delete=models.PROTECT, related_name="+")
@@ -175,7 +175,7 @@ class PriceLimit(models.Model):
 class IdleOffer(models.Model):
     """Idle quota that a tenant lends while the posted price is its floor or more.
 
-    Times are pool time: it stands from `made_at` until `until` or `revoked_at`. Rows stay.
+    Times are pool time: it is valid from `made_at` until `until` or `revoked_at`. Rows are kept.
     """
 
     uid = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
@@ -215,17 +215,16 @@ class IdleOffer(models.Model):
 
 
 class Budget(models.Model):
-    """Credit that a tenant may still spend in a book, and what it means to spend in a period.
+    """A tenant's spendable credit in a book, and its budget of a period.
 
-    `spendable` follows the ledger; `reserved` is the worst case of the terms that run now plus
-    the charges not settled yet. A round may promise `spendable + credit_limit - reserved`, and
-    no more than the period's budget leaves. `credit_limit` is the one truth: the database copies it
-    to the tenant's account. `overrun`: how far what is promised or owed exceeds the credit, because
-    GPU-time was used for longer than its term or the limit was lowered; no round and no transfer
-    raises it.
+    `spendable` follows the ledger; `reserved` is the worst case of the running terms plus the
+    unsettled charges. A round may promise `spendable + credit_limit - reserved`, and no more than
+    the period's budget leaves. `credit_limit` is the source; the database copies it to the tenant's
+    account. `overrun`: how far promises and debts exceed the credit. Causes are GPUs that are used
+    for longer than their term, or a lowered limit; no round and no transfer raises it.
 
-    `period_amount` (None: no budget of a period) holds in each calendar month or quarter of pool
-    time, or between `period_starts_at` and `period_ends_at`.
+    `period_amount` (None if there is no budget of a period) applies in each calendar month or
+    quarter of pool time, or between `period_starts_at` and `period_ends_at`.
     """
 
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="budgets")
@@ -279,13 +278,13 @@ class Budget(models.Model):
 
 
 class DailySpend(models.Model):
-    """What a tenant was charged in a book by the settled hours of a day of pool time, in UTC.
+    """A tenant's charges in a book by the settled hours of a day of pool time, in UTC.
 
-    Settlement adds the sums of usage lines by day, in its own transaction, and a correction what it
-    changes of a charge, to the day of that charge. Nothing else writes it. Rounds read what a
-    budget has left from it, because they do not know billing's tables.
+    Only two writers exist. Settlement adds the sums of usage lines by day, in its own transaction.
+    A correction adds its change to the day of the corrected charge. Rounds read from it what a
+    budget has left, because they do not know billing's tables.
 
-    `unsettled`: charges of hours of the day that are metered and not settled. They are a part of
+    `unsettled`: charges of metered but unsettled hours of the day. They are part of
     `Budget.reserved`; a budget of a later period does not count them (0221).
     """
 
@@ -306,9 +305,9 @@ class DailySpend(models.Model):
 
 
 class IdempotentReply(models.Model):
-    """What a request with an idempotency key made, so that its repetition finds it again.
+    """The result of a request with an idempotency key, for its repetitions.
 
-    `made` lists public ids; `digest` is the SHA-256 of what was asked for. Kept for a week.
+    `made` lists public ids; `digest` is the SHA-256 of the request. Kept for a week.
     """
 
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="+")
@@ -321,7 +320,7 @@ class IdempotentReply(models.Model):
 
     class Meta:
         constraints = [
-            # Two requests with one key: the second waits for the first one's commit here.
+            # Of two requests with the same key, the second waits here for the commit of the first.
             models.UniqueConstraint(
                 fields=["tenant", "user", "route", "key"], name="reply_once_per_key"
             ),
@@ -330,9 +329,9 @@ class IdempotentReply(models.Model):
 
 
 class ApiToken(models.Model):
-    """A secret that acts for a person, for a while and within scopes. Only its SHA-256 is kept.
+    """A secret that acts for a person, for a while and within scopes. Only its SHA-256 is stored.
 
-    The secret has 256 random bits, so an unsalted hash cannot be guessed backwards.
+    The secret has 256 random bits, so its unsalted hash cannot be reversed.
     """
 
     uid = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
@@ -352,9 +351,9 @@ class ApiToken(models.Model):
 
 
 class LoginAttempt(models.Model):
-    """A password that was tried: too many lock account and client for a while.
+    """An attempt with a password: too many lock account and client for a while.
 
-    `address` is what counts as one client (`tenants.addresses.client_prefix`).
+    `address` is the client (`tenants.addresses.client_prefix`).
     """
 
     username = models.CharField(max_length=150)
@@ -370,24 +369,23 @@ class LoginAttempt(models.Model):
 
 
 class RateBucket(models.Model):
-    """What is left of a rate, and when it was: `tenants.rate` fills and takes.
+    """The level of a rate's bucket, and its time: `tenants.rate` fills and takes.
 
-    No money and no right hangs on it. The table is unlogged: after a crash of the server it is
+    No money and no right depends on it. The table is unlogged: after a crash of the server it is
     empty, and every bucket is full.
     """
 
     key = models.CharField(max_length=80, primary_key=True)
     left = models.FloatField()
-    # Without an index: each submission changes it, in the row's own page.
+    # Without an index: each submission updates it, within the row's own page.
     at = models.DateTimeField()
 
 
 class AuditRecord(models.Model):
-    """What somebody changed who runs the site, or was refused: append-only.
+    """A change by a site user, or a refused one: append-only.
 
-    `subject` is what was changed in the words of the console (`pool philly`, `tenant nlp`), or of
-    a refusal the address that was asked; `before` and `after` hold only what differs, or was asked
-    for. Never a secret.
+    `subject` is the changed object in the console's terms (`pool philly`, `tenant nlp`), or the URL
+    of a refusal. `before` and `after` hold only the differing or requested values, never a secret.
     """
 
     at = models.DateTimeField(db_default=Now())

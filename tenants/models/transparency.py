@@ -1,7 +1,7 @@
-"""Logs that nobody bends: entries, hashes of complete subtrees, and public keys. Append-only.
+"""Transparency logs: entries, hashes of complete subtrees, and public keys. Append-only.
 
-The database holds by itself that entries are numbered without gaps and that hashes are those of
-what they stand for (tenants/migrations/0001_guards.sql). Nothing says a log's size but its entries.
+The database itself enforces consecutive numbers of entries, and the hashes of their contents
+(tenants/migrations/0001_guards.sql). Only its entries define a log's size.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from django.db.models.functions import Now
 
 
 class TransparencyLog(models.Model):
-    """A log: of a pool's rounds, or of a book's transfers. `origin` is its name in its heads."""
+    """A log of a pool's rounds, or of a book's transfers. `origin` is its name in its heads."""
 
     origin = models.CharField(max_length=200, unique=True)
     made_at = models.DateTimeField(db_default=Now())
@@ -54,11 +54,11 @@ class LogNode(models.Model):
 
 
 class LogScrub(models.Model):
-    """How far a log was looked at again, and what is wrong with it as far as that is known.
+    """The progress of re-checking a log, and its known faults.
 
-    `kind`: `entries`, whether the log is sound; `transfers`, whether what it commits to is as it
-    was. `place` is the next entry to look at. `size` and `root` (hex) are of the log as it was seen
-    last, which it has to continue. `faults`: `place` and `text` of each.
+    `kind`: `entries` checks that the log is sound, `transfers` that the logged transfers are
+    unchanged. `place` is the next entry to check. `size` and `root` (hex) are of the last seen log,
+    which the log must extend. `faults`: `place` and `text` of each.
     """
 
     log = models.ForeignKey(TransparencyLog, on_delete=models.PROTECT, related_name="+")
@@ -76,9 +76,9 @@ class LogScrub(models.Model):
 
 
 class LogKey(models.Model):
-    """A public Ed25519 key that signs heads, from an instant until another (real time).
+    """A public Ed25519 key that signs heads, from an instant until another (wall time).
 
-    The newest row of a key counts: whoever ends a key adds one. Private keys are files
+    The newest row of a key counts: ending a key adds a row. Private keys are files
     (`tenants.transparency.keys`).
     """
 

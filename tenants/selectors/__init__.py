@@ -1,1 +1,1 @@
-"""What pages and the API read of people, tenants and quotas. Nothing here writes."""
+"""Read-only queries of people, tenants and quotas for pages and the API."""

@@ -1,4 +1,4 @@
-"""Who asks: a person with their roles. Nothing here writes."""
+"""The viewer: a person with their roles. Read-only."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tenants.models import Membership, User
 
 @dataclass(frozen=True, slots=True)
 class MembershipFacts:
-    """A person's place in one tenant."""
+    """A person's membership in a tenant."""
 
     tenant_id: int
     slug: str
@@ -21,7 +21,7 @@ class MembershipFacts:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Who asks: their name, role for the site, and memberships by slug. Anonymous has none."""
+    """A viewer: name, role for the site, and memberships by slug. An anonymous one has none."""
 
     user_id: int | None = None
     name: str = ""
@@ -30,35 +30,35 @@ class Access:
 
     @property
     def home(self) -> MembershipFacts | None:
-        """The tenant that this person sees first."""
+        """Return the tenant that this person sees first."""
         return self.memberships[0] if self.memberships else None
 
     @property
     def is_unassigned(self) -> bool:
-        """Whether somebody who is signed in has neither a tenant nor a role for the site."""
+        """Return whether a signed-in person has neither a tenant nor a role for the site."""
         return self.user_id is not None and not self.memberships and not self.site_role
 
     @property
     def tenant_ids(self) -> list[int]:
-        """Ids of the tenants that this person belongs to, by slug."""
+        """Return the ids of the person's tenants, by slug."""
         return [membership.tenant_id for membership in self.memberships]
 
     def membership_of(self, tenant_id: int) -> MembershipFacts | None:
-        """The place in one tenant, or None."""
+        """Return the membership in a tenant, or None."""
         return next((row for row in self.memberships if row.tenant_id == tenant_id), None)
 
     def membership_named(self, slug: object) -> MembershipFacts | None:
-        """The place in the tenant of that slug, or None."""
+        """Return the membership in the tenant of this slug, or None."""
         return next((row for row in self.memberships if row.slug == slug), None)
 
 
 def access_of(user: User) -> Access:
-    """Return what a signed-in person is, in one query."""
+    """Return the access of a signed-in person, with one query."""
     return accesses_of([user])[user.pk]
 
 
 def accesses_of(people: Collection[User]) -> dict[int, Access]:
-    """Return what each of these people, who are signed in, is. One query."""
+    """Return the access of each of these signed-in people, with one query."""
     rows = Membership.objects.filter(user__in=[person.pk for person in people])
     facts = rows.order_by("tenant__slug").values_list(
         "user_id", "tenant_id", "tenant__slug", "tenant__name", "role"

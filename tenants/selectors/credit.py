@@ -1,6 +1,6 @@
-"""What tenants may still promise in a book: the stricter of credit limit and period budget.
+"""The credits that rounds may still promise: the stricter of credit limit and period budget.
 
-Rounds, dry runs and pages ask the same function, so that they say the same.
+Rounds, dry runs and pages call the same function, so that they agree.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from tenants.models import Budget, DailySpend
 
 @dataclass(frozen=True, slots=True)
 class PeriodUse:
-    """A budget in the period that holds: amounts in micro-credits, times in pool time.
+    """A budget in its current period: amounts in micro-credits, times in pool time.
 
-    `spent`: settled charges of its days; `committed`: what is reserved, but for charges of days
-    before it that are not settled. Terms that run count in the period in which they will end.
+    `spent`: settled charges of its days. `committed`: reserved credits, except unsettled charges of
+    earlier days. Running terms count in the period in which they will end.
     """
 
     kind: BudgetPeriod
@@ -47,37 +47,37 @@ class PeriodUse:
 
     @property
     def used_micro(self) -> int:
-        """Spent and committed."""
+        """Return spent and committed."""
         return self.spent_micro + self.committed_micro
 
     @property
     def left_micro(self) -> int:
-        """What of the amount is neither spent nor committed; below 0 where it is exceeded."""
+        """Return the amount that is neither spent nor committed; negative if it is exceeded."""
         return self.amount_micro - self.used_micro
 
     @property
     def stop_micro(self) -> int:
-        """Where nothing more is promised: what is spent and committed then."""
+        """Return the spent and committed amount from which on nothing more is promised."""
         return stop_micro(self.amount_micro, self.action)
 
     @property
     def promisable_micro(self) -> int:
-        """What rounds may still promise of it."""
+        """Return what rounds may still promise of it."""
         return self.stop_micro - self.used_micro
 
     @property
     def state(self) -> BudgetState:
-        """How far it is used."""
+        """Return the state by the used part."""
         return budget_state(self.amount_micro, self.used_micro)
 
 
 @dataclass(frozen=True, slots=True)
 class CreditLeft:
-    """What a tenant may still promise in a book, in micro-credits; None: no limit.
+    """A tenant's remaining credit in a book, in micro-credits; None is no limit.
 
-    `credit_micro` is what the credit limit leaves; `period` the budget that holds, if one does.
-    `storable_micro` is no limit that anybody set: what the columns of promises and of the balance
-    that they end in can still hold.
+    `credit_micro` is what the credit limit leaves; `period` is the current budget, if any.
+    `storable_micro` is a technical limit: what the columns of promises, and of the balance that
+    they end in, can still hold.
     """
 
     credit_micro: int | None = None
@@ -86,7 +86,7 @@ class CreditLeft:
 
     @property
     def micro(self) -> int | None:
-        """The stricter of both."""
+        """Return the stricter of both."""
         of_period = None if self.period is None else self.period.promisable_micro
         limits = [limit for limit in (self.credit_micro, of_period) if limit is not None]
         return min(limits) if limits else None
@@ -95,10 +95,10 @@ class CreditLeft:
 def credit_left(
     book: str, tenant_ids: Collection[int], at: datetime, *, lock: bool = False
 ) -> dict[int, CreditLeft]:
-    """Return what tenants may still promise at an instant of pool time, by tenant.
+    """Return the remaining credit at an instant of pool time, by tenant.
 
-    One query, and one more where a budget of a period holds. `lock`: inside of a transaction that
-    is about to promise; in the order of tenants, as metering and the ledger lock budgets.
+    A single query, and another if a budget applies. `lock`: lock the budgets before a promise; in
+    the order of tenants, as metering and the ledger do.
     """
     rows = Budget.objects.filter(book=book, tenant_id__in=tenant_ids).order_by("tenant_id")
     budgets = list(rows.select_for_update() if lock else rows)
@@ -118,7 +118,7 @@ def credit_left(
 
 @dataclass(frozen=True, slots=True)
 class UsedBudget:
-    """A tenant's budget of a period in a book, of which all is spent or committed."""
+    """A tenant's budget of a period in a book that is completely spent or committed."""
 
     slug: str
     tenant: str
@@ -127,9 +127,9 @@ class UsedBudget:
 
 
 def used_up_budgets(now: Mapping[str, datetime]) -> list[UsedBudget]:
-    """Return the budgets that are used up, by tenant and book; `now`: pool time of each book.
+    """Return the used-up budgets, by tenant and book; `now`: pool time of each book.
 
-    One query, and one for each book in which a budget of a period holds.
+    A single query, and one for each book with a current budget.
     """
     rows = Budget.objects.filter(book__in=list(now), period_amount__isnull=False)
     by_book = defaultdict(list)
@@ -140,7 +140,7 @@ def used_up_budgets(now: Mapping[str, datetime]) -> list[UsedBudget]:
 
 
 def period_at(budget: Budget, at: datetime) -> tuple[datetime, datetime] | None:
-    """Return begin and end of the period whose budget holds at an instant; None: none does."""
+    """Return start and end of the budget's period at an instant, or None if there is none."""
     if budget.period_amount is None:
         return None
     kind = BudgetPeriod(budget.period_kind)
@@ -154,7 +154,7 @@ def period_at(budget: Budget, at: datetime) -> tuple[datetime, datetime] | None:
 
 @dataclass(slots=True)
 class PeriodCharges:
-    """Micro-credits: what the days of a period cost, and what days before it left unsettled."""
+    """Micro-credits: charges of a period's days, and unsettled charges of the days before it."""
 
     spent: int = 0
     unsettled_before: int = 0
@@ -163,7 +163,7 @@ class PeriodCharges:
 def charges_of_periods(
     book: str, periods: dict[int, tuple[datetime, datetime]]
 ) -> dict[int, PeriodCharges]:
-    """Return what tenants were charged, seen from their periods, by tenant."""
+    """Return the charges of tenants, relative to their periods, by tenant."""
     if not periods:
         return {}
     charges: dict[int, PeriodCharges] = defaultdict(PeriodCharges)
@@ -188,9 +188,9 @@ def last_day(ends: datetime) -> date:
 
 
 def daily_spend(tenant_id: int, book: str, *, before: date, days: int) -> list[int]:
-    """Return micro-credits of each of the last whole days before one, the oldest first.
+    """Return the micro-credits of each of the last whole days before `before`, oldest first.
 
-    It begins at the first day that anything was spent: before, nothing is known. Two queries.
+    It starts at the first day with spending, because earlier days are unknown. Two queries.
     """
     rows = DailySpend.objects.filter(tenant_id=tenant_id, book=book, day__lt=before)
     earliest = rows.filter(amount__gt=0).aggregate(first=Min("day"))["first"]
@@ -221,7 +221,7 @@ def _used_up(book: str, budgets: list[Budget], at: datetime) -> list[UsedBudget]
 def _credit(budget: Budget) -> int | None:
     if budget.credit_limit is None:
         return None
-    # Each fits a column, their sum need not.
+    # Each fits a column, but their sum may not.
     credit_micro = to_micro(budget.spendable) + to_micro(budget.credit_limit)
     return credit_micro - to_micro(budget.reserved)
 

@@ -1,4 +1,4 @@
-"""People who sign in, and the members of a tenant."""
+"""Queries of people who sign in, and of a tenant's members."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from tenants.models import ApiToken, Membership, Tenant, User
 
 
 def find_active_person(username: str) -> User | None:
-    """Return somebody who may sign in, by login name; None where there is nobody."""
+    """Return an active person by login name, or None."""
     return User.objects.filter(username=username, is_active=True).first()
 
 
 @dataclass(frozen=True, slots=True)
 class PeoplePage:
-    """People with their tenants: who may sign in first, then who may not, each by login name.
+    """People with their tenants: active ones first, then inactive ones, each by login name.
 
     `active` and `inactive` count all of them, listed or not.
     """
@@ -28,12 +28,12 @@ class PeoplePage:
 
     @property
     def left_out(self) -> int:
-        """How many are not listed."""
+        """Return how many are not listed."""
         return self.active + self.inactive - len(self.people)
 
 
 def people_listed(*, limit: int) -> PeoplePage:
-    """Return people up to a number. Three queries, whatever the number."""
+    """Return up to `limit` people. Three queries, whatever the number."""
     counts = User.objects.aggregate(active=Count("pk", filter=Q(is_active=True)), all=Count("pk"))
     rows = User.objects.order_by("-is_active", "username")
     people = list(rows.prefetch_related("memberships__tenant")[:limit])
@@ -41,16 +41,16 @@ def people_listed(*, limit: int) -> PeoplePage:
 
 
 def token_count(user: User) -> int:
-    """Return how many API tokens of a person are not expired. One query."""
+    """Return the number of a person's unexpired API tokens, with one query."""
     return ApiToken.objects.filter(user=user, expires_at__gt=Now()).count()
 
 
 def tokens_of(user: User) -> list[ApiToken]:
-    """Return a person's API tokens that are not expired, newest first. One query."""
+    """Return a person's unexpired API tokens, newest first, with one query."""
     return list(ApiToken.objects.filter(user=user, expires_at__gt=Now()).order_by("-id"))
 
 
 def members_of(tenant: Tenant) -> list[Membership]:
-    """Return a tenant's people with their roles, by login name. One query."""
+    """Return a tenant's people with their roles, by login name, with one query."""
     rows = Membership.objects.filter(tenant=tenant).select_related("user")
     return list(rows.order_by("user__username"))

@@ -1,6 +1,6 @@
-"""Periods of quotas as the audit log keeps them: by names, so that a reader needs no row numbers.
+"""Periods of quotas in the audit log: by names, so that they are readable without row numbers.
 
-Records of before had row numbers in `tenant` and `gpu_type`, and the slug in `name`.
+Old records have row numbers in `tenant` and `gpu_type`, and the slug in `name`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _FIELDS = ("tenant", "gpu_type")
 
 
 def periods_to_plain(periods: Mapping[Key, Sequence[Period]]) -> list[dict[str, Any]]:
-    """Write periods as plain data for the audit log; `periods_from_plain` is its inverse."""
+    """Return periods as plain data for the audit log; `periods_from_plain` is its inverse."""
     names = _names()
     return [
         {
@@ -37,10 +37,10 @@ def periods_to_plain(periods: Mapping[Key, Sequence[Period]]) -> list[dict[str, 
 
 
 def periods_from_plain(rows: Iterable[Mapping[str, Any]]) -> dict[Key, tuple[Period, ...]]:
-    """Read periods that `periods_to_plain` wrote.
+    """Return periods from the data of `periods_to_plain`.
 
     Raises:
-        KeyError: a name is not there any more.
+        KeyError: a name does not exist any more.
     """
     numbers = {
         field: {name: number for number, name in names.items()} for field, names in _names().items()
@@ -59,7 +59,7 @@ def periods_from_plain(rows: Iterable[Mapping[str, Any]]) -> dict[Key, tuple[Per
 
 
 def dilutions_to_plain(dilutions: Iterable[Dilution]) -> list[dict[str, Any]]:
-    """Write dilutions by names, for the audit log and for answers."""
+    """Return dilutions by names, for the audit log and for responses."""
     names, called = _names(), dict(Tenant.objects.values_list("id", "name"))
     return [
         {
@@ -83,14 +83,14 @@ def dilutions_to_plain(dilutions: Iterable[Dilution]) -> list[dict[str, Any]]:
 
 
 def dilution_text(row: Mapping[str, Any]) -> str:
-    """Return a warning of a dilution that `dilutions_to_plain` wrote."""
+    """Return a warning of a dilution in the form of `dilutions_to_plain`."""
     begins = row["from"][:16].replace("T", " ")
     text = (
         f"{row['gpu_type']}: quotas sum to {row['quotas']:,} GPUs, the pool has"
         f" {row['capacity']:,} from {begins} on."
     )
     losers = [
-        # Records of before have slugs only.
+        # Old records have only slugs.
         f"{one.get('name') or one['tenant']} {one['after']:,} instead of {one['before']:,}"
         for one in row["tenants"]
     ]
@@ -98,7 +98,7 @@ def dilution_text(row: Mapping[str, Any]) -> str:
 
 
 def name_periods(records: Sequence[AuditRecord]) -> None:
-    """Put names for row numbers into records that are shown; two queries if any has numbers."""
+    """Replace row numbers in shown records by names; two queries if any record has numbers."""
     rows = [
         row
         for record in records

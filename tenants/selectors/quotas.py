@@ -1,4 +1,4 @@
-"""Who has or had quota where."""
+"""Queries of tenants with quota, and of pools."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from tenants.models import Quota
 
 
 def pool_tenants(pool_id: int) -> frozenset[int]:
-    """Ids of the tenants that have or had quota in a pool."""
+    """Return the ids of the tenants that have or had quota in a pool."""
     rows = Quota.objects.filter(pool_id=pool_id).values_list("tenant_id", flat=True)
     return frozenset(rows.distinct())
 
 
 def tenants_of_pools(pool_ids: Collection[int]) -> dict[int, frozenset[int]]:
-    """Ids of the tenants that have or had quota, by pool, as `pool_tenants`. One query."""
+    """Return the ids of the tenants that have or had quota, by pool, with one query."""
     rows = Quota.objects.filter(pool_id__in=pool_ids).values_list("pool_id", "tenant_id")
     tenants: dict[int, set[int]] = {pool_id: set() for pool_id in pool_ids}
     for pool_id, tenant_id in rows.distinct():
@@ -23,6 +23,6 @@ def tenants_of_pools(pool_ids: Collection[int]) -> dict[int, frozenset[int]]:
 
 
 def pools_of(tenant_id: int) -> list[int]:
-    """Ids of the pools in which a tenant has or had quota, oldest first."""
+    """Return the ids of the pools in which a tenant has or had quota, oldest first."""
     rows = Quota.objects.filter(tenant_id=tenant_id).values_list("pool_id", flat=True)
     return list(rows.distinct().order_by("pool_id"))

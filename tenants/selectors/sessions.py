@@ -1,7 +1,7 @@
-"""Who is behind sessions, many at once: what a browser's cookie is worth now. Nothing here writes.
+"""The people of many sessions at once. Read-only.
 
-The rules are those of `django.contrib.auth.get_user`: the session has not ended, its backend is one
-of ours, its person is active, and their password is the one that it was opened with.
+The rules are those of `django.contrib.auth.get_user`. The session has not ended, its backend is
+configured, its person is active, and their password is unchanged since the sign-in.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from tenants.selectors.access import Access, accesses_of
 
 
 class _SignIn(NamedTuple):
-    """What a session says of itself."""
+    """The contents of a session."""
 
     user_id: int
     auth_hash: str
 
 
 def accesses_of_sessions(keys: Collection[str]) -> dict[str, Access]:
-    """Return who is signed in by each of these sessions; others are left out. Three queries."""
+    """Return the signed-in person of each of these sessions; others are left out. Three queries."""
     rows = Session.objects.filter(session_key__in=list(keys), expire_date__gt=Now())
     sign_ins = {row.session_key: sign_in for row in rows if (sign_in := _sign_in(row)) is not None}
     people = User.objects.in_bulk({sign_in.user_id for sign_in in sign_ins.values()})
@@ -45,9 +45,9 @@ def accesses_of_sessions(keys: Collection[str]) -> dict[str, Access]:
 
 
 def _sign_in(row: Session) -> _SignIn | None:
-    """Read a session's data; None where it is nobody's, or not of a sign-in of ours.
+    """Return a session's contents, or None if it has no sign-in of ours.
 
-    By hand, for Django logs a warning for each that was signed with another key.
+    It does not use Django, which logs a warning for each session that was signed with another key.
     """
     store = SessionStore()
     try:

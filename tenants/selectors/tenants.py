@@ -1,4 +1,4 @@
-"""Tenants, by name and in lists."""
+"""Queries of tenants, by name and in lists."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ def find_tenant(slug: str) -> Tenant | None:
 
 
 def all_tenants() -> list[Tenant]:
-    """Return all tenants in the stable order that gives them their badges. One query."""
+    """Return all tenants in the stable order that determines their badges, with one query."""
     return list(Tenant.objects.order_by("id"))
 
 
 class TenantRow(Answer, frozen=True):
-    """A tenant with how many people it has."""
+    """A tenant with its number of people."""
 
     slug: str
     name: str
@@ -32,7 +32,7 @@ class TenantRow(Answer, frozen=True):
 
 
 def tenant_sizes() -> list[TenantRow]:
-    """Return all tenants by slug with the number of their people. One query."""
+    """Return all tenants by slug with the number of their people, with one query."""
     rows = Tenant.objects.annotate(
         people=Count("memberships"),
         managers=Count("memberships", filter=Q(memberships__role=Membership.Role.MANAGER)),

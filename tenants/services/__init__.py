@@ -1,1 +1,1 @@
-"""What changes tenants, people and quotas: one transaction each."""
+"""Changes of tenants, people and quotas: one transaction each."""

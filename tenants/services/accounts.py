@@ -1,4 +1,4 @@
-"""Whether and with what a person signs in: their own password, and an operator's off and on."""
+"""Sign-in changes: a person's own password, and an operator's deactivation of others."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CHANGED_MEANWHILE = "The password was changed meanwhile: sign in with the new on
 
 @dataclass(frozen=True, slots=True)
 class NewPassword:
-    """What somebody chose, as typed: no sign of a password is taken away. It is never shown."""
+    """A new password as typed, with all its characters. It is never shown."""
 
     new_password: str = field(repr=False)
     new_password_again: str = field(repr=False)
@@ -32,7 +32,7 @@ class NewPassword:
 
 
 def check_new_password(person: User, request: NewPassword) -> None:
-    """Refuse a new password before anybody looks at the old one, which takes longer.
+    """Refuse an invalid new password before the old one is checked, which is slower.
 
     Raises:
         InvalidInputError: on `new_password` or `new_password_again`.
@@ -53,11 +53,11 @@ def check_new_password(person: User, request: NewPassword) -> None:
 
 
 def change_password(*, actor: Actor, verified: User, request: NewPassword) -> User:
-    """Give a person the password that they chose; return them with it.
+    """Set a person's new password; return the person with it.
 
-    `verified` is the person as the check of their old password found them. All sessions end with
-    the old password, for each holds a hash of it; the caller may keep its own. Tokens end where
-    the request says so.
+    `verified` is the person as of the check of their old password. All sessions end, because each
+    holds a hash of the old password; the caller may keep its own. Tokens end if the request states
+    so.
 
     Raises:
         InvalidInputError: on `new_password` as `check_new_password`, or it is the old one; on
@@ -66,7 +66,7 @@ def change_password(*, actor: Actor, verified: User, request: NewPassword) -> Us
     check_new_password(verified, request)
     if check_password(request.new_password, verified.password):
         raise invalid("new_password", "This is the present one: choose another.")
-    # Hashing is slow by intention, so it is done before the transaction.
+    # Hashing is slow by design, so it precedes the transaction.
     hashed = make_password(request.new_password)
     with site_scope():
         rows = User.objects.filter(pk=verified.pk, password=verified.password, is_active=True)
@@ -81,13 +81,13 @@ def change_password(*, actor: Actor, verified: User, request: NewPassword) -> Us
 
 
 def deactivate_person(*, actor: Actor, username: str) -> None:
-    """Let somebody sign in no more: their sessions and tokens end with the transaction.
+    """Deactivate a person: their sessions and tokens end with the transaction.
 
     Jobs and memberships stay. Repeating it changes nothing.
 
     Raises:
-        InvalidInputError: on `username`: there is nobody, or it is the actor, who could not take it
-            back. So the last operator stays one: nobody else could do it.
+        InvalidInputError: on `username`: no such person, or the actor, who could not undo
+            it. So the last operator stays active.
         PermissionDenied: the actor may not operate (any more).
     """
     with operation(actor):
@@ -100,12 +100,12 @@ def deactivate_person(*, actor: Actor, username: str) -> None:
 
 
 def reactivate_person(*, actor: Actor, username: str) -> None:
-    """Let somebody sign in again, with their password and in their old places.
+    """Reactivate a person, with their password and memberships.
 
-    What a log-in or a token request that ran beside the deactivation has left ends here.
+    Sessions and tokens of a request concurrent with the deactivation end here.
 
     Raises:
-        InvalidInputError: on `username`: there is nobody.
+        InvalidInputError: on `username`: no such person.
         PermissionDenied: the actor may not operate (any more).
     """
     with operation(actor):
@@ -129,7 +129,7 @@ def _set_active(actor: Actor, person: User, *, is_active: bool) -> None:
 
 
 def _lock_person(actor: Actor, username: str) -> User:
-    """A person, locked together with all operators, so that two cannot deactivate each other."""
+    """Lock a person together with all operators, so that two cannot deactivate each other."""
     operators = Q(site_role=User.SiteRole.OPERATOR, is_active=True)
     rows = User.objects.select_for_update(no_key=True).filter(operators | Q(username=username))
     locked = {row.pk: row for row in rows.order_by("id")}
@@ -143,7 +143,7 @@ def _lock_person(actor: Actor, username: str) -> User:
 
 
 def _end_sessions(person: User) -> int:
-    """Drop a person's sessions, or they would be open again with the account."""
+    """Delete a person's sessions, which would otherwise be valid again with the account."""
     key = str(person.pk)
     rows = Session.objects.filter(expire_date__gt=Now()).iterator()
     theirs = [row.pk for row in rows if row.get_decoded().get(SESSION_KEY) == key]

@@ -1,4 +1,4 @@
-"""An operator's changes to tenants, people and memberships. Each is one transaction, recorded."""
+"""An operator's changes to tenants, people and memberships. Each is one audited transaction."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tenants.requests import (
 )
 
 SWATCHES = 16
-# 120 random bits: nobody guesses it, and it can be typed.
+# 120 random bits: unguessable, but short enough to type.
 PASSWORD_BYTES = 15
 
 
@@ -66,7 +66,7 @@ def add_member(*, actor: Actor, tenant: Tenant, request: MembershipRequest) -> M
 
 
 def set_member_role(*, actor: Actor, tenant: Tenant, request: MembershipRequest) -> None:
-    """Change a member's role; the tenant's last manager stays one.
+    """Change a member's role, except for the tenant's last manager.
 
     Raises:
         InvalidInputError: on `username` or `role`.
@@ -91,7 +91,7 @@ def set_member_role(*, actor: Actor, tenant: Tenant, request: MembershipRequest)
 
 
 def remove_member(*, actor: Actor, tenant: Tenant, username: str) -> None:
-    """End a membership; the tenant's last manager stays. The person's jobs are the tenant's.
+    """End a membership, except for the tenant's last manager. The person's jobs stay the tenant's.
 
     Raises:
         InvalidInputError: on `username`.
@@ -107,7 +107,7 @@ def remove_member(*, actor: Actor, tenant: Tenant, username: str) -> None:
 
 
 def create_user(*, actor: Actor, request: PersonRequest) -> tuple[User, str]:
-    """Create a person; return them and their first password, which is kept nowhere.
+    """Create a person; return them and their first password, which is not stored.
 
     Raises:
         InvalidInputError: on `username` or `site_role`.
@@ -140,7 +140,7 @@ def _role_check(role: str) -> None:
 
 
 def _lock_membership(tenant: Tenant, username: str) -> Membership:
-    # The tenant's row first: two requests cannot each take away one of the last two managers.
+    # The tenant's row first: two requests cannot each remove one of the last two managers.
     Tenant.objects.select_for_update(no_key=True).get(pk=tenant.pk)
     membership = Membership.objects.filter(tenant=tenant, user__username=username).first()
     if membership is None:

@@ -1,4 +1,4 @@
-"""Brings quotas to what a reviewed file says: a plan to look at, then all of it or nothing."""
+"""Applies a reviewed quota file: first a plan for review, then all of it or nothing."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tenants.services.quotas import (
 
 @dataclass(frozen=True, slots=True)
 class PoolToday:
-    """What a plan needs of a pool: its time, the live GPUs of each type, its next round."""
+    """A pool's data for a plan: its time, the live GPUs of each type, its next round."""
 
     id: int
     name: str
@@ -44,7 +44,7 @@ class PoolToday:
 
 @dataclass(frozen=True, slots=True)
 class QuotaSum:
-    """All quotas of a type in a pool: GPUs now, the most from now on (since `at`), live GPUs."""
+    """All quotas of a type in a pool: GPUs now, their maximum (from `at` on), live GPUs."""
 
     pool: str
     gpu_type: str
@@ -55,13 +55,13 @@ class QuotaSum:
 
     @property
     def over(self) -> int:
-        """GPUs that the quotas promise beyond what is there; effective quotas then shrink."""
+        """Return the GPUs that the quotas exceed the live ones by; effective quotas then shrink."""
         return max(0, self.most - self.capacity)
 
 
 @dataclass(frozen=True, slots=True)
 class SyncPlan:
-    """What a file would change, and the sums that would then hold."""
+    """The changes of a file, and the resulting sums."""
 
     changes: tuple[QuotaChange, ...]
     sums: tuple[QuotaSum, ...]
@@ -72,12 +72,12 @@ class SyncPlan:
 def plan_quota_sync(
     lines: Sequence[QuotaLine], pools: Mapping[str, PoolToday], types: Mapping[str, int]
 ) -> SyncPlan:
-    """Return what the rows of a file would change in `pools`, which hold all that it names.
+    """Return the changes of a file's rows in `pools`, which contain all pools of the file.
 
-    A quota of such a pool that the file does not name ends now. `types` are ids by name.
+    A quota of such a pool that is not in the file ends now. `types` are ids by name.
 
     Raises:
-        InvalidInputError: a row names a pool, type or tenant that there is not.
+        InvalidInputError: a row names an unknown pool, type or tenant.
     """
     tenants = dict(Tenant.objects.values_list("slug", "id"))
     _check_names(lines, pools, types, tenants)
@@ -136,7 +136,7 @@ def _pool_plan(
     types: Mapping[str, int],
     tenants: Mapping[str, int],
 ) -> tuple[QuotaPlan, dict[Key, tuple[Period, ...]]]:
-    """The pool's plan, and all its quotas as they would be from now on."""
+    """Return the pool's plan, and all its quotas from now on."""
     by_key: dict[Key, list[QuotaLine]] = {}
     for line in lines:
         key = tenants[line.name.tenant], types[line.name.gpu_type]
@@ -174,14 +174,14 @@ def sync_quotas(
     types: Mapping[str, int],
     reason: str,
 ) -> SyncPlan:
-    """Make the quotas of `pools` what a file says, with a record per pool; return what changed.
+    """Set the quotas of `pools` by a file, with a record per pool; return the changes.
 
     Raises:
-        InvalidInputError: as `plan_quota_sync`, or somebody else changed quotas at this moment.
+        InvalidInputError: as `plan_quota_sync`, or quotas were changed concurrently.
         PermissionDenied: the actor may not operate.
     """
     with operation(actor):
-        # Planned again on locked rows: what was shown may be a minute old.
+        # Planned again on locked rows: the reviewed plan may be a minute old.
         ids = sorted(pool.id for pool in pools.values())
         list(Quota.objects.select_for_update().filter(pool_id__in=ids).order_by("id"))
         plan = plan_quota_sync(lines, pools, types)
@@ -206,7 +206,7 @@ def _save(
             reason=reason,
         )
     except InvalidInputError as error:
-        # A quota that is made at this moment is not locked: the constraint decides.
+        # A concurrently created quota is not locked: the constraint decides.
         message = f"somebody changes the quotas of {pool.name}: try again"
         raise invalid("", message, code=CONFLICT, line=0) from error
 
@@ -214,7 +214,7 @@ def _save(
 def export_quotas(
     pools: Iterable[PoolToday], types: Mapping[str, int], *, history: bool
 ) -> list[dict[str, str]]:
-    """Return the quotas of pools as rows of a file: from now on, or all that ever were."""
+    """Return the quotas of pools as rows of a file: from now on, or their whole history."""
     slugs = dict(Tenant.objects.values_list("id", "slug"))
     names = {id_: name for name, id_ in types.items()}
     first = datetime.min.replace(tzinfo=UTC)

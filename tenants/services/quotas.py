@@ -1,4 +1,4 @@
-"""An operator's changes to quotas: planned as periods, saved in one transaction, undone as one."""
+"""An operator's changes to quotas: planned as periods, saved in one transaction, undone in one."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ GPUS_MAX = COUNT_MAX
 
 @dataclass(frozen=True, slots=True)
 class QuotaEdit:
-    """What shall hold for one tenant and GPU type; terms None ends the quota."""
+    """New terms for one tenant and GPU type; terms None ends the quota."""
 
     tenant: int
     gpu_type: int
@@ -59,7 +59,7 @@ class QuotaPlan:
 
 
 def quota_periods(pool_id: int, since: datetime) -> dict[Key, tuple[Period, ...]]:
-    """Return a pool's quotas that hold at `since` or later, in time order."""
+    """Return a pool's quotas that apply at `since` or later, in time order."""
     periods: dict[Key, list[Period]] = {}
     for row in _rows(pool_id, since):
         periods.setdefault((row.tenant_id, row.gpu_type_id), []).append(_period(row))
@@ -67,7 +67,7 @@ def quota_periods(pool_id: int, since: datetime) -> dict[Key, tuple[Period, ...]
 
 
 def basis_of(pool_id: int, now: datetime) -> str:
-    """A digest of what is planned for a pool: it changes when anybody changes a quota."""
+    """Return a digest of a pool's present and planned quotas, which changes with each of them."""
     planned = repr(sorted(quota_periods(pool_id, now).items()))
     return sha256(planned.encode()).hexdigest()[:16]
 
@@ -75,7 +75,7 @@ def basis_of(pool_id: int, now: datetime) -> str:
 def plan_quotas(
     pool_id: int, edits: Iterable[QuotaEdit], *, since: datetime, now: datetime
 ) -> QuotaPlan:
-    """Return what `edits` from `since` on (pool time, not past) would make of a pool's quotas.
+    """Return the result of `edits` from `since` on (pool time, not past) for a pool's quotas.
 
     Raises:
         InvalidInputError: by field, as `quotas[2].until` of the third edit, or on `since`.
@@ -139,13 +139,13 @@ def save_quotas(
     capacity: Mapping[int, int],
     reason: str = "",
 ) -> AuditRecord | None:
-    """Save edits from `since` on; return their record, or None where they change nothing.
+    """Save edits from `since` on; return their record, or None if they change nothing.
 
-    `capacity` is the pool's GPUs by type. Quotas above it are saved, and the record says whom they
-    dilute (`dilutes`).
+    `capacity` is the pool's GPUs by type. Quotas above it are saved, and the record lists the
+    diluted tenants (`dilutes`).
 
-    `basis` is what the editor saw (`basis_of`): a change of somebody else since is no surprise.
-    `next_round` is kept beside the record: until that round, the change can be undone.
+    `basis` is the state that the editor saw (`basis_of`): a change since then is a conflict.
+    `next_round` is stored in the record: until that round, the change can be undone.
 
     Raises:
         InvalidInputError: as `plan_quotas`, or a conflict on `basis`.
@@ -171,7 +171,7 @@ def save_quotas(
 
 
 def plan_dilutions(plan: QuotaPlan, now: datetime, capacity: Mapping[int, int]) -> list[Any]:
-    """Return whom a plan that is not written yet dilutes, as `dilutions_to_plain` writes it."""
+    """Return the tenants that an unwritten plan dilutes, in the form of `dilutions_to_plain`."""
     present = quota_periods(plan.pool, now)
     later = {**present, **plan.after}
     return dilutions_to_plain(find_dilutions(present, later, capacity, plan.since))
@@ -196,7 +196,7 @@ def write_plan(
     _make_budgets(plan, book)
     dilutes = plan_dilutions(plan, now, capacity)
     try:
-        # Another save at this moment: the constraint on overlaps decides who was first.
+        # With a concurrent save, the constraint on overlaps decides which was first.
         with transaction.atomic():
             for key in plan.keys:
                 _write_periods(plan.pool, key, plan.before[key], plan.after[key])
@@ -220,7 +220,7 @@ def write_plan(
 
 
 def undo_quotas(*, actor: Actor, pool_id: int, record_id: int, next_round: int) -> AuditRecord:
-    """Take a saved change back, as long as no round has passed and nobody changed more.
+    """Undo a saved change, if no round has passed and the quotas were not changed again.
 
     Raises:
         InvalidInputError: on `record`.
@@ -250,7 +250,7 @@ def undo_quotas(*, actor: Actor, pool_id: int, record_id: int, next_round: int) 
 
 
 def _still(pool_id: int, key: Key, planned_at: datetime, expected: Sequence[Period]) -> set[Period]:
-    """The periods that are there now; one that had ended before the change does not count."""
+    """Return the present periods, except those that ended before the change."""
     rows = Quota.objects.filter(pool_id=pool_id, tenant_id=key[0], gpu_type_id=key[1])
     rows = rows.filter(Q(valid_until__isnull=True) | Q(valid_until__gte=planned_at))
     present = {_period(row) for row in rows}
@@ -260,7 +260,7 @@ def _still(pool_id: int, key: Key, planned_at: datetime, expected: Sequence[Peri
 def _write_periods(
     pool_id: int, key: Key, before: Sequence[Period], after: Sequence[Period]
 ) -> None:
-    """Turn some periods into others: deletes, then new ends, then inserts, so none overlaps."""
+    """Replace periods: deletes, then new ends, then inserts, so that none overlap."""
     rows = Quota.objects.filter(pool_id=pool_id, tenant_id=key[0], gpu_type_id=key[1])
     ends = {(period.since, period.terms): period.until for period in after}
     stay = [period for period in before if (period.since, period.terms) in ends]
@@ -286,7 +286,7 @@ def _write_periods(
 
 
 def _make_budgets(plan: QuotaPlan, book: str) -> None:
-    """A tenant that gets its first quota of a book needs a budget there."""
+    """Create the budgets of tenants that get their first quota of the book."""
     for tenant_id in {key[0] for key in plan.keys}:
         Budget.objects.get_or_create(tenant_id=tenant_id, book=book)
 

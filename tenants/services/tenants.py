@@ -15,7 +15,7 @@ DEMO_PASSWORD = "evenshare-demo"  # noqa: S105 - printed on the demo's front doo
 
 
 def create_tenant(*, slug: str, name: str, initials: str, swatch: int, book: str) -> Tenant:
-    """Create a tenant with a budget in a book; an existing one is returned as it is."""
+    """Create a tenant with a budget in a book; return an existing one unchanged."""
     with site_scope():
         tenant, _ = Tenant.objects.get_or_create(
             slug=slug, defaults={"name": name, "initials": initials, "swatch": swatch}
@@ -56,7 +56,7 @@ def create_demo_user(
     role: Membership.Role | None = None,
     site_role: User.SiteRole = User.SiteRole.NONE,
 ) -> User:
-    """Create a demo person with the demo password; an existing one is left alone."""
+    """Create a demo person with the demo password; keep an existing one."""
     with transaction.atomic():
         user, made = User.objects.get_or_create(
             username=username,
@@ -71,8 +71,10 @@ def create_demo_user(
 
 
 def demo_logins() -> list[str]:
-    """Lines that tell a newcomer with what to log in, and a first submission to copy; `{url}`
-    stands for the portal's address. None where there is no demo."""
+    """Return lines with logins and a first submission for newcomers; empty without a demo.
+
+    `{url}` is a placeholder for the portal's address.
+    """
     people = User.objects.filter(username__in=("rosa", "mara", "otto")).order_by("id")
     lines = []
     for person in people.prefetch_related("memberships__tenant"):

@@ -1,6 +1,6 @@
-"""API tokens, made and revoked by their person: on a page and over REST alike, and audited.
+"""API tokens, made and revoked by their person, on a page or over REST, and audited.
 
-No record has the secret: it is shown once, by whoever asked.
+No record has the secret: the caller shows it once.
 """
 
 from __future__ import annotations
@@ -71,19 +71,19 @@ class TokenRequest(Request, frozen=True, kw_only=True):
 
 
 class ScopeRefusedError(Exception):
-    """The person asked for a scope that their role does not open; it is recorded."""
+    """The person requested a scope that their role does not allow; it is recorded."""
 
 
 def make_token(
     *, actor: Actor, request: TokenRequest, asked: str, now: datetime
 ) -> tuple[ApiToken, str]:
-    """Make a token of the actor's; return it with its secret, which is shown this once.
+    """Make a token of the actor; return it with its secret, which is shown only now.
 
-    `asked`: what a refusal is recorded for, as method and address.
+    `asked`: method and URL for the record of a refusal.
 
     Raises:
-        ScopeRefusedError: no token is made for a part of the scopes.
-        TooManyTokensError: the person has as many as there may be.
+        ScopeRefusedError: a scope is not allowed, so no token is made.
+        TooManyTokensError: the person has the maximum number.
     """
     for scope in request.scopes:
         if not scope_is_open(actor.user, scope):
@@ -100,9 +100,9 @@ def make_token(
 
 
 def revoke_token(*, actor: Actor, uid: UUID, asked: str) -> bool:
-    """Drop a token of the actor's; False where they have none of this id.
+    """Revoke a token of the actor; return False if they have none of this id.
 
-    `asked`: what a refusal is recorded for, as method and address: the token is somebody else's.
+    `asked`: method and URL for the record of a refusal, if the token belongs to another person.
     """
     with site_scope(), transaction.atomic():
         if drop_token(user=actor.user, uid=uid):
@@ -114,7 +114,7 @@ def revoke_token(*, actor: Actor, uid: UUID, asked: str) -> bool:
 
 
 def has_revoked(*, actor: Actor, uid: UUID) -> bool:
-    """Whether the actor dropped this token before, so that it was theirs."""
+    """Return whether the actor revoked this token before, so that it was theirs."""
     with site_scope():
         record = last_record(_subject(uid), [REVOKED])
     return record is not None and record.actor_id == actor.user.pk

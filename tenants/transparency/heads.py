@@ -1,4 +1,4 @@
-"""Heads of logs, signed when they are asked for."""
+"""Heads of logs, signed on request."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from tenants.transparency.log import newest_root
 
 
 class SignedHead(NamedTuple):
-    """The head of a log, and the note that says it."""
+    """The head of a log, and its signed note."""
 
     checkpoint: Checkpoint
     note: str
 
 
 def signed_head(log: str) -> SignedHead:
-    """Return the signed head of a log as it is now; of one that is not there, of no entries.
+    """Return the signed head of a log as of now; a missing log has no entries.
 
     Raises:
-        LogKeyError: a key that must sign is not there.
+        LogKeyError: a key that must sign is missing.
         DamagedLogError: the log lacks hashes, so no head of it is signed.
     """
     head = Checkpoint(log, *newest_root(log))
@@ -36,7 +36,6 @@ def signed_head(log: str) -> SignedHead:
 
 
 def checkpoint_note(log: str) -> str:
-    """Return the note of `signed_head`."""
     return signed_head(log).note
 
 

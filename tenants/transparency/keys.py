@@ -1,8 +1,8 @@
 """Private keys of logs: a file each, never in the database, and the table of public ones.
 
-`LOG_KEYS_DIR` is a folder that all processes of the portal share and that outlives them. A key is
-made when the first head is signed and no key was ever known; after that a key that is missing is
-an error, never replaced in silence: whoever pinned it would find that out, and be right.
+All processes of the portal share the folder `LOG_KEYS_DIR`, which outlives them. The first key is
+made with the first signed head. After that a missing key is an error. It is never replaced
+silently, because readers who pinned it would rightly complain.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ OVERLAP_DAYS, OVERLAP_DAYS_MAX = 30, 366
 
 
 class LogKeyError(Exception):
-    """A private key is not there, or not kept as it must be; the text says what to do."""
+    """A private key is missing, or not properly protected; the text states the remedy."""
 
 
 class KnownKey(NamedTuple):
-    """A row of the table, its newest."""
+    """The newest row of a key in the table."""
 
     public: bytes
     since: datetime
@@ -61,7 +61,7 @@ def signing_seeds() -> list[bytes]:
 
 
 def key_problem() -> str:
-    """Return why heads cannot be signed; "" where they can, or where no key was ever wanted."""
+    """Return why heads cannot be signed; empty if they can, or if no key exists yet."""
     try:
         if known_keys():
             signing_seeds()
@@ -71,12 +71,12 @@ def key_problem() -> str:
 
 
 def rotate(*, overlap: timedelta, is_lost: bool = False) -> bytes:
-    """Make a new key; those of before sign along for `overlap` more. Return its public key.
+    """Make a new key; earlier ones also sign for `overlap` more. Return its public key.
 
-    `is_lost`: the files of those of before are gone, so they end now.
+    `is_lost`: the files of the earlier ones are gone, so they end now.
 
     Raises:
-        LogKeyError: a file of a key that shall sign along is not there.
+        LogKeyError: a file of a key that should continue to sign is missing.
     """
     with site_scope():
         _lock()
@@ -97,7 +97,7 @@ def rotate(*, overlap: timedelta, is_lost: bool = False) -> bytes:
 def _make_first() -> list[KnownKey]:
     with site_scope():
         _lock()
-        # Who waited for the lock finds the key of the one before.
+        # A process that waited for the lock finds the key of the process before.
         if not known_keys():
             LogKey.objects.create(public=_make_file())
         return known_keys()
@@ -114,7 +114,7 @@ def _folder() -> Path:
 
 
 def _make_file() -> bytes:
-    """Make a private key; return the public one. The file is whole on the disk, or not there."""
+    """Make a private key; return the public one. The file is complete on the disk, or absent."""
     seed = secrets.token_bytes(SEED_BYTES)
     public = public_key(seed)
     folder = _folder()

@@ -1,4 +1,4 @@
-"""Entries of logs and the hashes over them: appended by one writer at a time, never changed."""
+"""Entries of logs and their hashes: appended by one writer at a time, never changed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from evenshare_core.chain.merkle import Place
 from tenants.models import LogEntry, TransparencyLog
 from tenants.scopes import site_scope
 
-# The class of the locks of logs, among Postgres' advisory locks of two numbers.
+# The class of the logs' locks, among Postgres' advisory locks of two numbers.
 LOCK_CLASS = 0x6C6F67  # "log"
 ENTRIES_MAX = 1000
 
@@ -26,7 +26,7 @@ class ConflictingEntryError(Exception):
 
 
 class DamagedLogError(Exception):
-    """Hashes that must be there are not: somebody took rows out of the log."""
+    """Required hashes are missing: rows were deleted from the log."""
 
 
 class StoredRecord(NamedTuple):
@@ -38,10 +38,10 @@ class StoredRecord(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LockedLog:
-    """A log to which nobody else appends until the transaction ends.
+    """A log that is locked for appending until the transaction ends.
 
-    `last` is the leaf hash of the last entry, hex: the `previous` of the next; "" where there is
-    none.
+    `last` is the leaf hash of the last entry, hex: the `previous` of the next; empty if the log is
+    empty.
     """
 
     origin: str
@@ -61,26 +61,26 @@ def ledger_log(book: str) -> str:
 
 
 def origins() -> list[str]:
-    """Return the origins of all logs that are there, oldest first."""
+    """Return the origins of all logs, oldest first."""
     return list(TransparencyLog.objects.order_by("id").values_list("origin", flat=True))
 
 
 @contextmanager
 def locked_log(log: str) -> Iterator[LockedLog]:
-    """Open a transaction, or a part of the one that is open, as the only writer of a log.
+    """Open a transaction, or a part of the open one, as the only writer of a log.
 
-    The log is made if it is not there. The lock is of the transaction, not of a row: to lock a
-    row Postgres asks for the right to change it, and nobody has that.
+    The log is created if it does not exist. The lock is of the transaction, not of a row. To
+    lock a row, Postgres requires the right to change it, which the application lacks.
     """
     with site_scope(), connection.cursor() as cursor:
         cursor.execute(_LOCK, [LOCK_CLASS, log])
         if cursor.fetchone() is None:
-            # Only where it is not there: each try would use up a number.
+            # Only if it is missing: each attempt would use up a number.
             TransparencyLog.objects.bulk_create(
                 [TransparencyLog(origin=log)], ignore_conflicts=True
             )
             cursor.execute(_LOCK, [LOCK_CLASS, log])
-        # A statement of its own: it sees what the writer before has committed.
+        # A separate statement: it sees the commits of the writer before.
         ending = _ending(log)
         if ending is None:
             raise DamagedLogError(f"{log} was taken out")
@@ -90,7 +90,7 @@ def locked_log(log: str) -> Iterator[LockedLog]:
 def append(log: str, records: Sequence[bytes], first: int) -> int:
     """Append records, all or none, the first at index `first`; return the log's size.
 
-    Those that are there already are left out, so that it may be called again after a crash.
+    Existing entries are skipped, so that the call can be repeated after a crash.
 
     Raises:
         ConflictingEntryError: another record is at one of these places, or the log ends before.
@@ -119,13 +119,13 @@ def wall_now() -> datetime:
 
 
 def size(log: str) -> int:
-    """Return how many entries a log has; 0 where there is none of this name."""
+    """Return the number of a log's entries; 0 if the log does not exist."""
     ending = _ending(log)
     return ending.size if ending else 0
 
 
 def entries(log: str, first: int, count: int) -> list[StoredRecord]:
-    """Return at most `count` entries from index `first` on, in order. At most `ENTRIES_MAX`."""
+    """Return at most `count` (and `ENTRIES_MAX`) entries from index `first` on, in order."""
     log_id = log_id_of(log)
     return [] if log_id is None else _entries(log_id, first, min(count, ENTRIES_MAX))
 
@@ -141,7 +141,7 @@ def root(log: str, at: int) -> bytes:
 
 
 def newest_root(log: str) -> tuple[int, bytes]:
-    """Return size and root of a log as it is now; of one that is not there, of no entries.
+    """Return size and root of a log as of now; a missing log has no entries.
 
     Raises:
         DamagedLogError: hashes are missing.
@@ -149,7 +149,7 @@ def newest_root(log: str) -> tuple[int, bytes]:
     ending = _ending(log)
     if ending is None:
         return 0, merkle.EMPTY_ROOT
-    # What a size stands for never changes, so that a writer meanwhile does no harm.
+    # The root of a size never changes, so that a concurrent writer is harmless.
     return ending.size, merkle.root(ending.size, lambda places: _hashes(log, ending.id, places))
 
 
@@ -164,7 +164,7 @@ def inclusion(log: str, index: int, size: int) -> tuple[bytes, ...]:
 
 
 def consistency(log: str, first: int, second: int) -> tuple[bytes, ...]:
-    """Return what proves that the log of `second` entries begins with that of `first`.
+    """Return the proof that the log of `second` entries starts with that of `first`.
 
     Raises:
         ValueError: the log has fewer entries, or `first` is more than `second`.
@@ -200,7 +200,7 @@ WHERE log.origin = %s
 
 
 class _Ending(NamedTuple):
-    """Where a log ends: how many entries it has, and the leaf hash of the last, hex."""
+    """The end of a log: its number of entries, and the leaf hash of the last, hex."""
 
     id: int
     size: int
@@ -208,7 +208,7 @@ class _Ending(NamedTuple):
 
 
 def _ending(log: str) -> _Ending | None:
-    """Return where a log ends; None where it is not there. One query."""
+    """Return the end of a log, or None if it does not exist, with one query."""
     with connection.cursor() as cursor:
         cursor.execute(_ENDING, [log])
         row = cursor.fetchone()
@@ -236,7 +236,7 @@ JOIN tenants_lognode node
 
 
 def _hashes(log: str, log_id: int, places: Sequence[Place]) -> list[bytes]:
-    """Read hashes of complete subtrees in one query, in the order of `places`."""
+    """Return the hashes of complete subtrees in the order of `places`, with one query."""
     leaves = [place.number for place in places if place.level == 0]
     nodes = [place for place in places if place.level]
     with connection.cursor() as cursor:

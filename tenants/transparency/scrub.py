@@ -1,4 +1,4 @@
-"""Looks at logs again, a part at a time, and remembers what is wrong and how far they reached."""
+"""Checks logs again, a part at a time, and stores the faults and the progress."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tenants.transparency.soundness import LogFault, entry_faults
 
 log = structlog.get_logger(__name__)
 
-# As of rounds: a pool with a round every 10 s makes 360 an hour.
+# Enough for rounds: a pool with a round every 10 s makes 360 an hour.
 ENTRIES_AT_ONCE = 2000
 FAULTS_MAX = 100
 ENTRIES = "entries"
@@ -23,7 +23,7 @@ Look = Callable[[str, int, int], Sequence[LogFault]]
 
 
 class FaultyLog(NamedTuple):
-    """A log with faults: how many are known, and the first of them."""
+    """A log with faults: their number, and the first of them."""
 
     origin: str
     faults: int
@@ -32,13 +32,15 @@ class FaultyLog(NamedTuple):
 
 
 def scrub_logs(*, limit: int = ENTRIES_AT_ONCE) -> int:
-    """Look at the next entries of every log; return how many faults of all logs are known."""
+    """Check the next entries of every log; return the number of known faults of all logs."""
     return sum(scrub_log(origin, ENTRIES, entry_faults, limit=limit) for origin in origins())
 
 
 def scrub_log(origin: str, kind: str, look: Look, *, limit: int = ENTRIES_AT_ONCE) -> int:
-    """Look at the next entries of one log, from the first again after the last; how many faults
-    are known."""
+    """Check the next entries of one log; return the number of its known faults.
+
+    After the last entry, the check starts again at the first.
+    """
     with site_scope():
         scrub, _ = LogScrub.objects.select_for_update().get_or_create(
             log_id=log_id_of(origin), kind=kind
@@ -64,7 +66,7 @@ def scrub_log(origin: str, kind: str, look: Look, *, limit: int = ENTRIES_AT_ONC
 
 
 def faulty_logs() -> list[FaultyLog]:
-    """Return the logs in which faults are known. One query."""
+    """Return the logs with known faults, with one query."""
     rows = LogScrub.objects.exclude(faults=[]).select_related("log").order_by("log", "kind")
     return [
         FaultyLog(row.log.origin, len(row.faults), row.faults[0]["place"], row.faults[0]["text"])
@@ -73,7 +75,7 @@ def faulty_logs() -> list[FaultyLog]:
 
 
 def root_or_nothing(origin: str, at: int) -> str:
-    """Return the root of a log's first entries, hex; "" where hashes are missing."""
+    """Return the root of a log's first entries, hex; empty if hashes are missing."""
     try:
         return root(origin, at).hex()
     except DamagedLogError:
@@ -81,7 +83,7 @@ def root_or_nothing(origin: str, at: int) -> str:
 
 
 def _broken_growth(origin: str, scrub: LogScrub, there: int) -> LogFault | None:
-    """Whether the log continues what was seen of it last; if not, that stays what is compared."""
+    """Return a fault if the log does not extend its last seen state, which then is kept."""
     if there < scrub.size:
         return LogFault(there, f"the log ends here; it had {scrub.size} entries")
     if scrub.root and root_or_nothing(origin, scrub.size) != scrub.root:

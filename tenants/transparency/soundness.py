@@ -1,4 +1,4 @@
-"""Whether a stored log is sound: its numbers, hashes and the chain of its records, by parts."""
+"""Soundness of a stored log: its numbers, hashes and the chain of its records, by parts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tenants.transparency.log import log_id_of, size
 
 
 class LogFault(NamedTuple):
-    """What is wrong with an entry of a log, or with a hash that ends at it."""
+    """The fault of an entry of a log, or of a hash that ends at it."""
 
     place: int
     text: str
@@ -32,10 +32,10 @@ class _StoredEntry(NamedTuple):
 
 
 def entry_faults(log: str, first: int, count: int) -> list[LogFault]:
-    """Look at `count` entries of a log from `first` on, and at the hashes that end with them.
+    """Return the faults of `count` entries of a log from `first` on, and of hashes that end there.
 
-    Each is there, hashes to its leaf hash, names its predecessor, and goes on where that ended;
-    each complete subtree has the hash of its halves, and none is over entries that are not there.
+    Each entry must exist, match its leaf hash, name its predecessor, and continue where that ended.
+    Each complete subtree must have the hash of its halves, and only cover existing entries.
     """
     log_id = log_id_of(log)
     if log_id is None:
@@ -87,8 +87,8 @@ def _of_chain(
     row_before: _StoredEntry | None,
     place: int,
 ) -> Iterable[LogFault]:
-    """Whether a record goes on where the one before it ended."""
-    # Recomputed: the stored hash may be what was altered.
+    """Yield faults if a record does not continue where the one before it ended."""
+    # Recomputed: the stored hash may be the altered part.
     previous = merkle.leaf_hash(row_before.record).hex() if row_before else ""
     if record.previous != previous and (row_before is not None or place == 0):
         yield LogFault(place, "it does not name the record before it")
@@ -155,7 +155,7 @@ def _of_nodes(log_id: int, first: int, end: int) -> Iterable[LogFault]:
 
 
 def _of_surplus(log_id: int, end: int) -> Iterable[LogFault]:
-    """Hashes over entries that are not there: the log had more."""
+    """Yield faults for hashes over missing entries, which the log once had."""
     levels = LogNode.objects.filter(log=log_id, index__gte=0)
     for level in range(1, 63):
         last = levels.filter(level=level).order_by("-index").values_list("index", flat=True).first()

@@ -1,4 +1,4 @@
-"""`manage.py check_ledger`: one line per invariant of the books; fails if one is broken."""
+"""`manage.py check_ledger`: print one line per invariant of the books; fail if one is broken."""
 
 from __future__ import annotations
 
@@ -13,16 +13,15 @@ from billing.checks import LedgerCheckResult, run_checks
 
 
 class Command(BaseCommand):
-    """Look at the books on one consistent state, while the system is live."""
+    """Check the books on one consistent state, on the live system."""
 
     help = "Check every invariant of the books; exit 1 if one is broken."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """Take the output's form."""
         parser.add_argument("--json", action="store_true", help="results as one JSON document")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Print the results; exit 1 on any violation."""
+        """Print the results; exit with 1 after a violation."""
         results = run_checks()
         if options["json"]:
             self.stdout.write(json.dumps([asdict(r) | {"ok": r.ok} for r in results], indent=2))

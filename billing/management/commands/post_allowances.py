@@ -1,4 +1,4 @@
-"""`manage.py post_allowances FILE`: what a reviewed file would post, and, asked so, does."""
+"""`manage.py post_allowances FILE`: show, and on request post, the allowances of a file."""
 
 from __future__ import annotations
 
@@ -17,12 +17,11 @@ SHOWN = 50
 
 
 class Command(BaseCommand):
-    """Post the allowances of a file that are not in the books yet: all of them or none."""
+    """Post the new allowances of a file, all of them or none."""
 
     help = "Show which allowances of a CSV file would be posted; --apply posts them."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """Take the file and who applies it."""
         parser.add_argument(
             "file", help="CSV with tenant,amount,name,reason and maybe book; - reads"
         )
@@ -30,7 +29,7 @@ class Command(BaseCommand):
         parser.add_argument("--user", help="who applies it, for the audit log")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Print each line; exit 1 where the file has a bad one."""
+        """Print each line; exit with 1 if the file has an invalid one."""
         try:
             lines = read_allowances(_text(options["file"]))
             if options["apply"]:

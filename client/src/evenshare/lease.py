@@ -8,17 +8,17 @@
         lease.report(loss=loss)                  # shown on the job's page
         lease.store({"step": step + 1, "weight": weight})
 
-`store` keeps a finished copy in memory. When the portal wants the GPUs back it sends a
-signal: the newest copy is written at once, the step in progress may end and is written
-too, and the program ends inside `store` with code 99. It starts again with what `resume`
-finds. State is JSON unless `setup` names functions to and from bytes.
+`store` keeps a complete copy in memory. When the portal needs the GPUs, it sends a signal. The
+newest copy is then written at once. The step in progress may end and is written too, and the
+program exits inside `store` with code 99. It starts again with the state from `resume`. State is
+JSON unless `setup` names functions to and from bytes.
 
-`steps` also measures how long an iteration takes, for the speeds of the job's type; a
-program with a loop of its own says `lease.step()` at the end of each iteration.
+`steps` also measures the time of an iteration, for the speeds of the job's type. A program with its
+own loop calls `lease.step()` at the end of each iteration.
 
-On several ranks (RANK and WORLD_SIZE, as the executor or torchrun set them) every rank calls
-`resume`, and `store` after the same steps: each gets its own state back, all of the same step.
-`rank()` and `world_size()` say which process of how many this is; rank 0 alone reports.
+On several ranks (RANK and WORLD_SIZE, as set by the executor or torchrun) every rank calls
+`resume`, and `store` after the same steps. Each gets its own state back, all of the same step.
+`rank()` and `world_size()` return the rank and the number of processes; only rank 0 reports.
 
 Outside the portal every call is a cheap no-op, unless `setup(directory=...)` is given.
 """
@@ -46,7 +46,7 @@ EVERY_S = 300.0
 
 
 class _Runtime:
-    """What this process keeps: made by the first call, by `setup` at the latest."""
+    """The state of this process, created by the first call or by `setup`."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class _Runtime:
             self.keeper.progress.set(self.step, self.total, self.metrics)
 
     def evaluate(self, iteration: int, metrics: dict[str, object]) -> None:
-        """Keep what the metric of the job's criterion is, if it is among these."""
+        """Store the value of the criterion's metric, if it is among these."""
         log = None if self.keeper is None else self.keeper.evaluations
         if log is not None and log.criterion.metric in metrics:
             said = finite({log.criterion.metric: metrics[log.criterion.metric]})
@@ -97,17 +97,16 @@ def setup(
     every_s: float = EVERY_S,
     alone: bool = False,
 ) -> None:
-    """Optional, before any other call.
+    """Configure the runtime; optional, before any other call.
 
-    `save` and `load` turn a state into bytes and back (numpy, torch, pickle: your choice;
-    unpickling runs whatever the file says, so it is never done unasked). `directory`
-    keeps checkpoints there when the program runs outside the portal. `every_s`: a copy
-    also goes to the disk this often, against a machine that dies without a signal. `alone`:
-    of several ranks this one keeps the state of all, and no other calls the runtime.
+    `save` and `load` turn a state into bytes and back (numpy, torch, pickle: your choice).
+    Unpickling executes code in the file, so it is never the default. `directory` keeps checkpoints
+    there when the program runs outside the portal. `every_s`: a copy is also written to disk this
+    often (seconds), in case the machine fails without a signal. `alone`: of several ranks only this
+    one keeps the state, for all of them, and the others do not call the runtime.
 
-    Raises RuntimeError if the runtime is in use already, or if several ranks outside the
-    portal share a directory, ContractError if the executor
-    has set a variable to a value that cannot be used.
+    Raises RuntimeError if the runtime is in use already, or if several ranks outside the portal
+    share a directory. Raises ContractError if the executor has set a variable to an invalid value.
     """
     global _runtime  # noqa: PLW0603 - one process has one lease
     if _runtime is not None:
@@ -128,13 +127,13 @@ def setup(
 
 
 def resume(default: Any = None) -> Any:
-    """The state of the newest complete checkpoint; else `default`, called if it can be.
+    """Return the state of the newest complete checkpoint, else `default` (called if callable).
 
-    A checkpoint that was torn by a crash is passed over. From here on the checkpoint
-    signal is listened to; so call this in the main thread. On several ranks it waits until
-    all have called it, and gives each its own state, all of the same step.
+    A checkpoint that a crash has torn is skipped. From now on the process handles the checkpoint
+    signal, so call this in the main thread. On several ranks it waits until all have called it, and
+    returns each rank's own state, all of the same step.
 
-    Raises RanksChangedError if the newest checkpoint is of another number of ranks.
+    Raises RanksChangedError if the newest checkpoint has another number of ranks.
     """
     keeper = _get().keeper
     if keeper is not None:
@@ -146,10 +145,10 @@ def resume(default: Any = None) -> Any:
 
 
 def resume_all() -> list[Any]:
-    """The states of all ranks of the newest complete checkpoint, by rank; empty without one.
+    """Return the states of all ranks of the newest complete checkpoint, by rank; empty without one.
 
-    For programs that can divide their state anew, where this lease has more ranks than the
-    last one, or fewer; instead of `resume`, on every rank.
+    For programs that can redistribute their state if this lease has another number of ranks. Call
+    it instead of `resume`, on every rank.
     """
     keeper = _get().keeper
     if keeper is None:
@@ -159,24 +158,23 @@ def resume_all() -> list[Any]:
 
 
 def rank() -> int:
-    """Which of the processes of the job this is, from 0; outside the portal and before `setup`,
-    too."""
+    """Return this process's rank, from 0; also outside the portal and before `setup`."""
     return _contract().rank
 
 
 def world_size() -> int:
-    """How many processes the job has; outside the portal and before `setup`, too."""
+    """Return the job's number of processes; also outside the portal and before `setup`."""
     return _contract().size
 
 
 def store(state: Any) -> None:
-    """Keep this state, the one after a finished step, as the newest snapshot.
+    """Keep this state, from after a finished step, as the newest snapshot.
 
-    The state is turned into bytes here and now, so training may change it afterwards.
-    If the lease is ending, it is written and the program ends (SystemExit, code 99); on
-    several ranks all end after the same step, the one that the furthest is in.
+    The state is serialized immediately, so training may change it afterwards. If the lease is
+    ending, it is written and the program ends (SystemExit, code 99). On several ranks all end after
+    the same step, the one that the furthest rank is in.
 
-    Raises TypeError if the default format would not bring the same state back.
+    Raises TypeError if the default format would not restore the same state.
     """
     runtime = _get()
     keeper = runtime.keeper
@@ -190,7 +188,7 @@ def store(state: Any) -> None:
 
 
 def steps(start: int, total: int) -> Iterator[int]:
-    """`range(start, total)` that reports how far the job is."""
+    """Yield `range(start, total)` and report the progress."""
     runtime = _get()
     runtime.step, runtime.total = start, total
     runtime.report()
@@ -206,12 +204,12 @@ def steps(start: int, total: int) -> Iterator[int]:
 
 
 def report(step: int | None = None, total: int | None = None, **metrics: object) -> None:
-    """Show progress and metrics on the job's page; cheap, at most one write a second.
+    """Show progress and metrics on the job's page; cheap, at most one write per second.
 
-    Without `step` and `total` those of `steps` are shown. Metrics are numbers; one that
-    is not finite, or not a number, is left out. The last report is always written. Where
-    the metric of the job's criterion (`--stop-when`) is among them, it is an evaluation
-    after so many iterations: the one in progress counts, inside of `steps`.
+    The defaults of `step` and `total` are those of `steps`. Metrics are numbers; values that are
+    not finite numbers are left out. The last report is always written. A metric of the job's
+    criterion (`--stop-when`) is an evaluation after `step` iterations. Inside of `steps`, the one
+    in progress counts.
     """
     runtime = _get()
     if runtime.keeper is None:
@@ -227,13 +225,13 @@ def report(step: int | None = None, total: int | None = None, **metrics: object)
 
 
 def step(count: int = 1, **metrics: object) -> None:
-    """Say that an iteration is over, or `count` of them since the last call.
+    """Count an iteration, or `count` of them, since the last call.
 
-    For loops that do not use `steps`, which says it itself. What passes from one call to the
-    next is their time, whatever it went into; the time of the first call's iteration is left
-    out. Metrics are shown as by `report`. Cheap: at most one write a second.
+    For loops that do not use `steps`, which counts by itself. The time between two calls is the
+    time of these iterations; the first call's iteration is not timed. Metrics are shown as by
+    `report`. Cheap: at most one write per second.
 
-    Raises ValueError where `count` is no whole number from 1, RuntimeError inside of `steps`.
+    Raises ValueError if `count` is not a whole number from 1, RuntimeError inside of `steps`.
     """
     runtime = _get()
     _require_count(count)
@@ -254,7 +252,7 @@ def _require_count(count: object) -> None:
 
 
 def memory(peak_bytes: int) -> None:
-    """Say how much GPU memory was used on one GPU at most, as torch.cuda.max_memory_allocated()."""
+    """Report the peak GPU memory of one GPU in bytes, as from torch.cuda.max_memory_allocated()."""
     keeper = _get().keeper
     if keeper is not None and keeper.iterations is not None:
         keeper.start()
@@ -262,21 +260,21 @@ def memory(peak_bytes: int) -> None:
 
 
 def reached() -> bool:
-    """Whether the newest evaluation meets the job's criterion: time to end the training.
+    """Return whether the newest evaluation meets the job's criterion: time to end the training.
 
-    False where the job has none, nothing was reported of its metric, or outside the portal.
+    False if the job has no criterion, its metric was not reported, or outside the portal.
     """
     keeper = _get().keeper
     return keeper is not None and keeper.evaluations is not None and keeper.evaluations.is_met
 
 
 def inside() -> bool:
-    """Whether the portal runs this process."""
+    """Return whether the portal runs this process."""
     return _get().contract.inside
 
 
 def ending() -> bool:
-    """Whether the checkpoint signal has come: the GPUs are needed, finish soon.
+    """Return whether the checkpoint signal has arrived: the GPUs are needed, finish soon.
 
     For programs that save by themselves: `if lease.ending(): save(); lease.leave()`.
     """
@@ -285,7 +283,7 @@ def ending() -> bool:
 
 
 def leave() -> NoReturn:
-    """Write the newest snapshot, if any, and end with code 99: start me again later."""
+    """Write the newest snapshot, if any, and exit with code 99, which requests a later restart."""
     keeper = _get().keeper
     if keeper is None:
         raise SystemExit(CHECKPOINTED)
@@ -293,9 +291,9 @@ def leave() -> NoReturn:
 
 
 def flush() -> None:
-    """Write the newest snapshot now; of several ranks all call it, after the same step.
+    """Write the newest snapshot now; of several ranks all must call it, after the same step.
 
-    Raises OSError, for instance when the disk is full, or when another rank does not call it.
+    Raises OSError, for instance if the disk is full or another rank does not call it.
     """
     keeper = _get().keeper
     if keeper is not None:
@@ -319,7 +317,7 @@ def _save_json(state: Any) -> bytes:
 
 
 def _refuse_what_json_changes(value: Any, where: str) -> None:
-    """A wrong type is refused at the first store, not at the first resume."""
+    """Raise TypeError for types that JSON changes: at the first store, not the first resume."""
     if isinstance(value, dict):
         for key, part in value.items():
             if not isinstance(key, str):

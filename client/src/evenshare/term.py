@@ -1,12 +1,12 @@
 """`evenshare-term [--ok-codes 0,143] -- program args`: for programs that know only SIGTERM.
 
-The checkpoint signal becomes SIGTERM for the program. If the program ends because of it, with
-one of the codes that say it saved (0 and 143 unless named; the signal itself is 143), the wrapper
-ends with 99: checkpointed. A program cannot say whether it ended by itself at that moment;
-starting a finished one once more loses nothing, counting an interrupted one as finished would.
-Every other code is passed on, and a death by another signal becomes the wrapper's own death. A
-program that is not done a little before its grace is over is killed. What it leaves running is
-killed with it. No other signal is forwarded, and no shell is used.
+The checkpoint signal becomes SIGTERM for the program. If the program then ends with a code that
+means saved, the wrapper ends with 99: checkpointed. These codes are 0 and 143 by default; a death
+by the signal is 143. The program cannot report whether it ended by itself at this moment.
+Restarting a finished program loses nothing; treating an interrupted one as finished would. Every
+other code is passed on, and a death by another signal becomes the wrapper's own death. A program
+that is still running shortly before the end of its grace is killed, and so are the processes that
+it leaves. No other signal is forwarded, and no shell is used.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ PR_SET_CHILD_SUBREAPER = 36
 
 
 class Wrapper:
-    """One program, and whether its checkpoint has been asked for."""
+    """A program, and whether its checkpoint was requested."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class Wrapper:
         self._asked = self._forwarded = False
 
     def run(self) -> int:
-        """The program's exit code (negative: its signal), or 99."""
+        """Return the program's exit code (negative: its signal), or 99."""
         signal.signal(self._signal, self._on_signal)
         signal.signal(signal.SIGALRM, self._on_time_up)
         adopt_orphans()
@@ -72,7 +72,7 @@ class Wrapper:
     def _wait(self) -> int:
         assert self._process is not None
         while True:
-            # The terminal sends Ctrl-C to the program as well; its end is awaited.
+            # The terminal sends Ctrl-C to the program as well, so wait for its end.
             with contextlib.suppress(KeyboardInterrupt):
                 return self._process.wait()
 
@@ -88,13 +88,13 @@ class Wrapper:
             self._process.kill()
 
     def _forward(self) -> None:
-        """Once: many programs take a second SIGTERM as an order to drop everything."""
+        """Send SIGTERM once: many programs take a second one as an order to exit immediately."""
         if self._asked and not self._forwarded and self._process is not None:
             self._forwarded = True
             self._process.terminate()
 
     def _ignore_signal(self) -> None:
-        # Where the whole process group is signalled, the program must not die of it.
+        # If the whole process group is signalled, the program must survive the signal.
         signal.signal(self._signal, signal.SIG_IGN)
 
 
@@ -123,13 +123,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def adopt_orphans() -> None:
-    """Have what the program leaves running become ours, where the system can do that."""
+    """Adopt processes that the program leaves running, if the system supports it."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def end_orphans() -> None:
-    """Kill what the program has left running, and what that leaves in turn."""
+    """Kill the processes that the program has left running, and their children."""
     while children := _children():
         for pid in children:
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -148,7 +148,7 @@ def _children() -> list[int]:
 
 
 def _die_by(number: int) -> None:
-    """End by the same signal, so that the executor sees what happened; without a core."""
+    """End by the same signal, so that the executor sees the cause; without a core dump."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     with contextlib.suppress(OSError, ValueError):
         signal.signal(number, signal.SIG_DFL)

@@ -1,1 +1,1 @@
-"""Signing in and out, and what is one's own here."""
+"""Views of login, logout and the user's account."""

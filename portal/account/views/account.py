@@ -1,4 +1,4 @@
-"""Coming and going: login, logout, whom to sign in as in the demo, and one's own account."""
+"""Login, logout, the demo's sign-in buttons, and the user's account."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from tenants.services.accounts import (
 )
 from tenants.services.tenants import DEMO_PASSWORD
 
-# Name, label, what a browser fills in, hint.
+# Name, label, autocomplete token, hint.
 PASSWORDS = (
     ("old_password", "Present password", "current-password", ""),
     (
@@ -48,10 +48,10 @@ PASSWORDS = (
 
 
 class LoginPage(LoginView):
-    """Django's, which tells whoever guessed too often how long to wait."""
+    """Django's login page, which also shows the waiting time after too many guesses."""
 
     def form_invalid(self, form: AuthenticationForm) -> HttpResponse:
-        """Show the form again: 429 where the right password would be refused too."""
+        """Show the form again; 429 if the user is locked, even with the right password."""
         name = form.data.get("username", "")
         if not name or not is_locked(name, self.request):
             return super().form_invalid(form)
@@ -77,7 +77,6 @@ logout_page = LogoutView.as_view()
 @demo_only
 @require_POST
 def demo_login(request: HttpRequest, role: str) -> HttpResponse:
-    """Sign in as one of the demo's people, without a password."""
     person = find_active_person(DEMO_PEOPLE.get(role, ""))
     if person is None:
         raise Http404
@@ -93,7 +92,7 @@ def demo_login(request: HttpRequest, role: str) -> HttpResponse:
 @never_cache
 @require_http_methods(["GET", "HEAD", "POST"])
 def account(request: HttpRequest) -> HttpResponseBase:
-    """Who one is here, and a form for another password."""
+    """Show the user's account, with a form for a new password."""
     user = request.user
     if not isinstance(user, User):
         raise PermissionDenied
@@ -104,7 +103,7 @@ def account(request: HttpRequest) -> HttpResponseBase:
         except InvalidInputError as error:
             errors = error.by_field
         else:
-            # This session goes on; every other one was begun with the old password.
+            # This session continues; all others started with the old password and have ended.
             update_session_auth_hash(request, person)
             messages.success(request, "Changed the password. All other sessions have ended.")
             return redirect("account")
@@ -125,7 +124,7 @@ def account(request: HttpRequest) -> HttpResponseBase:
 
 
 def _changed(request: HttpRequest, user: User) -> User:
-    """Change the password as the form says; return the person with the new one.
+    """Change the password by the form; return the person with the new one.
 
     Raises:
         InvalidInputError: by the fields of the form.

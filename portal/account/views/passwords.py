@@ -1,4 +1,4 @@
-"""The present password, typed once more before what outlives the session."""
+"""The present password, required again for changes that outlast the session."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tenants.services.accounts import PASSWORD_MAX
 
 
 def check_present(password: str) -> None:
-    """Refuse what cannot be a password, before anything is hashed.
+    """Refuse text that cannot be a password, before it is hashed.
 
     Raises:
         InvalidInputError: on `old_password`.
@@ -22,9 +22,9 @@ def check_present(password: str) -> None:
 
 
 def verified_person(request: HttpRequest, user: User, password: str) -> User:
-    """Return the person as their password shows them to be.
+    """Return the person, verified by the password.
 
-    As at the login: guesses count, and too many of them lock it for a while.
+    As at the login, wrong guesses count, and too many of them lock the user for a while.
 
     Raises:
         InvalidInputError: on `old_password`.

@@ -1,4 +1,4 @@
-"""One's own API tokens: made, listed and revoked on a page. A secret is shown once."""
+"""The user's API tokens: create, list and revoke. A secret is shown once."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from tenants.tokens import (
     scope_is_open,
 )
 
-SHOWN_MOST = 200  # of what was typed; cut shorter, it would not be what is wrong
+SHOWN_MOST = 200  # characters of the input, so that the message quotes enough of it
 SCOPE_TEXTS = {
     Scope.READ: "read pools, queues, quotas, prices, rounds and usage",
     Scope.JOBS_READ: "read jobs, why they are queued, and their logs",
@@ -52,7 +52,7 @@ SCOPE_TEXTS = {
 
 @dataclass(frozen=True, slots=True)
 class TokenDraft:
-    """What the form says of a new token, as it was typed."""
+    """The new token's fields as typed."""
 
     name: str = ""
     days: str = str(DAYS)
@@ -64,7 +64,7 @@ class TokenDraft:
 @never_cache
 @require_http_methods(["GET", "HEAD", "POST"])
 def token_list(request: HttpRequest) -> HttpResponseBase:
-    """The viewer's tokens, and a form for another one."""
+    """Show the viewer's tokens, and a form for a new one."""
     user = _person(request)
     draft, errors = TokenDraft(), {}
     made: ApiToken | None = None
@@ -107,12 +107,12 @@ def token_list(request: HttpRequest) -> HttpResponseBase:
 @never_cache
 @require_POST
 def revoke(request: HttpRequest, uid: UUID) -> HttpResponseBase:
-    """Drop one of the viewer's tokens: the next request with it is refused."""
+    """Revoke one of the viewer's tokens: the next request with it is refused."""
     actor = Actor(_person(request), request_id_of(request))
     if revoke_token(actor=actor, uid=uid, asked=_asked(request)):
         messages.success(request, "Revoked the token: no request with it is answered any more.")
     elif has_revoked(actor=actor, uid=uid):
-        # As after a double click, or from a page that another tab left behind.
+        # For example after a double click, or from an old page in another tab.
         messages.info(request, "You had revoked this token before. Nothing was changed.")
     else:
         raise Http404
@@ -135,12 +135,12 @@ def _draft(request: HttpRequest) -> TokenDraft:
 
 
 def _asked(request: HttpRequest) -> str:
-    """What a refusal is recorded for."""
+    """Return the method and path, which a refusal records."""
     return f"{request.method} {request.path}"
 
 
 def _made(request: HttpRequest, user: User, draft: TokenDraft) -> tuple[ApiToken, str]:
-    """Make the token that the form asks for.
+    """Create the token that the form requests.
 
     Raises:
         InvalidInputError: by the fields of the form.

@@ -1,5 +1,5 @@
-"""Charts to explore: Plotly figures from frozen values, with the table beneath them.
+"""Interactive charts: Plotly figures from frozen values, each with its table.
 
-As pure as the builders of SVG beside them: no clock, no I/O. Colours are names of the stylesheet
-(`var(--accent)`), which static/charts.js looks up in the present theme.
+Like the SVG builders, these modules have no clock and no I/O. Colours are variables of the
+stylesheet (`var(--accent)`); static/charts.js resolves them in the current theme.
 """

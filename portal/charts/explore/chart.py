@@ -1,7 +1,7 @@
-"""A chart to explore: series with their looks, the figure that plotly.js draws of them, a table.
+"""An interactive chart: its series and their looks, the Plotly figure, and the table.
 
-What a page shows of it is templates/components/chart.html, what a browser does with it
-static/charts.js; docs/look.md tells both.
+templates/components/chart.html shows it on a page and static/charts.js draws it; docs/look.md
+documents both.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ Key = datetime | float | str
 Value = Decimal | int | float | None
 
 TABLE_ROWS = 24
-BAR = 0.92  # of its span: the rest is the gap to the next one
-APART = 0.08  # of the axis: labels that are closer would cover each other
+BAR = 0.92  # of its span; the rest is the gap to the next bar
+APART = 0.08  # of the axis; closer labels would overlap
 RANGES = ((HOUR_S, "1 h"), (6 * HOUR_S, "6 h"), (DAY_S, "24 h"), (7 * DAY_S, "7 d"))
 FONT = '"Source Sans 3", system-ui, sans-serif'
 
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One line, area or row of bars; a value None is a gap.
+    """A line, area or row of bars; a None value is a gap.
 
-    `column` heads it in the table and in CSV, with its unit. `kind` is line, area (stacked) or
-    bar. `steps`: a value holds until the next one. `also` are further columns of the same rows,
-    which the hover tells too. `shown` False leaves it to the reader to switch it on. `dots`: each
-    value of a line has one, so that a single value is seen. `span_s`: a bar stands for so many
-    seconds from its key on. `key` is an id in the chart, the same after a refresh, by which the
-    browser switches it: the name where it is empty, which for tenants is not unique.
+    `column` is the heading in the table and in CSV, with its unit. `kind` is line, area (stacked)
+    or bar. `steps`: a value holds until the next one. `also` are more columns of the same rows,
+    also shown on hover. If `shown` is False, the reader switches the series on. `dots` marks each
+    value of a line, so that a single value is visible. `span_s`: the seconds that a bar covers from
+    its key on. `key` identifies the series across refreshes of the chart; the default is the name,
+    which is not unique for tenants.
     """
 
     name: str
@@ -58,7 +58,7 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """Words at the height of a value: to the right of the drawing, or `inside`, at its left."""
+    """A text at the height of a value: to the right of the chart, or `inside` at its left edge."""
 
     text: str
     value: float
@@ -68,7 +68,7 @@ class Label:
 
 @dataclass(frozen=True, slots=True)
 class Band:
-    """A stretch of y that means something."""
+    """A highlighted range of y."""
 
     low: float
     high: float
@@ -77,7 +77,7 @@ class Band:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A stretch of an axis of numbers that means something."""
+    """A highlighted range of a numeric x axis."""
 
     first: float
     last: float
@@ -86,7 +86,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A dashed line at an instant, with what happened."""
+    """A dashed vertical line at an instant, with the event's text."""
 
     at: datetime
     text: str
@@ -94,10 +94,10 @@ class Rule:
 
 @dataclass(frozen=True)
 class PageChart:
-    """One chart with its words. `key` is an id in the page; `file` begins downloads' names.
+    """A chart with its texts. `key` is its id in the page; `file` starts the names of downloads.
 
-    `key_column` heads the first column. `y` is the range of its axis, which no zoom changes.
-    `sideways`: bars from the left, one row for each key.
+    `key_column` is the heading of the first column. `y` is the range of its axis, which zooming
+    keeps. `sideways`: horizontal bars, one row per key.
     """
 
     key: str
@@ -117,24 +117,24 @@ class PageChart:
 
     @property
     def is_time(self) -> bool:
-        """Whether the first axis is time."""
+        """Return whether the x axis is time."""
         return any(isinstance(key, datetime) for one in self.series for key in one.keys)
 
     @property
     def figure(self) -> dict[str, Any]:
-        """What plotly.js draws. Tests check it by the classes of the package `plotly`."""
+        """Return the figure for plotly.js. Tests validate it with the Python package `plotly`."""
         traces = [_trace(one, sideways=self.sideways) for one in self.series]
         return {"data": traces, "layout": _layout(self)}
 
     @cached_property
     def keys(self) -> list[Key]:
-        """Every key of every series, once; those of time and numbers in order."""
+        """Return the distinct keys of all series; times and numbers are sorted."""
         every = dict.fromkeys(key for one in self.series for key in one.keys)
         return list(every) if self.sideways else sorted(every, key=_order)
 
     @property
     def ranges(self) -> list[tuple[str, int]]:
-        """The range buttons that show less than all: words and seconds."""
+        """Return (text, seconds) of the range buttons that are shorter than the whole chart."""
         if not self.is_time or not self.keys:
             return []
         span = _order(self.keys[-1]) - _order(self.keys[0])
@@ -142,7 +142,7 @@ class PageChart:
 
     @property
     def payload(self) -> Markup:
-        """What static/charts.js reads: JSON that may stand as text in a page."""
+        """Return the JSON that static/charts.js reads, safe as text in a page."""
         figure = self.figure
         axes: list[Any] = []
         for trace in figure["data"]:
@@ -164,13 +164,13 @@ class PageChart:
 
     @property
     def heads(self) -> list[str]:
-        """The heads of the table and of CSV."""
+        """Return the headings of the table and of CSV."""
         own = [head for one in self.series for head in (one.column, *one.also)]
         return [self.key_column, *own]
 
     @cached_property
     def rows(self) -> list[tuple[str, list[tuple[str, str]]]]:
-        """The table: at most TABLE_ROWS rows evenly, of time the newest first."""
+        """Return at most TABLE_ROWS evenly spaced table rows; times are newest first."""
         step = -(-len(self.keys) // TABLE_ROWS) or 1
         chosen = self.keys[::-1][::step] if self.is_time else self.keys[::step]
         cells = [cell for one in self.series for cell in _cells(one)]
@@ -180,18 +180,18 @@ class PageChart:
 
     @property
     def is_thinned(self) -> bool:
-        """Whether the table leaves rows out."""
+        """Return whether the table omits rows."""
         return len(self.rows) < len(self.keys)
 
 
 def through(instants: Iterable[datetime], now: datetime) -> list[datetime]:
-    """Instants in order, and the one through which the last value holds: now, never before it."""
+    """Return sorted instants and an end, at least `now`, until which the last value holds."""
     keys = list(instants)
     return [*keys, max(now, keys[-1])]
 
 
 def _shared(axes: list[Any], values: Any) -> int:
-    """The place of these keys among those that were sent once for several series."""
+    """Return the index of these keys in `axes`; series with equal keys share one list."""
     if values not in axes:
         axes.append(values)
     return axes.index(values)
@@ -206,14 +206,12 @@ def _cells(one: Series) -> list[tuple[str, dict[Key, str]]]:
 
 
 def value_text(value: Value, places: int) -> str:
-    """A value as the table prints it."""
     if isinstance(value, Decimal):
         return credits_text(value, places)
     return thousands(value, places)
 
 
 def key_text(key: Key) -> str:
-    """A key as the table prints it."""
     if isinstance(key, datetime):
         return f"{key.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
     return key if isinstance(key, str) else f"{key:g}"
@@ -224,12 +222,12 @@ def _order(key: Key) -> Any:
 
 
 def _plain(key: Key) -> Any:
-    """As JSON has it: an instant in milliseconds, which Plotly takes for UTC."""
+    """Return a JSON value; instants are milliseconds, which Plotly reads as UTC."""
     return round(key.timestamp() * 1000) if isinstance(key, datetime) else key
 
 
 def _number(value: Value) -> str | float | int | None:
-    """A Decimal travels as its digits, so that no amount becomes a float; a float with six."""
+    """Return a JSON value: a Decimal as its digits, never as a float; a float with 6 places."""
     if isinstance(value, Decimal):
         return str(value)
     return round(value, 6) if isinstance(value, float) else value
@@ -344,13 +342,13 @@ def _layout(chart: PageChart) -> dict[str, Any]:
 
 
 def _room(chart: PageChart) -> int:
-    """Pixels for the longest label to the right of the drawing."""
+    """Return the pixels for the longest label to the right of the chart."""
     longest = max((len(label.text) for label in chart.labels if not label.inside), default=0)
     return 12 + round(7.4 * longest)
 
 
 def _head_room(chart: PageChart) -> int:
-    """Pixels above the drawing: names of rules stand there, a line high."""
+    """Return the pixels above the chart: one line if a rule has a name."""
     return 26 if any(rule.text for rule in chart.rules) else 16
 
 
@@ -392,13 +390,13 @@ def _label(label: Label) -> dict[str, Any]:
 
 
 def distinct_names(names: Sequence[tuple[str, str]]) -> list[str]:
-    """Names of (name, mark) pairs; those that several share have their mark in brackets."""
+    """Return the names of (name, mark) pairs; a duplicate name gets its mark in brackets."""
     counts = Counter(name for name, _ in names)
     return [name if counts[name] == 1 else f"{name} ({mark})" for name, mark in names]
 
 
 def apart(labels: Iterable[Label], y: tuple[float, float]) -> tuple[Label, ...]:
-    """Those labels that do not cover each other, the earlier ones first."""
+    """Return the labels that do not overlap; earlier labels win."""
     shown: list[Label] = []
     for label in labels:
         if all(abs(label.value - one.value) > APART * (y[1] - y[0]) for one in shown):
@@ -407,16 +405,17 @@ def apart(labels: Iterable[Label], y: tuple[float, float]) -> tuple[Label, ...]:
 
 
 def said(text: str) -> str:
-    """A text as Plotly shows it letter by letter: it reads some tags and fills in %{...}."""
+    """Escape a text for Plotly, which interprets some tags and %{...}."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace("%{", "% {")
 
 
 def axis_range(
     values: Sequence[float], *, least: float, floor: float | None = 0.0, around: float | None = None
 ) -> tuple[float, float]:
-    """A range that holds all values, at least `least` wide: no noise fills the whole axis.
+    """Return a range of at least `least` that contains all values, so that noise looks small.
 
-    It does not go below `floor`; `around` is held too, and the middle of what is too narrow.
+    The range does not go below `floor`. It contains `around`, which is the centre of a range that
+    had to be widened.
     """
     held = [*values, *([around] if around is not None else [])] or [0.0]
     low, high = min(held), max(held)

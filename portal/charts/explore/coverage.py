@@ -1,4 +1,4 @@
-"""How often start estimates held over time: the share of starts before p90 and before p50."""
+"""The accuracy of start estimates over time: the share of starts before p90 and before p50."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Y = (0.0, 105.0)
 
 @dataclass(frozen=True, slots=True)
 class CoveragePoint:
-    """A part of the window, at its middle: shares from 0 to 1, None where nothing was counted."""
+    """A part of the window, at its middle: shares from 0 to 1, or None if it has no estimates."""
 
     at: datetime
     by_p90: float | None
@@ -26,7 +26,7 @@ class CoveragePoint:
 def coverage_chart(
     points: Sequence[CoveragePoint], since: datetime, until: datetime, *, pool: str
 ) -> PageChart:
-    """Two lines, and dashed where each would be if estimates were exact."""
+    """Draw both shares as lines, and as dashed lines the shares of exact estimates."""
     keys = [point.at for point in points]
     shares = {
         "before p90": [point.by_p90 for point in points],

@@ -1,4 +1,4 @@
-"""What a job uses of its GPUs, CPUs and memory over time, with what its leases may use."""
+"""A job's use of GPUs, CPUs and memory over time, with the limits of its leases."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from scheduling.services.usage_points import UsagePoint, mean_of
 GIB, MIB = 2**30, 2**20
 MEAN = Look("var(--ink)")
 EDGE = Look("var(--accent)", "dot", width=1.6)
-# Of leases that are more, or closer to each other than this part of the axis, not all are named.
+# Only the last RULES leases are drawn, and only names that are this part of the axis apart.
 RULES, RULES_APART = 24, 0.1
-# What may be used is a line as long as it does not press what is used to the floor.
+# A limit is drawn only if the axis then leaves the usage readable.
 ROOM = 4
 PERCENT = (0.0, 105.0)
 
@@ -28,8 +28,10 @@ Figure = Callable[[UsagePoint], float | None]
 
 @dataclass(frozen=True, slots=True)
 class _Course:
-    """A figure over all leases: its mean, its other edge where that differs, and by lease what
-    there is of it. `edge_text` and `limit_text` say what a dotted and a dashed line are."""
+    """A figure over all leases: its mean, its other edge if different, and its limit by lease.
+
+    `edge_text` and `limit_text` explain the dotted and the dashed line.
+    """
 
     key: str
     unit: str
@@ -45,7 +47,7 @@ class _Course:
 
 
 def usage_charts(usage: JobUsage, *, gpus: int, file: str) -> list[PageChart]:
-    """Charts of what is known: GPUs and their memory first, then CPUs and memory."""
+    """Return charts of the known figures: GPUs and GPU memory first, then CPUs and memory."""
     points = usage.points
     charts = []
     if any(point.busy is not None for point in points):
@@ -175,8 +177,10 @@ def _chart(usage: JobUsage, course: _Course, title: str, text: str, file: str) -
 
 
 def _steps(points: Sequence[UsagePoint]) -> tuple[list[datetime], list[UsagePoint | None]]:
-    """Keys with the point that holds from there on; None in the middle of what is between leases,
-    and a lease's last point again where it ends."""
+    """Return keys, each with the point that holds from there on.
+
+    A lease's last point is repeated at its end. Between leases, the point is None.
+    """
     keys: list[int] = []
     places: list[UsagePoint | None] = []
     for place, point in enumerate(points):
@@ -193,8 +197,10 @@ def _steps(points: Sequence[UsagePoint]) -> tuple[list[datetime], list[UsagePoin
 
 
 def _closed(places: Sequence[UsagePoint | None], figure: Figure) -> list[float | None]:
-    """The figure of each place, and where a point does not say it, once more that of the point
-    before: up to there it holds. The last sample of a program finds no memory any more."""
+    """Return the figure at each place; an unknown figure repeats the point before.
+
+    The last sample of a program finds no memory any more, but the earlier value held until then.
+    """
     said = [None if point is None else figure(point) for point in places]
     return [
         before if value is None and point is not None else value
@@ -203,7 +209,7 @@ def _closed(places: Sequence[UsagePoint | None], figure: Figure) -> list[float |
 
 
 def _rules(usage: JobUsage) -> tuple[Rule, ...]:
-    """Where each lease began; those that stand too close to an earlier one have no name."""
+    """Return a rule at each lease's start; a rule close to a named one has no name."""
     starts = [(one.number, one.started_at) for one in usage.leases if one.mean is not None]
     if len(starts) < 2:
         return ()
@@ -218,14 +224,14 @@ def _rules(usage: JobUsage) -> tuple[Rule, ...]:
 
 
 def size_text(value: float) -> str:
-    """Bytes as GiB with two places, or as MiB."""
+    """Return bytes as GiB with two places, or as MiB."""
     if value < GIB:
         return f"{thousands(value / MIB, 0)} MiB"
     return f"{thousands(value / GIB, 2)} GiB"
 
 
 def _axis_unit(most: float) -> tuple[str, int, int]:
-    """The unit of an axis up to so many bytes, as `size_text` has it, its size and its places."""
+    """Return the unit of an axis up to `most` bytes, its size and its places (see `size_text`)."""
     return ("MiB", MIB, 0) if most < GIB else ("GiB", GIB, 2)
 
 

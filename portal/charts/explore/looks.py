@@ -1,4 +1,4 @@
-"""How series are drawn: a colour by name, and always a dash or a pattern besides."""
+"""Looks of series: a named colour, always with a dash or a pattern."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from portal.charts.tenants import OTHERS, TenantBadge
 
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
-# Filled paths in a box of 6 px, as the lines and dots of templates/components/patterns.html: no
-# tenant has a diagonal.
+# Filled paths in a box of 6 px, like the lines and dots of templates/components/patterns.html.
+# Diagonals are reserved: no tenant has one.
 _PATHS = (
     "",
     "M0 1h6v.9H0zM0 4h6v.9H0z",
@@ -19,16 +19,16 @@ _PATHS = (
     "M2.5 1.2h.9v3.6h-.9zM1.2 2.5h3.6v.9H1.2z",
     "M0 0h6v.9H0zM0 3h6v.9H0zM1 .9h.9v2.1H1zM4 3.9h.9v2.1H4z",
 )
-# The second eight begin again at the grid, in another lightness.
+# The second eight start again at the grid, in another lightness.
 _PATTERN_OF = (0, 1, 2, 3, 4, 5, 6, 7, 3, 4, 5, 6, 7, 0, 1, 2)
 BORROWED = "M4.5 0H6L0 6V4.5zM6 4.5V6H4.5z"
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """`color` of a line or of a pattern's strokes; `fill` beneath it, empty for a line alone.
+    """`color` is of the line or of a pattern's strokes; `fill` is below it, empty for a line.
 
-    `pattern` is a path in a box of 6 px; `swatch` the class of the flag in the legend.
+    `pattern` is a path in a box of 6 px; `swatch` is the class of the flag in the legend.
     """
 
     color: str
@@ -49,18 +49,18 @@ _LINES = ("var(--accent)", "var(--ink)", "var(--ok)", "var(--warn)", "var(--bad)
 
 
 def line_look(place: int) -> Look:
-    """The look of what has no colour of its own, as policies, by its place."""
+    """Return the look, by its place, of a series without a colour, for example a policy."""
     return Look(_LINES[place % len(_LINES)], DASHES[place % len(DASHES)])
 
 
 def tenant_area(badge: TenantBadge) -> Look:
-    """A tenant's area: its colour and its pattern, as everywhere."""
+    """Return a tenant's area: the colour and pattern that it has on all pages."""
     css = badge.css
     pattern = "" if badge.index == OTHERS else _PATHS[_PATTERN_OF[badge.index]]
     return Look(f"var(--{css}-str)", "solid", f"var(--{css}-fill)", pattern, css, 1)
 
 
 def tenant_line(badge: TenantBadge) -> Look:
-    """A tenant's line: its colour, and a dash for its place."""
+    """Return a tenant's line: its colour, and a dash by its place."""
     dash = "dot" if badge.index == OTHERS else DASHES[badge.index % len(DASHES)]
     return Look(f"var(--{badge.css}-str)", dash, swatch=badge.css, width=2)

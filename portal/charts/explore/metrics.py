@@ -1,4 +1,4 @@
-"""A job's stopping metric over its iterations, its target, and when it is expected to be met."""
+"""A job's stopping metric over its iterations, with its target and the expected end."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from portal.charts.explore.looks import QUOTA, Look
 from scheduling.selectors.jobs.stop_forecasts import MetricView
 
 PLACES = 4
-# The axis is at least so high, of what the target and the first evaluation are apart.
+# The least height of the axis, as a part of the distance from the first evaluation to the target.
 LEAST = 0.05
 SEEN = Look("var(--ink)")
 EXPECTED = Look("var(--accent)", width=3)
@@ -18,7 +18,7 @@ CHANCES = ("10 %", "50 %", "90 %")
 
 
 def metric_chart(view: MetricView, *, title: str, criterion_text: str, file: str) -> PageChart:
-    """The evaluations as a line, the target dashed, and the stretch in which it is met."""
+    """Draw the evaluations as a line, the target dashed, and the range in which it is expected."""
     target = view.criterion.target
     values = [point.metric for point in view.points]
     stop = view.forecast

@@ -1,4 +1,4 @@
-"""What an account earned and paid, by the hour."""
+"""An account's earnings and payments per hour."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ UNIT = "credits"
 
 
 def account_chart(hours: Sequence[AccountHour], *, key: str, file: str) -> PageChart:
-    """Revenue upwards, charges downwards, and what is left as a dotted line.
+    """Draw revenue upwards, charges downwards, and the net as a dotted line.
 
-    `hours` are those in which money moved; in those between and after them the net is zero.
+    `hours` are the hours with transfers; in the hours between and after them the net is zero.
     """
     rows = _with_ends(hours)
     keys = [row.hour for row in rows]
@@ -44,9 +44,9 @@ def account_chart(hours: Sequence[AccountHour], *, key: str, file: str) -> PageC
 
 
 def _with_ends(hours: Sequence[AccountHour]) -> list[AccountHour]:
-    """The hours, and an empty one after each run of them: a line of steps holds until it.
+    """Return the hours and an empty hour after each run: the net line drops to zero there.
 
-    So a gap is one row of the table, however long it is.
+    A gap is one row of the table, whatever its length.
     """
     after = {row.hour + timedelta(hours=1) for row in hours} - {row.hour for row in hours}
     ends = [AccountHour(hour, Decimal(0), Decimal(0)) for hour in after]

@@ -1,4 +1,4 @@
-"""The posted price of a GPU type over time, with its base; theta and use in the hover."""
+"""The posted price of a GPU type over time, with its base; theta and use on hover."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from portal.charts.figures import NONE, credits_text
 from scheduling.selectors.sharing.price_forecasts import PriceForecastRow
 
 UNIT = "credits per GPU-hour"
-LEAST = 0.2  # of the highest price: the axis is at least so high
+LEAST = 0.2  # of the highest price: the least height of the axis
 
 
 def forecast_chart(
     view: PriceForecastRow, price: Decimal, now: datetime, *, pool: str
 ) -> PageChart:
-    """The present price, and p10, p50 and p90 of the simulated ones at each instant to come."""
+    """Draw the present price, and p10, p50 and p90 of simulated prices at each future instant."""
     points = [*view.points, *view.points[-1:]]
     keys = [now, *_until_the_step_ends([point.at for point in view.points])]
     rows = {
@@ -44,7 +44,7 @@ def forecast_chart(
 
 
 def _until_the_step_ends(instants: Sequence[datetime]) -> list[datetime]:
-    """Instants, and the end of the last step, which is drawn as long as the one before it."""
+    """Return the instants and the end of the last step, which is as long as the step before."""
     lasts = instants[-1] - instants[-2] if len(instants) > 1 else timedelta()
     return [*instants, *(at + lasts for at in instants[-1:])]
 
@@ -52,7 +52,7 @@ def _until_the_step_ends(instants: Sequence[datetime]) -> list[datetime]:
 def price_chart(
     gpu_type: str, history: Sequence[PriceRow], now: datetime, *, pool: str
 ) -> PageChart:
-    """Steps in time order, the last one until `now`."""
+    """Draw prices as steps in time order; the last price holds until `now`."""
     rows = [*history, history[-1]] if history else []
     keys = through((row.posted_at for row in history), now) if history else []
     prices = [row.price for row in rows]
@@ -63,7 +63,8 @@ def price_chart(
         "GPUs in all": [f"{row.capacity}" for row in rows],
         **_queue(rows),
     }
-    heights = [float(price) for price in prices]  # of the axis; no amount comes from them
+    # for the axis only; no amount is computed from them
+    heights = [float(price) for price in prices]
     shown = credits_text(prices[-1], 4) if prices else ""
     title = f"Price of {gpu_type}, now {shown}" if prices else f"No price of {gpu_type} yet"
     labels = (Label(shown, heights[-1], "var(--accent)"),) if heights else ()
@@ -85,7 +86,7 @@ def price_chart(
 
 
 def _queue(rows: Sequence[PriceRow]) -> dict[str, list[str]]:
-    """What the queue added, where it ever may."""
+    """Return the queue's surcharge per row; empty if no row has one."""
     if all(row.surcharge is None for row in rows):
         return {}
     return {

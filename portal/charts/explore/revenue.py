@@ -1,4 +1,4 @@
-"""Revenue fairness over time: of one tenant, and of all tenants of a pool."""
+"""Revenue fairness over time, of one tenant or of all tenants of a pool."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from portal.charts.explore.chart import (
 )
 from portal.charts.explore.looks import Look
 
-LEAST = 1.0  # the axis is at least so high
+LEAST = 1.0  # the least height of the axis
 EXACT = Band(0.98, 1.02, "var(--ok-wash)")
 _GREEN = "Green: 1, the same part of both."
 INCOME_TEXT = (
@@ -33,7 +33,7 @@ FULL_TEXT = (
 
 @dataclass(frozen=True, slots=True)
 class AlphaCourse:
-    """alpha by step, None where there is none, and what was earned, credits (empty: none)."""
+    """alpha per step, None if undefined, and the credits earned (empty if unknown)."""
 
     name: str
     key: str
@@ -51,9 +51,9 @@ def alpha_chart(
     file: str,
     text: str = INCOME_TEXT,
 ) -> PageChart:
-    """A line for each tenant, around 1."""
+    """Draw a line per tenant, around 1."""
     known = [value for one in courses for value in one.alpha if value is not None]
-    # With utilities a gain may be below zero: who pays now for jobs that complete later.
+    # With utilities a gain may be negative: a tenant pays now for jobs that complete later.
     floor = 0.0 if min(known, default=0.0) >= 0 else None
     y = axis_range(known, least=LEAST, floor=floor, around=1.0)
     series = tuple(

@@ -1,4 +1,4 @@
-"""The time that charts show: seven days, the last one finely."""
+"""The time range of charts: seven days, the last day in full resolution."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ DAY, WEEK = timedelta(days=1), timedelta(days=7)
 
 
 class OlderDays(TypedDict):
-    """What selectors of histories take for the days before the last one."""
+    """The arguments of history selectors for the days before the last one."""
 
     since: datetime
     until: datetime
@@ -17,5 +17,5 @@ class OlderDays(TypedDict):
 
 
 def older_days(now: datetime, points: int) -> OlderDays:
-    """The six days before the last one, thinned to so many points as a page can carry."""
+    """Return the six days before the last one, thinned to `points` points."""
     return {"since": now - WEEK, "until": now - DAY, "points": points}

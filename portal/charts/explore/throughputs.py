@@ -1,4 +1,4 @@
-"""Throughput over time, one line for each policy that decided."""
+"""Throughput over time, one line per policy that decided rounds."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from portal.charts.figures import thousands
 from scheduling.selectors.pools.throughput import ThroughputPoint
 
 UNIT = "GPUs of each job's slowest type"
-NAMED = 6  # of the last changes of policy; more would cover each other
+NAMED = 6  # of the last policy changes; more labels would overlap
 
 
 def throughput_chart(
     moments: Sequence[ThroughputPoint], now: datetime, *, key: str, title: str, file: str
 ) -> PageChart:
-    """Moments in time order, the last one until `now`; each policy's line has gaps elsewhere."""
+    """Draw points in time order, the last one until `now`; a policy's line has gaps elsewhere."""
     switches = [(b.at, b.policy) for a, b in pairwise(moments) if a.policy != b.policy]
     highest = max(moment.milli for moment in moments) / ONE_MILLI
     last = moments[-1]
@@ -39,9 +39,9 @@ def throughput_chart(
 
 
 def _line(place: int, policy: str, moments: Sequence[ThroughputPoint], now: datetime) -> Series:
-    """The rounds of one policy. Where another one takes over, its line ends, with a gap after it.
+    """Return the rounds of one policy as a series, with a gap where another policy takes over.
 
-    There the last of two values of one instant counts: nothing, in the table and in CSV.
+    At the switch the line has two values at one instant. The table and CSV keep the last, a gap.
     """
     keys: list[datetime] = []
     values: list[Value] = []

@@ -1,4 +1,4 @@
-"""GPUs in use and rho over time: of one claim, and of all tenants of a pool."""
+"""GPUs in use and rho over time, of one claim or of all tenants of a pool."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from portal.charts.figures import plural, ratio, thousands
 from portal.charts.tenants import HIDDEN, OTHERS, TenantBadge
 from scheduling.selectors.rounds.histories import ClaimHistoryPoint, PoolHistory, TenantCourse
 
-LEAST_RHO = 0.5  # the axis of rho is at least so high: 0.99 is a flat line at the fair share
+LEAST_RHO = 0.5  # the least height of the rho axis: 0.99 is a flat line at the fair share
 NAME_MOST = 12
 FAIR = Band(1 - AT_SHARE, 1 + AT_SHARE, "var(--ok-wash)")
 OTHERS_KEY = "others"
@@ -31,7 +31,7 @@ OTHERS_KEY = "others"
 def use_chart(
     points: Sequence[ClaimHistoryPoint], now: datetime, *, key: str, title: str, file: str
 ) -> PageChart:
-    """GPUs within the quota, those borrowed above them, and the quota as a dashed line."""
+    """Draw GPUs within the quota, borrowed GPUs above them, and the quota as a dashed line."""
     rows = [*points, points[-1]]
     keys = through((row.at for row in points), now)
     highest = max(max(row.use, row.quota) for row in rows)
@@ -60,7 +60,7 @@ def use_chart(
 def rho_chart(
     points: Sequence[ClaimHistoryPoint], now: datetime, *, key: str, title: str, file: str
 ) -> PageChart:
-    """rho against its band at the fair share."""
+    """Draw rho with the band around the fair share."""
     rows = [*points, points[-1]]
     keys = through((row.at for row in points), now)
     known = [row.rho for row in rows if row.rho is not None]
@@ -82,7 +82,7 @@ def rho_chart(
 
 
 def _rho_labels(known: Sequence[float], y: tuple[float, float]) -> tuple[Label, ...]:
-    """The last value, and the band where the two do not meet."""
+    """Return a label at the last value and a label at the band; one label if they overlap."""
     fair = Label("fair share", 1.0, "var(--ok)")
     if not known or standing(known[-1]) == "at":
         return (fair,)
@@ -98,9 +98,9 @@ def pool_use_chart(
     gpus: int,
     gpu_type: str = "",
 ) -> PageChart:
-    """GPUs in use by tenant, on top of each other; those with the grey badge are one area.
+    """Draw GPUs in use by tenant, stacked; tenants with the grey badge are one area.
 
-    `gpu_type`: what `history` and `gpus` are of; empty: of all types.
+    `gpu_type`: the GPU type of `history` and `gpus`; empty for all types.
     """
     keys = through(history.at, now)
     uses = _by_badge(history.tenants, badges, [one.use for one in history.tenants])
@@ -130,7 +130,7 @@ def pool_quota_chart(
     pool: str,
     gpu_type: str,
 ) -> PageChart:
-    """The quota of one GPU type that each tenant has after trades: a line of steps each."""
+    """Draw each tenant's quota of a GPU type after trades as a line of steps."""
     keys = through(history.at, now)
     quotas = _by_badge(history.tenants, badges, [one.quota for one in history.tenants])
     y = (0.0, max([2, *(quota for _, _, row in quotas for quota in row)]) * 1.1)
@@ -152,9 +152,9 @@ def pool_quota_chart(
 
 
 def _quota_title(courses: Sequence[TenantCourse], gpu_type: str) -> str:
-    """How many GPUs of quota trades have moved by now.
+    """Return how many GPUs of quota trades have moved by now.
 
-    Of a sum of tenants out of sight it is not known what they trade with each other.
+    Trades among hidden tenants are unknown, because only the sum of those tenants is visible.
     """
     is_known = all(one.tenant is not None for one in courses)
     if not is_known or not any(gpus for one in courses for gpus in one.swapped):
@@ -166,7 +166,7 @@ def _quota_title(courses: Sequence[TenantCourse], gpu_type: str) -> str:
 
 
 def _gpus_text(gpus: int, gpu_type: str) -> str:
-    """ "3 v100", or of all types "3 GPUs"."""
+    """Return "3 v100", or "3 GPUs" for all types."""
     return f"{thousands(gpus)} {gpu_type}" if gpu_type else plural(gpus, "GPU")
 
 
@@ -175,9 +175,9 @@ def _by_badge(
     badges: Mapping[int, TenantBadge],
     values: Sequence[Sequence[int]],
 ) -> list[tuple[str, TenantBadge, list[int]]]:
-    """Values of each tenant with its key and badge, the last one held until now.
+    """Return (key, badge, values) per tenant; the last value is repeated for now.
 
-    Those with the grey badge are one sum, which stands last.
+    Tenants with the grey badge are one sum, in last place.
     """
     sums: dict[str, tuple[TenantBadge, list[int]]] = {}
     for course, badge, row in zip(courses, _badges(courses, badges), values, strict=True):
@@ -190,7 +190,7 @@ def _by_badge(
 
 
 def tells_rho(history: PoolHistory) -> bool:
-    """Whether somebody whom the viewer sees has a rho: without one there is nothing to draw."""
+    """Return whether a visible tenant has a rho, so that there is a line to draw."""
     return any(value is not None for one in history.tenants for value in one.rho)
 
 
@@ -202,9 +202,9 @@ def pool_rho_chart(
     pool: str,
     of_all: bool = False,
 ) -> PageChart:
-    """rho of every tenant that the viewer sees, around the fair share.
+    """Draw rho of every visible tenant around the fair share.
 
-    `of_all`: say that it is of all GPU types, where others beside it are of one.
+    `of_all`: state that rho covers all GPU types, on pages where other charts cover one type.
     """
     keys = through(history.at, now)
     visible = [one for one in history.tenants if one.tenant is not None]
@@ -253,7 +253,7 @@ def _rho_title(visible: Sequence[TenantCourse], *, hides: bool) -> str:
     below = sum(1 for value in last if standing(value) == "below")
     if not last:
         return "Nobody shown has a rho now"
-    # Where others are out of sight, nothing is said of everybody.
+    # With hidden tenants, the title makes no statement about all tenants.
     if hides and all(one.tenant is not None and one.tenant.you for one in visible):
         return _own_rho_title(below, len(visible))
     if not below:
@@ -271,7 +271,7 @@ def _own_rho_title(below: int, count: int) -> str:
 def _badges(
     courses: Sequence[TenantCourse], badges: Mapping[int, TenantBadge]
 ) -> list[TenantBadge]:
-    """The badge of each, by a name of its own: a tenant's name is not unique, its initials are."""
+    """Return each tenant's badge with a unique name: duplicate names get their initials."""
     shown = [badges.get(one.tenant.id, HIDDEN) if one.tenant else HIDDEN for one in courses]
     marks = [one.tenant.initials if one.tenant else "" for one in courses]
     names = distinct_names([(badge.name, mark) for badge, mark in zip(shown, marks, strict=True)])
@@ -279,5 +279,5 @@ def _badges(
 
 
 def _key(course: TenantCourse) -> str:
-    """By its number in the pool, which says no more of a tenant than its pseudonym does."""
+    """Return a key of the tenant's number in the pool, which reveals no more than its pseudonym."""
     return f"tenant-{course.tenant.number}" if course.tenant else OTHERS_KEY

@@ -1,4 +1,4 @@
-"""Two policies side by side over simulated hours: courses as lines, waits as bars."""
+"""Two policies over simulated hours: values over time as lines, waits as bars."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from portal.charts.explore.looks import LENT, OWN, QUOTA, Look
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """One policy's line: (hours after the start, value)."""
+    """A policy's line: (hours after the start, value)."""
 
     name: str
     points: Sequence[tuple[float, float]]
@@ -19,9 +19,9 @@ class Course:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """A tenant's average wait in hours as it is now, and instead (None: there is none).
+    """A tenant's average wait in hours, now and with the other policy; None if it has no wait.
 
-    `slug` tells those apart that share a name.
+    `slug` distinguishes tenants of equal name.
     """
 
     name: str
@@ -41,7 +41,7 @@ def course_chart(
     top: tuple[float, str] | None = None,
     places: int = 0,
 ) -> PageChart:
-    """Lines over the hours to come; `top` is a level with its words, as all GPUs."""
+    """Draw lines over the simulated hours; `top` is a level with its label, such as all GPUs."""
     series = [
         Series(course.name, f"{unit}, {course.name}", [at for at, _ in course.points],
                [value for _, value in course.points], _look(place), steps=False, places=places)
@@ -68,12 +68,12 @@ def course_chart(
 
 
 def _look(place: int) -> Look:
-    """As now: solid ink; instead: dashed accent."""
+    """Return solid ink for the present policy and dashed accent for the other."""
     return Look("var(--accent)", "dash") if place else Look("var(--ink)")
 
 
 def _ends(courses: Sequence[Course], highest: float) -> tuple[Label, ...]:
-    """Each line's name at its end, as far as two do not meet: the legend has them all."""
+    """Return each line's name at its end, without overlaps; the legend has all names."""
     ends = [course for course in courses if course.points]
     labels = [
         Label(course.name, course.points[-1][1], "var(--accent)" if place else "var(--ink)")
@@ -83,7 +83,7 @@ def _ends(courses: Sequence[Course], highest: float) -> tuple[Label, ...]:
 
 
 def wait_chart(waits: Sequence[Wait], names: Sequence[str], *, key: str, file: str) -> PageChart:
-    """Average waits by tenant as bars, as now and instead; shorter is better."""
+    """Draw average waits by tenant as bars, for one or two policies; shorter is better."""
     tenants = distinct_names([(wait.name, wait.slug) for wait in waits])
     columns: list[list[float | None]] = [[wait.before for wait in waits]]
     if len(names) > 1:

@@ -1,4 +1,4 @@
-"""The demo's traces and speeds as files; README.md says where they are from."""
+"""The demo's traces and speeds as files; README.md lists their sources."""
 
 from __future__ import annotations
 

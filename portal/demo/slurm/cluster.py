@@ -3,9 +3,9 @@
     with SlurmCluster(folder) as cluster:
         cluster.run("sbatch", "--nodes=2", "--gres=gpu:4", "job.sh")
 
-MUNGE's daemon, slurmctld and a slurmd for each node run in the foreground, each in a process group
-that a watchdog ends when this process is gone. Whoever calls the tools by himself sets SLURM_CONF
-to `cluster.conf`. All nodes have the address 127.0.0.1; their names resolve nowhere.
+MUNGE's daemon, slurmctld and a slurmd per node run in the foreground. Each has a process group that
+a watchdog ends when this process is gone. To use Slurm's tools directly, set SLURM_CONF to
+`cluster.conf`. All nodes have the address 127.0.0.1; their names do not resolve.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from .ports import ReservedPorts
 from .processes import kill_processes
 
 START_PATIENCE_S = 60.0
-# Longer than KillWait; a job of a node that is cut off stays in the queue.
+# Longer than KillWait; a job of a disconnected node stays in the queue.
 CANCEL_PATIENCE_S = 10.0
-# A tool asks a controller that is gone again and again; a good answer takes some milliseconds.
+# Tools retry when the controller is gone; a good answer takes some milliseconds.
 TOOL_PATIENCE_S = 10.0
 # The kernel's limit for the address of a unix socket.
 LONGEST_SOCKET = 107
@@ -43,14 +43,14 @@ SHOWN_LINES = 12
 
 
 class SlurmError(Exception):
-    """The cluster cannot start or does not answer; the text says why."""
+    """The cluster cannot start or does not answer; the text gives the reason."""
 
 
 class SlurmCluster:
-    """A cluster in a folder of its own.
+    """A cluster in its own folder.
 
-    Started again in the same folder, it knows its old jobs and which nodes were drained. What ran
-    when it stopped was cancelled. `sockets`: as in `Paths`. `extra`: more lines of slurm.conf.
+    Started again in the same folder, it knows its old jobs and the drained nodes. `stop` cancels
+    running jobs. `sockets`: as in `Paths`. `extra`: more lines of slurm.conf.
     """
 
     partition = PARTITION
@@ -75,12 +75,12 @@ class SlurmCluster:
 
     @property
     def conf(self) -> Path:
-        """The path of slurm.conf, which the tools take from SLURM_CONF."""
+        """Return the path of slurm.conf, for SLURM_CONF."""
         return self._paths.conf
 
     @property
     def environment(self) -> dict[str, str]:
-        """This process's environment with this cluster, and without what names another one."""
+        """Return this process's environment for this cluster, without variables of other ones."""
         kept = {
             name: text
             for name, text in os.environ.items()
@@ -101,10 +101,10 @@ class SlurmCluster:
         self.stop()
 
     def start(self) -> None:
-        """Start it and wait until every node has registered; a new one's are then all idle.
+        """Start the cluster and wait until every node has registered; new nodes are then idle.
 
         Raises:
-            SlurmError: when a package is missing or a daemon does not start. Nothing runs then.
+            SlurmError: a package is missing or a daemon does not start. Nothing runs then.
         """
         try:
             self._start()
@@ -113,24 +113,24 @@ class SlurmCluster:
             raise
 
     def stop(self) -> None:
-        """Cancel the jobs, end the daemons, and leave no process, however far it had started.
+        """Cancel the jobs, end the daemons, and leave no process, also after a partial start.
 
         Raises:
-            SlurmError: when a process would not even be killed.
+            SlurmError: a process survived SIGKILL.
         """
         if self._is_running(CONTROLLER):
-            # One that does not answer cannot cancel: its jobs are killed below.
+            # A controller that does not answer cannot cancel: its jobs are killed below.
             with contextlib.suppress(SlurmError):
                 self._cancel_jobs()
         watchdog, self._watchdog = self._watchdog, None
         if watchdog is not None:
-            # The end of its pipe is its order to end the daemons.
+            # Closing the pipe orders the watchdog to end the daemons.
             with watchdog:
                 pass
         for name in self._daemons:
-            self._kill(name)  # Nothing is left to kill unless somebody killed the watchdog.
+            self._kill(name)  # Nothing is left to kill unless the watchdog was killed.
         self._daemons.clear()
-        # Without the lock they are those of somebody else's run.
+        # Without the lock, the processes belong to another run.
         left = kill_processes(self.conf) if self._lock >= 0 else set()
         if self._ports is not None:
             self._ports.close()
@@ -142,10 +142,10 @@ class SlurmCluster:
             raise SlurmError(f"processes of jobs that cannot be killed: {sorted(left)}")
 
     def run(self, program: str, *arguments: str, patience_s: float = TOOL_PATIENCE_S) -> str:
-        """Run one of Slurm's tools on this cluster and return what it printed.
+        """Run one of Slurm's tools on this cluster and return its output.
 
         Raises:
-            SlurmError: when it fails, or has not answered in time.
+            SlurmError: it fails or does not answer in time.
         """
         command = [_path(program), *arguments]
         try:
@@ -167,22 +167,22 @@ class SlurmCluster:
         return done.stdout
 
     def node_states(self) -> dict[str, str]:
-        """What sinfo says of each node, as `idle`, `mixed`, `drained`; `down*` is a silent one."""
+        """Return sinfo's state of each node: `idle`, `mixed`, `drained`; `down*` is silent."""
         lines = self.run("sinfo", "--noheader", "--Node", "--format=%N %T").splitlines()
         return {name: state for name, _, state in (line.strip().partition(" ") for line in lines)}
 
     def dead_daemons(self) -> list[str]:
-        """The daemons that ended by themselves or were killed."""
+        """Return the daemons that ended by themselves or were killed."""
         return [name for name in self._daemons if not self._is_running(name)]
 
     def how_it_ended(self, name: str) -> str:
-        """How a daemon of `dead_daemons` ended, and what it said last."""
+        """Return how a daemon of `dead_daemons` ended, with its last line of output."""
         status = self._daemons[name].returncode
         how = signal.Signals(-status).name if status < 0 else f"status {status}"
         return f"{how}; its last words: {(self._last_lines(name) or ['none'])[-1]}"
 
     def start_daemon(self, name: str) -> None:
-        """Start a daemon of `dead_daemons` again, and wait for nothing."""
+        """Start a daemon of `dead_daemons` again, without waiting."""
         if self._is_running(name):
             return
         if name in self._daemons:
@@ -191,7 +191,7 @@ class SlurmCluster:
         self._launch(name)
 
     def kill_controller(self) -> None:
-        """Kill slurmctld as a crash does it: what it had not yet written is lost."""
+        """Kill slurmctld as in a crash: state that it has not written is lost."""
         self._kill(CONTROLLER)
 
     def start_controller(self) -> None:
@@ -210,9 +210,9 @@ class SlurmCluster:
         self._paths.folder.mkdir(parents=True, exist_ok=True)
         self._lock = _hold(self._paths.folder / "lock")
         self._prepare()
-        # Those of a run that was killed together with its watchdog.
+        # Processes of a run that was killed together with its watchdog.
         kill_processes(self.conf)
-        # It keeps the lock until the last daemon has ended, also when we are killed.
+        # It keeps the lock until the last daemon has ended, even if this process is killed.
         self._watchdog = Watchdog([self._lock])
         self._launch(MUNGED)
         self._wait(self._paths.munge_socket.is_socket, MUNGED)
@@ -228,7 +228,7 @@ class SlurmCluster:
 
     def _prepare(self) -> None:
         paths = self._paths
-        # Others may run jobs, and the tools: they read the configuration and reach the socket.
+        # Other users may run jobs and tools: they read the configuration and reach the socket.
         for folder in (paths.folder, paths.state, paths.spool, paths.logs, paths.munge):
             folder.mkdir(parents=True, exist_ok=True)
             folder.chmod(0o755)
@@ -264,7 +264,7 @@ class SlurmCluster:
                 start_new_session=True,
             )
         self._daemons[name] = process
-        # The nodes first: the controller still writes its state, and MUNGE serves it.
+        # The nodes first: the controller still writes its state, and needs MUNGE for it.
         stage = 1 if name in (CONTROLLER, MUNGED) else 0
         self._watchdog.watch(process.pid, stage, signal.SIGTERM)
 
@@ -277,7 +277,7 @@ class SlurmCluster:
         return [
             _path(MUNGED),
             "--foreground",
-            # The folders above may be open to a group, which MUNGE takes for unsafe.
+            # The folders above may be writable by a group, which MUNGE considers unsafe.
             "--force",
             f"--key-file={paths.munge_key}",
             f"--socket={paths.munge_socket}",
@@ -287,7 +287,7 @@ class SlurmCluster:
         ]
 
     def _controller_listens(self) -> bool:
-        """Whether it may be asked: a tool that finds nobody tries again only after a second."""
+        """Return whether it listens: a tool that cannot connect retries only after a second."""
         assert self._ports is not None
         with contextlib.suppress(OSError):
             socket.create_connection((HOST, self._ports.numbers[CONTROLLER]), 1.0).close()
@@ -307,7 +307,7 @@ class SlurmCluster:
         return name in self._daemons and self._daemons[name].poll() is None
 
     def _wait(self, probe: Callable[[], bool], name: str) -> None:
-        """Wait for a daemon; the others must live meanwhile, too."""
+        """Wait for a daemon; fail if another one ends meanwhile."""
         deadline = time.monotonic() + START_PATIENCE_S
         trouble = ""
         while True:
@@ -350,10 +350,10 @@ class SlurmCluster:
 
 
 def _hold(path: Path) -> int:
-    """Lock the folder of a cluster against a second run of it, and wait for the end of a former.
+    """Lock a cluster's folder, and wait for the end of a former run.
 
     Raises:
-        SlurmError: it runs still.
+        SlurmError: it is still running.
     """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     deadline = time.monotonic() + START_PATIENCE_S

@@ -8,11 +8,11 @@ from pathlib import Path
 
 PARTITION = "gpu"
 HOST = "127.0.0.1"
-# More than a job asks for, whatever the host has: only GPUs are scarce.
+# More than a job requests, whatever the host has: only GPUs are scarce.
 CORES, MEMORY_MB = 64, 64_000
-# A node that is silent for so long is down; on a busy host none may seem lost that is not.
+# A node that is silent for longer is down. On a busy host no live node may seem lost.
 SLURMD_TIMEOUT_S = 15
-# Of a heterogeneous job: one for each number of GPUs that a gang has on a node.
+# Of a heterogeneous job: one component per number of GPUs that a gang has on a node.
 LARGEST_COMPONENT = 9
 SCHEDULER = (
     "sched_interval=1",
@@ -25,7 +25,7 @@ SCHEDULER = (
 
 @dataclass(frozen=True)
 class SlurmNode:
-    """A node that the cluster pretends to have."""
+    """A simulated node of the cluster."""
 
     name: str
     gpu_type: str
@@ -43,10 +43,10 @@ NODES = (
 
 @dataclass(frozen=True)
 class Paths:
-    """Where the files of a cluster lie: all in one folder, so that several may run beside.
+    """The file paths of a cluster: one folder, so that several clusters may run at once.
 
-    `sockets`: another folder for what has sockets in it, where the path of the first is too long
-    for them; it may vanish when the cluster has ended.
+    `sockets`: another folder for files with sockets, if the first path is too long for them. It may
+    vanish when the cluster has ended.
     """
 
     folder: Path
@@ -89,7 +89,7 @@ class Paths:
         return self.munge / "socket"
 
     def step_socket(self, node: str) -> Path:
-        """The longest path at which a slurmstepd of a node may listen, once numbers are large."""
+        """Return the longest path of a slurmstepd socket of a node, with the largest numbers."""
         return self.spool / node / f"{node}_{2**32 - 1}.{2**32 - 1}.{LARGEST_COMPONENT}"
 
 
@@ -101,21 +101,21 @@ def slurm_conf(
     ports: Mapping[str, int],
     slurmd_timeout_s: int,
 ) -> str:
-    """The text of slurm.conf; `ports` has one for `slurmctld` and one for each node's name.
+    """Return slurm.conf; `ports` has a port for `slurmctld` and for each node's name.
 
-    For quick starts and for tests that lose nodes: the scheduler looks at once and every second, a
-    silent node is soon down, and one that comes back is taken again.
+    The settings are for quick starts and for tests that lose nodes. The scheduler runs at once and
+    every second, a silent node is soon down, and a node that returns is used again.
     """
     lines = [
         "ClusterName=evenshare",
-        # `localhost` is the one name of a host that slurmctld does not compare with the machine's.
+        # slurmctld does not compare the name `localhost` with the machine's name.
         f"SlurmctldHost=localhost({HOST})",
         f"SlurmctldPort={ports['slurmctld']}",
         f"SlurmUser={user}",
         f"SlurmdUser={user}",
         "AuthType=auth/munge",
         f"AuthInfo=socket={paths.munge_socket}",
-        # Nobody reaches the daemons from outside of this host.
+        # The daemons are not reachable from other hosts.
         "CommunicationParameters=NoInAddrAny,NoCtldInAddrAny",
         f"StateSaveLocation={paths.state}",
         f"SlurmdSpoolDir={paths.spool}/%n",
@@ -127,7 +127,7 @@ def slurm_conf(
         "SlurmdParameters=config_overrides",
         "MailProg=/bin/true",
         "MpiDefault=none",
-        # Control groups would need root and a host of our own.
+        # Control groups would need root and a dedicated host.
         "ProctrackType=proctrack/linuxproc",
         "TaskPlugin=task/none",
         "JobAcctGatherType=jobacct_gather/none",
@@ -141,7 +141,7 @@ def slurm_conf(
         "SelectType=select/cons_tres",
         "SelectTypeParameters=CR_Core",
         "GresTypes=gpu",
-        # A lease is one job: when its node is lost, the portal decides what comes next.
+        # A lease is one job: if its node is lost, the portal decides what comes next.
         "JobRequeue=0",
         "MaxJobCount=20000",
         "MinJobAge=3600",
@@ -164,7 +164,7 @@ def _node_line(node: SlurmNode, port: int) -> str:
 
 
 def gres_conf(paths: Paths, nodes: Sequence[SlurmNode]) -> str:
-    """The text of gres.conf: the devices are links to /dev/null, see `make_devices`."""
+    """Return gres.conf: the devices are links to /dev/null, see `make_devices`."""
     lines = [
         f"NodeName={node.name} Name=gpu Type={node.gpu_type}"
         f" File={paths.devices}/gpu[0-{node.gpus - 1}]"
@@ -174,15 +174,15 @@ def gres_conf(paths: Paths, nodes: Sequence[SlurmNode]) -> str:
 
 
 def cgroup_conf() -> str:
-    """The text of cgroup.conf: slurmd wants the file where no group is used, too."""
+    """Return cgroup.conf: slurmd needs the file even if no control group is used."""
     return "CgroupPlugin=cgroup/v1\nCgroupAutomount=no\n"
 
 
 def make_devices(paths: Paths, nodes: Sequence[SlurmNode]) -> None:
-    """Make the fake GPUs: Slurm wants devices, and tells their numbers by the ends of their names.
+    """Make the fake GPUs: Slurm needs devices whose names end in their numbers.
 
-    Without devices CUDA_VISIBLE_DEVICES stays empty. A link needs no root, and /dev/null is there
-    in every container.
+    Without devices CUDA_VISIBLE_DEVICES stays empty. A link needs no root, and every container has
+    /dev/null.
     """
     paths.devices.mkdir(exist_ok=True)
     for number in range(max(node.gpus for node in nodes)):

@@ -1,7 +1,7 @@
-"""Keeps a cluster for as long as `make run-slurm` runs: a child of its supervisor.
+"""Keeps a cluster running under `make run-slurm`, as a child of its supervisor.
 
-It says READY and the path of slurm.conf once all nodes have registered, starts a daemon that dies
-again, later each time, and ends the cluster with its jobs at a signal.
+It prints READY and the path of slurm.conf once all nodes have registered. It restarts a daemon that
+ends, later each time, and ends the cluster with its jobs at a signal.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from .cluster import SlurmCluster, SlurmError
 from .packages import how_to_install, missing_packages
 
 LOOK_EVERY_S = 0.2
-# The grace of the demo's pool, and a second for the shims.
+# The grace period of the demo's pool, and a second for the shims.
 CHECKPOINT_S = 6.0
-# Slurm's tools would ask a controller that is gone for ten seconds, and for a file that is gone
-# for a minute; what they cannot read they refuse at once.
+# Slurm's tools retry for 10 s if the controller is gone, and for a minute if the file is gone. A
+# file that they cannot parse is an immediate error.
 STOPPED = "# This cluster does not run: `make run-slurm` starts it, and writes this file anew.\n"
 
 
 def main(arguments: Sequence[str]) -> int:
-    """`FOLDER SOCKETS`: keep the cluster there. CHECK: only ask whether the packages are there."""
+    """Run with `FOLDER SOCKETS` to keep the cluster there, or CHECK to check only the packages."""
     if list(arguments) == [CHECK]:
         return check()
     folder, sockets = map(Path, arguments)
@@ -52,9 +52,9 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def let_jobs_checkpoint(cluster: SlurmCluster) -> None:
-    """Ask the batch scripts alone, which are shims: to cancel is to signal programs as well.
+    """Signal only the batch scripts, which are shims: scancel would signal the programs as well.
 
-    Where the supervisor ends as it should, it has waited for all of them already.
+    In a normal stop, the supervisor has already waited for all of them.
     """
     running = ("--states=RUNNING", f"--partition={cluster.partition}")
     deadline = time.monotonic() + CHECKPOINT_S
@@ -66,7 +66,7 @@ def let_jobs_checkpoint(cluster: SlurmCluster) -> None:
 
 
 def check() -> int:
-    """Say what has to be installed, if anything."""
+    """Print the missing packages, if any; return the exit status."""
     missing = missing_packages()
     if missing:
         say(f"Slurm is not installed here; as root: {how_to_install(missing)}")
@@ -74,17 +74,17 @@ def check() -> int:
 
 
 class DaemonKeeper:
-    """Starts daemons again: each after a pause, which grows while it dies again soon."""
+    """Restarts daemons, each after a pause that grows while it ends again soon."""
 
     def __init__(self, cluster: SlurmCluster) -> None:
         self._cluster = cluster
         self._failures: dict[str, int] = {}
         self._begun: dict[str, float] = {}
-        # When those that are to be started are.
+        # Daemon -> when to start it again.
         self._again: dict[str, float] = {}
 
     def look(self, now: float) -> None:
-        """Note who died, and start those whose pause is over."""
+        """Note the daemons that ended, and restart those whose pause is over."""
         for name in self._cluster.dead_daemons():
             if name not in self._again:
                 self._again[name] = now + self._note(name, now)
@@ -94,7 +94,7 @@ class DaemonKeeper:
                 self._cluster.start_daemon(name)
 
     def _note(self, name: str, now: float) -> float:
-        """Say that a daemon ended; return the seconds until it is started again."""
+        """Report that a daemon ended; return the seconds until its restart."""
         if now - self._begun.get(name, 0.0) > HEALTHY_S:
             self._failures[name] = 0
         failures = self._failures.get(name, 0)

@@ -1,4 +1,4 @@
-"""Which Debian packages of Slurm are missing on this host; nothing is installed from here."""
+"""Detection of missing Debian packages of Slurm; nothing is installed."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import os
 import shutil
 from pathlib import Path
 
-# Daemons lie in sbin, which an ordinary user's PATH may lack.
+# Daemons are in sbin, which may be missing in an ordinary user's PATH.
 SBIN = ("/usr/local/sbin", "/usr/sbin", "/sbin")
-# A program or a file of each package by which it is known to be there.
+# Package -> a program or file by which it is detected.
 PROGRAMS = {
     "munge": "munged",
     "slurmctld": "slurmctld",
@@ -22,7 +22,7 @@ PACKAGES = (*PROGRAMS, PLUGINS)
 
 
 def missing_packages() -> list[str]:
-    """The names that apt-get wants, in the order of PACKAGES; empty where all are there."""
+    """Return the missing packages for apt-get, in the order of PACKAGES; empty if all exist."""
     missing = [package for package, program in PROGRAMS.items() if find(program) is None]
     if not any(LIBRARIES.glob(PLUGIN)):
         missing.append(PLUGINS)
@@ -30,7 +30,7 @@ def missing_packages() -> list[str]:
 
 
 def find(program: str) -> str | None:
-    """The path of a program of Slurm or MUNGE."""
+    """Return the path of a program of Slurm or MUNGE, or None if it is missing."""
     return shutil.which(program, path=os.pathsep.join([*os.get_exec_path(), *SBIN]))
 
 

@@ -1,4 +1,4 @@
-"""Ports of one cluster, kept from everybody else for as long as it runs."""
+"""Ports that a cluster reserves for as long as it runs."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from .config import HOST
 class ReservedPorts:
     """A port for each name.
 
-    A socket that is bound and never listens keeps the kernel from giving the port away, also
-    while its daemon is down; a daemon may bind it all the same, for both say SO_REUSEADDR.
+    A bound socket that never listens reserves the port, even while its daemon is down. The daemon
+    can still bind it, because both set SO_REUSEADDR.
     """
 
     def __init__(self, names: Iterable[str]) -> None:

@@ -1,7 +1,7 @@
-"""What a cluster runs besides its daemons: slurmstepd and the processes of jobs.
+"""A cluster's processes other than its daemons: slurmstepd and the processes of jobs.
 
-A slurmstepd outlives its slurmd, and a process may outlive its slurmstepd. All know the cluster by
-the path of its slurm.conf, which is in their environment.
+A slurmstepd outlives its slurmd, and a process may outlive its slurmstepd. All of them have the
+path of their cluster's slurm.conf in their environment.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ PATIENCE_S = 10.0
 
 
 def processes(conf: Path, node: str = "") -> set[int]:
-    """The processes of jobs of the cluster, or of one of its nodes, with their slurmstepd."""
+    """Return the processes of jobs of the cluster or of a node, with their slurmstepd."""
     parents = _parents()
     roots = {pid: name for pid in parents if (name := _node_of(pid, conf)) is not None}
     children = defaultdict(list)
@@ -35,7 +35,7 @@ def processes(conf: Path, node: str = "") -> set[int]:
 
 
 def kill_processes(conf: Path, node: str = "") -> set[int]:
-    """Kill them all, and those that they start meanwhile; return those that would not die."""
+    """Kill the processes and their new children; return those that survive."""
     deadline = time.monotonic() + PATIENCE_S
     while (left := processes(conf, node)) and time.monotonic() < deadline:
         for pid in left:
@@ -46,7 +46,7 @@ def kill_processes(conf: Path, node: str = "") -> set[int]:
 
 
 def _parents() -> dict[int, int]:
-    """The parent of each process that runs; zombies are left out."""
+    """Return the parent of each running process, without zombies."""
     parents = {}
     for folder in PROC.iterdir():
         if not folder.name.isdigit():
@@ -59,7 +59,7 @@ def _parents() -> dict[int, int]:
 
 
 def _node_of(pid: int, conf: Path) -> str | None:
-    """The node whose job it belongs to, empty where it does not say; None for all others."""
+    """Return the node of the process's job, empty if unknown; None if it is not of this cluster."""
     try:
         raw = (PROC / str(pid) / "environ").read_bytes()
         command = (PROC / str(pid) / "comm").read_text().strip()
@@ -68,7 +68,7 @@ def _node_of(pid: int, conf: Path) -> str | None:
     variables = dict(entry.partition(b"=")[::2] for entry in raw.split(b"\0"))
     if variables.get(b"SLURM_CONF") != os.fsencode(conf):
         return None
-    # Whoever calls the tools has SLURM_CONF too, and is no job.
+    # Users of Slurm's tools have SLURM_CONF too, and are not jobs.
     if command != "slurmstepd" and b"SLURM_JOB_ID" not in variables:
         return None
     return variables.get(b"SLURMD_NODENAME", b"").decode(errors="replace")

@@ -1,1 +1,1 @@
-"""The form that submits a job: what was typed, and the request that it means."""
+"""The form that submits a job, and the request that it makes."""

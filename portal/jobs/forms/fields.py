@@ -1,7 +1,7 @@
-"""The submit form's fields: what is typed, and what of a job's request it means.
+"""The submit form's fields, and their values in a job's request.
 
-Fields come from `scheduling.requests.jobs.JobRequest`, each typed by the shape of its value. A
-draft keeps every text as it was typed, so that nothing is lost by being wrong.
+The fields come from `scheduling.requests.jobs.JobRequest`; the shape of a value decides its input.
+A draft keeps every text as typed, so that invalid input is not lost.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from tenants.input.errors import FieldError
 from tenants.input.requests import Shape, request_fields
 
 MOST_CHARACTERS = 256 * 1024
-# As people read them; others follow in the order of the request.
+# The order for readers; the other fields follow in the order of the request.
 _AHEAD = ("name", "tenant", "pool", "gpus", "profile", "gpu_types", "max_price")
 _REQUEST = request_fields(JobRequest)
 ORDER = (*_AHEAD, *(name for name in _REQUEST if name not in _AHEAD))
-# The page's address says for which tenant it submits.
+# The page's URL already names the tenant.
 TYPED = tuple(name for name in ORDER if name != "tenant")
-# Fields that the form asks for; what is wrong with another one stands beside the YAML.
+# Visible fields; errors of other fields are shown next to the YAML.
 LABELS = {name: _REQUEST[name].input.label for name in TYPED if _REQUEST[name].input.label}
-# Those that the form keeps without asking, so that they are not lost.
+# Fields without an input, kept so that they are not lost.
 HIDDEN = tuple(name for name in TYPED if name not in LABELS)
-CHOSEN = "gpu_types"  # typed by marking some of several
-# What templates/jobs/_submit_form.html places by hand; others follow at its end.
+CHOSEN = "gpu_types"  # input by check boxes
+# Placed by templates/jobs/_submit_form.html; other fields follow at its end.
 _PLACED = (
     *("pool", "gpus", "command", "profile", "gpu_types", "max_price"),
     *("name", "duration_s", "environment"),
 )
-# Behind a summary, because few jobs need them: (id, summary, inputs).
+# Rarely used fields, behind a summary: (id, summary, inputs).
 _GROUPS = (
     (
         "deadlines",
@@ -45,7 +45,7 @@ _GROUPS = (
     ("resources", "Value, CPUs and memory", ("utility", "cpus", "memory_mb")),
 )
 _GROUPED = tuple(name for _, _, names in _GROUPS for name in names)
-# What a choice means; empty: nothing is chosen.
+# Options of a field -> texts; the empty option means no choice.
 _CHOICES = {
     "job_class": {
         "": "best effort, or strict with a deadline",
@@ -64,7 +64,7 @@ _WHOLE = re.compile(r"[0-9]{1,18}")
 
 
 class Draft(Mapping[str, Any]):
-    """The form's fields as typed; one that was not is empty."""
+    """The form's fields as typed; a field that was not sent is empty."""
 
     def __init__(self, typed: Mapping[str, Any] | None = None, **more: Any) -> None:
         given = {**(typed or {}), **more}
@@ -83,7 +83,7 @@ class Draft(Mapping[str, Any]):
 
 @dataclass(frozen=True, slots=True)
 class SubmitField:
-    """One input of the form, as templates/jobs/_submit_field.html draws it."""
+    """An input of the form, as templates/jobs/_submit_field.html draws it."""
 
     name: str
     label: str
@@ -131,14 +131,14 @@ def submit_fields(
 
 
 def _choices(name: str, typed: str) -> tuple[tuple[str, str], ...]:
-    """What there is to choose, and what was typed in the YAML where it is none of that."""
+    """Return the options, and the value from the YAML if it is not one of them."""
     texts = _CHOICES.get(name, {})
     strange = {typed: typed} if texts and typed not in texts else {}
     return tuple({**texts, **strange}.items())
 
 
 def field_groups(fields: Mapping[str, SubmitField], *, opened: Sequence[str]) -> list[FieldGroup]:
-    """Return the inputs behind summaries; open where one has a value, an error, or its id says."""
+    """Return the groups of inputs, open if in `opened` or if an input has a value or an error."""
     groups = []
     for key, summary, names in _GROUPS:
         inputs = tuple(fields[name] for name in names)
@@ -153,13 +153,13 @@ def more_fields(fields: Mapping[str, SubmitField]) -> list[SubmitField]:
 
 
 def draft_of(spec: Mapping[str, Any]) -> Draft:
-    """Return the form's fields for a specification, as far as they can say it."""
+    """Return the form's fields for a specification, as far as they can represent it."""
     typed: dict[str, Any] = {name: _written(name, spec.get(name)) for name in TYPED}
     return Draft(typed)
 
 
 def draft_spec(draft: Draft) -> tuple[dict[str, object], list[FieldError]]:
-    """Return the specification that the form says, and what cannot be read of it."""
+    """Return the specification of the form, and the errors of unreadable fields."""
     errors: list[FieldError] = []
     said = {name: _read(name, draft[name], errors) for name in TYPED}
     return {name: value for name, value in said.items() if value not in ("", [], {})}, errors
@@ -196,7 +196,7 @@ def _text(value: object) -> str:
 
 
 def _whole(text: str) -> object:
-    """A whole number, or the text as it is, which is refused with a reason later."""
+    """Return a whole number, or the text unchanged, which is refused with a reason later."""
     text = text.strip()
     return int(text) if _WHOLE.fullmatch(text) else text
 
@@ -208,7 +208,7 @@ def _joined(value: object) -> str:
 
 
 def _split(name: str, text: str, errors: list[FieldError]) -> list[str]:
-    """Split as a shell would, with its quotes, and nothing else of a shell."""
+    """Split a text by the quoting rules of a shell, without any other shell syntax."""
     if len(text) > MOST_CHARACTERS:
         errors.append(FieldError(name, "is longer than 256 KiB"))
         return []
@@ -225,7 +225,7 @@ def _lines(variables: Mapping[Any, object]) -> str:
 
 
 def _line(value: str) -> str:
-    """A value that would not survive as a line of its own is written as JSON."""
+    """Return the value; as JSON if it would not survive as a line."""
     needs = "\n" in value or "\r" in value or value[:1] == '"'
     return json.dumps(value, ensure_ascii=False) if needs else value
 

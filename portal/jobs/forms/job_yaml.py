@@ -1,8 +1,8 @@
-"""A job's specification as YAML: written for people, read as a text of strangers.
+"""A job's specification as YAML: written for people, and parsed as untrusted input.
 
-Only what a specification needs is read: fields, lists, texts and numbers. Anchors, aliases,
-tags, directives and a field given twice are refused, so a text means what it says on its face
-and takes memory by its length alone.
+Only the syntax of a specification is accepted: fields, lists, texts and numbers. Anchors, aliases,
+tags, directives and duplicate fields are refused. So the text has no hidden meaning, and its memory
+use is bounded by its length.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tenants.input.yaml_lines import editor_lines, error_line
 MOST_BYTES = 128 * 1024
 MOST_NODES = 2000
 DEPTH = 6
-# Under these a plain 1, true or 2.0 is the text that was typed.
+# In these fields a plain 1, true or 2.0 is text, as typed.
 TEXTS = frozenset(
     name
     for name, field in request_fields(JobRequest).items()
@@ -37,12 +37,12 @@ _DECIMAL = re.compile(r"-?[0-9]{1,18}\.[0-9]{1,18}")
 _CONSTANTS: dict[str, object] = {"": None, "~": None, "null": None, "true": True, "false": False}
 _PLAIN = re.compile(r"[A-Za-z_][-A-Za-z0-9_./]*")
 _NOT_PLAIN = frozenset({"null", "true", "false", "yes", "no", "on", "off", "y", "n"})
-# JSON lets them stand as they are, YAML does not, or reads them as line breaks.
+# Valid in JSON, but refused by YAML or read as line breaks.
 _HIDDEN = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
 
 
 class YamlError(Exception):
-    """The text cannot be read; `line` counts from 1 (None: nowhere in particular)."""
+    """The text cannot be read; `line` counts from 1, or is None."""
 
     def __init__(self, text: str, line: int | None = None) -> None:
         super().__init__(text)
@@ -52,17 +52,17 @@ class YamlError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class YamlSpec:
-    """What a text says: its fields, and the line of each."""
+    """The fields of a text, and the line of each."""
 
     values: dict[str, object]
     lines: dict[str, int] = field(default_factory=dict)
 
 
 def read_yaml(text: str) -> YamlSpec:
-    """Return the fields that a text gives.
+    """Return the fields of a YAML text.
 
     Raises:
-        YamlError: it is no YAML, or more than a specification needs.
+        YamlError: it is not YAML, or uses more than the accepted syntax.
     """
     if len(text) > MOST_BYTES or len(text.encode(errors="replace")) > MOST_BYTES:
         raise YamlError(f"It is longer than {MOST_BYTES // 1024} KiB.")
@@ -78,7 +78,7 @@ def read_yaml(text: str) -> YamlSpec:
 
 
 class _YamlReader:
-    """Builds values from YAML's events, so that nothing is built that was not looked at."""
+    """Builds values from YAML's events, so that every value is checked before it is built."""
 
     def __init__(self, text: str) -> None:
         self._events: Iterator[Any] = iter(yaml.parse(text, Loader=_LOADER))
@@ -159,7 +159,7 @@ def _is_null(value: object) -> bool:
 
 
 def _resolved(text: str) -> object:
-    """A plain scalar: no octal, no date, no float; a decimal stays exact."""
+    """Return the value of a plain scalar: no octal, no date, no float; decimals stay exact."""
     if text in _CONSTANTS:
         return _CONSTANTS[text]
     if _WHOLE.fullmatch(text):
@@ -198,6 +198,6 @@ def _scalar(text: str) -> str:
 
 
 def _quoted(value: object) -> str:
-    """As JSON writes it, which YAML reads, but for a few characters that only YAML minds."""
+    """Return JSON, which YAML reads, with the characters escaped that only YAML refuses."""
     written = json.dumps(value, ensure_ascii=False, default=str)
     return _HIDDEN.sub(lambda match: f"\\u{ord(match[0]):04x}", written)

@@ -1,6 +1,6 @@
-"""The two sides of the submit page, a form and a YAML text, and the specification that they say.
+"""The two sides of the submit page, a form and a YAML text, and their specification.
 
-Whichever side was edited last counts; the other follows.
+The side that was edited last counts; the other follows.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _ITEM = re.compile(r"\[([0-9]{1,6})\]")
 
 @dataclass
 class JobForm:
-    """Both sides in step. `spec` is None where the counting side cannot be read.
+    """Both sides in sync. `spec` is None if the side that counts is unreadable.
 
-    `errors` of each field of the form, `beside` those of none; `lines`: field -> YAML line.
+    `errors` are of each field of the form, `beside` are the others; `lines`: field -> YAML line.
     """
 
     side: str
@@ -40,7 +40,7 @@ class JobForm:
     changed: str = ""
 
     def add(self, errors: Sequence[FieldError], pools: Sequence[str] = ()) -> None:
-        """Put findings beside the fields that they are about."""
+        """Add errors to their fields."""
         for error in errors:
             name = error.top_field
             hint = error.hint
@@ -56,33 +56,33 @@ class JobForm:
                     self.beside.append(message)
 
     def refuse(self, error: InvalidInputError, pools: Sequence[str] = ()) -> None:
-        """Add a refusal's findings, but those about fields that could not be read anyway."""
+        """Add a refusal's errors, except for fields that were unreadable anyway."""
         named = {name for name, errors in self.errors.items() if errors}
         self.add([one for one in error.errors if one.top_field not in named], pools)
 
     @property
     def wrong(self) -> int:
-        """How many things stand in the way."""
+        """Return the number of errors."""
         return sum(map(len, self.errors.values())) + len(self.beside)
 
     @property
     def hot(self) -> int | None:
-        """The YAML line that followed the form."""
+        """Return the YAML line that the form just changed, or None."""
         return self.lines.get(self.changed) if self.side == FORM else None
 
     @property
     def rows(self) -> range:
-        """The numbers of the text's lines."""
+        """Return the line numbers of the text."""
         return range(1, max(self.text.count("\n") + (not self.text.endswith("\n")), 1) + 1)
 
     @property
     def changed_label(self) -> str:
-        """What the field that was changed is called."""
+        """Return the label of the changed field."""
         return LABELS.get(self.changed, "")
 
 
 def form_of_draft(draft: Draft, *, tenant: str, changed: str = "") -> JobForm:
-    """Return both sides where the form counts."""
+    """Return both sides if the form counts."""
     spec, errors = draft_spec(draft)
     text, lines = write_yaml({"tenant": tenant, **spec})
     form = JobForm(FORM, draft, text, spec, lines, changed=changed)
@@ -91,7 +91,7 @@ def form_of_draft(draft: Draft, *, tenant: str, changed: str = "") -> JobForm:
 
 
 def form_of_text(text: str, before: Draft, *, tenant: str) -> JobForm:
-    """Return both sides where the YAML counts; an unreadable one leaves the form as it was."""
+    """Return both sides if the YAML counts; an unreadable one leaves the form unchanged."""
     try:
         read = read_yaml(text)
     except YamlError as error:
@@ -109,26 +109,26 @@ def form_of_text(text: str, before: Draft, *, tenant: str) -> JobForm:
 def submit_call(spec: Mapping[str, Any], url: str) -> str:
     """Return the HTTP call that submits a specification."""
     body = json.dumps(spec, ensure_ascii=False)
-    # Double quotes here, so that the shell puts the token in.
+    # Double quotes, so that the shell inserts the token.
     bearer = '-H "Authorization: Bearer $EVENSHARE_TOKEN"'
     kind = "-H 'Content-Type: application/json'"
     return f"curl -sS {bearer} {kind} -d {shlex.quote(body)} {shlex.quote(url)}"
 
 
 def spec_context(job: Job, url: str) -> dict[str, str]:
-    """Return what templates/jobs/_job_spec.html reads: three ways to submit the same again."""
+    """Return the data of templates/jobs/_job_spec.html: three ways to submit the job again."""
     spec = {"tenant": job.tenant.slug, **job_as_request(job)}
     text, _ = write_yaml(spec)
     return {
         "spec_yaml": text,
-        # The command line takes no job without a command; a simulated one may have none.
+        # The command line needs a job's command; a simulated job may have none.
         "spec_cli": submit_command(spec) if spec.get("command") else "",
         "spec_curl": submit_call(spec, url),
     }
 
 
 def _subject(place: str, name: str) -> str:
-    """What a finding speaks of: the field itself, its third item, its variable."""
+    """Return the subject of an error message: the field, its third item, or its variable."""
     rest = place.removeprefix(name)
     item = _ITEM.fullmatch(rest)
     return f"Item {int(item[1]) + 1}" if item else rest.lstrip(".") or "It"

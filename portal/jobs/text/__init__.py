@@ -1,1 +1,1 @@
-"""Jobs in words and charts: what their templates read."""
+"""Texts and charts of jobs for their templates."""

@@ -1,4 +1,4 @@
-"""What templates/jobs/_answer.html reads: how a job stands to its deadline, what rounds said."""
+"""Data of templates/jobs/_answer.html: a job's standing to its deadline, and rounds' answers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from scheduling.services.deadline_preview import DeadlinePreview
 
 
 def answer_context(story: JobStory, clocks: Clocks) -> dict[str, Any]:
-    """Return what rounds answered to a job's deadline; `answer_title` empty: it has none."""
+    """Return rounds' answers to a job's deadline; `answer_title` is empty without a deadline."""
     job = story.job
     deadline = read_deadline_story(job, at=clocks.now.pool_at)
     if deadline is None:
@@ -55,7 +55,7 @@ def answer_context(story: JobStory, clocks: Clocks) -> dict[str, Any]:
 
 
 def answer_title(job: Job, deadline: DeadlineStory) -> str:
-    """How it stands, as a finding."""
+    """Return the standing as a heading."""
     last, by = deadline.last, deadline.by
     if _is_beyond(job, deadline):
         return "Planned for a deadline further ahead than leases are planned"
@@ -70,7 +70,7 @@ def answer_title(job: Job, deadline: DeadlineStory) -> str:
 
 
 def _is_beyond(job: Job, deadline: DeadlineStory) -> bool:
-    """Whether it is planned by a step that is further ahead than rounds plan leases."""
+    """Return whether it is planned by a step beyond the horizon for which rounds plan leases."""
     horizon_s, last = deadline_horizon_s(job.pool), deadline.last
     if deadline.standing is not DeadlineStanding.PLANNED or last is None or horizon_s is None:
         return False
@@ -78,7 +78,7 @@ def _is_beyond(job: Job, deadline: DeadlineStory) -> bool:
 
 
 def _over_title(job: Job, deadline: DeadlineStory) -> str:
-    """Whether a deadline was met, and by how much; empty: neither is known yet."""
+    """Return whether a deadline was met, and by how much; empty if that is not known yet."""
     if deadline.standing is DeadlineStanding.MET and deadline.spare is not None:
         return f"Deadline met, with {duration(deadline.spare.total_seconds())} to spare"
     if deadline.standing is not DeadlineStanding.MISSED:
@@ -89,13 +89,13 @@ def _over_title(job: Job, deadline: DeadlineStory) -> str:
 
 
 def _earliest(deadline: DeadlineStory) -> datetime | None:
-    """The earliest deadline that would do, of one that is refused."""
+    """Return the earliest feasible deadline of a refused job."""
     is_refused = deadline.standing is DeadlineStanding.REFUSED
     return deadline.last.earliest if is_refused and deadline.last is not None else None
 
 
 def _earliest_text(deadline: DeadlineStory) -> str:
-    """The same as a submission takes it."""
+    """Return the earliest feasible deadline in the format of a submission."""
     earliest = _earliest(deadline)
     return f"{earliest:%Y-%m-%dT%H:%M:%S.%fZ}" if earliest is not None else ""
 
@@ -126,7 +126,7 @@ def _beyond_text(job: Job) -> str:
 
 
 def _points(job: Job, deadline: DeadlineStory) -> str:
-    """What an end by its step has; empty: there is one step alone."""
+    """Return the points of an end by its step; empty if there is only one step."""
     if len(deadline_steps_of(job)) < 2:
         return ""
     return plural(deadline.reward_micro // REWARD_MICRO, "point")
@@ -161,7 +161,7 @@ def _answer_text(view: AnswerView) -> str:
 
 
 def _drawing(story: JobStory, deadline: DeadlineStory, now: datetime) -> object:
-    """The leases that it had, and those that are planned, on one clock; None: none is planned."""
+    """Return the past and the planned leases on one clock, or None if none is planned."""
     had = [_had(hold, now) for hold in story.holds if hold.lease.started_at is not None]
     last = deadline.last
     planned = last.leases if last is not None and not deadline.is_over else ()
@@ -171,7 +171,7 @@ def _drawing(story: JobStory, deadline: DeadlineStory, now: datetime) -> object:
         if one.ends_at > now
     ]
     if not to_come:
-        return None  # the timeline above has the leases that it had
+        return None  # the timeline above already shows past leases
     segments = (*had, *to_come)
     begin = min(segment.start for segment in segments)
     end = max(deadline.by, *(segment.end for segment in segments))
@@ -186,7 +186,7 @@ def _had(hold: LeaseView, now: datetime) -> Segment:
 
 
 def preview_text(preview: DeadlinePreview | None) -> str:
-    """What the next round would answer, in a sentence or two; empty: no deadline was given."""
+    """Return the next round's answer in a sentence or two; empty if no deadline was given."""
     if preview is None:
         return ""
     view = preview.answer

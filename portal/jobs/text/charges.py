@@ -1,4 +1,4 @@
-"""What a job was charged, term by term, in rows that sum as they are printed."""
+"""A job's charges term by term; the printed rows add up."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from portal.common.clocks import Clocks
 
 PLACES = 4  # of GPU-hours and charges
 LATE = "paid by the operator, as rounds were late"
-TERMS_LINKED = 24  # of a row, to the price of each
+TERMS_LINKED = 24  # the most terms of a row with links to their prices
 
 
 @dataclass(frozen=True, slots=True)
 class ChargeRow:
-    """Terms in a row that held the same GPUs: own and borrowed GPU-time, price, charge.
+    """Consecutive terms with the same GPUs: own and borrowed GPU-time, price, charge.
 
-    Figures are as they are printed, so that a column sums to its foot.
+    Figures are rounded as printed, so that a column adds up.
     """
 
     terms: str
@@ -33,13 +33,14 @@ class ChargeRow:
     price_note: Note | None
     charge: Decimal
     note: Note | None
-    charged_until: Instant | None = None  # of the last term that late rounds made free from then on
+    # of the last term, which is free from then on because rounds were late
+    charged_until: Instant | None = None
 
 
 def charge_rows(
     charges: list[TermCharge], *, names: dict[int | None, str], clocks: Clocks, pool: str
 ) -> list[ChargeRow]:
-    """Return closed terms, folded where own and borrowed stayed the same."""
+    """Return closed terms; terms with equal own and borrowed GPUs become one row."""
     groups: list[list[TermCharge]] = []
     for charge in charges:
         last = groups[-1][-1] if groups else None
@@ -75,7 +76,7 @@ def _charge_row(
     prices = sorted({charge.price for charge in group})
     price = "own quota"
     if first.borrowed_gpus:
-        # All its places: with fewer, the product is not what was charged.
+        # All places: with fewer, the product would differ from the charge.
         ends = (credits_text(prices[0], 6), credits_text(prices[-1], 6))
         price = "\N{EN DASH}".join(dict.fromkeys(ends))
     return ChargeRow(
@@ -96,7 +97,7 @@ def _charge_row(
 
 
 def _price_note(group: list[TermCharge], pool: str) -> Note:
-    """Where the price of each term was posted; of many terms the last ones."""
+    """Return where the price of each term was posted; of many terms, only the last ones."""
     known = [charge for charge in group if charge.round is not None]
     links = [
         Link(
@@ -112,7 +113,7 @@ def _price_note(group: list[TermCharge], pool: str) -> Note:
 
 
 def _lenders_note(group: list[TermCharge], names: dict[int | None, str]) -> Note | None:
-    """Who earned the charge, by the idle quota that each lent."""
+    """Return the earners of the charge, by their lent idle quota."""
     earned: dict[str, Decimal] = {}
     for charge in group:
         for share in charge.lenders:
@@ -123,7 +124,7 @@ def _lenders_note(group: list[TermCharge], names: dict[int | None, str]) -> Note
     if not earned:
         return None
     rows = sorted(earned.items(), key=lambda item: (-item[1], item[0]))
-    # All its places: the column's are rounded to sum to its foot, a part of them the other way.
+    # All places: the column's amounts are rounded to add up, and these could round differently.
     return credit_note(
         "Who earned it, by the idle quota they lent",
         rows,

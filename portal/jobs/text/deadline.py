@@ -1,4 +1,4 @@
-"""What templates/jobs/_deadline.html reads: by when a job is to end, and when it is done."""
+"""Data of templates/jobs/_deadline.html: a job's deadlines and its stopping criterion."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TITLES = {
 
 
 def deadline_context(job: Job, clocks: Clocks) -> dict[str, Any]:
-    """Return the rows of a job's deadline, and what it says of its work."""
+    """Return the rows of a job's deadline, and its stopping criterion."""
     steps = deadline_steps_of(job)
     return {
         "deadline_title": _title(job, clocks) if steps else "",
@@ -37,12 +37,12 @@ def deadline_context(job: Job, clocks: Clocks) -> dict[str, Any]:
 
 
 def stop_criterion_text(job: Job) -> str:
-    """A job's criterion with spaces, as "accuracy >= 0.93"."""
+    """Return the job's criterion with spaces, as "accuracy >= 0.93"."""
     return re.sub(r"([<>]=)", r" \1 ", str(worded_fields(job)["stop_when"]))
 
 
 def _title(job: Job, clocks: Clocks) -> str:
-    """The class, and how much time there is left in the pool."""
+    """Return the job class, and the pool time that is left."""
     title = TITLES[Job.JobClass(job.job_class)]
     if job.deadline_at is None or not job.is_active:
         return title

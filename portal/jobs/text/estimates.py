@@ -1,4 +1,4 @@
-"""How long a job is expected to run, in a sentence."""
+"""Texts about a job's expected duration."""
 
 from __future__ import annotations
 
@@ -10,19 +10,16 @@ from scheduling.selectors.jobs.estimates import EstimateView
 
 
 def declared_apart(job: Job, estimate: EstimateView | None) -> int | None:
-    """Return the seconds that a job's owner expected, where the estimate is not just that.
+    """Return the owner's expected seconds, or None if the estimate is the same.
 
-    Of a profiling run nobody expected any.
+    Also None for a profiling run, whose duration is not declared.
     """
     is_said = estimate is not None and estimate.source is EstimateSource.DECLARED
     return None if is_said or job.profiling_s else job.estimate_s
 
 
 def estimate_text(estimate: EstimateView | None) -> str:
-    """Return how long a job is expected to run, how far off that may be, and from what.
-
-    Empty where nobody knows.
-    """
+    """Return a job's expected duration, its error, and its basis; empty without an estimate."""
     if estimate is None:
         return ""
     takes = duration(estimate.work_s)

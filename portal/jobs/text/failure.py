@@ -1,4 +1,4 @@
-"""A failed job in two parts: how its log ends, and what ended it."""
+"""A failed job: the end of its log, and the cause."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from scheduling.models import Job
 from scheduling.selectors.jobs.tenant_jobs import JobStory
 
 LINES = 20
-# What a shell and this portal's shim mean by a code, see docs/executors.md.
+# Exit codes of a shell and of this portal's shim, see docs/executors.md.
 CODES = {
     126: "the command could not be executed",
     127: "the command was not found",
@@ -30,9 +30,9 @@ SIGNALS = {
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """The end of a failed job's log and how it failed; `code` empty: no exit code is known.
+    """The end of a failed job's log and the cause; `code` is empty if no exit code is known.
 
-    `is_all`: the log that other jobs have below would show the same again.
+    `is_all`: the log region below, which other jobs have, would only repeat it.
     """
 
     lines: tuple[str, ...]
@@ -53,9 +53,9 @@ class Failure:
 def failure_context(
     job: Job, story: JobStory, output: Output | None, clock: Clocks
 ) -> dict[str, Any]:
-    """Return what templates/jobs/_failure.html reads; empty if the job did not fail after a start.
+    """Return the data of templates/jobs/_failure.html; empty unless the job failed after a start.
 
-    `output`: that of the lease that the page shows. It is None in pools whose jobs write nothing.
+    `output` is of the lease on the page, or None in pools whose jobs write nothing.
     """
     if job.state != Job.State.FAILED or output is None or not story.holds:
         return {}
@@ -79,9 +79,9 @@ def failure_context(
 
 
 def exit_meaning(code: int | None) -> str:
-    """Return what an exit code says beside its number; empty for a program's own codes.
+    """Return the meaning of an exit code; empty for a program's own codes.
 
-    A process that a signal ends has minus its number, or 128 more than it from a shell.
+    A process ended by a signal has minus its number, or from a shell 128 plus it.
     """
     if code is None:
         return ""

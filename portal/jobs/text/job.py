@@ -1,4 +1,4 @@
-"""One job in words and charts: the headline, the timeline, the log, the lease, the charge."""
+"""Texts and charts of a job: the headline, the timeline, the log, the lease, the charge."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ STATE_BADGES: dict[str, StateBadge] = {
     State.CANCELLED: StateBadge("ended", "Cancelled"),
 }
 IN_QUARANTINE = StateBadge("waiting", "In quarantine")
-# Ends of a lease that the job itself did not bring about.
+# Ends of a lease that the job did not cause.
 ASKED_BACK = frozenset(
     {
         *("preempted", "moved", "not_renewed", "node_lost", "drained", "price_above_max"),
@@ -44,9 +44,9 @@ ASKED_BACK = frozenset(
     }
 )
 
-# Of these, what came before the lease's expiry, with notice.
+# A subset of these: ends before the lease's expiry, with notice.
 EARLY = frozenset({"preempted", "moved"})
-# Of these, what no round did to give the GPUs to others, in a word.
+# A subset of these: ends that were no preemption, with a label.
 NO_PREEMPTION = {"lost": "lost", "node_lost": "lost", "drained": "taken back"}
 
 WORDED_CUTS = 3
@@ -54,10 +54,10 @@ WORDED_CUTS = 3
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """How long a job waited and ran, in seconds of pool time, and how often it was preempted.
+    """A job's waiting and running time in seconds of pool time, and its preemptions.
 
-    `moved`: how often a round ended its lease and granted it another at once. `early`: how often
-    it was preempted before its lease expired. `lost`: how often its process was.
+    `moved`: rounds ended its lease and granted another one at once. `early`: preemptions before the
+    lease expired. `lost`: its process was lost.
     """
 
     waited_s: float
@@ -74,9 +74,9 @@ def job_context(
     posted: list[PriceRow],
     early: Mapping[int, PreemptionRow] = MappingProxyType({}),
 ) -> dict[str, Any]:
-    """Return what the top of templates/jobs/job.html reads.
+    """Return the data of the top of templates/jobs/job.html.
 
-    `early`: what ended before its expiry, by lease (`preemptions_among`).
+    `early`: preemptions before the expiry, by lease (`preemptions_among`).
     """
     now = clocks.now.pool_at
     spent = spent_of(story, now)
@@ -106,7 +106,7 @@ def job_context(
 
 
 def price_url(story: JobStory, held: LeaseView) -> str:
-    """Where the price of the present term was posted; empty where nothing is borrowed."""
+    """Return the page of the present term's price; empty if nothing is borrowed."""
     if not held.terms or not held.terms[-1].borrowed:
         return ""
     place = (story.job.pool.name, held.lease.gpu_type.name, held.terms[-1].round)
@@ -114,14 +114,14 @@ def price_url(story: JobStory, held: LeaseView) -> str:
 
 
 def state_badge(phase: str, *, is_quarantined: bool) -> StateBadge:
-    """The phase in a word; one in quarantine waits, but in no queue."""
+    """Return the mark of a phase; a quarantined job waits, but in no queue."""
     return IN_QUARANTINE if is_quarantined and phase == State.PENDING else STATE_BADGES[phase]
 
 
 def quarantine_reason(job: Job) -> ReasonText | None:
-    """Why a job waits in no queue; None where it is queued, or does not wait.
+    """Return why a job waits in no queue, or None if it is queued or does not wait.
 
-    What the policy failed with is the operators' to read: it may name others.
+    The policy's error is only for operators, because it may name other tenants.
     """
     if job.state != State.PENDING or not job.quarantine:
         return None
@@ -129,27 +129,27 @@ def quarantine_reason(job: Job) -> ReasonText | None:
 
 
 def live_holds(story: JobStory) -> list[LeaseView]:
-    """The leases that have not ended: two of a job that is being moved."""
+    """Return the leases that have not ended: two if the job is being moved."""
     return [hold for hold in story.holds if hold.lease.state != Lease.State.ENDED]
 
 
 def live_hold(story: JobStory) -> LeaseView | None:
-    """The lease that the job holds now, or is about to hold."""
+    """Return the lease that the job holds now or will hold next."""
     live = live_holds(story)
     return live[-1] if live else None
 
 
 def starting_hold(story: JobStory) -> LeaseView | None:
-    """The lease whose GPUs the job holds while its program has not begun."""
+    """Return the lease whose GPUs the job holds while its program has not started."""
     held = live_hold(story)
     is_launching = held is not None and held.lease.state == Lease.State.LAUNCHING
     return held if is_launching else None
 
 
 def moves_of(story: JobStory) -> dict[int, LeaseView]:
-    """The lease that took over, by the lease that a round ended to move the job elsewhere.
+    """Return, by the id of a lease that a round ended for a move, the lease that took over.
 
-    A move is an end and a grant of the same job in one round: it waits for nothing in between.
+    A move is an end and a grant of the same job in one round, without waiting in between.
     """
     ended_by: dict[int, int] = {}
     for event in story.events:
@@ -167,7 +167,7 @@ def moves_of(story: JobStory) -> dict[int, LeaseView]:
 
 
 def spent_of(story: JobStory, now: datetime) -> Spent:
-    """Add up what the leases say; a job waits whenever it does not hold GPUs."""
+    """Add up the leases' times; a job waits whenever it holds no GPUs."""
     end = story.job.ended_at or now
     ran = timedelta(0)
     for hold in story.holds:
@@ -175,7 +175,7 @@ def spent_of(story: JobStory, now: datetime) -> Spent:
             ran += max((hold.lease.ended_at or now) - hold.lease.started_at, timedelta(0))
     total = max(end - story.job.submitted_at, ran)
     moves = moves_of(story)
-    # A grant that was withdrawn before its program began took nothing away.
+    # A grant that was withdrawn before its program started is no preemption.
     ends = [hold.lease.end_reason for hold in preempted(story)]
     lost = sum(NO_PREEMPTION.get(reason) == "lost" for reason in ends)
     cuts = sum(reason not in NO_PREEMPTION for reason in ends)
@@ -185,7 +185,7 @@ def spent_of(story: JobStory, now: datetime) -> Spent:
 
 
 class Headline(NamedTuple):
-    """The sentence in three parts; `place` opens to where the job is."""
+    """The headline in three parts; `place` is a link to the job's nodes."""
 
     start: str
     place: str = ""
@@ -193,17 +193,17 @@ class Headline(NamedTuple):
 
     @property
     def mark(self) -> str:
-        """The punctuation that follows the place at once."""
+        """Return the punctuation directly after the place."""
         return self.end[:1]
 
     @property
     def rest(self) -> str:
-        """The end without its first character, which stays beside the place."""
+        """Return the end without its first character, which is printed with the place."""
         return self.end[1:]
 
 
 def headline(story: JobStory, held: LeaseView | None, spent: Spent, now: datetime) -> Headline:
-    """What the job does now, and since or until when."""
+    """Return the job's present state, and since or until when."""
     job = story.job
     if job.ended_at is not None and not spent.ran_s:
         return Headline(f"{_ended_text(job).removesuffix(',')} before it ran.")
@@ -220,7 +220,7 @@ def headline(story: JobStory, held: LeaseView | None, spent: Spent, now: datetim
 
 
 def _queued_text(story: JobStory) -> Headline:
-    """The page puts the instant between start and end: a duration would stand still on it."""
+    """Return start and end; the page inserts the instant, because a duration would not advance."""
     if story.job.quarantine:
         return Headline("In quarantine: it takes part in no round.")
     reason = f": {story.waits_for.reason.text}" if story.waits_for else ""
@@ -228,7 +228,7 @@ def _queued_text(story: JobStory) -> Headline:
 
 
 def queued_at(story: JobStory) -> datetime | None:
-    """Since when it is queued; None if it is not."""
+    """Return since when it is queued, or None if it is not."""
     if story.job.state != State.PENDING or story.job.quarantine or story.job.cancel_asked_at:
         return None
     last = story.holds[-1].lease.ended_at if story.holds else None
@@ -255,21 +255,21 @@ def _held_text(held: LeaseView, now: datetime) -> Headline:
     until = _until(held.lease)
     if until <= now:
         return Headline("Running on ", where(held), ", its lease up for renewal.")
-    return Headline("Running on ", where(held), " until")  # the page goes on with the instant
+    return Headline("Running on ", where(held), " until")  # the page appends the instant
 
 
 def where(hold: LeaseView) -> str:
-    """Its nodes, short."""
+    """Return the name of its node, or the number of its nodes."""
     return hold.places[0][0] if len(hold.places) == 1 else f"{len(hold.places)} nodes"
 
 
 def nodes_note(hold: LeaseView) -> Note:
-    """Which nodes, and how many GPUs on each."""
+    """Return its nodes, and the GPUs on each."""
     return count_note("GPUs by node", hold.places, total="in all")
 
 
 def time_title(story: JobStory, spent: Spent) -> str:
-    """How long it waited and ran, as a finding."""
+    """Return its waiting and running time as a heading."""
     if story.job.ended_at and not spent.ran_s:
         return f"It was queued {duration(spent.waited_s)} and never ran"
     starting = starting_hold(story)
@@ -288,7 +288,7 @@ def job_timeline(
     now: datetime,
     early: Mapping[int, PreemptionRow] = MappingProxyType({}),
 ) -> JobTimeline:
-    """The three tracks, from the submission (or the oldest lease that was read) on."""
+    """Return the three tracks, from the submission (or the oldest lease that was read) on."""
     job, held = story.job, live_hold(story)
     start = job.submitted_at
     if story.cut and story.holds:
@@ -311,14 +311,14 @@ def job_timeline(
 
 
 def _prices(posted: list[PriceRow], start: datetime) -> list[PricePoint]:
-    """Prices from the start on; the last one posted before it holds at first."""
+    """Return prices from the start on; the last price posted before it is the first."""
     before = [point for point in posted if point.posted_at <= start][-1:]
     after = [point for point in posted if point.posted_at > start]
     return [PricePoint(max(point.posted_at, start), point.price) for point in before + after]
 
 
 def preempted(story: JobStory) -> list[LeaseView]:
-    """Leases that ran and were taken away, and not to move the job elsewhere."""
+    """Return leases that ran and were taken back, except for moves."""
     moves = moves_of(story)
     return [
         hold
@@ -340,7 +340,7 @@ def _cuts(story: JobStory, early: Mapping[int, PreemptionRow]) -> list[Cut]:
             cuts.append(Cut(hold.lease.ended_at, f"{word}{rule}"))
     if len(cuts) <= WORDED_CUTS:
         return cuts
-    # Where there are many, the word would stand in its own way; the log says it of each.
+    # Many labels would overlap; the log has the text of each.
     return [Cut(cut.at, "") for cut in cuts]
 
 
@@ -385,7 +385,7 @@ def _wait(start: datetime, end: datetime, code: str) -> Segment:
 
 
 def _gpu_spans(story: JobStory, now: datetime) -> list[GpuSpan]:
-    """Own and borrowed GPUs by term; neighbours that are alike become one."""
+    """Return own and borrowed GPUs by term; equal neighbours are merged."""
     spans: list[GpuSpan] = []
     for hold in story.holds:
         lease = hold.lease
@@ -406,12 +406,12 @@ def _gpu_spans(story: JobStory, now: datetime) -> list[GpuSpan]:
 
 
 def _until(lease: Lease) -> datetime:
-    """When a round may take its GPUs at the end of its term: expired, and not protected."""
+    """Return when a round may take its GPUs after its term: expired, and not protected."""
     return max(lease.expires_at, lease.protected_until or lease.expires_at)
 
 
 def _protected(lease: Lease, now: datetime) -> datetime | None:
-    """Until when no policy ends it; None where that is over, or never was."""
+    """Return until when no policy may end it, or None if it is not protected."""
     until = lease.protected_until
     return until if until is not None and until > now else None
 
@@ -423,7 +423,7 @@ def _protected_s(lease: Lease) -> float:
 
 
 def lease_lines(held: LeaseView) -> tuple[LineItem, ...]:
-    """What the present term fixed."""
+    """Return the facts that the present term fixed."""
     lease = held.lease
     lasts = [LineItem("lease length", duration(term.lasts_s)) for term in held.terms[-1:]]
     return (

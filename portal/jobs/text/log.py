@@ -1,4 +1,4 @@
-"""What happened to a job, event by event, in words; newest first."""
+"""A job's events as text, newest first."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ WRITTEN_OFF = "An operator ended the lease: its process had not ended in time."
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    """One line: a shape, a bold start, the rest, and the round that did it.
+    """A line: a shape, a bold start, the rest, and its round.
 
-    `times`: how many renewals alike it stands for. `why`: what it had waited for. `hit`: it was
-    taken away from the job. `job`: another one that it is about; `rule`, `note`: by which rule, and
-    what that compared.
+    `times`: the number of equal renewals that it summarizes. `why`: what it had waited for. `hit`:
+    the job lost its GPUs. `job`: another job of the event; `rule`, `note`: the rule, and the
+    numbers that it compared.
     """
 
     at: Instant | None
@@ -58,11 +58,11 @@ def job_log(
     early: Mapping[int, PreemptionRow] = MappingProxyType({}),
     made_way: Sequence[PreemptionRow] = (),
 ) -> list[LogLine]:
-    """Return the lines, newest first; renewals with the same figures are one line.
+    """Return the lines, newest first; equal renewals are one line.
 
-    `losses`: what ends of leases cost, by lease (`portal.jobs.text.losses.loss_texts`). `early`:
-    what ended before its expiry, by lease (`preemptions_among`). `made_way`: what ended so for this
-    job, oldest first (`preemptions_for`).
+    `losses`: the costs of ends of leases, by lease (`portal.jobs.text.losses.loss_texts`). `early`:
+    preemptions before the expiry, by lease (`preemptions_among`). `made_way`: such preemptions for
+    this job, oldest first (`preemptions_for`).
     """
     holds = {hold.lease.pk: hold for hold in story.holds}
     moves = moves_of(story)
@@ -120,7 +120,7 @@ def _submitted(story: JobStory, clocks: Clocks) -> LogLine:
 
 
 def _made_way(view: PreemptionRow, clocks: Clocks) -> LogLine:
-    """A lease that ended before its expiry for this job, by the same rule as on its own page."""
+    """Return the line of a lease that ended early for this job, as on that lease's own page."""
     who = view.tenant.name if view.tenant else OTHER_TENANT
     verb = "was moved" if view.moved else "was preempted"
     gpus = gpus_of_type(view.gpus, view.gpu_type)
@@ -145,12 +145,12 @@ def _again(last: LogLine, line: LogLine) -> LogLine:
 
 @dataclass(frozen=True, slots=True)
 class _LoggedEvent:
-    """One event with its lease, its instant, and why the job had waited before that lease.
+    """An event with its lease, its instant, and why the job had waited before that lease.
 
     `moves_to`: the lease that the same round granted instead; `arrives`: this is such a lease.
-    `then`: the next lease, whatever came between; `loss`: what the end of this one cost. `early`:
-    by which rule and for whom it ended before its expiry. `length`: of its term, where it is
-    not the pool's of now.
+    `then`: the next lease, after a wait or not; `loss`: the cost of this lease's end. `early`: the
+    rule and the beneficiary of an end before the expiry. `length`: the term's length, if it is not
+    the pool's present one.
     """
 
     event: LeaseEvent
@@ -168,13 +168,13 @@ class _LoggedEvent:
 def _granted(logged: _LoggedEvent) -> LogLine | None:
     lease = logged.hold.lease
     if lease.started_at is not None and lease.started_at == logged.event.at:
-        return None  # the start says the same
+        return None  # the start line has this text
     bold, text = f"Granted {where(logged.hold)}", _start_text(logged)
     return LogLine(logged.at, "waiting", bold, text, logged.event.round, why=logged.why)
 
 
 def _start_text(logged: _LoggedEvent) -> str:
-    """When the program began after the grant; and for whom it waited, where it did."""
+    """Return when the program started after the grant, and for which jobs it waited."""
     lease, has_waited = logged.hold.lease, logged.hold.has_waited
     if lease.started_at is None and lease.ended_at is not None:
         return "and its program never began."
@@ -197,7 +197,8 @@ def _started(logged: _LoggedEvent) -> LogLine:
     bold = "First lease" if lease.number == 1 else "Started again"
     if logged.arrives:
         bold = "Moved"
-    why = logged.why if lease.granted_at == logged.event.at else None  # else its grant has said it
+    # else the grant's line has it
+    why = logged.why if lease.granted_at == logged.event.at else None
     text = f"on {where(logged.hold)}: {_figures(logged.event)}{logged.length}."
     return LogLine(logged.at, "running", bold, text, logged.event.round, why=why)
 
@@ -220,7 +221,7 @@ def _stop_asked(logged: _LoggedEvent) -> LogLine | None:
     if logged.early is not None:
         return _notice(logged, logged.early)
     if logged.hold.lease.ended_at is not None:
-        return None  # the end says the same
+        return None  # the end line has this text
     if logged.moves_to is not None:
         text = f"a {_new_lease(logged.moves_to)}"
         return LogLine(logged.at, "running", "Moving:", text, logged.event.round)
@@ -229,7 +230,7 @@ def _stop_asked(logged: _LoggedEvent) -> LogLine | None:
 
 
 def _notice(logged: _LoggedEvent, early: PreemptionRow) -> LogLine | None:
-    """A lease was told that it ends before its expiry; its end says the same once it is there."""
+    """Return the line of a notice, until the end's line replaces it."""
     bold = f"{notice_text(early)}:"
     if early.finished:
         text = f"{early.words}. It ended by itself before it was stopped.{_unused(early)}"
@@ -248,14 +249,14 @@ def _new_lease(moves_to: LeaseView) -> str:
 
 
 def _unused(early: PreemptionRow) -> str:
-    """That nobody used what the lease ended for; a notice once given stands."""
+    """Return a text if no job used the GPUs; a notice is not taken back."""
     if not early.unused:
         return ""
     return " That job gave its grant up before it started: a notice is not taken back."
 
 
 def _ended_early(logged: _LoggedEvent, early: PreemptionRow, held: str) -> LogLine:
-    """The end of a lease that got notice: why, how long it took, and what became of the job."""
+    """Return the line of a lease's end after notice: reason, duration, and the job's next state."""
     bold, used_s = f"{notice_text(early)}:", early.notice_used_s or 0
     after = f"{duration(used_s)} after the notice" if used_s >= 1 else "at once"
     text = f"{early.words}. It stopped {after}; it had held its GPUs for {held}."
@@ -301,7 +302,7 @@ def _end_line(logged: _LoggedEvent) -> LogLine:
 
 
 def _cut_off(logged: _LoggedEvent) -> LogLine:
-    """The end of a lease whose start nobody saw, or whose end nobody but its node knows."""
+    """Return the line of a lost lease, whose start or end only its node may know."""
     event, started = logged.event, logged.hold.lease.started_at
     is_lost = event.data.get("reason") == EndReason.LOST
     if started is not None:
@@ -318,7 +319,7 @@ def _cut_off(logged: _LoggedEvent) -> LogLine:
 
 
 def _afterwards(logged: _LoggedEvent) -> str:
-    """When the job was queued again and ran again, and what it lost."""
+    """Return when the job was queued and ran again, and its loss."""
     job, then = logged.event.job, logged.then
     text = f" {logged.loss}." if logged.loss else ""
     if then is not None and then.lease.started_at is not None:
@@ -348,7 +349,7 @@ def _figures(event: LeaseEvent) -> str:
 
 
 def _length_text(pool: Pool, hold: LeaseView, number: int | None) -> str:
-    """ ", for 5 min": how long a term lasts, where that is not the pool's lease length of now."""
+    """Return ", for 5 min", the term's length, if it is not the pool's present one."""
     lasts_s = next((term.lasts_s for term in hold.terms if term.number == number), pool.lease_s)
     return "" if lasts_s == pool.lease_s else f", for {duration(lasts_s)}"
 

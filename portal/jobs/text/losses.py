@@ -1,4 +1,4 @@
-"""What a preemption cost a job, as far as its own output says: the steps it had to do again."""
+"""The cost of preemptions by the job's own output: the repeated steps."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from scheduling.engine.executors.local_files import read_log
 from scheduling.models import Job
 from scheduling.selectors.jobs.tenant_jobs import JobStory, LeaseView
 
-# How the command line's `lease` library has a program say where it is; see examples/train.py.
+# The format in which the `lease` library of the client prints progress; see examples/train.py.
 _STEP = re.compile(r"step (\d{1,15}) of \d{1,15}")
 _RESUMED = re.compile(r"resumed at step (\d{1,15}) of (\d{1,15})")
-HEAD_BYTES, TAIL_BYTES = 4096, 16384  # of an output: how it began, and the last step that it says
-LOOKED_UP = 4  # preemptions of which outputs are read, the last ones
+HEAD_BYTES, TAIL_BYTES = 4096, 16384  # of an output: its start, and its last step
+LOOKED_UP = 4  # preemptions whose outputs are read, the newest ones
 
 
 class _Resumed(NamedTuple):
-    """The step that a lease's output says it began with, and of how many."""
+    """The first step in a lease's output, and the total."""
 
     step: int
     total: int
 
 
 def loss_texts(story: JobStory) -> dict[int, str]:
-    """Return what preemptions cost, by the lease that was ended.
+    """Return the cost of preemptions, by the lease that ended.
 
-    A simulated job goes on where it was. Of others nothing is returned but for the last few, where
-    the output of the next lease says at which step it began, and that of the one that was ended
-    how far it had come.
+    A simulated job loses no work. Other jobs have costs only of the last
+    few preemptions. The outputs must contain the ended lease's last step and the next lease's
+    first step.
     """
     job = story.job
     cut = {hold.lease.pk for hold in preempted(story)}
@@ -41,7 +41,7 @@ def loss_texts(story: JobStory) -> dict[int, str]:
         return dict.fromkeys(cut, "A simulated job loses no work: it goes on where it was")
     started = [hold for hold in story.holds if hold.lease.started_at is not None]
     pairs = [pair for pair in pairwise(started) if pair[0].lease.pk in cut][-LOOKED_UP:]
-    # A lease that took over from one and lost to another is in two pairs, and is read once.
+    # A lease between two preemptions is in two pairs, and is read once.
     looked_up = {hold.lease.pk: hold for pair in pairs for hold in pair}
     begins = {pk: _resumed(job, hold) for pk, hold in looked_up.items()}
     texts = {}

@@ -1,4 +1,4 @@
-"""What templates/jobs/_metric.html reads: a job's stopping metric so far, and when it stops."""
+"""Data of templates/jobs/_metric.html: a job's stopping metric, and its expected end."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from portal.jobs.text.deadline import stop_criterion_text
 from scheduling.models import Job
 from scheduling.selectors.jobs.stop_forecasts import MetricView, read_metric
 
-# A curve that weighs less is not named.
+# Curves of less weight are not named.
 LEAST_WEIGHT_MILLI = 100
 
 
 def metric_context(job: Job) -> dict[str, Any]:
-    """Return the sentence, the chart and what could not be used; nothing without a metric."""
+    """Return the sentence, the chart and the unusable reports; no metric if there is none."""
     view = read_metric(job)
     if view is None:
         return {"metric": None}
@@ -35,7 +35,7 @@ def metric_context(job: Job) -> dict[str, Any]:
 
 
 def stop_sentence(view: MetricView, criterion_text: str, *, is_active: bool) -> str:
-    """When a job is expected to stop, by what, and how far off that may be."""
+    """Return when a job is expected to stop, by which rule, and the error."""
     cap = plural(view.criterion.cap, "iteration")
     if not view.points:
         return f"No evaluation of {view.metric} was reported"

@@ -1,4 +1,4 @@
-"""What a job says of itself: progress, metrics, and the end of its output, as inert text."""
+"""A job's own reports: progress, metrics, and the end of its output, as inert text."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _BREAK = re.compile(r"\r\n|\r|\n")
 
 @dataclass(frozen=True, slots=True)
 class JobMetric:
-    """One figure that the job reports, ready to read."""
+    """A reported figure, formatted."""
 
     name: str
     value: str
@@ -36,7 +36,7 @@ class JobMetric:
 
 @dataclass(frozen=True, slots=True)
 class Reported:
-    """What a job reports: steps done, of how many (None: it does not say), and its metrics."""
+    """A job's report: steps done and in total (None if unknown), and its metrics."""
 
     step: int | None
     total: int | None
@@ -44,7 +44,7 @@ class Reported:
 
     @property
     def fraction(self) -> float | None:
-        """How much is done, 0 to 1; None where nobody can say."""
+        """Return the completed fraction, 0 to 1, or None if unknown."""
         if self.step is None or not self.total or self.total < 0:
             return None
         return min(max(self.step / self.total, 0.0), 1.0)
@@ -52,10 +52,10 @@ class Reported:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """A window of a lease's output. `lease` 0: the job has had none.
+    """A window of a lease's output. `lease` is 0 if the job has had none.
 
-    `lines` are text without any control character. `offset`, `next_offset` and `total` count the
-    bytes that the program wrote. `lines_cut`: the window has earlier lines than are shown.
+    `lines` contain no control characters. `offset`, `next_offset` and `total` count the bytes that
+    the program wrote. `lines_cut`: the window has earlier lines that are not shown.
     """
 
     lease: int
@@ -72,27 +72,27 @@ class Output:
 
     @property
     def is_cut(self) -> bool:
-        """Whether the middle of it was dropped, for there was more than is kept."""
+        """Return whether its middle was dropped because it exceeds the limit."""
         return self.total > kept_bytes()
 
     @property
     def earlier(self) -> bool:
-        """Whether something came before what is shown."""
+        """Return whether earlier output exists."""
         return self.offset > 0 or self.lines_cut
 
 
 def kept_bytes() -> int:
-    """How much of a lease's output is kept."""
+    """Return how many bytes of a lease's output are kept."""
     return int(getattr(settings, "LOCAL_LOG_BYTES", LOG_BYTES))
 
 
 def writes_output(job: Job) -> bool:
-    """Whether jobs of this pool are programs: simulated ones write nothing."""
+    """Return whether jobs of this pool are programs: simulated ones write nothing."""
     return executor_traits(job.pool.executor).keeps_output
 
 
 def reported(job: Job) -> Reported | None:
-    """Return what the job reports of itself; whatever is not as agreed is left out."""
+    """Return the job's report without malformed parts, or None if nothing is left."""
     said = job.progress
     if not isinstance(said, dict):
         return None
@@ -120,12 +120,12 @@ def _figure(value: float) -> str:
 
 
 def output_tail(job: Job, lease: int | None = None) -> Output:
-    """Return the last lines of a lease's output, of the newest lease unless one is named."""
+    """Return the last lines of a lease's output, by default of the newest lease."""
     return _output(job, lease, -WINDOW_BYTES, most_lines=TAIL_LINES)
 
 
 def output_at(job: Job, lease: int | None, offset: int) -> Output:
-    """Return the window of a lease's output that begins at a byte."""
+    """Return the window of a lease's output that starts at a byte."""
     return _output(job, lease, max(0, offset), most_lines=WINDOW_BYTES)
 
 
@@ -150,10 +150,10 @@ def _output(job: Job, lease: int | None, offset: int, *, most_lines: int) -> Out
 
 
 def output_lines(data: bytes, *, from_start: bool = True) -> list[str]:
-    """Return bytes of a stranger as lines of inert text.
+    """Return untrusted bytes as lines of inert text.
 
-    A carriage return ends a line too: a progress bar that writes over itself is shown as what
-    it wrote. A window from the middle may begin inside a character: up to 3 bytes are skipped.
+    A carriage return also ends a line, so a progress bar shows all its states. A window from the
+    middle may start inside a character: up to 3 bytes are skipped.
     """
     if not from_start:
         skip = next((n for n in range(min(4, len(data))) if data[n] & 0xC0 != 0x80), 0)
@@ -172,18 +172,18 @@ def _short(line: str) -> str:
 
 
 def output_digest(job: Job, output: Output) -> str:
-    """Return what changes when, and only when, the region would show something else."""
+    """Return a digest that changes exactly when the region would."""
     facts = (state_digest(job), job.progress, output.lease, output.leases, output.total)
     return blake2s(repr(facts).encode(errors="replace"), digest_size=8).hexdigest()
 
 
 def state_digest(job: Job) -> str:
-    """Return what changes with the job's state."""
+    """Return a text that changes with the job's state."""
     return f"{job.state}.{job.version}.{job.leases_held}"
 
 
 def output_context(job: Job, lease: int | None) -> dict[str, Any]:
-    """Return what templates/jobs/_log.html reads; empty where jobs write nothing."""
+    """Return the data of templates/jobs/_log.html; empty if jobs write nothing."""
     if not writes_output(job):
         return {}
     output = output_tail(job, lease)

@@ -1,4 +1,4 @@
-"""A job type's profiling runs in a sentence."""
+"""Texts about a job type's profiling runs."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from scheduling.selectors.jobs.phases import STARTING
 
 
 class RunRow(NamedTuple):
-    """A profiling run, and what it does in a word."""
+    """A profiling run and its phase."""
 
     job: Job
     text: str
 
 
 def run_rows(runs: Sequence[Job], phases: Mapping[int, str]) -> list[RunRow]:
-    """Return a job type's profiling runs as its page lists them."""
+    """Return the rows of a job type's profiling runs."""
     return [
         RunRow(run, STARTING if phases[run.pk] == STARTING else run.get_state_display())
         for run in runs
@@ -26,7 +26,7 @@ def run_rows(runs: Sequence[Job], phases: Mapping[int, str]) -> list[RunRow]:
 
 
 def profiling_text(runs: Sequence[Job]) -> str:
-    """Return how it stands with a job type's profiling runs, newest first; empty without any."""
+    """Return the state of a job type's newest profiling run; empty without runs."""
     if not runs:
         return ""
     newest = runs[0]

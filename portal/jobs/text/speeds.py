@@ -1,4 +1,4 @@
-"""A job type's measurements in words: declared against measured, times, and what happened."""
+"""Texts about a job type's measurements: declared and measured speeds, times, and events."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OF = {
 
 @dataclass(frozen=True, slots=True)
 class ComparedRow:
-    """Declared against measured on one GPU type."""
+    """Declared and measured speed on a GPU type."""
 
     gpu_type: str
     declared: str
@@ -34,7 +34,7 @@ class ComparedRow:
 
 @dataclass(frozen=True, slots=True)
 class TimeRow:
-    """An average as a row; `use`: whether speeds are made of it."""
+    """An average as a row; `use`: whether speeds are computed from it."""
 
     name: str
     time: str
@@ -49,7 +49,7 @@ class TimeRow:
 
 @dataclass(frozen=True, slots=True)
 class NoteLine:
-    """What happened, and in which job."""
+    """An event, and its job."""
 
     at: datetime
     text: str
@@ -57,7 +57,7 @@ class NoteLine:
 
 
 def headline_of(seen: Measurements) -> str:
-    """Return the finding of a job type's page."""
+    """Return the headline of a job type's page."""
     name = seen.profile.name
     if seen.overclaims:
         kinds = ", ".join(one.gpu_type for one in seen.overclaims)
@@ -70,7 +70,7 @@ def headline_of(seen: Measurements) -> str:
 
 
 def speed_rows(seen: Measurements) -> list[ComparedRow]:
-    """Return a row for each GPU type that it can run on, in order of names."""
+    """Return a row per GPU type that it can run on, by name."""
     measured = {one.gpu_type: one for one in seen.speeds}
     return [
         _speed_row(kind, milli, measured.get(kind))
@@ -92,7 +92,7 @@ def _speed_row(kind: str, declared: int, one: Comparison | None) -> ComparedRow:
 
 
 def time_rows(seen: Measurements) -> list[TimeRow]:
-    """Return the averages as rows: times per iteration first, then those to resume and suspend."""
+    """Return the averages: times per iteration first, then times to resume and suspend."""
     rows = [_iteration_row(one) for one in seen.times]
     costs = (("to resume", seen.resume), ("to suspend", seen.suspend))
     return rows + [_row(name, one, MICROSECOND_NS, "") for name, one in costs if one is not None]
@@ -115,7 +115,7 @@ def _row(name: str, one: MeasuredTime, unit_ns: int, use: str) -> TimeRow:
 
 
 def note_lines(seen: Measurements) -> list[NoteLine]:
-    """Return what happened, newest first."""
+    """Return the events, newest first."""
     return [NoteLine(note.at, _note(note), note.job) for note in seen.notes]
 
 

@@ -1,4 +1,4 @@
-"""Where a queued job stands and when it may start, in words."""
+"""Texts about a queued job's position and expected start."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ IN_ORDERS = "By pool, each in the order of its queue; a position is that in its 
 def start_context(
     job_id: int, order: QueueOrder, start: StartView | None, clocks: Clocks, calibration_url: str
 ) -> dict[str, Any]:
-    """Return what templates/jobs/_start.html reads."""
+    """Return the data of templates/jobs/_start.html."""
     place = order.positions.get(job_id)
     return {
         "order": order,
@@ -30,7 +30,6 @@ def start_context(
 
 
 def place_title(place: QueuePosition | None, order: QueueOrder) -> str:
-    """The heading of the section."""
     if place is None and order.is_long:
         return f"More than {thousands(FIRST_JOBS)} jobs queued in this pool"
     if place is None:
@@ -40,7 +39,7 @@ def place_title(place: QueuePosition | None, order: QueueOrder) -> str:
 
 
 def queues_text(queues: Mapping[str, QueueOrder]) -> str:
-    """In which order a list of queued jobs is, by the names of their pools."""
+    """Return the order of a list of queued jobs, by the names of their pools."""
     without = [name for name, order in sorted(queues.items()) if not order.is_ordered]
     if len(queues) < 2:
         why = "".join(queues[name].text for name in without)

@@ -1,4 +1,4 @@
-"""What templates/jobs/_usage.html reads: what a job uses, as a sentence, charts and notes."""
+"""Data of templates/jobs/_usage.html: a job's resource usage as a sentence, charts and notes."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from scheduling.models import Job, Lease
 from scheduling.services.usage import JobUsage, job_usage, reports_usage
 from scheduling.services.usage_points import mean_of
 
-# As often as a young lease is sampled.
+# The sampling interval of a young lease.
 POLL_S = 10
 
 
 def usage_context(job: Job, leases: Sequence[Lease], clock: Clocks) -> dict[str, Any]:
-    """Return what the region shows; nothing where nobody samples jobs of this pool.
+    """Return the data of the region; `usage` is None if the pool's jobs are not sampled.
 
-    `leases` are the newest of the job in order of their numbers, with their GPU types; those that
+    `leases` are the job's newest, in order of their numbers, with their GPU types; leases that
     never started change nothing.
     """
     if not reports_usage(job):
@@ -52,12 +52,12 @@ def usage_context(job: Job, leases: Sequence[Lease], clock: Clocks) -> dict[str,
 
 
 def usage_digest(job: Job, usage: JobUsage) -> str:
-    """Return what changes when, and only when, the region would show something else."""
+    """Return a digest that changes exactly when the region would."""
     return blake2s(repr((job.is_active, usage)).encode(), digest_size=8).hexdigest()
 
 
 def usage_sentence(usage: JobUsage, *, is_active: bool) -> str:
-    """What it uses or used on average, in one line."""
+    """Return the average usage as one line."""
     if not usage.points:
         return "Resource usage: no sample so far" if is_active else "Resource usage: no sample"
     cores = mean_of(usage.points, "cores")
@@ -70,7 +70,7 @@ def usage_sentence(usage: JobUsage, *, is_active: bool) -> str:
 
 
 def usage_notes(usage: JobUsage) -> list[str]:
-    """What is not known, and why: a sentence each."""
+    """Return a sentence per unknown figure, with the reason."""
     notes = []
     newest = usage.leases[-1] if usage.leases else None
     has_gpus = newest is not None and newest.gpu_type != CPU

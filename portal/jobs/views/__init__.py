@@ -1,1 +1,1 @@
-"""A function per page of jobs."""
+"""A view function per page of jobs."""

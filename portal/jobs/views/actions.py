@@ -1,4 +1,4 @@
-"""What a person does with a job that is there: cancel it. (To clone it is to submit another.)"""
+"""The action on an existing job: cancel. (To clone a job is to submit another one.)"""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tenants.permissions import Action, may_in_tenant
 @signed_in
 @require_POST
 def cancel(request: HttpRequest, uid: UUID) -> HttpResponseBase:
-    """Cancel a job, and say what came of it; a repeated cancel is harmless."""
+    """Cancel a job and show the result; a repeated cancel is harmless."""
     job = job_or_404(request, uid)
     if not may_in_tenant(access(request), Action.CANCEL, job.tenant_id):
         raise PermissionDenied
@@ -34,5 +34,5 @@ def cancel(request: HttpRequest, uid: UUID) -> HttpResponseBase:
         messages.success(request, f"{job.name} is cancelled. Nothing of it runs.")
     else:
         messages.info(request, f"{job.name} had ended before. Nothing was changed.")
-    # The focus goes on where the button was.
+    # Keep the focus where the button was.
     return redirect(reverse("job", args=[job.uid]) + "#cancelled")

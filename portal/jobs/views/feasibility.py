@@ -1,4 +1,4 @@
-"""The answer to "would it run": a verdict, its numbers, the price, and smaller ways to run it."""
+"""The result of a dry run: a verdict, its numbers, the price, and smaller alternatives."""
 
 from __future__ import annotations
 
@@ -27,10 +27,11 @@ DEADLINE_FIELDS = ("job_class", "deadline", "deadline_steps")
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """One way to run it. `term_credits`: what one lease term costs at most; None: nothing.
+    """A way to run the job.
 
-    `prices`: credits a borrowed GPU-hour costs, from the lowest to the highest: as posted, and
-    once the job's own GPUs are in use.
+    `term_credits`: the most that a lease term costs, or None if nothing is borrowed. `prices`:
+    credits per borrowed GPU-hour, lowest and highest: as posted, and once the job's own GPUs are
+    in use.
     """
 
     gpus: int
@@ -40,24 +41,24 @@ class Way:
 
     @property
     def prices(self) -> tuple[Decimal, ...]:
-        """One price, or the lowest and the highest where they print differently."""
+        """Return one price, or the lowest and the highest if they print differently."""
         low, high = sorted((self.run.price, self.run.price_after))
         return (low,) if credits_text(low) == credits_text(high) else (low, high)
 
     @property
     def text(self) -> str:
-        """What binds, short."""
+        """Return the binding limit as a short text."""
         if self.run.reason_code == Reason.TOO_LARGE:
-            return LARGER_THAN_POOL.text  # a dry run counts what is drained, too
+            return LARGER_THAN_POOL.text  # a dry run also counts drained nodes
         return why(self.run.reason_code).text if self.run.reason_code else ""
 
 
 @dataclass(frozen=True, slots=True)
 class Feasibility:
-    """What the panel says. `kind` is the state's shape; `ways` begins with the one as written.
+    """The panel's content. `kind` is the state's shape; `ways` starts with the job as written.
 
-    `never`: why it cannot be submitted, as its reason reads; empty: it can. `deadline_text`: what
-    the next round would answer to its deadline; empty: it has none.
+    `never`: why the job cannot be submitted; empty if it can. `deadline_text`: the next round's
+    answer to its deadline; empty if it has none.
     """
 
     kind: str
@@ -80,9 +81,9 @@ def answer_feasibility(
     pools: Sequence[str] = (),
     free: int = 0,
 ) -> Feasibility:
-    """Return the answer to a form; what is wrong with its fields is noted beside them.
+    """Return the answer to a form, and add errors to the form's fields.
 
-    `pools`: the names that the tenant may choose from; `free`: GPUs of one type that nobody holds.
+    `pools`: the tenant's pools; `free`: the most free GPUs of one type.
     """
     if form.spec is None:
         return Feasibility("warn", "Not readable yet", "The YAML cannot be read.", form.beside[0])
@@ -93,7 +94,7 @@ def answer_feasibility(
         form.refuse(error, pools)
     if run is None or offer is None:
         return _unfinished(form)
-    # A job larger than the pool is an answer with ways out of it, more than a wrong field.
+    # A job larger than the pool gets an answer with alternatives, not only a field error.
     if form.wrong and run.reason_code != Reason.TOO_LARGE:
         return _unfinished(form)
     gpus = form.spec["gpus"]
@@ -165,7 +166,7 @@ def _price_text(way: Way, offer: PoolOffer) -> str:
         f" lease term of {duration(offer.lease_s)} at most"
         f" {credits_text(way.term_credits, 4)} credits."
     )
-    if others:  # it is tried on each of them in every round
+    if others:  # every round tries each of them
         text += f" It may start on {any_of(others)} instead, at the price there."
     return text
 
@@ -179,14 +180,14 @@ def _way(gpus: int, run: DryRun, offer: PoolOffer, *, as_written: bool = False) 
 
 
 def most_gpus(spec: Mapping[str, object], offer: PoolOffer) -> int:
-    """GPUs of the pool's largest type that the job accepts; it accepts all where it names none."""
+    """Return the GPUs of the largest accepted type; a job that names no type accepts all."""
     named = spec.get("gpu_types")
     accepted = set(named) if isinstance(named, list | tuple) and named else set(offer.gpus)
     return max((gpus for name, gpus in offer.gpus.items() if name in accepted), default=0)
 
 
 def _sizes(gpus: int, free: int, largest: int) -> list[int]:
-    """Fewer GPUs that may be another answer, most first: halves, what is free, what there is."""
+    """Return smaller sizes to try, most first: halves, the free GPUs, the largest possible."""
     sizes = {min(gpus // 2, largest), gpus // 4, 1, free if free < gpus else 0}
     if gpus > largest:
         sizes.add(largest)
@@ -201,14 +202,14 @@ def _smaller(
     tenant: Tenant,
     now: Clocks,
 ) -> list[Way]:
-    """The same job with fewer GPUs, down to the first that fits now; at most `WAYS`."""
+    """Return the job with fewer GPUs, down to the first size that fits now; at most `WAYS`."""
     ways = []
-    # The next round is not asked what it would do with them: each answer decides a round.
+    # The next round's answer is skipped for these, because each answer decides a round.
     plain = {name: value for name, value in spec.items() if name not in DEADLINE_FIELDS}
     for size in sizes:
         run = dry_run_job(tenant=tenant, spec={**plain, "gpus": size}, now=now, looks_ahead=False)
         if run.reason_code != Reason.TOO_LARGE:
             ways.append(_way(size, run, offer))
         if not run.reason_code:
-            break  # still fewer GPUs would only take longer
+            break  # fewer GPUs would only take longer
     return [*ways[: WAYS - 1], ways[-1]] if len(ways) > WAYS else ways

@@ -1,4 +1,4 @@
-"""One job type of a tenant: declared against measured, and what that is made of."""
+"""A tenant's job type: declared and measured speeds, and the measurements behind them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tenants.scopes import site_scope, tenant_scope
 @signed_in
 @require_safe
 def job_type(request: HttpRequest, slug: str, profile: str) -> HttpResponseBase:
-    """The page of a job type in one pool, `?pool=`; without it in the oldest that has job types."""
+    """Show a job type in one pool, `?pool=`, by default the oldest pool with job types."""
     tenant = tenant_or_404(request, slug)
     with tenant_scope(tenant.pk):
         wanted = request.GET.get("pool", "") or first_profiled(tenant.pk)

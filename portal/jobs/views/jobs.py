@@ -1,4 +1,4 @@
-"""A tenant's jobs, and one job."""
+"""A tenant's jobs, and a job's page."""
 
 from __future__ import annotations
 
@@ -59,9 +59,9 @@ from tenants.scopes import tenant_scope, tenants_scope
 from tenants.selectors.quotas import pools_of
 
 CHARGE_ROWS, LOG_ROWS = 24, 20
-# Filters of a list in which nothing waits for a cluster.
+# Filters of lists without jobs that wait for a cluster.
 OVER = frozenset({"succeeded", "failed", "cancelled"})
-# The price that held at the submission was posted some rounds before.
+# The price at the submission was posted some rounds before.
 PRICE_LEAD = timedelta(hours=1)
 _MARK = re.compile(r"([0-9]{1,18})\.([0-2])\.([0-9]{1,18})\.([0-9]{1,18})\.([-a-zA-Z0-9_]{1,63})")
 
@@ -69,7 +69,7 @@ _MARK = re.compile(r"([0-9]{1,18})\.([0-2])\.([0-9]{1,18})\.([0-9]{1,18})\.([-a-
 @signed_in
 @require_safe
 def job_list(request: HttpRequest, slug: str) -> HttpResponseBase:
-    """The jobs of a tenant, newest first, narrowed by what the address says."""
+    """Show the jobs of a tenant, newest first, filtered by the query."""
     tenant = tenant_or_404(request, slug)
     wanted = _filter(request)
     pool = tenant_pool(request, tenant, wanted.pool)
@@ -117,7 +117,7 @@ def job_list(request: HttpRequest, slug: str) -> HttpResponseBase:
 
 
 def _filter(request: HttpRequest) -> read.JobFilter:
-    """What the address narrows the list to; what it does not know narrows nothing."""
+    """Return the filter of the query; unknown values are ignored."""
     get = request.GET
     state = _state_named(get.get("state", ""))
     before = get.get("before", "") if state != "pending" else ""
@@ -131,19 +131,19 @@ def _filter(request: HttpRequest) -> read.JobFilter:
 
 
 def _state_named(text: str) -> str:
-    """The filter of the list that a word means, in any letter case; empty if it means none."""
+    """Return the filter that a word means, in any letter case; empty if none."""
     word = text.strip().lower()
     word = word if word in read.STATES else phase_named(word) or ""
     return word if word in read.STATES else ""
 
 
 def _mark_text(mark: QueueMark | None) -> str:
-    """A mark as an address has it: numbers, and the pool's name."""
+    """Return a queue mark as a query value: numbers, and the pool's name."""
     return "" if mark is None else ".".join(map(str, (mark.round, *mark.key, mark.pool)))
 
 
 def _mark(text: str) -> QueueMark | None:
-    """The mark of an address; None where it has none that could be read."""
+    """Return the queue mark of a query value, or None if it is missing or malformed."""
     match = _MARK.fullmatch(text)
     if match is None:
         return None
@@ -153,7 +153,7 @@ def _mark(text: str) -> QueueMark | None:
 
 
 def _match_text(wanted: read.JobFilter, matches: int) -> str:
-    """How many jobs the filter leaves, in its own words."""
+    """Return the number of matching jobs, with the filter's terms."""
     kind = f"{_label(wanted.state).lower()} job" if wanted.state else "job"
     count = f"{thousands(matches)} or more {kind}s" if matches >= read.COUNTED else ""
     named = f" with “{wanted.text}” in its name" if wanted.text else ""
@@ -168,7 +168,7 @@ def _label(state: str) -> str:
 
 
 def _row(row: read.JobListRow, story: DeadlineStory | None, clock: Clocks) -> dict[str, Any]:
-    """A job on the clock of its own pool."""
+    """Return a job's row, on the clock of its pool."""
     end = row.first_started_at or row.ended_at or clock.now.pool_at
     return {
         "job": row,
@@ -183,7 +183,7 @@ def _row(row: read.JobListRow, story: DeadlineStory | None, clock: Clocks) -> di
 @signed_in
 @require_safe
 def job_page(request: HttpRequest, uid: UUID) -> HttpResponseBase:
-    """One job: what it does, what happened to it, what it cost."""
+    """Show a job: its state, its history, its cost."""
     job = job_or_404(request, uid)
     with tenant_scope(job.tenant_id):
         pool = pool_facts(job.pool_id)
@@ -199,7 +199,7 @@ def job_page(request: HttpRequest, uid: UUID) -> HttpResponseBase:
 
 
 def number_asked(request: HttpRequest, name: str) -> int | None:
-    """Return a whole number of the address; None where there is none."""
+    """Return a whole number of the query, or None if it has none."""
     text = request.GET.get(name, "")
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 16 else None
 
@@ -208,7 +208,7 @@ def job_or_404(request: HttpRequest, uid: UUID) -> Job:
     """Return a job that the viewer may see.
 
     Raises:
-        Http404: it does not exist, or not for them.
+        Http404: it does not exist or is not visible.
     """
     tenants = seen_tenants(access(request))
     with tenants_scope(tenants):

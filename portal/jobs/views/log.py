@@ -1,4 +1,4 @@
-"""A job's output: the region that follows it on the job's page, and a page to read it all."""
+"""A job's output: the live region of the job's page, and a page with all of it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tenants.scopes import tenant_scope
 @signed_in
 @require_safe
 def log_page(request: HttpRequest, uid: UUID) -> HttpResponseBase:
-    """The region for htmx, 204 while it would show the same; else a page of its own."""
+    """Return the region for htmx, or 204 if it is unchanged; otherwise the full page."""
     job = job_or_404(request, uid)
     if not writes_output(job):
         raise Http404
@@ -52,7 +52,7 @@ def _region(request: HttpRequest, job: Job, lease: int | None) -> HttpResponse:
         return _uncached(HttpResponse(status=204))
     response = render(request, "jobs/_log.html", {"job": job, **context})
     if request.GET.get("state") != context["state_digest"]:
-        # The rest of the page is of another state by now: as after a round, it asks anew.
+        # The rest of the page is out of date: make it reload as after a round.
         response["HX-Trigger"] = "round-changed"
     return _uncached(response)
 

@@ -1,4 +1,4 @@
-"""A tenant's job types: how fast each runs on which GPU type; declare, change and drop them."""
+"""A tenant's job types and their speeds by GPU type: declare, change and drop them."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ SPEED = "speed-"
 
 @dataclass(frozen=True, slots=True)
 class JobTypeRow:
-    """One job type as a row: its speeds in the order of the GPU types, None where it cannot run.
+    """A job type as a row: speeds in the order of the GPU types, None if it cannot run there.
 
-    `overclaims`: on which types it was declared faster than measured, as a text.
+    `overclaims`: the types on which it was declared faster than measured, as a text.
     """
 
     row: ProfileRow
@@ -53,7 +53,7 @@ class JobTypeRow:
 @signed_in
 @require_http_methods(["GET", "HEAD", "POST"])
 def profiles(request: HttpRequest, slug: str) -> HttpResponseBase:
-    """The table, and for those who may submit a form for one more."""
+    """Show the table, with a form for users who may submit."""
     tenant = tenant_or_404(request, slug)
     facts = tenant_pool(request, tenant, _wanted(request, tenant))
     may = may_in_tenant(access(request), Action.SUBMIT, tenant.pk)
@@ -71,13 +71,13 @@ def profiles(request: HttpRequest, slug: str) -> HttpResponseBase:
 
 
 def _wanted(request: HttpRequest, tenant: Tenant) -> str:
-    """The pool that was asked for, else the first one in which the tenant has job types."""
+    """Return the requested pool, by default the first in which the tenant has job types."""
     with tenant_scope(tenant.pk):
         return request.GET.get("pool", "") or first_profiled(tenant.pk)
 
 
 def _change(request: HttpRequest, tenant: Tenant, facts: PoolFacts) -> list[str]:
-    """Put or drop what the form says; return what is wrong with it."""
+    """Put or drop the form's job type; return the errors."""
     assert isinstance(request.user, User)  # noqa: S101 - `signed_in` has seen to it
     actor = Actor(request.user, request_id_of(request))
     name = request.POST.get("name", "").strip()[:80]

@@ -1,4 +1,4 @@
-"""The submit page: both sides in step, the dry run's answer, the submission itself."""
+"""The submit page: both sides in sync, the dry run's answer, the submission."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ _KEY = re.compile(r"[0-9a-f-]{36}")
 
 @dataclass
 class SubmitContext:
-    """What a tenant may submit to. `types`: (GPU type, what the tenant finds of it)."""
+    """The targets of a tenant's submission. `types`: what each GPU type offers the tenant."""
 
     tenant: Tenant
     pools: list[str]
@@ -81,7 +81,7 @@ class SubmitContext:
 
 
 def submitters_only(view: View) -> View:
-    """Let in who may submit for the tenant; others of the tenant learn why not (403)."""
+    """Restrict a view to users who may submit for the tenant; other members see why (403)."""
 
     @wraps(view)
     def guarded(request: HttpRequest, slug: str) -> HttpResponseBase:
@@ -101,7 +101,7 @@ def submitters_only(view: View) -> View:
 @require_http_methods(["GET", "HEAD", "POST"])
 @submitters_only
 def job_new(request: HttpRequest, tenant: Tenant) -> HttpResponseBase:
-    """An empty form, a clone's (`?from=`, with another `deadline`), or the one that was sent."""
+    """Show an empty form, a clone's (`?from=`, with a new `deadline`), or handle a submission."""
     if request.method == "POST":
         return _sent(request, tenant)
     pools = _pools(tenant)
@@ -119,7 +119,7 @@ def job_new(request: HttpRequest, tenant: Tenant) -> HttpResponseBase:
 @require_POST
 @submitters_only
 def dry_run(request: HttpRequest, tenant: Tenant) -> HttpResponse:
-    """The answer, and the side that follows: fragments for the page that is open."""
+    """Return the answer and the updated side, as fragments for the open page."""
     form = _form(request, tenant)
     target = _target(request, tenant, _pools(tenant), form.draft["pool"])
     answer = _answer(form, target)
@@ -162,7 +162,7 @@ def _sent(request: HttpRequest, tenant: Tenant) -> HttpResponseBase:
 
 
 def _form(request: HttpRequest, tenant: Tenant) -> JobForm:
-    """Both sides from what was sent; the side edited last counts."""
+    """Return both sides from the request; the side edited last counts."""
     post = request.POST
     typed = {name: post.get(name, "").replace("\r\n", "\n") for name in TYPED}
     draft = Draft({**typed, CHOSEN: tuple(post.getlist(CHOSEN)[:16])})
@@ -179,17 +179,17 @@ def _resized(draft: Draft, gpus: str) -> Draft:
 
 
 def _blank(request: HttpRequest, tenant: Tenant, pools: list[str]) -> Draft:
-    """The form at first: of the pool that the address names, else of the overview's."""
+    """Return an empty form for the pool in the query, by default the tenant's first."""
     wanted = request.GET.get("pool", "")
     pool = wanted if wanted in pools else next(iter(pools_of_tenant(request, tenant.pk)), "")
     return Draft(pool=pool, gpus="1")
 
 
 def _cloned(tenant: Tenant, source: str) -> Draft:
-    """The form of a job of this tenant, with a name of its own.
+    """Return the form of a job of this tenant, with a new name.
 
     Raises:
-        Http404: there is none.
+        Http404: the job does not exist.
     """
     try:
         uid = UUID(source)
@@ -242,7 +242,7 @@ def _page(
     status: int = 200,
 ) -> HttpResponse:
     context = _context(request, target, form, answer)
-    # A key that has made its job cannot make another one.
+    # A key that has made a job cannot make another.
     fresh = notice == "used" or request.method != "POST"
     context |= {"key": str(uuid4()) if fresh else _key(request), "notice": notice}
     return render(request, "jobs/submit.html", context, status=status)
@@ -282,7 +282,7 @@ def _context(
 
 
 def _opened(offer: PoolOffer | None) -> tuple[str, ...]:
-    """Which groups of inputs the pool's policy looks at."""
+    """Return the groups of inputs that the pool's policy uses."""
     is_known = offer is not None and offer.policy in registry.POLICIES
     if offer is None or not is_known:
         return ()
@@ -290,7 +290,7 @@ def _opened(offer: PoolOffer | None) -> tuple[str, ...]:
 
 
 def _shell(tenant: Tenant, form: JobForm) -> dict[str, Any]:
-    """The command line that does the same; without a command of the job it would fail."""
+    """Return the equivalent command line, if the job has a command; else it would fail."""
     if not form.spec:
         return {"cli": "", "needs_command": False}
     if not form.spec.get("command"):
@@ -300,7 +300,7 @@ def _shell(tenant: Tenant, form: JobForm) -> dict[str, Any]:
 
 
 def _type_note(kind: StartProspect) -> Note:
-    """What the tenant has of a GPU type, and what it could borrow."""
+    """Return the tenant's quota and possible borrowing of a GPU type."""
     limit = "no limit" if kind.may_borrow is None else f"{kind.may_borrow:,}"
     return Note(
         f"{kind.gpu_type} for this tenant",

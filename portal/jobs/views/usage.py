@@ -1,4 +1,4 @@
-"""What a job uses: the region that follows it on the job's page."""
+"""A job's resource usage: the live region of the job's page."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tenants.scopes import tenant_scope
 @signed_in
 @require_safe
 def usage_region(request: HttpRequest, uid: UUID) -> HttpResponseBase:
-    """The region; 204 while it would show the same."""
+    """Return the region, or 204 if it is unchanged."""
     job = job_or_404(request, uid)
     if not reports_usage(job):
         raise Http404

@@ -1,1 +1,1 @@
-"""What the pages of ledgers say."""
+"""Texts of the ledger's pages."""

@@ -1,4 +1,4 @@
-"""What a tenant earned by lending, in words: sums, lines, what became of its quota, fairness."""
+"""Texts about a tenant's lending income: sums, lines, use of its quota, fairness."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ COLUMNS: Columns = {
 
 @dataclass(frozen=True, slots=True)
 class SumTable:
-    """Lines summed by something: the table's id, its title, the head of its first column."""
+    """Summed lines: the table's id, title, and heading of the first column."""
 
     id: str
     title: str
@@ -49,7 +49,7 @@ class SumTable:
 
 
 def contribution_headline(tenant: str, shown: Contribution, pool: str) -> str:
-    """The finding of a statement as a sentence."""
+    """Return a statement's headline."""
     if not shown.total.lines:
         return f"{tenant} lent nothing in pool {pool} in this time."
     lent = thousands(shown.total.lent_gpu_h, 2)
@@ -58,7 +58,7 @@ def contribution_headline(tenant: str, shown: Contribution, pool: str) -> str:
 
 
 def quota_use_total(rows: Sequence[QuotaUseItem]) -> QuotaUseItem:
-    """All types together."""
+    """Return the sum over all types."""
     _, *columns = QuotaUseItem.__struct_fields__
     return QuotaUseItem(
         "Sum", *(sum((getattr(row, name) for row in rows), ZERO) for name in columns)
@@ -66,7 +66,7 @@ def quota_use_total(rows: Sequence[QuotaUseItem]) -> QuotaUseItem:
 
 
 def quota_use_text(total: QuotaUseItem) -> str:
-    """The finding about idle quota as a heading."""
+    """Return the share of idle quota that was lent, as a heading."""
     idle = total.quota_gpu_h - total.own_gpu_h
     if not total.quota_gpu_h:
         return "No quota in this time"

@@ -1,4 +1,4 @@
-"""A tenant's credit as its own page says it."""
+"""A tenant's credit on its page."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from portal.common.credit_text import budget_text, left_credits, run_out_text
 
 
 def credit_context(state: CreditState | None) -> dict[str, Any]:
-    """Return what the page says of an account; two queries where a budget holds."""
+    """Return the data of an account; two queries if a budget applies."""
     if state is None:
         return {"state": None, "left": None, "budget": None, "run_out": ""}
     use = state.left.period

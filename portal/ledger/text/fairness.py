@@ -1,4 +1,4 @@
-"""Revenue fairness in words and charts: of one tenant, and of all of a pool."""
+"""Texts and charts of revenue fairness, of one tenant and of all tenants of a pool."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OPERATOR_BADGE = TenantBadge(OPERATOR, OTHERS, "OP")
 def alpha_rows(
     history: RevenueHistory, badges: Mapping[int, TenantBadge]
 ) -> list[tuple[TenantBadge, AlphaItem]]:
-    """All tenants, those first that earned most for their quota."""
+    """Return all tenants, highest alpha first."""
     rows = [
         (badge, alpha_item(history.whole, tenant, badge.name))
         for tenant in history.whole.parts
@@ -30,7 +30,7 @@ def alpha_rows(
 
 
 def own_alpha_chart(history: RevenueHistory, tenant: int, *, file: str) -> PageChart:
-    """alpha of one tenant over time: by income alone, and where jobs say it with utilities."""
+    """Draw alpha of a tenant over time: by income, and with utilities if jobs declare them."""
     periods = history.periods
     courses = [
         AlphaCourse(
@@ -58,7 +58,7 @@ def own_alpha_chart(history: RevenueHistory, tenant: int, *, file: str) -> PageC
 def pool_alpha_charts(
     history: RevenueHistory, badges: Mapping[int, TenantBadge], *, pool: str
 ) -> list[PageChart]:
-    """alpha of every tenant over time, and where jobs say what they are worth with utilities."""
+    """Draw alpha of every tenant over time, also with utilities if jobs declare them."""
     charts = [
         alpha_chart(
             _keys(history),

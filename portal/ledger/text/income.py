@@ -1,4 +1,4 @@
-"""One line of income with all its factors, multiplied out: intervals, weights, the split."""
+"""A line of income with all its factors: intervals, weights, the split."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PLACES = 10**6
 
 @dataclass(frozen=True, slots=True)
 class IntervalRow:
-    """Constant idle quota for so many seconds, and what it adds to the own weight."""
+    """An interval of constant idle quota, and its part of the own weight, in seconds."""
 
     starts_at: Instant | None
     ends_at: Instant | None
@@ -38,7 +38,7 @@ class IntervalRow:
 
 @dataclass(frozen=True, slots=True)
 class LenderPart:
-    """A lender's weight, its part of the charge before rounding, and what it got."""
+    """A lender's weight, its part of the charge before rounding, and its share."""
 
     name: str
     weight: int
@@ -54,7 +54,7 @@ def income_context(
     visibility: Visibility,
     times: Clocks,
 ) -> dict[str, Any]:
-    """What the page of an income line shows of it."""
+    """Return the data of an income line's page."""
     (row,) = factors.lines
     line, span = row.line, row.span
     steps = factors.steps.get(line.gpu_type, ())
@@ -79,7 +79,7 @@ def income_context(
 
 
 def verified_time(line: IncomeLine) -> tuple[datetime, datetime]:
-    """Return the day, of pool time, in whose statement the line is."""
+    """Return the day, of pool time, whose statement has the line."""
     day = line.counted_at.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     return day, day + timedelta(days=1)
 
@@ -104,7 +104,7 @@ def _intervals(span: CountedSpan, steps: Sequence[IdleStep], times: Clocks) -> l
 
 
 def _part(span: CountedSpan, steps: Sequence[IdleStep], tenant_id: int) -> Fraction | None:
-    """The sum of own / total x length, in seconds; None where an instant decides."""
+    """Return the sum of own / total x length, in seconds; None if one instant decides."""
     if span.of(tenant_id) is not None or not steps:
         return None
     ends = [*(step.at_us for step in steps[1:]), span.until_us]
@@ -132,7 +132,7 @@ def _lenders(row: LineFactors, tenant_id: int, names: VisibleNames) -> list[Lend
 
 
 def _exact(row: LineFactors, weight: int) -> Decimal:
-    """Charge x weight / all weights in credits, to twelve places."""
+    """Return charge x weight / all weights in credits, to twelve places."""
     weights = row.line.weights
     if not weights:
         return to_credits(0)

@@ -1,4 +1,4 @@
-"""A tenant's ledger in words: its account, its transfers, and what is behind one."""
+"""Texts about a tenant's ledger: its account, its transfers, and the lines behind them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LINES = 500
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One side of a transfer as the viewer may see it."""
+    """A side of a transfer, as visible to the viewer."""
 
     name: str
     amount: Decimal
@@ -31,7 +31,7 @@ class Side:
 
 
 def visible_entries(row: LedgerRow, visibility: Visibility | None, tenant: int) -> list[Side]:
-    """The entries of a transfer: this tenant, those in sight, all others in one sum."""
+    """Return the entries of a transfer: the tenant, visible tenants, and the sum of the others."""
     sides, hidden = [], ZERO
     for entry in row.entries:
         name = _name(entry, row.code, visibility, tenant)
@@ -46,7 +46,7 @@ def visible_entries(row: LedgerRow, visibility: Visibility | None, tenant: int) 
 
 def _name(entry: LedgerEntry, code: str, visibility: Visibility | None, tenant: int) -> str:
     if entry.tenant_id is None:
-        # Usage costs the operator nothing else.
+        # Late rounds are the only usage that the operator pays.
         is_late = entry.amount < 0 and code == Transfer.Code.USAGE
         return OPERATOR_LATE if is_late else OPERATOR
     seen = visibility.of(entry.tenant_id) if visibility else None
@@ -56,7 +56,7 @@ def _name(entry: LedgerEntry, code: str, visibility: Visibility | None, tenant: 
 
 
 def account_stats(account: AccountSummary) -> list[Stat]:
-    """The account: balance, the last day earned and paid, the next settlement."""
+    """Return the account: balance, income and payments of the last day, the next settlement."""
     limit = "none" if account.credit_limit is None else credits_text(account.credit_limit)
     net = credit_note(
         "The last 24 h of pool time, settled or not",
@@ -103,7 +103,7 @@ def account_stats(account: AccountSummary) -> list[Stat]:
 
 
 def _next(account: AccountSummary) -> Stat:
-    """What is charged and not settled, as a figure without a sign."""
+    """Return the charged but unsettled amount, without a sign."""
     pays = account.open_net < 0
     sides = [("charged", account.open_paid), ("earned", account.open_earned)]
     (first, plus), (second, minus) = sides if pays else sides[::-1]
@@ -136,7 +136,7 @@ def ledger_rows(
     tenant: int,
     times: Mapping[str, Clocks],
 ) -> list[dict[str, Any]]:
-    """Rows whose columns sum to their feet as printed, each on the clock of its pool."""
+    """Return rows whose printed columns add up, each on the clock of its pool."""
     columns = [
         apportion([getattr(row, key) or ZERO for row in rows])
         for key in ("lent_gpu_h", "borrowed_gpu_h", "earned", "paid")
@@ -181,7 +181,7 @@ def _entries_note(sides: Sequence[Side]) -> Note:
 
 @dataclass(frozen=True, slots=True)
 class Behind:
-    """The lines behind a tenant's entry; a borrower sees its terms, a lender its shares."""
+    """The lines behind a tenant's entry: a borrower's terms, a lender's shares."""
 
     paid: Sequence[IncomeLine]
     earned: Sequence[IncomeLine]

@@ -1,4 +1,4 @@
-"""A tenant's statement: what came in and went out between two days, by period and counterparty."""
+"""A tenant's statement: income and payments between two days, by period and counterparty."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ OPERATOR_LATE = "operator, for time without rounds"
 
 
 class VisibleNames:
-    """How a viewer may read the tenants of a book: the same in all of their pools, or not at all.
+    """Names of a book's tenants for a viewer: equal in all of their pools, or hidden.
 
-    A sum over several pools would otherwise show in one what another one hides. A pool in which a
-    tenant has no quota says nothing of it, unless it hides whether it has.
+    Otherwise a sum over several pools could reveal in one pool a name that another hides. A pool
+    without a quota of the tenant does not count, unless it hides quotas.
     """
 
     def __init__(self, tenant_id: int, visibilities: Sequence[Visibility]) -> None:
         self._tenant_id, self._visibilities = tenant_id, visibilities
 
     def of(self, tenant_id: int | None) -> str | None:
-        """The name of a tenant; None where it is not to be seen."""
+        """Return the name of a tenant, or None if it is hidden."""
         if tenant_id is None:
             return OPERATOR
         if tenant_id == self._tenant_id:
@@ -44,7 +44,7 @@ class VisibleNames:
 def counterparty_rows(
     totals: Iterable[CounterpartyTotal], names: VisibleNames
 ) -> list[CounterpartyTotal]:
-    """Tell who was on the other side; those out of sight are one row, the last."""
+    """Name the counterparties; hidden ones are one row, the last."""
     rows, hidden = [], []
     for total in totals:
         if total.code == LATE:
@@ -70,7 +70,7 @@ def counterparty_rows(
 
 @dataclass(frozen=True, slots=True)
 class PeriodRow:
-    """One period of the table, with the balance at its end."""
+    """A period of the table, with the balance at its end."""
 
     total: PeriodTotal
     text: str
@@ -80,7 +80,7 @@ class PeriodRow:
 def period_rows(
     periods: Iterable[PeriodTotal], opening: Decimal, period: StatementPeriod
 ) -> list[PeriodRow]:
-    """Tell each period in time order."""
+    """Return the periods in time order, each with its balance."""
     rows, balance = [], opening
     for total in periods:
         balance += total.net
@@ -89,7 +89,7 @@ def period_rows(
 
 
 def period_text(begins_at: datetime, period: StatementPeriod) -> str:
-    """A period as a row is named: a day, a week by its Monday, a month."""
+    """Return a period's name: a day, a week by its Monday, or a month."""
     at = begins_at.astimezone(UTC)
     if period is StatementPeriod.MONTH:
         return f"{at:%B %Y}"
@@ -98,7 +98,7 @@ def period_text(begins_at: datetime, period: StatementPeriod) -> str:
 
 
 def headline(tenant: str, earned: Decimal, paid: Decimal, first: date, last: date) -> str:
-    """The finding of a statement as a sentence."""
+    """Return a statement's headline."""
     when = f"on {_date_text(first)}"
     if first != last:
         when = f"from {_date_text(first)} to {_date_text(last)}"
@@ -123,14 +123,14 @@ class TransferLine(NamedTuple):
 
 
 def transfer_lines(lines: Iterable[StatementLine], balance: Decimal) -> Iterator[TransferLine]:
-    """Each transfer with the balance after it; `balance`: before the first one."""
+    """Yield each transfer with the balance after it; `balance` is before the first."""
     for line in lines:
         balance += line.net
         yield TransferLine(line, balance)
 
 
 def file_columns(names: VisibleNames, tenant_id: int) -> Columns:
-    """The columns of a tenant's file of transfers."""
+    """Return the columns of a tenant's file of transfers."""
 
     def what(line: StatementLine) -> str:
         if line.code != Transfer.Code.USAGE:
@@ -140,7 +140,7 @@ def file_columns(names: VisibleNames, tenant_id: int) -> Columns:
     def counterparty(line: StatementLine) -> str:
         if line.code != Transfer.Code.USAGE:
             return ""
-        # What was borrowed may have several lenders; the statement's table tells each.
+        # A term may have several lenders; the statement's table lists each.
         if line.borrower_id == tenant_id:
             return "lenders"
         return names.of(line.borrower_id) or OTHER_TENANT

@@ -1,4 +1,4 @@
-"""What a tenant earned by lending, against the ledger; and how all tenants' income stands."""
+"""A tenant's lending income, checked with the ledger; and the income of all tenants."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ PAGE = 50
 @signed_in
 @require_safe
 def statement(request: HttpRequest, slug: str) -> HttpResponseBase:
-    """A tenant's income from one pool: sums, lines, what became of its quota, fairness."""
+    """Show a tenant's income from one pool: sums, lines, use of its quota, fairness."""
     tenant = tenant_or_404(request, slug, Action.SEE_MONEY)
     facts = tenant_pool(request, tenant, request.GET.get("pool", ""))
     if facts is None:
@@ -107,7 +107,7 @@ def statement(request: HttpRequest, slug: str) -> HttpResponseBase:
 
 
 def _quota_context(tenant: Tenant, facts: PoolFacts, asked: ContributionRequest) -> dict[str, Any]:
-    """What became of the quota, where the time is not too long to count."""
+    """Return the use of the quota, unless the range is too long to count."""
     if asked.until - asked.since > QUOTA_USE_MOST:
         return {"quota_days_most": QUOTA_USE_MOST.days}
     counted = counted_quota(tenant.pk, facts.id, since=asked.since, until=asked.until)
@@ -134,7 +134,7 @@ def _fairness_context(tenant: Tenant, history: RevenueHistory | None) -> dict[st
 @signed_in
 @require_safe
 def statement_file(request: HttpRequest, slug: str) -> HttpResponseBase:
-    """The income lines of a time as CSV, with every factor of each."""
+    """Return the income lines of a range as CSV, with all their factors."""
     tenant = tenant_or_404(request, slug, Action.SEE_MONEY)
     facts = tenant_pool(request, tenant, request.GET.get("pool", ""))
     if facts is None:
@@ -156,7 +156,7 @@ def statement_file(request: HttpRequest, slug: str) -> HttpResponseBase:
 @signed_in
 @require_safe
 def revenue(request: HttpRequest, name: str) -> HttpResponseBase:
-    """How the income of all tenants of a pool stands to their quotas, for who sees all money."""
+    """Show all tenants' income relative to their quotas, for viewers of all money."""
     facts = pool_or_404(request, name)
     if not may_on_site(access(request).site_role, Action.SEE_MONEY):
         raise Http404
@@ -191,7 +191,7 @@ def revenue(request: HttpRequest, name: str) -> HttpResponseBase:
 
 
 def read_key(request: HttpRequest, name: str) -> LineKey | None:
-    """Return the key of a line in a query: its hour in seconds since 1970, and its number."""
+    """Return a line's key in a query: its hour in seconds since 1970, and its number."""
     raw = request.GET.get(name, "")
     if not raw:
         return None

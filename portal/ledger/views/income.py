@@ -1,4 +1,4 @@
-"""One income line of a tenant, multiplied out."""
+"""An income line of a tenant, with all its factors."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FIRST, LAST = datetime(1971, 1, 1, tzinfo=UTC), datetime(9000, 1, 1, tzinfo=UTC)
 @signed_in
 @require_safe
 def line(request: HttpRequest, slug: str) -> HttpResponseBase:
-    """The line that the query names, or the newest one: every factor, every interval."""
+    """Show the line in the query, by default the newest: every factor, every interval."""
     tenant = tenant_or_404(request, slug, Action.SEE_MONEY)
     facts = tenant_pool(request, tenant, request.GET.get("pool", ""))
     context: dict[str, Any] = {"tenant": tenant, "pool": facts, "nav_key": "ledger"}
@@ -48,7 +48,7 @@ def line(request: HttpRequest, slug: str) -> HttpResponseBase:
 
 
 def _line(request: HttpRequest, tenant: Tenant, facts: PoolFacts) -> IncomeLine | None:
-    """The line of the query; without one the newest, None where there is none."""
+    """Return the query's line, by default the newest; None if there is none."""
     key = read_key(request, "line")
     if key is None:
         newest = income_lines(tenant.pk, facts.id, facts.book, since=FIRST, until=LAST, limit=1)

@@ -1,4 +1,4 @@
-"""A tenant's ledger: its transfers with all their sides, and the usage lines behind each."""
+"""A tenant's ledger: its transfers with all their entries, and the usage lines behind each."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ REAL_BOOK = "main"
 @signed_in
 @require_safe
 def accounts(request: HttpRequest) -> HttpResponseBase:
-    """The viewer's own ledger; for those who see all money, all accounts of every book."""
+    """Redirect to the viewer's own ledger; viewers of all money see all accounts of every book."""
     who = access(request)
     if not may_on_site(who.site_role, Action.SEE_MONEY):
         if who.home is None:
@@ -111,7 +111,7 @@ def accounts(request: HttpRequest) -> HttpResponseBase:
 
 
 def _book(rows: list[Balance], book: str) -> dict[str, Any]:
-    """A book's accounts, rounded so that they sum to the total as printed."""
+    """Return a book's accounts, rounded so that the printed amounts add up."""
     shown = apportion([row.balance for row in rows])
     return {
         "name": book,
@@ -124,7 +124,7 @@ def _book(rows: list[Balance], book: str) -> dict[str, Any]:
 @signed_in
 @require_safe
 def ledger(request: HttpRequest, slug: str) -> HttpResponseBase:
-    """One tenant's account in the book of its pool."""
+    """Show a tenant's account in the book of its pool."""
     tenant = tenant_or_404(request, slug, Action.SEE_MONEY)
     facts = _asked_pool(request, tenant)
     links = {"tenant": tenant, "nav_key": "ledger", "may_open": _may_open(request, tenant)}
@@ -164,7 +164,7 @@ SUMMED = ("lent_gpu_h", "borrowed_gpu_h", "earned", "paid", "net")
 @signed_in
 @require_safe
 def transfer(request: HttpRequest, slug: str, transfer: uuid.UUID) -> HttpResponseBase:
-    """One transfer: all its sides, and the usage lines behind the tenant's own."""
+    """Show a transfer: its entries, and the usage lines behind the tenant's entry."""
     tenant = tenant_or_404(request, slug, Action.SEE_MONEY)
     with tenant_scope(tenant.pk):
         row = ledger_row(transfer, tenant_id=tenant.pk)
@@ -203,7 +203,7 @@ def transfer(request: HttpRequest, slug: str, transfer: uuid.UUID) -> HttpRespon
 @signed_in
 @require_safe
 def statement(request: HttpRequest, slug: str) -> HttpResponseBase:
-    """A tenant's account between two days: by period and by counterparty."""
+    """Show a tenant's account between two days: by period and by counterparty."""
     tenant = tenant_or_404(request, slug, Action.SEE_MONEY)
     facts = _asked_pool(request, tenant)
     if facts is None:
@@ -242,7 +242,7 @@ def statement(request: HttpRequest, slug: str) -> HttpResponseBase:
 @signed_in
 @require_safe
 def statement_file(request: HttpRequest, slug: str) -> HttpResponseBase:
-    """The transfers of a statement as CSV, with the balance after each."""
+    """Return the transfers of a statement as CSV, with the balance after each."""
     tenant = tenant_or_404(request, slug, Action.SEE_MONEY)
     facts = _asked_pool(request, tenant)
     if facts is None:
@@ -261,13 +261,13 @@ def statement_file(request: HttpRequest, slug: str) -> HttpResponseBase:
 
 
 def _names(request: HttpRequest, tenant_id: int, pools: Iterable[PoolFacts]) -> VisibleNames:
-    """How the viewer may read the tenants of pools."""
+    """Return the names of the pools' tenants that the viewer may see."""
     who = access(request)
     return VisibleNames(tenant_id, [read_visibility(pool.id, who) for pool in pools])
 
 
 def _own_pools(tenant_id: int, book: str) -> list[PoolFacts]:
-    """The pools of a book in which a tenant has or had quota."""
+    """Return the pools of a book in which a tenant has or had quota."""
     own = pools_of(tenant_id)
     return [pool for pool in pools_of_book(book) if pool.id in own]
 
@@ -275,7 +275,7 @@ def _own_pools(tenant_id: int, book: str) -> list[PoolFacts]:
 @signed_in
 @require_http_methods(["GET", "HEAD", "POST"])
 def credit(request: HttpRequest, slug: str) -> HttpResponseBase:
-    """One tenant's limit and budget in a book, and its wishes to give credits away."""
+    """Show a tenant's limit and budget in a book, and its requests for transfers."""
     tenant = tenant_or_404(request, slug, Action.SEE_MONEY)
     facts = _asked_pool(request, tenant)
     book = facts.book if facts is not None else REAL_BOOK
@@ -305,7 +305,7 @@ def credit(request: HttpRequest, slug: str) -> HttpResponseBase:
         "may_ask": may_ask(access(request), tenant.pk),
         "fields": gift_inputs(names.values(), request.POST, errors),
         "trouble": errors.get("", ""),
-        # The same until a request is made: a form that is sent twice asks once.
+        # Constant until a request is made: a form that is sent twice makes one request.
         "key": f"after-{wishes[0].uid if wishes else 'none'}",
         "nav_key": "ledger",
     }
@@ -313,7 +313,7 @@ def credit(request: HttpRequest, slug: str) -> HttpResponseBase:
 
 
 def _ask(request: HttpRequest, tenant: Tenant, book: str) -> None:
-    """Ask for the transfer that the form says.
+    """Request the form's transfer.
 
     Raises:
         PermissionDenied: the viewer does not manage the tenant.
@@ -325,7 +325,7 @@ def _ask(request: HttpRequest, tenant: Tenant, book: str) -> None:
     with site_scope():
         names = receivers(tenant.pk, book, access(request))
     posted = request.POST.copy()
-    # The page names tenants as its reader may: by the name alone.
+    # The page shows only names of tenants, because its reader may see no slugs.
     slugs = {one.name: slug for slug, one in names.items()}
     posted["to"] = slugs.get(posted.get("to", ""), "")
     wanted = typed_request(GiftRequest, posted, tenant=tenant.slug, book=book)
@@ -340,7 +340,7 @@ def _ask(request: HttpRequest, tenant: Tenant, book: str) -> None:
 
 
 def _asked_pool(request: HttpRequest, tenant: Tenant) -> PoolFacts | None:
-    """The pool whose book and clock are asked for, by `book` or `pool`; else the tenant's first."""
+    """Return the pool of `book` or `pool` in the query, by default the tenant's first."""
     book = request.GET.get("book", "")
     if book:
         return book_pool(request, tenant, book, request.GET.get("pool", ""))
@@ -348,26 +348,26 @@ def _asked_pool(request: HttpRequest, tenant: Tenant) -> PoolFacts | None:
 
 
 def _may_open(request: HttpRequest, tenant: Tenant) -> bool:
-    """Whether the tenant's other pages and its jobs are there for the viewer too."""
+    """Return whether the viewer may also open the tenant's other pages and jobs."""
     return may_in_tenant(access(request), Action.SEE_TENANT, tenant.pk)
 
 
 def _row_clocks(facts: PoolFacts, rows: Iterable[LedgerRow]) -> dict[str, Clocks]:
-    """The clock of each pool that the rows name; a row without a pool is on the page's own."""
+    """Return the clock of each pool in the rows; a row without a pool uses the page's clock."""
     names = {row.pool for row in rows if row.pool} - {facts.name}
     others = pools_named(names) if names else []
     return {"": clocks(facts), **clocks_by_pool([facts, *others])}
 
 
 def _pool_of_row(request: HttpRequest, row: LedgerRow | None) -> PoolFacts | None:
-    """The pool in which a transfer's usage was: its hours are hours of that pool's clock."""
+    """Return the pool of a transfer's usage, whose clock counts its hours."""
     if row is not None and row.pool:
         about(request).pool = next(iter(pools_named([row.pool])), None)
     return pool_of_page(request)
 
 
 def _visibilities(request: HttpRequest, rows: Iterable[LedgerRow]) -> dict[str, Visibility]:
-    """What the viewer sees of the tenants of each pool that the rows name."""
+    """Return, by pool of the rows, which tenants the viewer may see."""
     visibilities = {}
     for pool in sorted({row.pool for row in rows if row.pool}):
         pool_id = pool_id_named(pool)

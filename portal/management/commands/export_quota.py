@@ -1,4 +1,4 @@
-"""`manage.py export_quota`: the quotas from now on, as the file that `sync_quota` reads."""
+"""`manage.py export_quota`: write the quotas from now on as the file that `sync_quota` reads."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ class Command(BaseCommand):
     help = "Write quotas as CSV or YAML, to be reviewed and given to sync_quota."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """Take which pools, and how."""
         parser.add_argument("--pool", help="this pool only")
         parser.add_argument("--format", choices=["csv", "yaml"], default="csv")
         parser.add_argument("--history", action="store_true", help="what is over too")

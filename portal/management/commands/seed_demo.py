@@ -8,11 +8,10 @@ from portal.demo.philly import seed_demo
 
 
 class Command(BaseCommand):
-    """Seed the demo; does nothing where it was seeded already."""
+    """Seed the demo, unless it exists."""
 
     help = "Make the demo's pools, tenants and people, unless they exist."
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Seed and say what was done."""
         made = seed_demo()
         self.stdout.write("the demo is made" if made else "the demo is there already")

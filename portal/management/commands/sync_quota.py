@@ -1,6 +1,6 @@
-"""`manage.py sync_quota FILE`: what a reviewed file of quotas would change, and, asked so, does.
+"""`manage.py sync_quota FILE`: show, and on request apply, the changes of a file of quotas.
 
-It stands in the outermost app because it reads clocks and nodes, which tenants do not know.
+It is in the outermost app because it reads clocks and nodes, which `tenants` does not know.
 """
 
 from __future__ import annotations
@@ -26,19 +26,18 @@ SIGNS = {"added": "+", "changed": "~", "removed": "-"}
 
 
 class Command(BaseCommand):
-    """Compare a file with the quotas from now on; apply it whole or not at all."""
+    """Compare a file with the quotas from now on; apply it as a whole or not at all."""
 
     help = "Show what a CSV or YAML file of quotas would change; --apply changes it."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """Take the file and who applies it."""
         parser.add_argument("file", help="CSV, or YAML by its ending; - reads CSV from input")
         parser.add_argument("--pool", help="the file may name this pool only")
         parser.add_argument("--apply", action="store_true", help="write it, in one transaction")
         parser.add_argument("--user", help="the operator who applies it, for the audit log")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Print the differences and sums; exit 1 where the file has a bad line."""
+        """Print the differences and sums; exit with 1 if the file has an invalid line."""
         name = options["file"]
         try:
             lines = _read(name)
@@ -94,7 +93,7 @@ def _read(name: str) -> list[QuotaLine]:
 
 
 def _pools(lines: list[QuotaLine], only: str | None) -> dict[str, PoolToday]:
-    """The pools that the file speaks of; a file without rows speaks of the named one."""
+    """Return the pools in the file, or the named pool if the file has no rows."""
     names = [only] if only else {line.name.pool for line in lines}
     pools = pools_today(names)
     if only and only not in pools:

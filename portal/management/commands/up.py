@@ -8,7 +8,7 @@ from portal.embedded import supervisor
 
 
 class Command(BaseCommand):
-    """Listed by `manage.py help`; manage.py itself takes a shorter way."""
+    """Listed by `manage.py help`; manage.py itself takes a shortcut."""
 
     help = "Start PostgreSQL, Valkey, web, workers and beat; PORT and VERBOSE are read."
     requires_system_checks = ()

@@ -1,1 +1,1 @@
-"""Forms of the console: what was typed, and what it means."""
+"""Forms of the console: typed texts and their values."""

@@ -1,4 +1,4 @@
-"""The form of what a pool's executor has to know: JSON, with what is wrong by option."""
+"""The form of a pool's executor options: JSON, with the errors by option."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from scheduling.selectors.pools.executors import name_of_options
 
 @dataclass(frozen=True, slots=True)
 class OptionDefault:
-    """An option of an executor, and what holds where it is left out.
+    """An option of an executor, and its default.
 
-    `is_of_host`: it is set on the portal's machine alone.
+    `is_of_host`: it is set only on the portal's machine.
     """
 
     name: str
@@ -27,11 +27,10 @@ class OptionDefault:
 
 @dataclass(frozen=True, slots=True)
 class ExecutorForm:
-    """What templates/operate/_executor_options.html reads.
+    """The data of templates/operate/_executor_options.html.
 
-    `seen` names the options that are set; `set_since` is their text where they are not those that
-    the typed ones were made from, else empty. `errors`: (option, what is wrong); the option is
-    empty where it is the text as a whole.
+    `seen` names the stored options. `set_since` is their text if they changed since the form was
+    loaded, else empty. `errors`: (option, error); the option is empty for an error of the text.
     """
 
     title: str
@@ -46,7 +45,7 @@ class ExecutorForm:
 
 
 def executor_form(pool: Pool, typed: Mapping[str, str], errors: Mapping[str, str]) -> ExecutorForm:
-    """Return the form as it was typed, or as the pool is where it was not."""
+    """Return the form as typed, by default with the pool's options."""
     traits = executor_traits(pool.executor)
     kind = traits.options_type
     stored = json.dumps(pool.executor_options, indent=2, ensure_ascii=False)

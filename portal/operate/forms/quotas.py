@@ -1,4 +1,4 @@
-"""The quota grid: tenants by periods, the drafted column's cells as typed, sums and shortfalls."""
+"""The quota grid: tenants by periods, the draft's cells as typed, sums and shortfalls."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ LABELS = {
     "until": "End of the period",
 }
 BLANKS = {"borrow": "no limit", "lend": "all", "until": "open"}
-# What the service calls them, where that differs.
+# The service's names of fields, if different.
 INPUTS = {"borrow_limit": "borrow", "lend_limit": "lend"}
 _EDIT = re.compile(r"quotas\[([0-9]+)\]\.(\w+)")
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One period of the pool: from an edge to the next. `value` is its `since` in addresses."""
+    """A period of the pool, between two changes of quotas. `value` is its `since` in URLs."""
 
     at: datetime
     value: str
@@ -49,9 +49,9 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class QuotaInput:
-    """One field of a drafted row: what is typed, what it was, what is wrong.
+    """A field of a draft's row: the typed text, the stored text, the error.
 
-    `label` is for who hears the page; `blank` is what an empty field says.
+    `label` is for screen readers; `blank` is the text of an empty field.
     """
 
     name: str
@@ -64,13 +64,13 @@ class QuotaInput:
 
     @property
     def changed(self) -> bool:
-        """Whether the draft differs from what holds."""
+        """Return whether the draft differs from the stored value."""
         return self.value != self.was
 
 
 @dataclass(frozen=True, slots=True)
 class QuotaGridRow:
-    """One tenant's line: GPUs by column (None: no quota), and the drafted fields."""
+    """A tenant's row: GPUs by column (None if no quota), and the draft's fields."""
 
     key: Key
     badge: TenantBadge
@@ -80,18 +80,18 @@ class QuotaGridRow:
 
     @property
     def changed(self) -> bool:
-        """Whether anything of the row is drafted."""
+        """Return whether the draft changes the row."""
         return any(field.changed for field in self.fields.values())
 
     @property
     def errors(self) -> tuple[QuotaInput, ...]:
-        """The fields that are wrong."""
+        """Return the fields with errors."""
         return tuple(field for field in self.fields.values() if field.error)
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnSum:
-    """A column's quotas beside the capacity."""
+    """A column's sum of quotas, and the capacity."""
 
     quota: int
     capacity: int
@@ -99,7 +99,7 @@ class ColumnSum:
 
     @property
     def text(self) -> str:
-        """What does not fit, or is unallocated; empty where it is even."""
+        """Return the excess or the unallocated GPUs; empty if the sum equals the capacity."""
         left = self.capacity - self.quota
         if left < 0:
             return f"{thousands(-left)} too many: scaled down"
@@ -108,7 +108,7 @@ class ColumnSum:
 
 @dataclass(frozen=True, slots=True)
 class TypeGrid:
-    """One GPU type: its rows and the sum of every column."""
+    """A GPU type: its rows and the sum of every column."""
 
     id: int
     name: str
@@ -119,7 +119,7 @@ class TypeGrid:
 
 @dataclass(frozen=True, slots=True)
 class QuotaForm:
-    """What the grid is drawn from. `periods` of tenants; `since` is the drafted column."""
+    """The data of the grid: `periods` by tenant and GPU type; `since` is the draft's column."""
 
     periods: Mapping[Key, Sequence[Period]]
     types: Mapping[int, tuple[str, int]]
@@ -129,17 +129,17 @@ class QuotaForm:
 
     @property
     def starts_now(self) -> bool:
-        """Whether the draft is to hold from now on."""
+        """Return whether the draft applies from now on."""
         return self.since <= self.now
 
 
 def input_id(key: Key, name: str) -> str:
-    """The name of one input of the grid: `gpus-7-1` of tenant 7 and type 1."""
+    """Return the name of an input of the grid: `gpus-7-1` of tenant 7 and type 1."""
     return f"{name}-{key[0]}-{key[1]}"
 
 
 def input_errors(error: InvalidInputError, edits: Sequence[QuotaEdit]) -> dict[str, str]:
-    """What the service says of `edits`, by the grid's inputs."""
+    """Return the service's errors in `edits`, by the grid's inputs."""
     errors = {}
     for name, reason in error.by_field.items():
         match = _EDIT.fullmatch(name)
@@ -152,17 +152,17 @@ def input_errors(error: InvalidInputError, edits: Sequence[QuotaEdit]) -> dict[s
 
 
 def read_since(typed: str, now: datetime) -> datetime | None:
-    """The instant from which a draft holds; None where it cannot be read."""
+    """Return the instant from which a draft applies, or None if it is unreadable."""
     return now if typed in ("", NOW) else instant(typed)
 
 
 def tomorrow(now: datetime) -> datetime:
-    """The next midnight of pool time."""
+    """Return the next midnight of pool time."""
     return now.replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(days=1)
 
 
 def columns(form: QuotaForm) -> list[Column]:
-    """Now, the edges that were planned, and the drafted instant; at most `COLUMNS`."""
+    """Return now, the planned changes and the draft's instant; at most `COLUMNS`."""
     edges = {
         edge
         for periods in form.periods.values()
@@ -195,7 +195,7 @@ def _column_text(starts: Sequence[datetime], index: int) -> str:
 def grids(
     form: QuotaForm, posted: Mapping[str, str], errors: Mapping[str, str], added: Sequence[Key]
 ) -> list[TypeGrid]:
-    """The grid of every GPU type, with a draft as typed."""
+    """Return the grid of every GPU type, with the draft as typed."""
     heads = columns(form)
     keys = sorted(set(form.periods) | set(added), key=lambda key: (key[1], key[0]))
     drawn = []
@@ -237,7 +237,7 @@ def _row(
 
 
 def texts(period: Period | None) -> dict[str, str]:
-    """A period as its fields show it; a tenant without quota has empty ones."""
+    """Return a period's fields; they are empty for a tenant without quota."""
     if period is None:
         return {"gpus": "", "mode": Mode.LEND_AND_BORROW.value, "borrow": "", "lend": "",
                 "until": ""}  # fmt: skip # rows of what belongs together
@@ -261,7 +261,7 @@ def _sum(rows: Sequence[QuotaGridRow], index: int, head: Column, capacity: int) 
 def read_edits(
     form: QuotaForm, posted: Mapping[str, str]
 ) -> tuple[list[QuotaEdit], dict[str, str]]:
-    """The rows that a posted draft changes, and what of them cannot be read, by field."""
+    """Return the rows that a posted draft changes, and errors by field."""
     edits: list[QuotaEdit] = []
     errors: dict[str, str] = {}
     keys = [(tenant, type_id) for type_id in form.types for tenant in form.tenants]
@@ -294,7 +294,7 @@ def _edit(
         errors["until"] = NO_INSTANT
     was_until = texts(period)["until"]
     if period is not None and typed["until"] == was_until:
-        until = period.until  # exact, whatever the field can show
+        until = period.until  # exact, although the field may show less
     gpus = numbers["gpus"]
     terms = (
         None
@@ -305,7 +305,7 @@ def _edit(
 
 
 def headline(types: Sequence[TypeGrid]) -> str:
-    """What the present sums say, as a sentence."""
+    """Return the excess or the unallocated GPUs now, as a sentence."""
     over = {grid.name: grid.sums[0].quota - grid.capacity for grid in types}
     over = {name: count for name, count in over.items() if count > 0}
     if over:

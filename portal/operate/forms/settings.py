@@ -17,7 +17,7 @@ OPTION = "option-"
 
 
 def setting_fields(pool: Pool, posted: Mapping[str, str], errors: Mapping[str, str]) -> list[Field]:
-    """Lengths and visibility."""
+    """Return the fields of lengths and visibility."""
     asked = {name: field.input for name, field in request_fields(PoolChangeRequest).items()}
     fields = [
         Field(
@@ -47,12 +47,12 @@ def setting_fields(pool: Pool, posted: Mapping[str, str], errors: Mapping[str, s
 
 
 def lengths_typed(posted: Mapping[str, str]) -> dict[str, int | None]:
-    """The lengths that the form holds."""
+    """Return the form's lengths; None if a length is unreadable."""
     return {name: whole(posted.get(name)) for name in LENGTHS}
 
 
 def policy_choices(present: str) -> tuple[tuple[str, str], ...]:
-    """Every policy with its title, by name; and the present one, if it is not installed."""
+    """Return every policy with its title, by name, and the present one even if not installed."""
     titles = {name: policy.title for name, policy in registry.POLICIES.items()}
     titles.setdefault(present, "not installed")
     return tuple((name, f"{name}: {title}") for name, title in sorted(titles.items()))
@@ -61,7 +61,7 @@ def policy_choices(present: str) -> tuple[tuple[str, str], ...]:
 def option_fields(
     policy: str, stored: Mapping[str, Any], posted: Mapping[str, str], errors: Mapping[str, str]
 ) -> list[Field]:
-    """One field per option of a policy, with its help, bounds and default; empty if missing."""
+    """Return a field per option of a policy, with help, bounds and default; empty if missing."""
     if policy not in registry.POLICIES:
         return []
     kind = registry.policy(policy).options_type
@@ -83,7 +83,7 @@ def _field(option: Option, present: object, posted: Mapping[str, str], error: st
     default = str(option.default)
     choices: tuple[tuple[str, str], ...] = ()
     if option.kind == "switch":
-        # Two choices rather than a box: a box that is not ticked is not sent at all.
+        # Two choices rather than a box: an unchecked box is not sent.
         shape, shown = "select", _yes_no(present)
         default = _yes_no(option.default)
         choices = tuple((one, one) for one in ("yes", "no"))
@@ -111,17 +111,17 @@ def _yes_no(value: object) -> str:
 
 
 def _length_text(option: Option) -> str:
-    """A default number of seconds as people say it, in brackets; empty for other numbers."""
+    """Return a default of seconds as a duration in brackets; empty for other numbers."""
     if option.unit != "s" or not option.default:
         return ""
     return f" ({duration(option.default)})"
 
 
 def options_typed(policy: str, posted: Mapping[str, str]) -> dict[str, Any]:
-    """The options that the form holds, by their types; what cannot be read stays text.
+    """Return the form's options by their types; unreadable input stays text.
 
     Raises:
-        UnknownPolicyError: there is no such policy.
+        UnknownPolicyError: the policy does not exist.
     """
     return {
         option.name: _typed(option, text(posted, OPTION + option.name))

@@ -1,1 +1,1 @@
-"""The console in words."""
+"""Texts of the console."""

@@ -1,4 +1,4 @@
-"""A line of the operator's queue."""
+"""An alert of the operator's queue."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """One line of the queue. `kind` is a state (bad, warn, note); `release` a job's address."""
+    """An alert of the queue. `kind` is a state (bad, warn, note); `release` is a job's URL."""
 
     key: str
     kind: str

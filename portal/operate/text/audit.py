@@ -1,4 +1,4 @@
-"""An audit record in words: what was done, and each value that differs, before and after."""
+"""Audit records as text: the action, and each changed value, before and after."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ ACTION_TEXTS = {
     "simulation.asked": "asked what if",
     "simulation.cancelled": "cancelled a simulation",
 }
-# Kept for undoing; nobody reads them here.
+# Kept for undoing; not shown.
 INNER = {"planned_at", "next_round", "undoes", "since"}
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One value that changed; empty: it was not there."""
+    """A changed value; empty if it did not exist."""
 
     name: str
     before: str
@@ -63,12 +63,12 @@ class Difference:
 
 
 def action_text(action: str) -> str:
-    """What was done, as a verb."""
+    """Return the action as a verb."""
     return ACTION_TEXTS.get(action, action)
 
 
 def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Difference]:
-    """Every value of a record that differs, nested ones by their path."""
+    """Yield every changed value of a record, nested values by their path."""
     if "periods" in before or "periods" in after:
         yield from _quotas(before.get("periods", ()), after.get("periods", ()))
         for row in after.get("dilutes", ()):
@@ -77,7 +77,7 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator
     old, new = dict(_flat(before)), dict(_flat(after))
     for name in [*old, *(name for name in new if name not in old)]:
         was, becomes = old.get(name, ""), new.get(name, "")
-        # A removed thing has no "after"; a name beside the change is the same in both.
+        # A removed value has no "after"; a member's name is shown even if it is unchanged.
         if was != becomes or name == "member":
             yield Difference(name.replace("_", " "), was, becomes)
 
@@ -101,7 +101,7 @@ def _shown(value: object) -> str:
 
 
 def _quotas(before: Any, after: Any) -> Iterator[Difference]:
-    """One line per tenant and GPU type whose periods differ."""
+    """Yield a line per tenant and GPU type whose periods differ."""
     types = sorted({(row["tenant"], row["gpu_type"]) for row in (*before, *after)})
     for tenant, gpu_type in types:
         key = (tenant, gpu_type)

@@ -1,4 +1,4 @@
-"""What drafted quotas or settings would do to the next round, as a sentence and a table."""
+"""The effect of draft quotas or settings on the next round, as a sentence and a table."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MOVED_RHO = 0.005
 
 @dataclass(frozen=True, slots=True)
 class ImpactLine:
-    """One line of the table."""
+    """A line of the table."""
 
     badge: TenantBadge
     row: ImpactRow
@@ -29,13 +29,13 @@ class ImpactLine:
 
     @property
     def moves(self) -> int:
-        """GPUs that it gets more (or fewer)."""
+        """Return how many more (or fewer) GPUs it gets."""
         return self.row.after.got - self.row.before.got
 
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """The estimate as the page shows it; `digest` is of the draft that it was made from."""
+    """The estimate as the page shows it; `digest` identifies its draft."""
 
     impact: Impact
     sentence: str
@@ -46,12 +46,12 @@ class Preview:
 
     @property
     def several(self) -> bool:
-        """Whether the round has lines of more GPU types than one."""
+        """Return whether the round has rows of several GPU types."""
         return _several(self.impact.rows)
 
     @property
     def unchanged_text(self) -> str:
-        """How many lines the table leaves out; empty: none."""
+        """Return how many rows the table omits; empty if none."""
         if not self.unchanged:
             return ""
         if self.several:
@@ -63,7 +63,7 @@ class Preview:
 
 @dataclass(frozen=True, slots=True)
 class CountMove:
-    """One figure of the round, before and after."""
+    """A figure of the round, before and after."""
 
     label: str
     before: int
@@ -71,7 +71,7 @@ class CountMove:
 
 
 class PriceLine(NamedTuple):
-    """The price of a GPU type after the round, credits per GPU-hour, before and after."""
+    """The price of a GPU type after the round, in credits per GPU-hour, before and after."""
 
     gpu_type: str
     before: Decimal
@@ -91,12 +91,12 @@ class SettingsPreview:
 
     @property
     def several(self) -> bool:
-        """Whether the round has lines of more GPU types than one."""
+        """Return whether the round has rows of several GPU types."""
         return _several(self.impact.rows)
 
 
 def settings_preview(impact: SettingsImpact, badges: Mapping[int, TenantBadge]) -> SettingsPreview:
-    """Tell the impact: rows that differ, largest move first."""
+    """Return the impact with the rows that differ, largest change first."""
     rows = [ImpactLine(badges[row.tenant], row, False) for row in impact.rows]
     shown = sorted(
         (row for row in rows if _matters(row.row)),
@@ -119,7 +119,7 @@ def settings_preview(impact: SettingsImpact, badges: Mapping[int, TenantBadge]) 
 def preview(
     impact: Impact, badges: Mapping[int, TenantBadge], types: Mapping[int, str], digest: str
 ) -> Preview:
-    """Tell the impact: rows that differ or were edited, largest move first."""
+    """Return the impact with the rows that differ or were edited, largest change first."""
     edited = {(key[0], types[key[1]]) for key in impact.plan.keys}
     rows = [
         ImpactLine(badges[row.tenant], row, (row.tenant, row.gpu_type) in edited)
@@ -139,7 +139,7 @@ def preview(
 
 
 def _matters(row: ImpactRow) -> bool:
-    """Whether it differs by more than rounding of rho."""
+    """Return whether it differs by more than the rounding of rho."""
     before, after = row.before, row.after
     if (before.quota, before.deserved, before.got) != (after.quota, after.deserved, after.got):
         return True
@@ -184,9 +184,9 @@ def _settings_sentence(impact: SettingsImpact, rows: Sequence[ImpactLine]) -> st
 
 
 def _moves(moved: Sequence[ImpactLine], *, several: bool) -> list[str]:
-    """The largest moves by name, and how many more there are.
+    """Return the largest changes by name, and the number of the others.
 
-    `several`: the round has more GPU types than one, so a tenant may gain and lose at once.
+    `several`: the round has several GPU types, so a tenant may gain and lose at once.
     """
     parts = [_moved(row, several=several) for row in moved[:NAMED]]
     if len(moved) > NAMED:

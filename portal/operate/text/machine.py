@@ -1,4 +1,4 @@
-"""What happened to the machine and its processes within the hour, for the operator's queue."""
+"""Events of the machine and its processes in the last hour, for the operator's queue."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from portal.embedded.clocks import ClockEvent, read_clock_event
 from portal.embedded.restarts import Restarts, read_restarts
 from portal.operate.text.alerts import Alert
 
-# For so long an alert stands.
+# An alert is shown for this many seconds.
 SHOWN_S = 3600.0
 
 
 def machine_alerts() -> list[Alert]:
-    """Return what the clocks did, and each process that was started anew. No query."""
+    """Return alerts of clock events and of restarted processes, without a query."""
     run = os.environ.get("EVENSHARE_RUN_DIR")
     if not run:
         return []

@@ -1,4 +1,4 @@
-"""What the console says of leases that should have ended, and of processes without a lease."""
+"""Texts about overdue leases, and about processes without a lease."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ENGINE_TEXTS = {
 
 @dataclass(frozen=True, slots=True)
 class OverdueRow:
-    """A lease of the list, for how long it is overdue, and what its engine says."""
+    """An overdue lease: for how long, and the state that its engine reports."""
 
     lease: OverdueLease
     for_text: str
@@ -37,12 +37,12 @@ class OverdueRow:
 
     @property
     def key(self) -> str:
-        """What names it in an address."""
+        """Return its key in URLs."""
         return f"{self.lease.job.uid}/{self.lease.number}"
 
 
 def overdue_row(row: OverdueLease, now: datetime) -> OverdueRow:
-    """Return a lease as the list shows it; `now` is pool time."""
+    """Return a lease's row; `now` is pool time."""
     text = ENGINE_TEXTS[row.engine]
     if row.since is not None:
         text += f" since {row.since:%Y-%m-%d %H:%M} UTC"
@@ -52,7 +52,7 @@ def overdue_row(row: OverdueLease, now: datetime) -> OverdueRow:
 
 
 def read_key(key: str) -> tuple[UUID, int] | None:
-    """Return the job and the lease's number that `OverdueRow.key` names; None if it names none."""
+    """Return the job and the lease's number of an `OverdueRow.key`, or None if it is malformed."""
     job, _, number = key.partition("/")
     try:
         return UUID(job), int(number)
@@ -61,7 +61,7 @@ def read_key(key: str) -> tuple[UUID, int] | None:
 
 
 def overdue_alert(row: OverduePool) -> Alert:
-    """Leases that hold GPUs although they should have ended."""
+    """Return the alert of leases that hold GPUs although they should have ended."""
     then = (
         "The next round ends them."
         if row.written_off == row.count
@@ -79,7 +79,7 @@ def overdue_alert(row: OverduePool) -> Alert:
 
 
 def orphans_alert(row: OrphanProcesses) -> Alert:
-    """Processes without a lease, which still use GPUs that others may have."""
+    """Return the alert of processes without a lease, whose GPUs may belong to others."""
     verb = "runs on" if row.count == 1 else "run on"
     return Alert(
         f"orphans-{row.pool}",

@@ -1,4 +1,4 @@
-"""The queue of things that need a person, worst first: what happened, what was kept, what to do."""
+"""The queue of alerts that need a person, worst first: the event, its effect, the remedy."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ from scheduling.selectors.rounds.sealing import (
 from scheduling.selectors.rounds.worker import round_activity
 from tenants.selectors.credit import UsedBudget, used_up_budgets
 
-# Beat wakes the worker every second; on a busy machine it may take a while.
+# Beat wakes the worker every second; on a busy machine it may take longer.
 WORKER_SILENT_S = 30
 
 
 def queue(
     pools: Sequence[PoolFacts], now: Mapping[int, datetime], *, with_jobs: bool
 ) -> list[Alert]:
-    """Return everything that waits for a person, failing rounds first.
+    """Return all alerts, failing rounds first.
 
-    Eleven queries, two more where leases are being stopped, one for each book in which a budget of
-    a period holds, and for each pool two, or three where orders to its executor do not get through.
-    `with_jobs`: the reader may see jobs of every tenant, so those in quarantine are named.
+    Eleven queries, and two more if leases are being stopped. In addition, one for each book with
+    a budget in force, and two for each pool, or three if orders to its executor are delayed.
+    `with_jobs`: the reader may see all tenants' jobs, so quarantined jobs are named.
     """
     quarantined = operate.quarantined_jobs() if with_jobs else []
     return [
@@ -94,7 +94,7 @@ def _damaged(row: operate.DamagedRounds) -> Alert:
 
 
 def _chained() -> list[Alert]:
-    """What the sealing of rounds found, what does not follow from the round before first."""
+    """Return the alerts of sealing, broken continuity first."""
     failures, findings = sealing_problems()
     return [
         *(_broken(row) for row in findings if row.kind == BREAK),
@@ -141,7 +141,7 @@ def _sealed_damaged(row: ChainFindings) -> Alert:
 
 
 def _late(pools: Sequence[PoolFacts]) -> list[Alert]:
-    """Pools without a round for too long. One query if there is one: what the worker does."""
+    """Return the alerts of late pools. If there are any, one query for the worker's activity."""
     silent = [(facts, silent_s(facts.clock, facts.wall, facts.checked_at)) for facts in pools]
     late = [(facts, for_s) for facts, for_s in silent if for_s > LATE_INTERVALS * facts.round_s]
     why = _worker_text(*round_activity()) if late else ""
@@ -159,7 +159,7 @@ def _late(pools: Sequence[PoolFacts]) -> list[Alert]:
 
 
 def _worker_text(running: Sequence[str], ended_s: float | None) -> str:
-    """Say what the worker of rounds does, by the rounds of all pools."""
+    """Return the activity of the rounds worker, by the rounds of all pools."""
     if running:
         return f"The worker of rounds is busy with {', '.join(running)}."
     if ended_s is not None and ended_s < WORKER_SILENT_S:
@@ -168,23 +168,23 @@ def _worker_text(running: Sequence[str], ended_s: float | None) -> str:
 
 
 def executor_label(error: str) -> str:
-    """What an executor does that fails, by its last error."""
+    """Return how an executor fails, by its last error."""
     return "Executor refuses" if is_refusal(error) else "Executor does not answer"
 
 
 def orders_label(error: str) -> str:
-    """Why orders to an executor do not get through; without an error it was not even asked."""
+    """Return why orders to an executor are delayed; without an error they wait for their turn."""
     return executor_label(error) if error else "Orders wait"
 
 
 def _executors(pools: Sequence[PoolFacts], now: Mapping[int, datetime]) -> list[Alert]:
-    """Leases that vanished at once, then engines that fail, then orders that wait for others."""
+    """Return alerts of leases that vanished at once, of failing engines, and of delayed orders."""
     down, frozen = operate.executor_problems()
     silent = {row.pool for row in down}
     return [
         *(_frozen(row) for row in frozen),
         *(_down(row) for row in down),
-        # That orders wait for an engine that fails is no second alert.
+        # Orders that wait for a failing engine are no second alert.
         *(
             _stuck(row)
             for row in operate.stuck_intents(list(pools), dict(now))
@@ -306,7 +306,7 @@ def _spent(row: operate.SpentBudget) -> Alert:
 
 
 def _now_by_book(pools: Sequence[PoolFacts], now: Mapping[int, datetime]) -> dict[str, datetime]:
-    """The time of each book, that of its oldest pool, as `billing.selectors.clock` has it."""
+    """Return each book's time, which is that of its oldest pool (see `billing.selectors.clock`)."""
     oldest_last = sorted(pools, key=lambda facts: facts.id, reverse=True)
     return {facts.book: now[facts.id] for facts in oldest_last}
 

@@ -1,4 +1,4 @@
-"""A simulation's result in words: figures side by side, charts, assumptions."""
+"""Texts about a simulation's result: compared figures, charts, assumptions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _share(value: float) -> str:
 
 
 def _time(value: float) -> str:
-    """To the second below a day, to the minute above: what is printed, adds up."""
+    """Return a time to the second below a day, else to the minute, so that printed times add up."""
     seconds = abs(round(value))
     if seconds >= DAY_S:
         seconds = round(seconds / 60) * 60
@@ -43,9 +43,9 @@ def _time(value: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class SimulationMetric:
-    """A figure: its name in `manage.py simulate`, its words, and which way is better.
+    """A figure: its name in `manage.py simulate`, its text, and which direction is better.
 
-    `step`: what is printed is a multiple of it, and so is a difference.
+    `step`: printed values and differences are multiples of it.
     """
 
     name: str
@@ -55,12 +55,12 @@ class SimulationMetric:
     step: float = 1
 
     def change(self, values: Sequence[float]) -> float:
-        """The second less the first, as printed."""
+        """Return the second value less the first, as printed."""
         step = 60 if self.write is _time and max(values) >= DAY_S else self.step
         return (round(values[1] / step) - round(values[0] / step)) * step
 
     def write_change(self, value: float) -> str:
-        """A difference; one of shares is in percentage points, which a percent sign would hide."""
+        """Return a difference; differences of shares are in percentage points."""
         return f"{thousands(value * 100, 1)} points" if self.write is _share else self.write(value)
 
 
@@ -94,7 +94,7 @@ METRICS = (
     SimulationMetric(
         "late_vs_fair_reference", "Jobs later than alone on their quota", _share, -1, 0.001
     ),
-    # Neither is better: nobody submits, so who ends the queue early leaves GPUs idle.
+    # Neither is better: without new jobs, a policy that ends the queue early leaves GPUs idle.
     SimulationMetric("gpu_utilisation", "GPUs at useful work", _share, 0, 0.001),
     SimulationMetric("waste", "GPUs wasted: idle while jobs asked, or overhead", _share, -1, 0.001),
     SimulationMetric("preemptions", "Leases not renewed", _count, -1),
@@ -105,7 +105,7 @@ METRICS = (
 
 @dataclass(frozen=True, slots=True)
 class MetricRow:
-    """One figure of both; `change` is empty where there is one policy, or nothing to compare."""
+    """A figure of both policies; `change` is empty if there is one policy or no comparison."""
 
     metric: SimulationMetric
     values: tuple[str, ...]
@@ -114,13 +114,13 @@ class MetricRow:
 
     @property
     def name(self) -> str:
-        """As `manage.py simulate` calls it."""
+        """Return the name in `manage.py simulate`."""
         return self.metric.name
 
 
 @dataclass(frozen=True, slots=True)
 class SimulatedTenant:
-    """One tenant under both."""
+    """A tenant under both policies."""
 
     badge: TenantBadge
     jobs: int
@@ -130,7 +130,7 @@ class SimulatedTenant:
 
 @dataclass(frozen=True, slots=True)
 class SimulationView:
-    """Everything that the page of a result shows."""
+    """The data of a result's page."""
 
     headline: str
     names: tuple[str, ...]
@@ -147,7 +147,7 @@ class SimulationView:
 def view_simulation(
     row: Simulation, badges: Mapping[int, TenantBadge], slugs: Mapping[int, str]
 ) -> SimulationView:
-    """Tell a simulation that is done; badges and slugs are of all tenants, by id."""
+    """Return the view of a finished simulation; badges and slugs are of all tenants, by id."""
     result = row.result or {}
     runs = result["runs"]
     names = _names([run["row"] for run in runs])
@@ -167,7 +167,7 @@ def view_simulation(
 
 
 def _names(rows: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
-    """What the columns are called; one policy with other options says so."""
+    """Return the column titles; the same policy with other options is marked."""
     first = rows[0]["policy"]
     if len(rows) == 1:
         return (first,)
@@ -176,7 +176,7 @@ def _names(rows: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
 
 
 def _headline(rows: Sequence[Mapping[str, Any]], names: Sequence[str], hours: int) -> str:
-    """What differs most for those who wait, as a sentence."""
+    """Return the largest difference in waiting times as a sentence."""
     own = rows[0]
     within = f"in the next {hours} h"
     if len(rows) == 1:
@@ -297,7 +297,7 @@ def _sum(runs: Sequence[Mapping[str, Any]]) -> SimulatedTenant:
 
 
 def _options(rows: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, str, str], ...]:
-    """Options of the other policy: name, as now (empty for another policy), instead."""
+    """Return the other policy's options: name, present value (empty for another policy), value."""
     if len(rows) == 1:
         return ()
     own, other = rows
@@ -316,7 +316,7 @@ def _shown(value: object) -> str:
 
 
 def _assumptions(row: Simulation, result: Mapping[str, Any]) -> list[str]:
-    """The assumptions of the simulation; numbers where there are some."""
+    """Return the assumptions of the simulation, with numbers if known."""
     known = result["assumed"]
     jobs = result["runs"][0]["row"]["jobs"]
     return [

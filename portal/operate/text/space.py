@@ -1,4 +1,4 @@
-"""What the stored bytes of a pool's rounds take, as figures and rows."""
+"""The size of the stored bytes of a pool's rounds, as figures and rows."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from portal.charts.notes import LineItem, Stat
 from scheduling.selectors.rounds.space import DaySpace, RoundSpace
 
 MB = 10**6
-# Of a day each: what is older is in the sums.
+# Rows of a day each; older days are only in the sums.
 ROWS = 14
 
 
 @dataclass(frozen=True, slots=True)
 class SpaceRow:
-    """A day of stored rounds; sizes in MB, "" where there is nothing."""
+    """A day of stored rounds; sizes in MB, empty if there are none."""
 
     day: date
     rounds: int
@@ -26,7 +26,7 @@ class SpaceRow:
 
 
 def megabytes(size: int) -> str:
-    """Return bytes as MB, of little to the kilobyte."""
+    """Return bytes as MB, with three decimals if below 10 MB."""
     return thousands(size / MB, 1 if size >= 10 * MB else 3)
 
 
@@ -46,7 +46,7 @@ def _row(day: DaySpace) -> SpaceRow:
 
 
 def space_stats(space: RoundSpace, keep_days: int) -> list[Stat]:
-    """Return what stored rounds take now, and would take once so many days are kept."""
+    """Return the present size of stored rounds, and the size with `keep_days` days."""
     projected = space.projected(keep_days)
     looked = f"{space.looked_at:%Y-%m-%d %H:%M} UTC" if space.looked_at else "never"
     return [

@@ -1,4 +1,4 @@
-"""Which tenants of a pool verify it, in words."""
+"""Texts about the tenants that verify a pool."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from scheduling.selectors.rounds.verifications import SaidVerification
 
 @dataclass(frozen=True, slots=True)
 class VerifyingTenant:
-    """A tenant's last verification: of what, under which head, how it came out. Wall time."""
+    """A tenant's last verification: its subject, the head, and the result. Wall time."""
 
     tenant: str
     said_at: datetime
@@ -25,7 +25,7 @@ class VerifyingTenant:
 
 
 def verify_title(rows: Sequence[SaidVerification], tenants: int) -> str:
-    """Say how many tenants verify: as a heading."""
+    """Return how many tenants verify, as a heading."""
     if not tenants:
         return "Nobody has quota yet"
     verifying = len({row.tenant_id for row in rows})
@@ -33,7 +33,7 @@ def verify_title(rows: Sequence[SaidVerification], tenants: int) -> str:
 
 
 def verify_rows(rows: Sequence[SaidVerification]) -> list[VerifyingTenant]:
-    """The table's rows, as they come."""
+    """Return the table's rows, in the given order."""
     return [
         VerifyingTenant(
             tenant=row.tenant_name,

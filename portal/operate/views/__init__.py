@@ -1,1 +1,1 @@
-"""The operator's console: one view function per address; changes go through services."""
+"""The operator's console: a view function per URL; changes go through services."""

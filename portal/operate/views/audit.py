@@ -1,4 +1,4 @@
-"""The audit log: who changed what, from what to what. It only grows."""
+"""The audit log: actors, and values before and after each change. It is append-only."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ KINDS = {
 
 @dataclass(frozen=True, slots=True)
 class AuditEntry:
-    """One record as the page tells it."""
+    """A record as the page shows it."""
 
     record: AuditRow
     text: str
@@ -43,7 +43,7 @@ class AuditEntry:
 
 @console_read
 def log(request: HttpRequest) -> HttpResponse:
-    """The newest records first, by key."""
+    """Show the newest records first, paged by key."""
     asked = {name: text(request.GET, name) for name in ("action", "subject", "actor")}
     if asked["action"] not in KINDS:
         asked["action"] = ""

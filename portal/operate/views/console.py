@@ -1,4 +1,4 @@
-"""What every page of the console asks first, and what its forms share."""
+"""Access checks of the console's pages, and code that its forms share."""
 
 from __future__ import annotations
 
@@ -70,42 +70,42 @@ def _record(request: HttpRequest, why: str) -> None:
 
 
 def console(view: View) -> View:
-    """Let operators in, people who may read it only read, and have it not be there for others."""
+    """Restrict a view to operators; readers may only read, and for others it is a 404."""
     return require_http_methods(["GET", "HEAD", "POST"])(_let_in(view))
 
 
 def credit_console(view: View) -> View:
-    """As `console`, for what those who keep the books change too."""
+    """As `console`, for pages that finance users may change too."""
     return require_http_methods(["GET", "HEAD", "POST"])(_let_in(view, Action.KEEP_CREDIT))
 
 
 def console_read(view: View) -> View:
-    """As `console`, for a page without forms of its own."""
+    """As `console`, for a page without forms."""
     return require_safe(_let_in(view))
 
 
 def console_act(view: View) -> View:
-    """As `console`, for an address that only changes something."""
+    """As `console`, for a URL that only changes something."""
     return require_POST(_let_in(view))
 
 
 def may_change(request: HttpRequest) -> bool:
-    """Whether the viewer may change what the page shows."""
+    """Return whether the viewer may change settings of the console."""
     return may_on_site(access(request).site_role, Action.OPERATE)
 
 
 def may_keep(request: HttpRequest) -> bool:
-    """Whether the viewer may change limits and budgets, post allowances and decide transfers."""
+    """Return whether the viewer may set limits and budgets, post allowances, decide transfers."""
     return may_on_site(access(request).site_role, Action.KEEP_CREDIT)
 
 
 def may_see_jobs(request: HttpRequest) -> bool:
-    """Whether jobs and other pages of every tenant are there for the viewer."""
+    """Return whether the viewer may see jobs and pages of every tenant."""
     return may_on_site(access(request).site_role, Action.SEE_TENANT)
 
 
 def actor_of(request: HttpRequest) -> Actor:
-    """Who changes something, for its audit record."""
+    """Return the actor of a change, for its audit record."""
     user = request.user
     if not isinstance(user, User):
         raise PermissionDenied
@@ -116,7 +116,7 @@ def pool_of_console(request: HttpRequest, name: str) -> tuple[PoolFacts, Pool]:
     """Return the pool of a console page.
 
     Raises:
-        Http404: there is none of this name.
+        Http404: no pool has this name.
     """
     with site_scope():
         pool_id = pool_id_named(name)
@@ -131,7 +131,7 @@ def pool_of_console(request: HttpRequest, name: str) -> tuple[PoolFacts, Pool]:
 def page(
     request: HttpRequest, template: str, context: dict[str, Any], *, key: str, status: int = 200
 ) -> HttpResponse:
-    """Render a page of the console with its own menu; `key` is its entry there."""
+    """Render a page of the console with its menu; `key` is the page's entry."""
     with site_scope():
         names = all_pool_names()
     pool = context.get("pool")
@@ -168,7 +168,7 @@ def page(
 
 
 class Unchanged(str):
-    """What is said after a button that changed nothing."""
+    """The message after a button that changed nothing."""
 
     __slots__ = ()
 
@@ -177,13 +177,13 @@ NOTHING_DIFFERED = Unchanged("Nothing differed: nothing was saved.")
 
 
 def tell(request: HttpRequest, said: str) -> None:
-    """Say on the next page what a button did; that it did nothing is no success."""
+    """Show a button's result on the next page; `Unchanged` is no success."""
     level = messages.INFO if isinstance(said, Unchanged) else messages.SUCCESS
     messages.add_message(request, level, said)
 
 
 def no_such_button(*_: object, **__: object) -> str:
-    """What a form that the page does not have asks for.
+    """Handle a button that the page does not have.
 
     Raises:
         InvalidInputError: always.

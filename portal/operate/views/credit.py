@@ -1,4 +1,4 @@
-"""Credit of tenants: limits, budgets, allowances, and what waits for a decision."""
+"""Credit of tenants: limits, budgets, allowances, and requested transfers."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ CHOICES = {
 
 @dataclass(frozen=True, slots=True)
 class AccountRow:
-    """A tenant's line of the list."""
+    """A tenant's row."""
 
     state: CreditState
     left: Decimal | None
@@ -60,7 +60,7 @@ class AccountRow:
 
 @credit_console
 def accounts(request: HttpRequest) -> HttpResponse:
-    """Every account with its limit and budget, and the requests for transfers."""
+    """Show every account with its limit and budget, and the requested transfers."""
     trouble = ""
     if request.method == "POST":
         try:
@@ -92,7 +92,7 @@ def _row(state: CreditState) -> AccountRow:
 
 
 def _decide(request: HttpRequest) -> str:
-    """Approve or refuse the transfer that a button names; return what was done."""
+    """Approve or refuse the button's transfer; return the result."""
     do = text(request.POST, "do")
     change = DECISIONS.get(do)
     uid = _uid(text(request.POST, "uid"))
@@ -111,7 +111,7 @@ def _uid(typed: str) -> UUID | None:
 
 @credit_console
 def terms(request: HttpRequest, slug: str, book: str) -> HttpResponse:
-    """One tenant's limit, budget and allowances in a book."""
+    """Show a tenant's limit, budget and allowances in a book."""
     with site_scope():
         tenant = find_tenant(slug)
         if tenant is None or book not in all_credit_books():
@@ -188,7 +188,7 @@ def _terms_context(
 
 
 def _present(state: CreditState | None) -> dict[str, str]:
-    """What the form shows before anybody typed."""
+    """Return the form's fields with the stored values."""
     if state is None:
         return {}
     budget = state.budget

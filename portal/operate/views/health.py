@@ -1,4 +1,4 @@
-"""How a pool's rounds fare: the age of the last one, failures, fallbacks, durations."""
+"""The health of a pool's rounds: last round, failures, fallbacks, durations."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from tenants.input.errors import InvalidInputError, invalid
 from tenants.scopes import site_scope
 from tenants.selectors.quotas import pool_tenants
 
-# Leases whose loss is frozen, as many as the page names.
+# The most missing leases that the page names.
 LOSSES = 50
 PROCESSES = (
     ("", "Choose"),
@@ -52,7 +52,7 @@ PROCESSES = (
 
 @console
 def health(request: HttpRequest, name: str) -> HttpResponse:
-    """The last rounds of one pool, what goes wrong, and a button to give up what is gone."""
+    """Show a pool's last rounds and its problems, with buttons to give up lost leases."""
     facts, pool = pool_of_console(request, name)
     errors: dict[str, str] = {}
     if request.method == "POST":

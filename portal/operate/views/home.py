@@ -1,4 +1,4 @@
-"""The console's first page: what needs a person, then pools and tenants."""
+"""The console's first page: alerts, then pools and tenants."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NUMBERS = ("No", "One", "Two", "Three", "Four", "Five", "Six", "Seven", "Eight",
 
 @console_read
 def home(request: HttpRequest) -> HttpResponse:
-    """The queue, worst first; below it every pool and every tenant."""
+    """Show the queue, worst first, and below it every pool and every tenant."""
     with site_scope():
         pools = all_pools()
         now = {facts.id: pool_now(facts).pool_at for facts in pools}
@@ -48,7 +48,7 @@ def home(request: HttpRequest) -> HttpResponse:
 
 @console_act
 def release(request: HttpRequest, uid: UUID) -> HttpResponse:
-    """Let a job that was set aside take part in rounds again."""
+    """Release a job from quarantine, so that it takes part in rounds again."""
     with site_scope():
         job = find_visible_job(uid, None)
     if job is None:

@@ -50,7 +50,7 @@ SHOWN = 25
 
 @console
 def nodes(request: HttpRequest, name: str) -> HttpResponse:
-    """All nodes of a pool with what holds them, and its maintenance."""
+    """Show all nodes of a pool with their leases, and its maintenance."""
     facts, pool = pool_of_console(request, name)
     errors: dict[str, str] = {}
     do = text(request.POST, "do")
@@ -71,7 +71,7 @@ def nodes(request: HttpRequest, name: str) -> HttpResponse:
     taking = [row for row in rows if row.takes_leases and row.name not in away]
     held = sum(row.held for row in rows)
     times = clocks(facts)
-    # What wants a look comes first, where there are too many to show all.
+    # If there are too many nodes to show all, those that need attention come first.
     plain = {row.name for row in taking if not row.windows}
     order = sorted(rows, key=lambda row: row.name in plain) if len(rows) > SHOWN else rows
     listed = [(row, times.instant(row.last_expiry), row.name in away) for row in order]

@@ -1,6 +1,6 @@
-"""People who sign in: list them, create one, switch one off and on again.
+"""User accounts: list, create, deactivate and reactivate.
 
-A first password is shown once and kept nowhere.
+A first password is shown once and not stored.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SITE_ROLES = tuple(
 )
 FIELDS = ("username", "first_name", "last_name", "site_role")
 LISTED = 200
-# Button -> what it does, and what is said then.
+# Button -> the service, and the message of success.
 SWITCHES: dict[str, tuple[Callable[..., object], str]] = {
     "deactivate": (deactivate_person, "{} can sign in no more; sessions and tokens have ended."),
     "reactivate": (reactivate_person, "{} can sign in again."),
@@ -36,7 +36,7 @@ SWITCHES: dict[str, tuple[Callable[..., object], str]] = {
 
 @console
 def people(request: HttpRequest) -> HttpResponse:
-    """Everybody who has an account, on and off, and a form for somebody new."""
+    """Show all accounts, active and inactive, and a form for a new one."""
     do = text(request.POST, "do") if request.method == "POST" else ""
     if do:
         return _switched(request, do)
@@ -53,7 +53,7 @@ def people(request: HttpRequest) -> HttpResponse:
 
 
 def _switched(request: HttpRequest, do: str) -> HttpResponse:
-    """Deactivate or reactivate somebody."""
+    """Deactivate or reactivate an account."""
     username = text(request.POST, "username")
     change, done = SWITCHES.get(do, (no_such_button, ""))
     try:

@@ -1,4 +1,4 @@
-"""All policies for a pool: what they promise and need, and its next round by each of them."""
+"""All policies for a pool: promises and requirements, and its next round under each of them."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from scheduling.models import Pool
 from scheduling.selectors.sharing.quota_promises import promise_with
 from scheduling.services.policy_comparison import PolicyOutcome, compare_policies
 
-DECIDE = "decide"  # the parameter that asks for the round
+DECIDE = "decide"  # the query parameter that requests the round
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyRow:
-    """One policy as the page shows it; `outcome`: of the next round, if it was asked for."""
+    """A policy as the page shows it; `outcome` is of the next round, if requested."""
 
     name: str
     policy: Policy
@@ -35,7 +35,7 @@ class PolicyRow:
 
 @console_read
 def policies(request: HttpRequest, name: str) -> HttpResponse:
-    """Every policy that the pool could decide by."""
+    """Show every policy that the pool can use."""
     facts, pool = pool_of_console(request, name)
     now = pool_now(facts)
     compared = compare_policies(pool_id=pool.pk, now=now) if DECIDE in request.GET else None
@@ -66,7 +66,7 @@ def policies(request: HttpRequest, name: str) -> HttpResponse:
 
 
 def _promise(pool: Pool, name: str, now: PoolNow) -> QuotaPromiseText | None:
-    """What the pool's own options promise of quotas, or the defaults of another policy."""
+    """Return the quota promise with the pool's own options, or another policy's defaults."""
     options = pool.options if name == pool.policy else {}
     longest_s = max(pool.lease_s, pool.most_lease_s)
     promise = promise_with(
@@ -81,14 +81,14 @@ def _promise(pool: Pool, name: str, now: PoolNow) -> QuotaPromiseText | None:
 
 
 def preempts_text(traits: Traits) -> str:
-    """When a policy may take GPUs from a job that goes on."""
+    """Return when a policy may take GPUs from a job with work left."""
     if traits.preempts_running:
         return "with notice"
     return "where a lease ends" if traits.preempts else "never"
 
 
 def needs(traits: Traits) -> tuple[str, ...]:
-    """What jobs should come with, so that the policy can do what it promises."""
+    """Return what the policy needs from jobs to keep its promises."""
     return tuple(
         text
         for text, wanted in (

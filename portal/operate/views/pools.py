@@ -1,4 +1,4 @@
-"""A pool's settings: policy with its options, lengths, clock, and prices with their preview."""
+"""A pool's settings: policy and options, lengths, clock, and prices with their preview."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ from tenants.input.errors import InvalidInputError, invalid
 from tenants.scopes import site_scope
 from tenants.selectors.tenants import all_tenants
 
-# Use of the pool at which a setting's price is shown, in per cent.
+# Percentages of use for which a setting's price is shown.
 USES = (0, 50, 100)
 
 
 @dataclass(frozen=True, slots=True)
 class SettingsRequest:
-    """One request to the page: the pool, what was asked for, what came of it."""
+    """A request to the page: the pool, the action, and its result."""
 
     facts: PoolFacts
     pool: Pool
@@ -69,7 +69,7 @@ class SettingsRequest:
 
 @console
 def settings(request: HttpRequest, name: str) -> HttpResponse:
-    """Everything that an operator may set for a pool as a whole."""
+    """Show the settings of a pool."""
     facts, pool = pool_of_console(request, name)
     asked = SettingsRequest(facts, pool, pool_now(facts), text(request.POST, "do"), {})
     if request.method == "POST":
@@ -132,13 +132,13 @@ def _show(request: HttpRequest, asked: SettingsRequest) -> HttpResponse:
         "round_text": duration(pool.round_s),
         "round_pool_text": duration(pool.round_s * now.scale),
     }
-    # htmx shows an answer of success alone.
+    # htmx shows only successful responses.
     failed = errors and "HX-Request" not in request.headers
     return page(request, "pool.html", context, key="settings", status=422 if failed else 200)
 
 
 def _promise(asked: SettingsRequest, policy: str, typed: Mapping[str, str]) -> QuotaPromise | None:
-    """What the form's settings promise of quotas; where one cannot be read, None."""
+    """Return the quota promise of the form's settings, or None if one is unreadable."""
     pool = asked.pool
     stored = pool.options if policy == pool.policy else {}
     options = {**stored, **options_typed(policy, typed)} if policy in POLICIES else {}
@@ -172,7 +172,7 @@ def _preview(request: HttpRequest, asked: SettingsRequest) -> SettingsPreview:
 
 @dataclass(frozen=True, slots=True)
 class PriceAtUse:
-    """A price, credits per GPU-hour, at a use of `fraction`; None where the setting is wrong."""
+    """A price, in credits per GPU-hour, at a use of `fraction`; None if the setting is invalid."""
 
     text: str
     fraction: str
@@ -181,7 +181,7 @@ class PriceAtUse:
 
 @dataclass(frozen=True, slots=True)
 class PriceSettingRow:
-    """One GPU type's setting with the price at each of `USES`."""
+    """A GPU type's setting with the price at each of `USES`."""
 
     gpu_type: str
     fields: tuple[Field, ...]
@@ -189,7 +189,7 @@ class PriceSettingRow:
 
 
 def _present_use(pool: Pool) -> dict[str, tuple[int, int]]:
-    """GPUs in use and GPUs in all, by type, as the last round posted its prices."""
+    """Return used and total GPUs by type, as of the last posted prices."""
     with site_scope():
         return posted_use(pool.pk)
 
@@ -230,8 +230,8 @@ def _prices(
 
 
 def _price(base: Decimal | None, theta: Decimal | None, used: int, gpus: int) -> Decimal | None:
-    """The posted price while so many of the GPUs are used; None where the setting is wrong."""
-    # What was typed may be refused: the bounds come first, for nothing can round 1e30.
+    """Return the posted price with `used` of the GPUs, or None if the setting is invalid."""
+    # Typed values may be invalid: check the bounds first, because rounding 1e30 fails.
     if base is None or theta is None or not (0 <= base <= BASE_MAX and 1 < theta <= THETA_MAX):
         return None
     if base != round(base, 6):

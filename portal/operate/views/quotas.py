@@ -66,7 +66,7 @@ from tenants.services.quotas import (
 
 @dataclass
 class GridRequest:
-    """One request to the grid: what it asks for, and what is wrong with it."""
+    """A request to the grid: the draft and its errors."""
 
     facts: PoolFacts
     now: PoolNow
@@ -80,7 +80,7 @@ class GridRequest:
 
 @console
 def grid(request: HttpRequest, name: str) -> HttpResponse:
-    """Who may have what, and when; with a posted draft also what it would do."""
+    """Show tenants' quotas by period; with a posted draft also its effect."""
     facts, _ = pool_of_console(request, name)
     asked = _read_request(request, facts)
     if request.method == "POST" and not asked.errors and _posted(request, asked):
@@ -113,7 +113,7 @@ def _read_request(request: HttpRequest, facts: PoolFacts) -> GridRequest:
 
 
 def _added(request: HttpRequest, form: QuotaForm) -> list[Key]:
-    """Rows without quota so far: asked for by `tenant`, or part of the posted draft."""
+    """Return rows without quota so far: requested by `tenant`, or part of the posted draft."""
     wanted = text(request.GET, "tenant")
     return [
         (tenant, type_id)
@@ -124,9 +124,9 @@ def _added(request: HttpRequest, form: QuotaForm) -> list[Key]:
 
 
 def _posted(request: HttpRequest, asked: GridRequest) -> bool:
-    """Save the draft if it is what was previewed; else estimate it. Return whether it was saved.
+    """Save the draft if it was previewed, else estimate it. Return whether it was saved.
 
-    What is wrong with it is noted in the desk.
+    Errors are collected in `asked.errors`.
     """
     edits, asked.errors = read_edits(asked.form, request.POST)
     if not edits and not asked.errors:
@@ -150,7 +150,7 @@ def _posted(request: HttpRequest, asked: GridRequest) -> bool:
 
 
 def _digest(request: HttpRequest, asked: GridRequest) -> str:
-    """Of everything that the estimate was made from: the draft, its start, what holds now."""
+    """Return a digest of the estimate's inputs: the draft, its start, the present quotas."""
     names = sorted(name for name in request.POST if name.split("-")[0] in NAMES)
     drafted = [(name, text(request.POST, name)) for name in names]
     drawn_from = json.dumps([drafted, asked.since_text, asked.basis])
@@ -213,13 +213,13 @@ def _show(request: HttpRequest, asked: GridRequest) -> HttpResponse:
         "preview": asked.preview,
         "undo": _undoable(asked.facts),
     }
-    # htmx shows an answer of success alone.
+    # htmx shows only successful responses.
     failed = asked.errors and request.method == "POST" and "HX-Request" not in request.headers
     return page(request, "quotas.html", context, key="quotas", status=422 if failed else 200)
 
 
 def _undoable(facts: PoolFacts) -> AuditRecord | None:
-    """The last saved change, as long as no round has passed since."""
+    """Return the last saved change, if no round has passed since."""
     with site_scope():
         last = last_record(f"pool {facts.name}", (SAVED, UNDONE))
         if last is None or last.action != SAVED:
@@ -229,7 +229,7 @@ def _undoable(facts: PoolFacts) -> AuditRecord | None:
 
 @console_act
 def undo(request: HttpRequest, name: str) -> HttpResponse:
-    """Take the last saved change back."""
+    """Undo the last saved change."""
     facts, _ = pool_of_console(request, name)
     with site_scope():
         number = next_number(facts.id)

@@ -1,4 +1,4 @@
-"""What a pool's next hours would be: asked for, watched, read, cancelled."""
+"""Simulations of a pool's next hours: request, watch, read, cancel."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ DEFAULT_HOURS = 24
 
 @console
 def simulations(request: HttpRequest, name: str) -> HttpResponse:
-    """The form that asks for one, and those that there are."""
+    """Show the request form and the existing simulations."""
     facts, pool = pool_of_console(request, name)
     errors: dict[str, str] = {}
     if request.method == "POST":
@@ -88,7 +88,7 @@ def _ask(request: HttpRequest, pool: Pool) -> Simulation:
 
 @console_read
 def simulation(request: HttpRequest, name: str, number: int) -> HttpResponse:
-    """One simulation: how far it is, or what came of it."""
+    """Show a simulation's progress or result."""
     facts, pool = pool_of_console(request, name)
     with site_scope():
         row = simulation_of(pool.pk, number)
@@ -114,7 +114,7 @@ def simulation(request: HttpRequest, name: str, number: int) -> HttpResponse:
 
 @console_act
 def cancel(request: HttpRequest, name: str, number: int) -> HttpResponse:
-    """End one that waits or runs."""
+    """Cancel a queued or running simulation."""
     _, pool = pool_of_console(request, name)
     with site_scope():
         row = simulation_of(pool.pk, number)

@@ -26,7 +26,7 @@ MEMBER_CHANGES: dict[str, Callable[..., object]] = {"add": add_member, "role": s
 
 @console
 def tenant_list(request: HttpRequest) -> HttpResponse:
-    """All tenants, and a form for a new one."""
+    """Show all tenants, and a form for a new one."""
     errors: dict[str, str] = {}
     if request.method == "POST":
         with site_scope():
@@ -56,7 +56,7 @@ def tenant_list(request: HttpRequest) -> HttpResponse:
 
 @console
 def members(request: HttpRequest, slug: str) -> HttpResponse:
-    """One tenant's people, with their roles."""
+    """Show a tenant's members with their roles."""
     with site_scope():
         tenant = find_tenant(slug)
     if tenant is None:
@@ -93,7 +93,7 @@ def members(request: HttpRequest, slug: str) -> HttpResponse:
 
 
 def _change(request: HttpRequest, tenant: Tenant) -> str:
-    """Make the change that a form of the page asks for; return what was done."""
+    """Make the form's change; return the result."""
     actor, do = actor_of(request), text(request.POST, "do")
     if do in MEMBER_CHANGES:
         wanted = typed_request(MembershipRequest, request.POST)

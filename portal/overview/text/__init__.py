@@ -1,1 +1,1 @@
-"""The pages of a tenant in words and charts."""
+"""Texts and charts of a tenant's pages."""

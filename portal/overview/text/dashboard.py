@@ -1,4 +1,4 @@
-"""The tenant dashboard in words and charts: have, use, deserve, owe; the last day; what runs."""
+"""Texts and charts of the dashboard: quota, use, fair share, credits, the last day, jobs."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ MODES = {
 
 @dataclass(frozen=True, slots=True)
 class Board:
-    """Everything that was read for one dashboard. `round_url` is the last round's.
+    """The data of a dashboard. `round_url` is the last round's.
 
     `days` and `deficit` are of the last day, `older` are the claims of the days before it.
     """
@@ -77,18 +77,18 @@ class Board:
 
     @property
     def has(self) -> int:
-        """GPUs of effective quota; before the first round, of quota."""
+        """Return the GPUs of effective quota, or of nominal quota before the first round."""
         claims = self.last.claims if self.last else ()
         return sum(row.quota for row in claims) if claims else sum(q.gpus for q in self.quotas)
 
     @property
     def own(self) -> int:
-        """GPUs in use within quota."""
+        """Return the GPUs in use within quota."""
         return sum(run.own for run in self.runs)
 
     @property
     def borrowed(self) -> int:
-        """GPUs in use above quota."""
+        """Return the GPUs in use above quota."""
         return sum(run.borrowed for run in self.runs)
 
     @property
@@ -97,7 +97,7 @@ class Board:
 
     @property
     def kept(self) -> int:
-        """Idle GPUs of its quota that are not lent."""
+        """Return the idle GPUs of its quota that are not lent."""
         claims = self.last.claims if self.last else ()
         quota = {row.gpu_type: row.quota for row in claims}
         own: Counter[str] = Counter()
@@ -110,12 +110,12 @@ class Board:
 
     @property
     def hourly(self) -> Decimal:
-        """Credits an hour at the present prices of the running terms."""
+        """Return the credits per hour at the prices of the running terms."""
         return sum((run.hourly for run in self.runs), Decimal(0))
 
     @property
     def links(self) -> tuple[Link, ...]:
-        """Where the figures of the last round come from."""
+        """Return a link to the last round, the source of its figures."""
         if self.last is None:
             return ()
         return (Link(f"Round {thousands(self.last.number)}", self.round_url),)
@@ -132,10 +132,10 @@ class PoolUseRow:
 
 
 def board_context(board: Board) -> dict[str, Any]:
-    """Return what templates/overview/dashboard.html reads."""
+    """Return the data of templates/overview/dashboard.html."""
     shown, rest = board.runs[:SHOWN], board.runs[SHOWN:]
     hourly = [run.hourly for run in shown] + [sum((run.hourly for run in rest), Decimal(0))]
-    costs = apportion(hourly)  # so that the column sums to its foot as printed
+    costs = apportion(hourly)  # so that the printed column adds up
     return {
         "subject": "You" if board.you else board.name,
         "have_word": "have" if board.you else "has",
@@ -165,7 +165,7 @@ def board_context(board: Board) -> dict[str, Any]:
 
 
 def stats(board: Board) -> list[Stat]:
-    """The four accounts."""
+    """Return the four figures of the strip."""
     who = "You" if board.you else "It"
     verbs = ("have", "use") if board.you else ("has", "uses")
     have, use = (f"{who} {verb}" for verb in verbs)
@@ -212,7 +212,7 @@ def _have_lines(board: Board) -> tuple[tuple[LineItem, ...], LineItem]:
 
 
 def have_note(board: Board) -> Note:
-    """Where the quota comes from, and whether capacity cut it."""
+    """Return the source of the quota, and whether capacity reduced it."""
     nominal = sum(quota.gpus for quota in board.quotas)
     text = board.promise.text if board.promise else ""
     swapped = sum(row.swapped for row in board.last.claims) if board.last else 0
@@ -232,7 +232,7 @@ def have_note(board: Board) -> Note:
 
 
 def use_note(board: Board) -> Note:
-    """Own and borrowed GPUs."""
+    """Return the own and borrowed GPUs."""
     return count_note(
         "GPUs in use",
         [("within quota", board.own), ("borrowed", board.borrowed)],
@@ -244,7 +244,7 @@ def use_note(board: Board) -> Note:
 
 
 def _received(board: Board) -> Stat:
-    """What was received against the fair share, in per cent; rho is its explanation."""
+    """Return received GPU-time in per cent of the fair share, with rho as its explanation."""
     claims = board.last.claims if board.last else ()
     received = sum(row.received_gpu_s for row in claims)
     deserved = sum(row.deserved_gpu_s for row in claims)
@@ -269,7 +269,7 @@ def _received(board: Board) -> Stat:
 
 
 def fair_badge(rho: float | None) -> StateBadge:
-    """Where a tenant stands beside its fair share."""
+    """Return a tenant's standing to its fair share."""
     if rho is None:
         return StateBadge("unclaimed", "nothing asked yet")
     where_it_is = standing(rho)
@@ -277,7 +277,7 @@ def fair_badge(rho: float | None) -> StateBadge:
 
 
 def _owe(board: Board, who: str) -> Stat:
-    """What the last day comes to, as a figure without a sign: the words say who owes."""
+    """Return the net of the last day without a sign; the label states the direction."""
     money = board.money
     owes = money.net < 0
     borrowed = (f"for borrowing {thousands(money.borrowed_gpu_h, 2)} GPU-h", money.paid)
@@ -308,7 +308,7 @@ def _owe(board: Board, who: str) -> Stat:
 
 
 def lenders_text(board: Board) -> str:
-    """Whom the borrowed GPUs come from, as far as the viewer may know."""
+    """Return the lenders of the borrowed GPUs, as far as the viewer may know."""
     lenders = board.last.lenders if board.last else ()
     seen = [board.visibility.of(lender.tenant) for lender in lenders]
     names = [row.name for row in seen if row is not None][:NAMED]
@@ -320,7 +320,7 @@ def lenders_text(board: Board) -> str:
 
 
 def idle_text(board: Board) -> str:
-    """What becomes of the GPUs of its quota that it does not use, and whether others may."""
+    """Return what happens to the unused GPUs of the quota, and whether others may use them."""
     idle = max(0, board.has - board.uses)
     if not idle:
         return "" if board.uses else "No job asks for GPUs."
@@ -341,7 +341,7 @@ def idle_text(board: Board) -> str:
 
 
 def hourly_note(board: Board) -> Note | None:
-    """Borrowed GPUs x price, by price."""
+    """Return borrowed GPUs x price, by price."""
     by_price: dict[Decimal, int] = {}
     for run in board.runs:
         if run.borrowed:
@@ -363,7 +363,7 @@ def hourly_note(board: Board) -> Note | None:
 
 
 def day_title(days: Sequence[ClaimHistoryPoint], now: datetime) -> str:
-    """The finding of the use chart."""
+    """Return the title of the use chart."""
     if not days:
         return "No round has counted this tenant yet"
     above: dict[datetime, bool] = {}
@@ -386,7 +386,7 @@ def day_title(days: Sequence[ClaimHistoryPoint], now: datetime) -> str:
 
 
 def figures(board: Board) -> list[PageChart]:
-    """Use against quota, and rho; per GPU type where there are several. First what it all does."""
+    """Draw throughput, then use and quota, and rho, per GPU type if there are several."""
     types = list(dict.fromkeys(day.gpu_type for day in board.days))
     drawn = [_throughput_figure(board)] if board.moments else []
     for gpu_type in types:
@@ -424,7 +424,7 @@ def _throughput_figure(board: Board) -> PageChart:
 
 
 def _rho_title(days: Sequence[ClaimHistoryPoint], prefix: str) -> str:
-    """The last rho, and between which it was over the last day."""
+    """Return the last rho, and its range over the last day."""
     known = [day.rho for day in days if day.rho is not None]
     if not known:
         return f"{prefix}no rho yet" if prefix else "No rho yet"
@@ -440,7 +440,7 @@ def _rho_title(days: Sequence[ClaimHistoryPoint], prefix: str) -> str:
 
 
 def wait_title(waits: Sequence[WaitingJobs]) -> str:
-    """How many are queued, as a finding."""
+    """Return how many jobs are queued, as a heading."""
     jobs = sum(wait.jobs for wait in waits)
     if not jobs:
         return "No job is queued"

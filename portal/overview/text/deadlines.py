@@ -1,4 +1,4 @@
-"""What templates/overview/_deadlines.html reads: a tenant's jobs that are to end by a time."""
+"""Data of templates/overview/_deadlines.html: a tenant's jobs with deadlines."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from scheduling.selectors.deadlines.planned_jobs import DatedJob
 
 
 def dated_context(jobs: Sequence[DatedJob], clocks: Clocks, *, more: bool) -> dict[str, Any]:
-    """Return the rows and their heading; `jobs` by deadline, `more`: there are later ones."""
+    """Return the rows and their heading; `jobs` by deadline, `more`: later ones exist."""
     return {
         "dated": [{"job": job, "standing": standing_badge(job.story, clocks)} for job in jobs],
         "dated_title": _title(jobs, more=more),
@@ -22,7 +22,7 @@ def dated_context(jobs: Sequence[DatedJob], clocks: Clocks, *, more: bool) -> di
 
 
 def _title(jobs: Sequence[DatedJob], *, more: bool) -> str:
-    """ "4 jobs have deadlines: 3 planned, 1 refused"."""
+    """Return "4 jobs have deadlines: 3 planned, 1 refused"."""
     counts = Counter(job.story.standing for job in jobs)
     parts = ", ".join(f"{counts[kind]} {kind.value}" for kind in DeadlineStanding if counts[kind])
     if more:

@@ -1,4 +1,4 @@
-"""What holds GPUs now, on the dashboard: how many jobs, and where they are."""
+"""The running jobs on the dashboard: their number and their nodes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from scheduling.selectors.tenants.dashboard import RunningJob
 
 
 def runs_title(runs: Sequence[RunningJob], gpus: int) -> str:
-    """How many run, and how many of those that hold GPUs have no program yet."""
+    """Return how many jobs run, and how many hold GPUs but have not started."""
     starting = sum(run.is_starting for run in runs)
     running = plural(len(runs) - starting, "job runs", "jobs run")
     if not starting:
@@ -19,7 +19,7 @@ def runs_title(runs: Sequence[RunningJob], gpus: int) -> str:
 
 
 def where(run: RunningJob) -> str:
-    """The nodes of a lease, short."""
+    """Return the nodes of a lease, shortened."""
     if len(run.nodes) <= 2:
         return ", ".join(run.nodes)
     return f"{run.nodes[0]} and {len(run.nodes) - 1} more"

@@ -1,4 +1,4 @@
-"""What a tenant's quota lends and borrows, in words."""
+"""Texts about lending and borrowing of a tenant's quota."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from scheduling.selectors.sharing.views import SharingRow
 
 
 def sharing_headline(rows: Sequence[SharingRow]) -> str:
-    """The finding of the page: what is idle, and what of it others may use."""
+    """Return the page's headline: idle GPUs, and the part that others may use."""
     idle, lent = sum(row.idle for row in rows), sum(row.lendable for row in rows)
     refused = [row for row in rows if row.is_priced_out]
     if lent == 0 and refused:
@@ -26,7 +26,7 @@ def sharing_headline(rows: Sequence[SharingRow]) -> str:
 
 
 def limits_text(row: Entitlement, *, by_offer: bool = False) -> str:
-    """What a quota lends and borrows: "lends 2 idle GPUs at most; borrows 4 at most"."""
+    """Return a quota's limits: "lends 2 idle GPUs at most; borrows 4 at most"."""
     if row.mode is Mode.RESERVE:
         return "lends nothing; borrows nothing"
     most = row.lendable(row.gpus)

@@ -1,1 +1,1 @@
-"""A function per page of a tenant."""
+"""A view function per page of a tenant."""

@@ -1,4 +1,4 @@
-"""A tenant's dashboard: quota, use, fair share, credits; what is queued and why; what runs."""
+"""A tenant's dashboard: quota, use, fair share, credits, the queue with reasons, and jobs."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ from tenants.models import Tenant
 from tenants.scopes import tenant_scope
 
 OLDER_POINTS = 120
-# Jobs with deadlines that the page names, the earliest.
+# The most jobs with deadlines on the page, earliest first.
 DATED = 8
 
 
 @signed_in
 @require_safe
 def dashboard(request: HttpRequest, slug: str) -> HttpResponseBase:
-    """Four questions in one glance."""
+    """Show a tenant's dashboard."""
     tenant = tenant_or_404(request, slug)
     pool = tenant_pool(request, tenant, request.GET.get("pool", ""))
     context: dict[str, Any] = {"tenant": tenant, "pool": pool, "nav_key": "overview", "live": True}
@@ -80,14 +80,14 @@ def dashboard(request: HttpRequest, slug: str) -> HttpResponseBase:
 
 
 def _jobs_url(tenant: Tenant, pool: str, state: str = "") -> str:
-    """The list of a tenant's jobs, narrowed to a pool and a state where they are given."""
+    """Return the URL of a tenant's job list, filtered by pool and state if given."""
     asked = {name: value for name, value in (("pool", pool), ("state", state)) if value}
     url = reverse("job-list", args=[tenant.slug])
     return f"{url}?{urlencode(asked)}" if asked else url
 
 
 def _all_pools(tenant: Tenant, pool: PoolFacts) -> list[PoolUseRow]:
-    """The tenant in every pool of its own; empty where it has one alone."""
+    """Return the tenant in each of its pools; empty if it has only one."""
     names = pool_names_of_tenant(tenant.pk)
     if len(names) < 2:
         return []

@@ -1,4 +1,4 @@
-"""What a tenant's quota lends and borrows: its own settings, its offers, its highest price."""
+"""Lending and borrowing of a tenant's quota: its settings, its offers, its price limit."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ OFFERS = 50  # of the table, newest first
 
 @dataclass(frozen=True, slots=True)
 class SharingTableRow:
-    """A quota as a row: what holds in words, beside what the operator allows; and its form."""
+    """A quota as a row: its settings, the operator's limits, and the form."""
 
     view: SharingRow
     holds: str
@@ -57,7 +57,7 @@ class SharingTableRow:
 
 @dataclass(frozen=True, slots=True)
 class SharingChange:
-    """Who changes what of which tenant and pool."""
+    """A change of sharing: the request, the tenant, the pool and the actor."""
 
     request: HttpRequest
     tenant: Tenant
@@ -65,13 +65,13 @@ class SharingChange:
     actor: Actor
 
     def back(self, gpu_type: str) -> PromisedReturn:
-        """By when GPUs of a type return that are not lent any more."""
+        """Return when GPUs of a type that are no longer lent will be back."""
         with tenant_scope(self.tenant.pk):
             now = pool_now(self.facts).pool_at
             return promised_return(self.facts, self.tenant.pk, gpu_type, now)
 
     def row(self, gpu_type: str) -> SharingRow | None:
-        """The quota of a type as it is now."""
+        """Return the present quota of a type."""
         with tenant_scope(self.tenant.pk):
             rows = sharing_views(self.facts.id, self.tenant.pk, pool_now(self.facts).pool_at)
         return next((row for row in rows if row.gpu_type == gpu_type), None)
@@ -80,7 +80,7 @@ class SharingChange:
 @signed_in
 @require_http_methods(["GET", "HEAD", "POST"])
 def sharing(request: HttpRequest, slug: str) -> HttpResponseBase:
-    """The table of what is lent, the offers, and for managers the forms that change them."""
+    """Show the quotas that are lent, and the offers; managers also get the forms."""
     tenant = tenant_or_404(request, slug)
     facts = tenant_pool(request, tenant, request.GET.get("pool", ""))
     may = may_in_tenant(access(request), Action.SHARE, tenant.pk)
@@ -98,7 +98,7 @@ def sharing(request: HttpRequest, slug: str) -> HttpResponseBase:
 
 
 def _change(request: HttpRequest, tenant: Tenant, facts: PoolFacts) -> dict[str, str]:
-    """Do what the form says; return what is wrong with it, by field."""
+    """Make the form's change; return errors by field."""
     assert isinstance(request.user, User)  # noqa: S101 - `signed_in` has seen to it
     change = SharingChange(request, tenant, facts, Actor(request.user, request_id_of(request)))
     act = _ACTS.get(text(request.POST, "act"))

@@ -1,1 +1,1 @@
-"""Pools in words and charts."""
+"""Texts and charts of pools."""

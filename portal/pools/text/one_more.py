@@ -1,4 +1,4 @@
-"""What one more GPU would cost a tenant now."""
+"""The cost of one more GPU for a tenant now."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from scheduling.selectors.tenants.prospects import StartProspect
 
 @dataclass(frozen=True, slots=True)
 class OneMore:
-    """One more GPU of a type for one tenant. `why` stands for the figures where there are none.
+    """The cost of one more GPU of a type for a tenant. `why` replaces missing figures.
 
-    `hour` and `lease`: credits for an hour, and for one lease at the posted price. `after`: what
-    would be posted next if the GPU were in use and all else stayed.
+    `hour` and `lease`: credits for an hour, and for a lease at the posted price. `after`: the next
+    posted price if the GPU were in use and nothing else changed.
     """
 
     gpu_type: str
@@ -26,7 +26,7 @@ class OneMore:
 
 
 def one_more_gpu(prospects: Sequence[StartProspect], lease_s: int) -> list[OneMore]:
-    """Return what one more GPU of each type costs; nothing within the tenant's own quota."""
+    """Return the cost of one more GPU of each type; it is free within the tenant's own quota."""
     return [_one_more(row, lease_s) for row in prospects]
 
 

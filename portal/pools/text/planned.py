@@ -1,4 +1,4 @@
-"""What templates/pools/_planned.html reads: leases that rounds plan for jobs with deadlines."""
+"""Data of templates/pools/_planned.html: leases that rounds plan for jobs with deadlines."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from scheduling.selectors.deadlines.planned_jobs import PlannedDeadlineJob
 def planned_context(
     jobs: Sequence[PlannedDeadlineJob], times: Clocks, *, more: bool
 ) -> dict[str, Any]:
-    """Return the rows and their heading; `more`: others begin later."""
+    """Return the rows and their heading; `more`: later ones exist."""
     return {
         "planned": [_planned_row(job, times) for job in jobs],
         "planned_title": _title(jobs, more=more),

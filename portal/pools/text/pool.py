@@ -1,4 +1,4 @@
-"""A pool in words and charts: who is where, and what the last rounds left unused."""
+"""Texts and charts of a pool: the GPU map, and unused GPUs of the last rounds."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ Badges = dict[int, TenantBadge]
 
 @dataclass(frozen=True, slots=True)
 class TenantUseRow:
-    """One row of the table beside the map."""
+    """A row of the table next to the map."""
 
     badge: TenantBadge
     claim: ClaimUse
@@ -51,13 +51,13 @@ class TenantUseRow:
 
     @property
     def changing(self) -> str:
-        """What makes the row flash when it changes."""
+        """Return the values whose change makes the row flash."""
         return f"{self.claim.own} {self.claim.borrowed} {self.claim.quota} {self.claim.swapped}"
 
 
 @dataclass(frozen=True, slots=True)
 class TypeSection:
-    """One GPU type: its map and its rows."""
+    """A GPU type: its map and its rows."""
 
     use: TypeUse
     text: str
@@ -67,7 +67,7 @@ class TypeSection:
 
 @dataclass(frozen=True, slots=True)
 class IdleReason:
-    """Why jobs are queued although GPUs are idle; `kept`: whose quota is not lent, where it is."""
+    """Why jobs are queued although GPUs are idle; `kept`: owners of quota that is not lent."""
 
     jobs: int
     reason: ReasonText
@@ -75,7 +75,7 @@ class IdleReason:
 
 
 def badges_of(view: PoolOverview) -> Badges:
-    """Badges by tenant: those that use most have their own."""
+    """Return badges by tenant: the tenants that use most have their own."""
     uses: Counter[int] = Counter()
     seen = {}
     for claim in (claim for type_ in view.types for claim in type_.claims):
@@ -87,7 +87,7 @@ def badges_of(view: PoolOverview) -> Badges:
 
 @dataclass(frozen=True, slots=True)
 class TypeChoice:
-    """All GPU types or one of them, of which charts may tell."""
+    """A GPU type, or all types, as a choice for the charts."""
 
     text: str
     href: str
@@ -103,8 +103,10 @@ def history_context(
     *,
     gpu_type: str = "",
 ) -> dict[str, Any]:
-    """Return the charts of use and of rho by tenant, and what they may tell of; none before the
-    first round. `gpu_type`: what `history` is of: then also the chart of its quotas.
+    """Return the charts of use and rho by tenant, and the choices of GPU types.
+
+    No charts before the first round. `gpu_type`: the type of `history`, which adds the chart of
+    quotas.
     """
     if not history.tenants:
         return {"charts": [], "type_choices": []}
@@ -119,7 +121,7 @@ def history_context(
 
 
 def _type_choices(view: PoolOverview, name: str, chosen: str) -> list[TypeChoice]:
-    """All types, then each; nothing where there is one type alone."""
+    """Return all types, then each type; empty if there is only one."""
     if len(view.types) < 2:
         return []
     here = reverse("pool", args=[name])
@@ -136,7 +138,7 @@ def _type_choices(view: PoolOverview, name: str, chosen: str) -> list[TypeChoice
 
 @dataclass(frozen=True, slots=True)
 class DeficitRow:
-    """The last day of a tenant, in GPU-hours."""
+    """A tenant's last day, in GPU-hours."""
 
     badge: TenantBadge
     short: str
@@ -145,7 +147,7 @@ class DeficitRow:
 
 
 def deficit_rows(day: PoolHistory, badges: Badges, now: datetime) -> list[DeficitRow]:
-    """Return the hourly deficit of the last day of each tenant that was owed anything, by name."""
+    """Return the hourly deficit of the last day of each tenant with a fair share, by name."""
     badges = _charted_badges(day, badges)
     rows = []
     for course in day.tenants:
@@ -159,16 +161,16 @@ def deficit_rows(day: PoolHistory, badges: Badges, now: datetime) -> list[Defici
 
 
 def _charted_badges(history: PoolHistory, badges: Badges) -> Badges:
-    """Badges of those in the table; then of others of the last week, as far as some are left.
+    """Return badges of the tenants in the table, and then of others of the last week.
 
-    Whose GPU type has no node any more, say, is in no row of the table.
+    A tenant is not in the table if, for example, its GPU type has no node any more.
     """
     seen = [one.tenant for one in history.tenants if one.tenant is not None]
     return map_badges(seen, dict.fromkeys(badges, 1)) | badges
 
 
 def pool_context(name: str, view: PoolOverview, badges: Badges) -> dict[str, Any]:
-    """Return what templates/pools/pool.html reads of the pool's state."""
+    """Return the data of templates/pools/pool.html on the pool's state."""
     used, idle, blocked = (view.total(key) for key in ("used", "idle", "blocked"))
     last = view.rounds[-1] if view.rounds else None
     return {
@@ -188,7 +190,7 @@ def pool_context(name: str, view: PoolOverview, badges: Badges) -> dict[str, Any
         "unassigned": view.total("unassigned"),
         "out": view.total("out"),
         "left": view.total("quota") - view.total("own"),
-        # Maintenance has a banner of its own.
+        # Maintenance has its own banner.
         "off": [(node, len(node.holds)) for node in view.off if not node.away],
         "last": last,
         "strip": _strip(name, view.rounds) if view.rounds else None,
@@ -229,7 +231,7 @@ def _idle_note(name: str, view: PoolOverview, last: RoundSummary | None) -> Note
 
 
 def idle_reasons(view: PoolOverview, last: RoundSummary | None) -> list[IdleReason]:
-    """Why the last round left jobs in the queue although GPUs are idle; most jobs first."""
+    """Return why the last round left jobs queued although GPUs are idle; most jobs first."""
     if last is None or not last.waiting or not view.total("idle"):
         return []
     return [
@@ -239,7 +241,7 @@ def idle_reasons(view: PoolOverview, last: RoundSummary | None) -> list[IdleReas
 
 
 def _kept_text(view: PoolOverview) -> str:
-    """Whose idle quota is not lent, as far as the viewer may know."""
+    """Return the owners of idle quota that is not lent, as far as the viewer may know."""
     kept: Counter[str] = Counter()
     for claim in (claim for type_ in view.types for claim in type_.claims if claim.kept):
         kept[claim.tenant.name if claim.tenant else "other tenants"] += claim.kept
@@ -255,7 +257,7 @@ def _blocked_note(view: PoolOverview) -> Note:
 
 
 def price_note(price: PriceNow) -> Note:
-    """How the present price came about."""
+    """Return how the present price was computed."""
     share = f"{thousands(price.used)} of {plural(price.capacity, 'GPU')} used"
     return Note(
         f"Price of one {price.gpu_type} GPU-hour",
@@ -283,7 +285,7 @@ def _row(claim: ClaimUse, badges: Badges, pool: str) -> TenantUseRow:
         return TenantUseRow(HIDDEN, claim)
     slug = claim.tenant.slug
     href = reverse("dashboard", args=[slug]) if slug else ""
-    # Without quota in the pool the tenant has no overview of it.
+    # Without quota in the pool, the tenant has no overview of the pool.
     href += f"?pool={pool}" if slug and claim.quota else ""
     return TenantUseRow(badges[claim.tenant.id], claim, href)
 

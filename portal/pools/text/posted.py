@@ -1,4 +1,4 @@
-"""One posted price, computed again from what stands in its row."""
+"""A posted price, recomputed from its row."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from portal.common.clocks import Clocks
 
 
 def posted_context(point: PriceRow, before: Sequence[PriceRow], times: Clocks) -> dict[str, Any]:
-    """What the page of a posted price shows; `before`: the one that was posted before it, if any.
+    """Return the data of a posted price's page; `before` is the price posted before it, if any.
 
-    `again` is what the row's own numbers make: it must be the price.
+    `again` is recomputed from the row's numbers and must equal the price.
     """
     theta_milli = int(point.theta * ONE_MILLI)
     of_use = (to_micro(point.base), theta_milli, point.used, point.capacity)

@@ -1,4 +1,4 @@
-"""What ended before its expiry in a pool, as a table: by which rule, who lost and who got GPUs."""
+"""Leases that ended before their expiry in a pool: the rule, the loser and the beneficiary."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ from scheduling.selectors.jobs.reasons import rule_text
 def preemption_context(
     views: Sequence[PreemptionRow], times: Clocks, *, more: bool
 ) -> dict[str, Any]:
-    """Return what templates/pools/_preemptions.html reads; `views` are the last ones, `more`: there
-    were others before."""
+    """Return the data of templates/pools/_preemptions.html.
+
+    `views` are the last ones; `more`: earlier ones exist.
+    """
     return {
         "early": [_row(view, times) for view in views],
         "early_title": _title(views, more=more),
@@ -26,7 +28,7 @@ def preemption_context(
 
 
 def _title(views: Sequence[PreemptionRow], *, more: bool) -> str:
-    """ "3 leases ended early, with notice: 2 preempted, 1 moved"."""
+    """Return "3 leases ended early, with notice: 2 preempted, 1 moved"."""
     kinds = Counter("moved" if view.moved else "preempted" for view in views)
     parts = ", ".join(f"{kinds[kind]} {kind}" for kind in ("preempted", "moved") if kinds[kind])
     if more:
@@ -48,7 +50,7 @@ def _row(view: PreemptionRow, times: Clocks) -> dict[str, Any]:
 
 
 def _outcome(view: PreemptionRow) -> str:
-    """What came of the notice, short."""
+    """Return what happened after the notice, shortened."""
     used_s, verb = view.notice_used_s, "moved" if view.moved else "stopped"
     text = f"{verb} at once"
     if used_s is None:

@@ -1,4 +1,4 @@
-"""The price board in words and charts."""
+"""Texts and charts of the price board."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def price_board_row(
     pool: str,
     forecast: PriceForecastRow,
 ) -> dict[str, Any]:
-    """One GPU type: its price, the change of an hour, its chart, the hours of the last day.
+    """Return a GPU type's price, its change in an hour, its chart, and the last day's hours.
 
     `history` is of the last day, `older` of the days before it; `forecast` of the hours to come.
     """
@@ -79,11 +79,11 @@ def _note(point: PriceRow) -> Note:
 
 
 def _hours(history: Sequence[PriceRow], times: Clocks) -> list[dict[str, Any]]:
-    """The last price of each hour, newest first, with the cheapest and the dearest marked."""
+    """Return the last price of each hour, newest first, with the cheapest and dearest marked."""
     by_hour = {row.posted_at.replace(minute=0, second=0, microsecond=0): row for row in history}
     amounts = [row.price for row in by_hour.values()]
     ends = {min(amounts): "cheapest", max(amounts): "dearest"} if len(set(amounts)) > 1 else {}
-    # What most hours have is no finding.
+    # A price that most hours have is not marked.
     marks = {
         price: word for price, word in ends.items() if 3 * amounts.count(price) <= len(amounts)
     }

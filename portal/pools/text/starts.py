@@ -1,4 +1,4 @@
-"""The calibration of a pool's start estimates in words and a chart."""
+"""Texts and a chart of the accuracy of a pool's start estimates."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FEW = 20
 
 
 class CoverageRow(NamedTuple):
-    """A part of the window in the table; shares are None where nothing was counted."""
+    """A part of the window in the table; shares are None if it has no estimates."""
 
     since: Instant | None
     estimates: int
@@ -28,7 +28,7 @@ class CoverageRow(NamedTuple):
 
 
 def calibration_context(past: Calibration, clocks: Clocks, pool: str) -> dict[str, Any]:
-    """Return what templates/pools/starts.html reads."""
+    """Return the data of templates/pools/starts.html."""
     rows = [
         CoverageRow(
             clocks.instant(step.since),
@@ -59,17 +59,17 @@ def calibration_context(past: Calibration, clocks: Clocks, pool: str) -> dict[st
 
 
 def headline(past: Calibration) -> str:
-    """The finding: the share of starts before p90."""
+    """Return the share of starts before p90."""
     if not past.estimates:
         return "No start estimate has come due in this time."
     held = percent(past.by_p90 / past.estimates)
     if past.estimates < FEW:
-        held = str(past.by_p90)  # a per cent of a handful says more than is known
+        held = str(past.by_p90)  # a percentage of a few estimates would mislead
     return f"{held} of {plural(past.estimates, 'estimate')} held: the job started before p90."
 
 
 def chart(past: Calibration, pool: str) -> PageChart:
-    """Shares over the window, a dot for each part of it that has any."""
+    """Draw the shares over the window, with a dot per part that has estimates."""
     width = (past.until - past.since) / len(past.steps)
     points = [
         CoveragePoint(

@@ -1,4 +1,4 @@
-"""Throughput of a mixed pool in words and charts: now, over time, and by policy."""
+"""Texts and charts of a mixed pool's throughput: now, over time, and by policy."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MEANING = (
 
 @dataclass(frozen=True, slots=True)
 class ReignRow:
-    """One policy's rounds in a row; `gain_percent` against those before (None: the first)."""
+    """A period of one policy; `gain_percent` is relative to the one before (None if first)."""
 
     reign: PolicyPeriod
     mean: str
@@ -34,7 +34,7 @@ class ReignRow:
 
 @dataclass(frozen=True, slots=True)
 class SpeedRow:
-    """One tenant's part."""
+    """A tenant's part."""
 
     badge: TenantBadge
     speed: TenantSpeed
@@ -45,7 +45,7 @@ class SpeedRow:
 def throughput_context(
     throughput: Throughput | None, badges: dict[int, TenantBadge], name: str, now: datetime
 ) -> dict[str, Any]:
-    """Return what templates/pools/_throughput.html reads; `throughput` None: nothing to tell."""
+    """Return the data of templates/pools/_throughput.html; `throughput` None if unknown."""
     if throughput is None:
         return {"throughput": None}
     gpus = sum(row.gpus for row in throughput.tenants)
@@ -71,7 +71,7 @@ def throughput_context(
 
 
 def reign_rows(reigns: Sequence[PolicyPeriod]) -> list[ReignRow]:
-    """The last policies, the present one first, each against the one before it."""
+    """Return the last policies, the present one first, each compared with the one before."""
     befores = [None, *reigns[:-1]]
     rows = [
         ReignRow(reign, value_text(reign.mean_milli), _gain(reign, before))

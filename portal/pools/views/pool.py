@@ -1,4 +1,4 @@
-"""The pool page: who is where, as a map and as a table, and what the last rounds left unused."""
+"""The pool page: the GPU map, the table of tenants, and unused GPUs of the last rounds."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from tenants.scopes import site_scope
 OLDER_POINTS = 80
 POINTS = 120
 NAMED = 5
-# Preemptions and moves that the page names, the last ones.
+# The most preemptions and moves, trades, and planned leases that the page lists.
 EARLY = 12
 TRADES = 8
 PLANNED = 12
@@ -62,7 +62,7 @@ def pool(request: HttpRequest, name: str) -> HttpResponseBase:
         of = _gpu_type(request, view)
         older = pool_history(facts.id, visibility, gpu_type=of, **older_days(now, OLDER_POINTS))
         day = pool_history(facts.id, visibility, since=now - DAY, points=POINTS, gpu_type=of)
-        # Of one GPU type the work is the GPUs: there would be nothing to tell.
+        # With one GPU type, throughput equals the GPUs in use.
         is_mixed = len(view.types) > 1
         throughput = read_throughput(facts.id, visibility, since=now - DAY) if is_mixed else None
         early, more_early = list_preemptions(facts.id, visibility, limit=EARLY)
@@ -101,7 +101,7 @@ def pool(request: HttpRequest, name: str) -> HttpResponseBase:
 
 
 def _submitting_tenant(request: HttpRequest, pool: str) -> str:
-    """The viewer's own tenant, if they may submit for it to this pool; else empty."""
+    """Return the viewer's tenant if they may submit for it to this pool, else empty."""
     who = access(request)
     if who.home is None or not may_in_tenant(who, Action.SUBMIT, who.home.tenant_id):
         return ""
@@ -109,7 +109,7 @@ def _submitting_tenant(request: HttpRequest, pool: str) -> str:
 
 
 def _gpu_type(request: HttpRequest, view: PoolOverview) -> str:
-    """The GPU type that charts are asked for; empty: all, and of a pool of one type that one."""
+    """Return the GPU type of the charts, or empty for all or in a pool of one type."""
     name = request.GET.get("gpu_type", "")
     names = [one.name for one in view.types]
     if name and name not in names:
@@ -119,7 +119,7 @@ def _gpu_type(request: HttpRequest, view: PoolOverview) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Maintenance:
-    """Nodes that are away at the same time for the same reason: one banner."""
+    """Nodes in maintenance at the same time for the same reason: one banner."""
 
     nodes: tuple[str, ...]
     starts: Instant | None
@@ -129,14 +129,14 @@ class Maintenance:
 
     @property
     def names(self) -> str:
-        """Up to five nodes by name, and how many more."""
+        """Return up to five nodes by name, and the number of the others."""
         if len(self.nodes) <= NAMED:
             return ", ".join(self.nodes)
         return f"{', '.join(self.nodes[:NAMED])} and {len(self.nodes) - NAMED} more"
 
 
 def _maintenance(facts: PoolFacts, windows: list[MaintenanceWindow]) -> list[Maintenance]:
-    """One banner for all nodes of which the same is to be said, the next one first."""
+    """Return a banner per group of nodes with equal window and reason, the next one first."""
     times = clocks(facts)
     groups: dict[tuple[datetime, datetime, str], list[str]] = {}
     for row in windows:

@@ -1,4 +1,4 @@
-"""Every pool that one may see, side by side, each on its own clock."""
+"""All pools that the viewer may see, each on its own clock."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tenants.scopes import site_scope
 @signed_in
 @require_safe
 def pools(request: HttpRequest) -> HttpResponseBase:
-    """GPUs, policy, last round and prices of each pool."""
+    """Show GPUs, policy, last round and prices of each pool."""
     names = visible_pool_names(request)
     with site_scope():
         seen = pools_named(names) if names else []

@@ -1,6 +1,6 @@
-"""The price board: what a borrowed GPU-hour costs, has cost, may cost next, and costs me.
+"""The price board: past, present and forecast prices of a borrowed GPU-hour.
 
-Every price that was posted is there as a file.
+Every posted price can be downloaded as a file.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ WINDOWS = {
     "year": timedelta(days=365),
 }
 DEFAULT_WINDOW = "week"
-DAY_POINTS, OLDER_POINTS = 240, 180  # of all charts together: the page is to take 150 ms
-LEAST_POINTS = 48  # of one
+DAY_POINTS, OLDER_POINTS = 240, 180  # of all charts together: the page must take at most 150 ms
+LEAST_POINTS = 48  # of one chart
 
 
 @signed_in
 @require_safe
 def prices(request: HttpRequest, name: str) -> HttpResponseBase:
-    """Present prices, those of a chosen stretch of pool time, and what the next hours may bring."""
+    """Show the prices now, in a chosen window of pool time, and the forecast."""
     facts = pool_or_404(request, name)
     times = clocks(facts)
     now = times.now.pool_at
@@ -107,7 +107,7 @@ def _older(
 def _one_more(
     request: HttpRequest, facts: PoolFacts, tenants: frozenset[int], now: datetime
 ) -> dict[str, Any]:
-    """What one more GPU would cost one of the viewer's tenants in the pool: the one asked for."""
+    """Return the cost of one more GPU for the requested tenant of the viewer in the pool."""
     mine = [row for row in access(request).memberships if row.tenant_id in tenants]
     asked = request.GET.get("tenant", "")
     chosen = next((row for row in mine if row.slug == asked), mine[0] if mine else None)
@@ -121,7 +121,7 @@ def _one_more(
 @signed_in
 @require_safe
 def posted_price(request: HttpRequest, name: str, gpu_type: str, number: int) -> HttpResponseBase:
-    """The posted price that terms of one round pay, with all that it is computed from."""
+    """Show the posted price that a round's terms pay, with all its inputs."""
     facts = pool_or_404(request, name)
     if number > COUNT_MAX:
         raise Http404
@@ -138,7 +138,7 @@ def posted_price(request: HttpRequest, name: str, gpu_type: str, number: int) ->
 @signed_in
 @require_safe
 def price_file(request: HttpRequest, name: str) -> HttpResponseBase:
-    """Every price posted between two days as CSV, of one GPU type or of all."""
+    """Return every price posted between two days as CSV, of one GPU type or of all."""
     facts = pool_or_404(request, name)
     days = read_days(request.GET, pool_now(facts).pool_at)
     gpu_type = request.GET.get("gpu_type", "")

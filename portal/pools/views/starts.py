@@ -1,4 +1,4 @@
-"""How often a pool's start estimates held."""
+"""The accuracy of a pool's start estimates."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DEFAULT = "day"
 @signed_in
 @require_safe
 def starts(request: HttpRequest, name: str) -> HttpResponseBase:
-    """Of past estimates, how many jobs started before p90 and before p50. Counts only."""
+    """Show how many jobs of past estimates started before p90 and before p50. Counts only."""
     facts = pool_or_404(request, name)
     times = clocks(facts)
     asked = request.GET.get("window", DEFAULT)

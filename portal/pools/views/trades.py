@@ -28,7 +28,7 @@ PAGE = 50
 @signed_in
 @require_safe
 def trades(request: HttpRequest, name: str) -> HttpResponseBase:
-    """Trades that the viewer may see, newest first, by key."""
+    """Show the trades that the viewer may see, newest first, paged by key."""
     facts = pool_or_404(request, name)
     before = key_asked(request)
     with site_scope():
@@ -52,7 +52,7 @@ def trades(request: HttpRequest, name: str) -> HttpResponseBase:
 @signed_in
 @require_safe
 def trade(request: HttpRequest, name: str, number: int) -> HttpResponseBase:
-    """The receipt of one trade, for those who may see it."""
+    """Show the receipt of a trade, if the viewer may see it."""
     facts = pool_or_404(request, name)
     view = None
     with site_scope():

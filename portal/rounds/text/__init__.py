@@ -1,1 +1,1 @@
-"""Rounds and their certificates in words."""
+"""Texts of rounds and their certificates."""

@@ -1,4 +1,4 @@
-"""What templates/rounds/_round_answers.html reads: which deadlines a round answered, and how."""
+"""Data of templates/rounds/_round_answers.html: a round's answers to deadlines."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from scheduling.selectors.rounds.one_round import RoundView
 
 
 def answers_context(view: RoundView, times: Clocks) -> dict[str, Any]:
-    """Return the answers of a round; `answers_title` empty: none of its jobs has a deadline."""
+    """Return the answers of a round; `answers_title` is empty if no job has a deadline."""
     answers = view.decision.answers if view.decision else None
     if answers is None or not (answers.dated or answers.answered):
         return {"answers_title": ""}
@@ -28,7 +28,7 @@ def answers_context(view: RoundView, times: Clocks) -> dict[str, Any]:
 
 
 def _title(answers: RoundAnswers) -> str:
-    """The finding: how many were answered, and how."""
+    """Return how many deadlines were answered, and how."""
     if not answers.answered:
         return "No deadline was answered anew"
     counts = ", ".join(
@@ -69,6 +69,6 @@ def _why(row: RoundAnswer) -> str:
 
 
 def _spare(row: RoundAnswer) -> str:
-    """How long before its deadline it is planned to end."""
+    """Return how long before its deadline the plan ends."""
     by, ends = row.answer.by, row.answer.ends
     return f"{duration((by - ends).total_seconds())} before" if by and ends else ""

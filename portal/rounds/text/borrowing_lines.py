@@ -1,4 +1,4 @@
-"""What a certificate says of who borrows: at a loss or not, and before whom borrowers went."""
+"""A certificate's sentences on borrowing: no loss, and the order of borrowers and owners."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from scheduling.selectors.rounds.certificates import CertificateItemView
 
 
 def owners_sentence(row: CertificateItemView) -> str:
-    """Return the line of quotas where leases end with their terms alone."""
+    """Return the sentence on quotas, for policies whose leases end only with their terms."""
     if row.count:
         who = names_of(row) or plural(row.count, "tenant")
         return f"A lease that borrows went before {who}, or own quota was charged."
@@ -22,7 +22,7 @@ def owners_sentence(row: CertificateItemView) -> str:
 
 
 def value_sentence(row: CertificateItemView) -> str:
-    """Return how close a borrower is to its price; the number is its tenant's own affair."""
+    """Return the smallest margin of a borrower over its price; the tenant stays private."""
     if row.count:
         who = names_of(row) or plural(row.count, "tenant")
         return f"{who} borrowed at more than a GPU-hour was worth to the job."

@@ -1,7 +1,7 @@
-"""A round's certificate in words: one plain sentence per line, made from its numbers.
+"""A round's certificate as text: a plain sentence per line, made from its numbers.
 
-Lines of fairness are what was measured when the round was decided, and stored with it. The rest
-are the engine's invariants, checked again on the stored bytes while the page is opened.
+Lines of fairness were measured when the round was decided, and stored with it. The others are the
+engine's invariants, checked again on the stored bytes whenever the page is opened.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ NAMES = {
     P.UNDERSTATING: "Strategy-proofness (understating)",
     P.MEASURED_SPEEDS: "Speeds count as measured",
 }
-# What a standard name means, where it needs saying.
+# Explanations of standard names that need one.
 MEANINGS = {
     P.QUOTA_GUARANTEE: "Nobody waits for GPUs of its quota that others could give back",
     P.TRADES: "Each is at a rate between what a fast GPU is worth to its seller and to its buyer",
@@ -60,9 +60,9 @@ SAID = {
     Verdict.UNKNOWN: "unmeasured",
 }
 HIDDEN = "This pool shows you your own rows; the number is another tenant's."
-# Their sentences do without the numbers that are not for the viewer.
+# Their sentences omit numbers that the viewer may not see.
 WITHOUT_NUMBERS = frozenset({P.LONG_TERM_ORDER, P.INDIVIDUAL_RATIONALITY, P.MEASURED_SPEEDS})
-SAME = 1e-4  # what two figures on the page may differ by and be the same
+SAME = 1e-4  # largest difference of two figures that count as equal
 UNIT = "Throughput is counted in GPUs of the slowest type."
 
 
@@ -82,7 +82,7 @@ def round_certificate(view: RoundView, seen: CertificateView | None) -> Certific
     return CertificatePanel(
         title=f"Certificate of round {thousands(view.round.number)}",
         promises=tuple(promises),
-        # Both hashes and the command stand on the page themselves.
+        # The page shows both hashes and the command itself.
         sha256="",
         command="",
         text=_measured_text(view, seen),
@@ -91,7 +91,7 @@ def round_certificate(view: RoundView, seen: CertificateView | None) -> Certific
 
 
 def _measured_text(view: RoundView, seen: CertificateView | None) -> str:
-    """What the sheet says of itself."""
+    """Return the certificate's statement on how it was checked."""
     if view.damages and view.decision is None:
         return (
             "The round is damaged: this page cannot measure it again, and vouches for nothing"
@@ -116,7 +116,7 @@ def _measured_text(view: RoundView, seen: CertificateView | None) -> str:
 
 
 def _follows(following: Following) -> Promise:
-    """Whether the round begins with what the one before left."""
+    """Return whether the round starts with the state that the one before left."""
     before = f"round {thousands(following.before)}"
     name = f"Follows from {before}" if following.before else "Begins with nothing"
     if following.follows is None:
@@ -133,7 +133,7 @@ def _follows(following: Following) -> Promise:
 def _line(row: CertificateItemView, checked: DecisionCounts | None) -> Promise:
     verdict = SAID[row.verdict]
     broken = checked.breaks(*RULES.get(row.name, ())) if checked else 0
-    if broken:  # the bytes say so, whatever was stored
+    if broken:  # the stored bytes prove it, whatever verdict was stored
         verdict = "violated"
         return _named_promise(
             row.name, verdict, f"{plural(broken, 'row breaks', 'rows break')} it."
@@ -207,11 +207,11 @@ def _guarantee(row: CertificateItemView) -> str:
 
 
 def _trades(row: CertificateItemView) -> str:
-    """Of the trades made in the round, who gained least; and by how much quotas differ."""
+    """Return the smallest gain of the round's trades, and how far quotas differ."""
     if row.count:
         who = names_of(row) or plural(row.count, "tenant")
         return f"The trades or quotas of {who} break a rule."
-    # The total is out of sight where others' rows are.
+    # The total is hidden if others' rows are.
     moved = None if row.total is None else plural(int(row.total), "GPU")
     stand = "" if moved is None else f"; those that stand move {moved} of quota"
     if not row.checked:
@@ -297,7 +297,7 @@ BASES = {
 
 
 def _note(row: CertificateItemView) -> Note | None:
-    """What was measured on what, with the same on whole GPUs beside it."""
+    """Return the measured numbers, also in whole GPUs."""
     line_items = [
         LineItem("looked at", thousands(row.checked)),
         LineItem(_counted(row), thousands(row.count)),
@@ -313,7 +313,7 @@ def _note(row: CertificateItemView) -> Note | None:
 
 
 def _counted(row: CertificateItemView) -> str:
-    """What the second number counts: an overclaim breaks nothing."""
+    """Return the label of the second number: an overclaim breaks no promise."""
     is_note = row.name is P.MEASURED_SPEEDS and row.verdict is not Verdict.VIOLATED
     return "declared faster" if is_note else "break it"
 
@@ -330,7 +330,7 @@ def _was(count: int) -> str:
 
 
 def throughput_context(seen: CertificateView | None) -> dict[str, Any]:
-    """What each does with its share, where the policy has shares before rounding."""
+    """Return each tenant's throughput with its share, if the policy has shares before rounding."""
     rows = [row for row in seen.rows if row.ideal is not None] if seen else []
     if seen is None or not rows:
         return {"throughputs": []}
@@ -352,7 +352,7 @@ def throughput_context(seen: CertificateView | None) -> dict[str, Any]:
 
 
 def _first(c: DecisionCounts) -> list[Promise]:
-    """Lines that the certificate has itself, for rounds without one."""
+    """Return lines that certificates contain, for rounds without a certificate."""
     return [
         _promise(
             NAMES[P.CAPACITY],
@@ -398,7 +398,7 @@ def _rest(c: DecisionCounts) -> list[Promise]:
 
 
 def _ends(c: DecisionCounts) -> Promise:
-    """Which leases ended: those that had expired, and those that got notice before."""
+    """Return which leases ended: expired ones, and those with notice before."""
     broken = c.breaks("known_leases", "running_leases", "instants")
     on_time = c.ended - c.preempted
     text = f"{plural(c.expired, 'lease was', 'leases were')} due:"

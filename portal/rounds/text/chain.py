@@ -1,4 +1,4 @@
-"""Where a round stands in the log of its pool, in words, and the command that verifies it."""
+"""A round's place in the log of its pool, and the command that verifies it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from scheduling.selectors.rounds.bundles import ChainPlace
 def chain_context(
     facts: PoolFacts, number: int, place: ChainPlace | None, verify: VerifyPanel
 ) -> dict[str, Any]:
-    """What the panel of a round's page shows; `chain` is None while the round is not sealed."""
+    """Return the panel of a round's page; `chain` is None while the round is not sealed."""
     return {
         "chain": place,
         "chain_state": _state(place),
@@ -26,14 +26,14 @@ def chain_context(
 
 
 def _state(place: ChainPlace | None) -> str:
-    """How the panel is marked: `bad`, `warn`, or not at all."""
+    """Return the panel's mark: `bad`, `warn`, or empty."""
     if place is None:
         return "warn"
     return "bad" if place.damage or place.breaks else ""
 
 
 def _text(number: int, place: ChainPlace | None) -> str:
-    """One sentence: whether the round follows from the one before."""
+    """Return whether the round follows from the one before, as one sentence."""
     if place is None:
         return "Not sealed yet. A round is sealed within seconds of its end."
     if place.damage:

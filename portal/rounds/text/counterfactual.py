@@ -1,4 +1,4 @@
-"""What other reports of speeds would have given, in words."""
+"""Texts about a round's result for other reports of speeds."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SOURCES = {
 def counterfactual_body(
     result: Counterfactual, round_: Round, speeds: dict[str, int], wrong: list[str]
 ) -> dict[str, Any]:
-    """Return what the page says and shows of the reports that were tried."""
+    """Return the page's texts and tables of the reports that were tried."""
     body: dict[str, Any] = {"headline": _headline(result, round_), "deck": _deck(result, round_)}
     if result.truth is None or result.chosen is None:
         return body
@@ -49,7 +49,7 @@ def _headline(result: Counterfactual, round_: Round) -> str:
 
 
 def _deck(result: Counterfactual, round_: Round) -> str:
-    """What the policy promises, and names it where it is not truthful."""
+    """Return the policy's promise; a policy that is not truthful is named."""
     policy = f"Policy {round_.policy}"
     if not result.looks_at_speeds:
         return f"{policy} gives GPUs by other rules, and does not look at speeds."
@@ -67,7 +67,7 @@ def _deck(result: Counterfactual, round_: Round) -> str:
 
 
 def _speed(milli: int) -> str:
-    """1000 -> "1", 2125 -> "2.125": as a person writes it."""
+    """Return 1000 as "1", 2125 as "2.125"."""
     return f"{milli / ONE_MILLI:.3f}".rstrip("0").rstrip(".")
 
 
@@ -92,7 +92,7 @@ def _report_text(one: ReportTrial) -> str:
 
 
 def _state(one: ReportTrial, result: Counterfactual) -> StateBadge:
-    """A gain is what the page warns of, so it has the sign of a warning."""
+    """Return the mark of a trial: a gain is a warning."""
     if one is result.truth:
         return StateBadge("", "")
     if one.gain > result.noise:

@@ -1,6 +1,6 @@
-"""What a certificate says of speeds: who declared more than measured, and that it gains nothing.
+"""A certificate's sentence on speeds: overclaims, and that they gain nothing.
 
-The rows beside it are of the tenants in sight, with the names of own job types alone.
+The page's rows list visible tenants, with names of only the viewer's own job types.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def declared_sentence(row: CertificateItemView) -> str:
 
 
 def overclaim_context(seen: CertificateView | None) -> dict[str, Any]:
-    """The overclaims of a round as its page shows them."""
+    """Return the overclaims of a round as its page shows them."""
     if seen is None or not (seen.overclaims or seen.overclaims_hidden):
         return {"overclaims": []}
     count = len(seen.overclaims) + seen.overclaims_hidden

@@ -1,4 +1,4 @@
-"""What a certificate says of whose turn it was, and of misreports that were tried."""
+"""A certificate's sentences on the order of service, and on tried misreports."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ TIMES = "\N{MULTIPLICATION SIGN}"
 
 
 def order_sentence(row: CertificateItemView) -> str:
-    """Return whether nobody was passed over whom the round could have served."""
+    """Return whether the round served jobs in order, or skipped some that it could have served."""
     if row.verdict is Verdict.NOT_PROMISED:
         return "This policy serves in another order."
     if row.count:
         return _passed_over(row)
     picks = plural(row.checked, "pick")
-    if row.total is None:  # of before version 6, or out of sight
+    if row.total is None:  # of before version 6, or hidden
         return f"{picks} played again in order: each was its turn."
     jobs = plural(int(row.total), "job that was left", "jobs that were left")
     return (
@@ -45,13 +45,13 @@ def _passed_over(row: CertificateItemView) -> str:
 
 
 def misreport_sentence(row: CertificateItemView) -> str:
-    """Return the best that was found of the misreports of one row, and of how many."""
+    """Return the best gain of the misreports of a row, and how many were tried."""
     if row.worst is None:
         return ""
     who = name_of(row.tenant)
     known = f" No {_kind(row)} gains at all: exact, by {row.bound}." if row.bound else ""
     if row.count:
-        known = ""  # what was found says otherwise
+        known = ""  # the trials contradict it
     if not row.of:  # of before version 6
         tried = f"{plural(row.checked, 'misreport')} of {who} tried"
     else:
@@ -71,5 +71,5 @@ def _kind(row: CertificateItemView) -> str:
 
 
 def scaling_text(factor: float, gpu_type: str) -> str:
-    """2.0, "v100" -> "x2 on v100"; 0.25, "" -> "x0.25 on all but the slowest type"."""
+    """Return "x2 on v100" for 2.0, "v100"; an empty type means all but the slowest."""
     return f"{TIMES}{factor:.3g} on {gpu_type or 'all but the slowest type'}"

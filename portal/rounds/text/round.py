@@ -1,4 +1,4 @@
-"""A round in words: its sentence, why GPUs idle, the notes behind its numbers."""
+"""Texts about a round: its sentence, why GPUs idle, the notes behind its numbers."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from scheduling.selectors.rounds.shares import RoundShare
 
 
 def order_text(policy: str) -> str:
-    """Who goes first under a policy; nothing of one that is gone."""
+    """Return a policy's order of service; empty if the policy is not installed."""
     known = registry.POLICIES.get(policy)
     return known.order_text if known else ""
 
 
 def _note_text(policy: str, note: str) -> str:
-    """What the note of a pick means, else its own words."""
+    """Return the meaning of a pick's note, by default its own words."""
     known = registry.POLICIES.get(policy)
     return (known.note_texts.get(note) if known else None) or note.replace("_", " ")
 
@@ -28,12 +28,12 @@ def _note_text(policy: str, note: str) -> str:
 
 
 def applied_note(view: RoundView, key: str, item: str, text: str) -> Note | None:
-    """Decided less superseded: what the headline counts; None where the bytes are gone."""
+    """Return decided less superseded, the headline's count; None if the bytes are gone."""
     if view.decision is None:
         return None
     superseded = view.round.superseded
     lost = sum(row["item"] == item for row in superseded)
-    # A renewal that its tenant could not pay any more ends its lease.
+    # A renewal that its tenant can no longer pay ends its lease.
     more = sum(row.get("ends", False) for row in superseded) if item == "end" else 0
     decided = view.decision.counts[key]
     gpus = {
@@ -63,7 +63,7 @@ def applied_note(view: RoundView, key: str, item: str, text: str) -> Note | None
 
 
 def waiting_text(round_: Round) -> str:
-    """ "16 jobs are queued for 65 GPUs: 9 lower priority now, 7 no node fits." """
+    """Return a text like "16 jobs are queued for 65 GPUs: 9 lower priority now, 7 no node fits"."""
     summary = round_.summary
     if not summary["waiting"]:
         return "No job is queued."
@@ -78,7 +78,7 @@ def waiting_text(round_: Round) -> str:
 
 
 def idle_text(round_: Round, decision: RoundDecision | None) -> str:
-    """Why GPUs stay idle, as far as the stored numbers say."""
+    """Return why GPUs are idle, as far as the stored numbers show."""
     idle = round_.summary["idle"]
     if idle == 0:
         return "No GPU is idle."
@@ -98,7 +98,7 @@ def idle_text(round_: Round, decision: RoundDecision | None) -> str:
 
 
 def share_note(row: RoundShare) -> Note:
-    """What a tenant held before and after."""
+    """Return a tenant's GPUs before and after."""
     name = row.tenant.name if row.tenant else "other tenants"
     return Note(
         f"{name}, GPUs held after the round",
@@ -113,7 +113,7 @@ def share_note(row: RoundShare) -> Note:
 
 
 def rho_note(row: RoundShare) -> Note:
-    """Received over deserved: rho at the round's instant."""
+    """Return received over deserved: rho at the round's instant."""
     return Note(
         "rho before the round",
         (
@@ -127,7 +127,7 @@ def rho_note(row: RoundShare) -> Note:
 
 
 def key_note(row: PickRow, policy: str) -> Note:
-    """The numbers that a pick was made by: rho, where the policy looks at it."""
+    """Return the numbers of a pick; rho only if the policy uses it."""
     by_rho = (
         LineItem("its tenant's rho then", ratio(row.tenant_rho, 4)),
         LineItem("its job's rho then", ratio(row.job_rho, 4)),
@@ -140,7 +140,7 @@ def key_note(row: PickRow, policy: str) -> Note:
 
 
 def price_row_note(row: RoundPrice) -> Note:
-    """The formula of a posted price with its numbers."""
+    """Return the formula of a posted price with its numbers."""
     return Note(f"Price of {row.gpu_type} for the next round", *price_lines(row, row.posted))
 
 
@@ -148,6 +148,6 @@ MOVED = "Moved: the same round granted it other GPUs"
 
 
 def ended_text(code: str) -> str:
-    """Why a lease ended, as a sentence."""
+    """Return why a lease ended, as a sentence."""
     text = ending_text(code)
     return text[0].upper() + text[1:]

@@ -1,4 +1,4 @@
-"""The tables of a round, and of the list of rounds, with the notes behind their numbers."""
+"""The tables of a round and of the list of rounds, with the notes behind their numbers."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def list_title(page: RoundsPage) -> str:
 
 
 def round_body(view: RoundView) -> dict[str, Any]:
-    """Return what templates/rounds/round.html reads of the decision."""
+    """Return the decision's data of templates/rounds/round.html."""
     decision = view.decision
     body: dict[str, Any] = {
         "shares": [_share(row, view.shares) for row in view.shares],
@@ -101,7 +101,7 @@ def round_body(view: RoundView) -> dict[str, Any]:
 
 
 def _unseen(decision: RoundDecision) -> dict[str, int]:
-    """Rows of each table that are not shown: out of sight, or beyond the limit."""
+    """Return how many rows each table omits: hidden ones, or beyond the limit."""
     return {
         "grants": decision.counts["grants"] - len(decision.grants),
         "renewals": decision.counts["renewals"] - len(decision.renewals),
@@ -123,10 +123,10 @@ def _share(row: RoundShare, rows: Sequence[RoundShare]) -> dict[str, Any]:
 
 
 def _share_title(view: RoundView) -> str:
-    """A finding: who holds at least min(demand, quota) now.
+    """Return how many tenants hold at least min(demand, quota).
 
-    A policy that shares by a program trades one type for another on purpose, so there a row says
-    nothing alone.
+    Policies that trade GPU types on purpose get another title, because a single row means nothing
+    there.
     """
     seen = [row for row in view.shares if row.tenant]
     if not seen:
@@ -144,7 +144,7 @@ def _share_title(view: RoundView) -> str:
 
 
 def _picks(rows: Sequence[PickRow], policy: str) -> list[dict[str, Any]]:
-    """Rows in order; where tenants below 1 all come first, they stand under a head."""
+    """Return rows in order; if tenants below 1 all come first, both groups get headings."""
     split = next((i for i, row in enumerate(rows) if (row.tenant_rho or 0) >= 1), len(rows))
     by_rho = registry.traits(policy).picks_by_rho
     clean = by_rho and all((row.tenant_rho or 0) >= 1 for row in rows[split:])
@@ -191,7 +191,7 @@ def _end(row: EndRow) -> dict[str, Any]:
 
 
 def _ends_foot(decision: RoundDecision) -> str:
-    """ "Ended, 1 of them moved, 2 with notice"."""
+    """Return "Ended, 1 of them moved, 2 with notice"."""
     moved = f", {thousands(decision.moved)} of them moved" if decision.moved else ""
     early = f", {thousands(decision.early)} with notice" if decision.early else ""
     return f"Ended{moved}{early}"

@@ -1,4 +1,4 @@
-"""Tenants as a certificate's sentences name them, as far as the viewer may see them."""
+"""Names of tenants in a certificate's sentences, as far as the viewer may see them."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from scheduling.selectors.visibility import VisibleTenant
 
 
 def name_of(seen: VisibleTenant | None, nobody: str = "a tenant") -> str:
-    """Return a tenant's name, or what stands for one that is out of sight."""
+    """Return a tenant's name, or a substitute if it is hidden."""
     return seen.name if seen else nobody
 
 
 def names_of(row: CertificateItemView) -> str:
-    """Return who breaks a line, up to three names; "" where not all of them can be told."""
+    """Return up to three names that break a line; empty if there are more or some are hidden."""
     names = [seen.name for seen in row.named]
     if not names or len(names) < row.count or len(names) > 3:
         return ""

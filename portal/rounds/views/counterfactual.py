@@ -1,4 +1,4 @@
-""" "Had I reported otherwise": what a stored round would have given for other speeds."""
+"""The counterfactual of a stored round: its result for other speeds."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from scheduling.selectors.visibility import read_visibility
 from tenants.rate import Rate, RateError, take
 from tenants.scopes import site_scope
 
-# A page decides a round several times: five at once, then one every two seconds, by person.
+# A page decides a round several times. Per person: five pages at once, then one every 2 s.
 PAGES = Rate(per_s=0.5, full=5)
 MOST_MILLI = 1000 * ONE_MILLI
 FIELD = "speed-"
@@ -28,7 +28,7 @@ FIELD = "speed-"
 @signed_in
 @require_safe
 def counterfactual_page(request: HttpRequest, name: str, number: int) -> HttpResponseBase:
-    """Other reports of one own job type, tried on one round."""
+    """Try other reports of a job type of the viewer on a round."""
     facts = pool_or_404(request, name)
     viewer = access(request)
     with site_scope():
@@ -65,7 +65,7 @@ def _profile(request: HttpRequest) -> int | None:
 
 
 def _speeds(request: HttpRequest) -> tuple[dict[str, int], list[str]]:
-    """Speeds of the form in thousandths, and the types where something else was written."""
+    """Return the form's speeds in thousandths, and the types with invalid input."""
     speeds, wrong = {}, []
     for field in request.GET:
         raw = request.GET.get(field, "").strip()

@@ -1,7 +1,6 @@
-"""The round line, asked every two seconds by every open page.
+"""The round line, polled every two seconds by every open page.
 
-Here is what decides. Most polls are answered before they come here, by what this view answered:
-`portal.site.polls`.
+This view computes it. Most polls are answered earlier from a stored response (`portal.site.polls`).
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from portal.site.etags import is_known
 
 @require_safe
 def round_line(request: HttpRequest, name: str) -> HttpResponse:
-    """The line, or 304 while it would say the same."""
+    """Return the line, or 304 if it is unchanged."""
     line = line_of(pool_or_404(request, name))
     response: HttpResponse
     if is_known(line.etag, request.headers.get("If-None-Match", "")):

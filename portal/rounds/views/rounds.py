@@ -1,4 +1,4 @@
-"""The list of rounds, and one round: what was decided, by which numbers, how to recompute it."""
+"""The list of rounds, and a round: its decision, its numbers, and how to recompute it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _anchors(rounds: Sequence[Round]) -> list[tuple[Any, Any, int]]:
 @signed_in
 @require_safe
 def round_list(request: HttpRequest, name: str) -> HttpResponseBase:
-    """Rounds, newest first, by key."""
+    """Show rounds, newest first, paged by key."""
     facts = pool_or_404(request, name)
     before, after = key_asked(request), key_asked(request, "after")
     with site_scope():
@@ -64,7 +64,7 @@ def round_list(request: HttpRequest, name: str) -> HttpResponseBase:
 @signed_in
 @require_safe
 def round_page(request: HttpRequest, name: str, number: int) -> HttpResponseBase:
-    """One round as the viewer may see it."""
+    """Show a round as the viewer may see it."""
     facts = pool_or_404(request, name)
     with site_scope():
         visibility = read_visibility(facts.id, access(request))

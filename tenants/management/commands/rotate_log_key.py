@@ -1,4 +1,4 @@
-"""`manage.py rotate_log_key`: a new key signs the heads of logs, the old one for a while more."""
+"""`manage.py rotate_log_key`: make a new key for the heads of logs; the old one overlaps."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ from tenants.transparency.keys import OVERLAP_DAYS, OVERLAP_DAYS_MAX, LogKeyErro
 
 
 class Command(BaseCommand):
-    """Make a new key, and say until when those of before sign."""
+    """Make a new key, and print until when the old keys sign."""
 
     help = "Have a new key sign the heads of logs; the old one signs along for a while."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """Take how long both sign, or that the old key is lost."""
         parser.add_argument(
             "--overlap-days",
             type=int,
@@ -29,7 +28,7 @@ class Command(BaseCommand):
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Rotate; exit 1 with what is in the way."""
+        """Rotate the key; exit with 1 and the error on failure."""
         days = options["overlap_days"]
         if not 0 <= days <= OVERLAP_DAYS_MAX:
             raise CommandError(f"--overlap-days is {days}, not 0 to {OVERLAP_DAYS_MAX}")

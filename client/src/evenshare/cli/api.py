@@ -1,4 +1,4 @@
-"""Calls to the REST interface: one token, bounded retries, errors as problem+json."""
+"""Calls to the REST API: one token, bounded retries, errors as problem+json."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .config import Server
 
 NO_PORTAL = "the portal answers, but not as a portal does"
 TIMEOUT_S = 30.0
-# Between attempts; a portal that starts anew is back within seconds.
+# Between attempts; a restarting portal is back within seconds.
 PAUSES_S = (0.2, 0.6, 1.5, 3.0)
 LONGEST_PAUSE_S = 10.0
 PASSING = (429, 502, 503, 504)
@@ -29,7 +29,7 @@ PAGES = 100
 
 
 class ApiError(Exception):
-    """The server refused: its problem+json, or what there is of it."""
+    """The server refused: its problem+json, or the parts that were received."""
 
     def __init__(self, status: int, problem: Mapping[str, Any]) -> None:
         super().__init__(f"{status} {problem.get('title', '')}")
@@ -38,13 +38,13 @@ class ApiError(Exception):
 
     @property
     def retry_after_s(self) -> float:
-        """When the server says that trying again may help; 0 if it does not say."""
+        """Return the server's waiting time before a retry; 0 if it gives none."""
         after = self.problem.get("retry_after_s")
         return float(after) if isinstance(after, int) else 0.0
 
 
 class UnreachableError(Exception):
-    """No answer, or one that is not the portal's."""
+    """No response, or one that is not the portal's."""
 
 
 class ExplainedError(Exception):
@@ -53,7 +53,7 @@ class ExplainedError(Exception):
 
 @dataclass(frozen=True)
 class Call:
-    """One request, complete: what is sent and what `--explain` shows."""
+    """A complete request, as sent and as shown by `--explain`."""
 
     method: str
     url: str
@@ -64,7 +64,7 @@ class Call:
 
 @dataclass
 class Client:
-    """Speaks to one server. `explain` receives calls in place of the network."""
+    """A client of one server. `explain` receives calls in place of the network."""
 
     server: Server
     explain: Callable[[Call], None] | None = None
@@ -86,11 +86,11 @@ class Client:
         key: str | None = None,
         repeatable: bool = False,
     ) -> Any:
-        """`key` makes a repetition find what the first attempt did."""
+        """Make a POST request; with `key`, a repetition returns the result of the first attempt."""
         return self.call("POST", path, body=body, key=key, repeatable=repeatable or bool(key))
 
     def download(self, path: str, **query: object) -> bytes:
-        """The answer's bytes as they are stored there, sent compressed where that is possible."""
+        """Return the response's bytes as the server stores them, sent compressed if possible."""
         given = {key: str(value) for key, value in query.items() if value is not None}
         path += f"?{urlencode(given)}" if given else ""
         call = self._call("GET", path, None, None, repeatable=True)
@@ -99,10 +99,10 @@ class Client:
         return data
 
     def pages(self, path: str, limit: int | None, **query: object) -> Iterator[Any]:
-        """The items of a list, page after page, `limit` of them at most."""
+        """Yield at most `limit` items of a list, page by page."""
         given: dict[str, object] = {**query, "limit": min(limit or PAGE, PAGE)}
-        # `next` is a cursor, or an address that holds one. Of an address only the query is
-        # used: the token goes to the server that it was made for.
+        # `next` is a cursor, or a URL that contains one. Only the query of a URL is used: the token
+        # is for one server only.
         left = limit if limit is not None else PAGE * PAGES
         while left > 0:
             page = self.get(path, **given)
@@ -124,7 +124,10 @@ class Client:
         key: str | None = None,
         repeatable: bool = False,
     ) -> Any:
-        """The decoded answer. Raises ApiError, UnreachableError or ExplainedError."""
+        """Return the decoded response.
+
+        Raises ApiError, UnreachableError or ExplainedError.
+        """
         return self._tried(self._call(method, path, body, key, repeatable), _decoded)
 
     def _tried(self, call: Call, read: Callable[[bytes], Any]) -> Any:
@@ -138,7 +141,7 @@ class Client:
                 return self._send(call, read)
             except ApiError as refused:
                 wait_s = refused.retry_after_s
-                # Our own first attempt, whose answer was cut, may still be at work.
+                # Our own first attempt, whose response was cut off, may still be running.
                 ours = refused.status == 409 and tried and "Idempotency-Key" in call.headers
                 passing = ours or refused.status in PASSING
                 if not pauses or not passing or wait_s > LONGEST_PAUSE_S:
@@ -202,7 +205,7 @@ def _decoded(text: bytes) -> Any:
 
 
 def _unpacked(data: bytes) -> bytes:
-    """At most as much as an answer may have, however far it would unfold."""
+    """Decompress at most the largest size of a response, however far it would expand."""
     unpack = zlib.decompressobj(zlib.MAX_WBITS | 16)
     text = unpack.decompress(data, LARGEST_BYTES + 1)
     if not unpack.eof and len(text) <= LARGEST_BYTES:
@@ -211,7 +214,7 @@ def _unpacked(data: bytes) -> bytes:
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """A redirect would carry the token to another place."""
+    """Refuses redirects, which would send the token to another server."""
 
     def redirect_request(self, *_: Any) -> None:
         return None
@@ -226,7 +229,7 @@ def _raise_refused(refused: urllib.error.HTTPError) -> NoReturn:
         if isinstance(answer, dict):
             problem.update(answer)
     except (ValueError, RecursionError, OSError, http.client.HTTPException, zlib.error):
-        # A proxy's page, perhaps: its status must do.
+        # Perhaps a proxy's page: its status must suffice.
         problem["detail"] = "The answer is not one of the portal's own."
     if 300 <= refused.code < 400:
         where = refused.headers.get("Location", "elsewhere")
@@ -238,5 +241,5 @@ def _raise_refused(refused: urllib.error.HTTPError) -> NoReturn:
 
 
 def part(text: str) -> str:
-    """A word of a path, whatever it holds."""
+    """Return a text as a path segment, with any characters."""
     return quote(text, safe="")

@@ -1,4 +1,4 @@
-"""`evenshare queue` and `evenshare price`: what everybody in a pool may see."""
+"""`evenshare queue` and `evenshare price`: data that everyone in a pool may see."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from .api import Client, part
 from .terminal import Terminal, inert, named, short, when
 
-# In this order, those that the answer has; anything else follows under its own name.
+# Known columns in this order; other fields of the response follow under their own names.
 PRICE_COLUMNS = (
     *("pool", "gpu_type", "price", "currency", "used", "capacity", "base", "theta"),
     *("queued", "surcharge", "surcharge_step", "surcharge_cap"),
@@ -91,12 +91,12 @@ def _prices(options: argparse.Namespace, prices: list[dict[str, Any]], screen: T
 
 
 def _place(position: Any) -> str:
-    """A dash for a job that is in no order yet, or whose pool has none."""
+    """Return the position, or a dash for a job without one."""
     return "-" if position is None else inert(position)
 
 
 def _job(entry: Mapping[str, Any], screen: Terminal) -> str:
-    """Another tenant's job has no id for us."""
+    """Return the job's id; another tenant's job has none."""
     identity = inert(entry.get("id") or "-")
     return identity[:8] if screen.is_wide else identity
 

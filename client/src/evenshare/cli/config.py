@@ -1,6 +1,6 @@
-"""Where the server is and how it knows us: the environment, else a file of our own (0600).
+"""The server and its token: from the environment, else from the user's file (0600).
 
-A token is kept with the URL that it was made for, and never sent anywhere else.
+A token is stored with the URL that it was made for, and never sent anywhere else.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ DEFAULT_URL = "http://127.0.0.1:8000"
 
 
 class UsageError(Exception):
-    """The command was given something it cannot work with; nothing was sent."""
+    """The command's arguments are invalid; nothing was sent."""
 
 
 @dataclass(frozen=True)
 class Server:
-    """An address without a slash at its end, and the token for it, if there is one."""
+    """A URL without a final slash, and its token, if there is one."""
 
     url: str
     token: str | None
@@ -31,13 +31,13 @@ class Server:
 
 def config_file(environment: Mapping[str, str]) -> Path:
     base = environment.get("XDG_CONFIG_HOME")
-    # The specification says that a relative path there is to be ignored.
+    # The specification requires that a relative path is ignored.
     root = Path(base) if base and Path(base).is_absolute() else Path.home() / ".config"
     return root / "evenshare" / "config.json"
 
 
 def server(environment: Mapping[str, str], url: str | None = None) -> Server:
-    """The server that the option, the environment or the file names, in this order."""
+    """Return the server of the option, the environment or the file, in this order."""
     kept = _read(config_file(environment))
     chosen = checked_url(url or environment.get("EVENSHARE_URL") or kept.get("url") or DEFAULT_URL)
     token = environment.get("EVENSHARE_TOKEN") or kept.get("tokens", {}).get(chosen)
@@ -45,7 +45,7 @@ def server(environment: Mapping[str, str], url: str | None = None) -> Server:
 
 
 def remember(environment: Mapping[str, str], url: str, token: str) -> Path:
-    """Keep a token, and the address as that of the portal."""
+    """Store a token, and the URL as that of the portal."""
     path = config_file(environment)
     kept = _read(path)
     kept["url"] = url
@@ -55,7 +55,7 @@ def remember(environment: Mapping[str, str], url: str, token: str) -> Path:
 
 
 def write_private(path: Path, text: str) -> None:
-    """Write a file whole or not at all; its owner alone can read it, from its first byte on."""
+    """Write a file atomically; only its owner can read it, from its first byte on."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     with contextlib.suppress(FileNotFoundError):
@@ -78,7 +78,7 @@ def checked_url(url: str) -> str:
 
 
 def checked_token(token: str) -> str:
-    """A token stands in a header: a line break in it would begin another one."""
+    """Return a token without space; a line break in it would start another header."""
     token = token.strip()
     if not token or not token.isascii() or not token.isprintable() or " " in token:
         raise UsageError("the token is empty or holds characters that no token has")
@@ -86,7 +86,7 @@ def checked_token(token: str) -> str:
 
 
 def is_private(url: str) -> bool:
-    """Whether a secret may travel to this address unseen by others."""
+    """Return whether a secret is safe in transit to this URL."""
     parts = urlsplit(url)
     host = parts.hostname or ""
     return parts.scheme == "https" or host in ("localhost", "::1") or host.startswith("127.")

@@ -1,4 +1,4 @@
-"""`evenshare contribution`: what a tenant earned by lending, against the ledger."""
+"""`evenshare contribution`: a tenant's lending income, reconciled with the ledger."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`evenshare credit`: what a tenant may still spend, and a request to give some of it away."""
+"""`evenshare credit`: a tenant's remaining credit, and requests for transfers."""
 
 from __future__ import annotations
 

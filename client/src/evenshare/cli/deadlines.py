@@ -1,4 +1,4 @@
-"""What a round answered to a job's deadline, in lines."""
+"""A round's answer to a job's deadline, as lines."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .terminal import inert, when
 
 
 def standing_line(row: Any, before: str = "") -> str:
-    """How a job stands to its deadline, with the words `before` it; empty without one."""
+    """Return a job's standing to its deadline, after the text `before`; empty without one."""
     if not isinstance(row, Mapping):
         return ""
     standing, answer = inert(row.get("standing", "")), row.get("answer")
@@ -22,7 +22,7 @@ def standing_line(row: Any, before: str = "") -> str:
 
 
 def answer_line(row: Mapping[str, Any]) -> str:
-    """One answer: when it ends by its plan, or why there is none."""
+    """Return an answer: the planned end, or why there is no plan."""
     leases = row.get("leases") or []
     if row.get("state") == "planned" and leases:
         nodes = "on one node" if row.get("one_node") else "over several nodes"
@@ -40,7 +40,7 @@ def answer_line(row: Mapping[str, Any]) -> str:
 
 
 def preview_line(row: Any) -> str:
-    """What a dry run says of a deadline; empty without one."""
+    """Return a dry run's answer to a deadline; empty without one."""
     if not isinstance(row, Mapping):
         return ""
     answer = row.get("answer")
@@ -50,7 +50,7 @@ def preview_line(row: Any) -> str:
 
 
 def duration_text(seconds: Any) -> str:
-    """Seconds as hours, minutes and seconds."""
+    """Return seconds as hours, minutes and seconds."""
     minutes, rest = divmod(int(seconds or 0), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}h{minutes:02}m{rest:02}s"

@@ -1,4 +1,4 @@
-"""Instants that are given as options."""
+"""Instants as option values."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from .config import UsageError
 
 
 def read_instant(option: str, text: str) -> datetime:
-    """An instant in UTC; a day is its first one. Raises UsageError, which names the option."""
+    """Return an instant in UTC; a day is its first one.
+
+    Raises UsageError, which names the option.
+    """
     try:
         instant = datetime.fromisoformat(text.replace("Z", "+00:00"))
     except ValueError:

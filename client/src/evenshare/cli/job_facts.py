@@ -1,4 +1,4 @@
-"""What `evenshare job show` says of a job, as names and texts."""
+"""The facts of `evenshare job show`, as names and texts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .terminal import inert, named, when
 
 
 def facts(job: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return what there is to say of a job, as (name, text); a text may be empty."""
+    """Return a job's facts as (name, text); a text may be empty."""
     code = job.get("exit_code")
     shown = [field for field in JOB_FIELDS if field.is_shown]
     return [
@@ -40,12 +40,12 @@ def facts(job: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _profiling(seconds: Any) -> str:
-    """Of a profiling run, when it ends."""
+    """Return when a profiling run ends."""
     return f"ends after {inert(seconds)} s on GPUs" if seconds else ""
 
 
 def _shown(value: Any) -> str:
-    """What was asked for; pairs as they are typed."""
+    """Return a requested value; pairs in the form of the command line."""
     if isinstance(value, Mapping):
         return " ".join(f"{inert(key)}={inert(one)}" for key, one in value.items())
     if isinstance(value, list | tuple):
@@ -54,7 +54,7 @@ def _shown(value: Any) -> str:
 
 
 def _left(seconds: Any) -> str:
-    """How long a deadline is away in pool time, in hours, minutes and seconds."""
+    """Return the pool time until a deadline, in hours, minutes and seconds."""
     if not isinstance(seconds, int):
         return ""
     minutes, rest = divmod(abs(seconds), 60)
@@ -64,7 +64,7 @@ def _left(seconds: Any) -> str:
 
 
 def _queue(queue: Any) -> list[tuple[str, str]]:
-    """Where a queued job stands, and when it may start."""
+    """Return a queued job's position and expected start."""
     if not isinstance(queue, Mapping):
         return []
     place = inert(queue.get("order", ""))
@@ -77,7 +77,7 @@ def _queue(queue: Any) -> list[tuple[str, str]]:
 
 
 def _expected(estimate: Any) -> str:
-    """How long it is expected to run in all, how far off that may be, and from what."""
+    """Return its total expected duration, the error, and the basis."""
     if not isinstance(estimate, Mapping):
         return ""
     basis = estimate.get("basis")
@@ -89,7 +89,7 @@ def _expected(estimate: Any) -> str:
 
 
 def _stop(stop: Any) -> str:
-    """After how many iterations its metric is expected to be good enough, and from what."""
+    """Return the number of iterations until its metric is expected to be met, and the basis."""
     if not isinstance(stop, Mapping):
         return ""
     note = stop.get("note")

@@ -1,4 +1,4 @@
-"""`evenshare job ...`: submit, list, show, why, cancel, logs; `usage` is beside this."""
+"""`evenshare job ...`: submit, list, show, why, cancel, logs; `usage` is another module."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from .terminal import Terminal, inert, inert_lines, named, short, when
 
 TERMINAL_STATES = ("succeeded", "failed", "cancelled")
 ALL_STATES = ("pending", "starting", "running", "stopping", *TERMINAL_STATES)
-# Of these a portal tells those that start by their phase alone: their state is "running".
+# States that a portal distinguishes only by the phase: the state of starting jobs is "running".
 PHASES = ("starting", "running")
-# As pages and people say them; a portal of before knows only the others.
+# The words of pages and people; an older portal knows only the states.
 STATE_SYNONYMS = {
     "queued": "pending",
     "waiting": "pending",
@@ -36,7 +36,7 @@ def submit(options: argparse.Namespace, client: Client, screen: Terminal) -> int
     body = _specification(options)
     if options.dry_run:
         return _dry_run(options, client, screen, body)
-    # With a key of our own a cut answer can be asked for again without a second job.
+    # With our own key, a request whose response was lost can be repeated without a second job.
     key = options.idempotency_key or str(uuid.uuid4())
     job = client.post("/jobs", body, key=key)
     identity = str(job["id"])
@@ -60,7 +60,7 @@ def listing(options: argparse.Namespace, client: Client, screen: Terminal) -> in
     try:
         jobs = list(client.pages("/jobs", limit, **given))
     except ApiError as error:
-        # An older portal takes no phase: to it those that start are running too.
+        # An older portal has no phase: its running jobs include starting ones.
         if error.status != 400 or state != "running":
             raise
         jobs = list(client.pages("/jobs", limit, **{**given, "phase": None, "state": "running"}))
@@ -125,7 +125,7 @@ def why(options: argparse.Namespace, client: Client, screen: Terminal) -> int:
 
 
 def _plan(row: Any) -> str:
-    """When it is to start, for what; or the price that it would have needed; empty without one."""
+    """Return its planned start and cost, or the price that it needed; empty without a plan."""
     if not isinstance(row, Mapping):
         return ""
     if row.get("kind") == "refused":
@@ -141,7 +141,7 @@ def _plan(row: Any) -> str:
 
 
 def _overclaim(row: Mapping[str, Any]) -> str:
-    """Where its job type was declared faster than it was measured."""
+    """Return where its job type was declared faster than measured."""
     return (
         f"declared faster than measured on {inert(row.get('gpu_type'))}:"
         f" {inert(row.get('declared'))}, measured {inert(row.get('measured'))}; rounds use what"
@@ -150,7 +150,7 @@ def _overclaim(row: Mapping[str, Any]) -> str:
 
 
 def _preempted(row: Mapping[str, Any]) -> str:
-    """When it last lost its GPUs before its lease expired, and why."""
+    """Return when and why it last lost its GPUs before its lease expired."""
     verb = "moved" if row.get("moved") else "preempted"
     return (
         f"{verb} {when(row.get('at'))} with {inert(row.get('notice_s'))} s notice, by round"
@@ -159,7 +159,7 @@ def _preempted(row: Mapping[str, Any]) -> str:
 
 
 def _made_way(row: Mapping[str, Any]) -> str:
-    """A lease that ended for this job before it expired."""
+    """Return a lease that ended early for this job."""
     verb = "moved" if row.get("moved") else "preempted"
     job = row.get("job")
     who = named(job) if isinstance(job, Mapping) else f"a job of {named(row.get('tenant'))}"
@@ -192,12 +192,12 @@ def logs(options: argparse.Namespace, client: Client, screen: Terminal) -> int:
 
 
 def phase(job: Mapping[str, Any]) -> object:
-    """A job's state, those that start apart from those that run; an older portal has no phase."""
+    """Return a job's phase, which separates starting jobs; an older portal has only the state."""
     return job.get("phase") or job["state"]
 
 
 def find(client: Client, text: str) -> str:
-    """The id that a prefix means. A whole one, or one to be explained, is taken as it is."""
+    """Return the id of a prefix. A full id, or any with `--explain`, is returned unchanged."""
     wanted = text.lower()
     if not PREFIX.fullmatch(wanted):
         raise UsageError(f"{text!r} is no job's id, nor its first 8 characters or more")
@@ -225,7 +225,7 @@ class _LogReader:
 
     def run(self) -> int:
         while True:
-            # Before the window: what a job printed before it ended is then in the window.
+            # Checked before the window, which then contains everything that the ended job printed.
             ended = self._options.follow and self._job_ended()
             window = self._window()
             if self._print(window):
@@ -249,7 +249,7 @@ class _LogReader:
         return window
 
     def _print(self, window: Any) -> bool:
-        """Whether the window moved on, so that more may be there at once."""
+        """Print a window; return whether it advanced, so that more may be available."""
         if self._options.output == "json":
             if window["text"] or not self._options.follow:
                 self._screen.json(window)
@@ -263,7 +263,7 @@ class _LogReader:
         return moved
 
     def _next_lease(self) -> bool:
-        """Go to the next lease, if there is one; never past one that was not printed."""
+        """Go to the next lease, if there is one, without skipping any."""
         if self._options.lease is not None:
             return False
         newest = self._client.get(f"{self._path}/logs", offset=0, limit=1)["lease"]
@@ -288,7 +288,7 @@ def _specification(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _value(options: argparse.Namespace, field: JobField) -> Any:
-    """What the command line says of a field; None: nothing."""
+    """Return the command line's value of a field, or None if it is not given."""
     if field.option == COMMAND:
         return list(options.command)
     value = getattr(options, field.name)

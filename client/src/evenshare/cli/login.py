@@ -1,4 +1,4 @@
-"""`evenshare login`: have a token made, or take one, and keep it."""
+"""`evenshare login`: make or take a token, and store it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CREDIT_SCOPE = "credit:write"
 
 
 def login(options: argparse.Namespace, client: Client, screen: Terminal) -> int:
-    """A token is tried before it is kept, so that a wrong one is known now."""
+    """Log in. A token is tested before it is stored, so that an invalid one is detected now."""
     if options.token and (options.username or options.password):
         raise UsageError("give --token, or --username and --password, not both")
     if options.password and not options.username:
@@ -26,7 +26,7 @@ def login(options: argparse.Namespace, client: Client, screen: Terminal) -> int:
     url = client.server.url
     if not is_private(url):
         screen.note(f"evenshare: {url} is not encrypted: others on the way can read the token")
-    # An old token in a header would be judged before the new one.
+    # An old token in a header would be checked before the new one.
     client.server = Server(url, None)
     until = ""
     if options.token or not (options.username or sys.stdin.isatty()):
@@ -70,12 +70,15 @@ def _wish(options: argparse.Namespace) -> dict[str, object]:
 
 
 def _secret(given: str) -> str:
-    """`-` stands for the next line of standard input, which nobody else can see."""
+    """Return the secret; `-` means the next line of standard input, which no other user can see."""
     return sys.stdin.readline().rstrip("\r\n") if given == "-" else given
 
 
 def _try(client: Client) -> None:
-    """A token of few scopes may be forbidden this list; only 401 says that it is none."""
+    """Test a token.
+
+    A valid one with few scopes may get 403 here; only 401 means that it is invalid.
+    """
     try:
         client.get("/pools")
     except ApiError as refused:

@@ -1,4 +1,4 @@
-"""Reads the command line, runs one command, and turns its errors into words and codes."""
+"""Parses the command line, runs one command, and reports its errors as texts and exit codes."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ OK, USAGE, REFUSED, CONFLICT, INTERRUPTED = 0, 2, 3, 4, 130
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; the code to exit with. See `parser.EXIT_CODES`."""
+    """Run one command; return the exit code (see `parser.EXIT_CODES`)."""
     argv = list(sys.argv[1:] if arguments is None else arguments)
     screen = terminal.standard()
     try:
         options = _parsed(argv)
         return _run(options, screen)
     except BrokenPipeError:
-        # `| head` has seen enough. The interpreter must not fail at its own last flush.
+        # The reader, such as `head`, has closed the pipe. The interpreter's last flush must not
+        # fail.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return OK
     except SystemExit as ended:
@@ -33,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parsed(argv: list[str]) -> argparse.Namespace:
-    # By hand: argparse takes one `--` away, or two, depending on its version.
+    # By hand: argparse removes one `--` or two, depending on its version.
     at = argv.index("--") if "--" in argv else len(argv)
     top = parser()
     options = top.parse_args(argv[:at])
@@ -67,13 +68,13 @@ def _run(options: argparse.Namespace, screen: Terminal) -> int:
 
 
 def is_conflict(refused: ApiError) -> bool:
-    """409, or the 422 of a key that was used with another body; not that of a wrong field."""
+    """Return whether it is 409, or the 422 of a key that was used with another body."""
     code = str(refused.problem.get("reason_code", ""))
     return refused.status == 409 or (refused.status == 422 and code.startswith("idempotency"))
 
 
 def show_call(screen: Terminal, call: Call, output: str) -> None:
-    """The call as it would be made, its secrets left out."""
+    """Show the call as it would be made, without its secrets."""
     headers = dict(call.headers)
     if "Authorization" in headers:
         headers["Authorization"] = "Bearer <token>"
@@ -94,7 +95,7 @@ def _redacted(body: Mapping[str, object]) -> dict[str, object]:
 
 
 def show_refusal(screen: Terminal, refused: ApiError, output: str) -> None:
-    """What was refused, why, field by field, and what to do about it."""
+    """Show a refusal: the reason, the fields, and the remedy."""
     problem = refused.problem
     if output == "json":
         screen.note(json.dumps(problem))

@@ -64,7 +64,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _price(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """`price` alone is `price show`."""
+    """Add `price`; without a verb it is `price show`."""
     price = _leaf(nouns, "price", commands.price, "show, history, forecast of posted prices")
     price.add_argument("--pool")
     verbs = price.add_subparsers(metavar="VERB", dest="verb")

@@ -1,4 +1,4 @@
-"""Pins: the heads of logs that were seen and checked here, one file per portal and pool (0600)."""
+"""Pins: verified heads of logs, one file per portal and pool (0600)."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from .config import UsageError, config_file, write_private
 
 
 def pin_file(environment: Mapping[str, str], url: str, pool: str) -> Path:
-    """Where the pin of a pool is, beside the file of `evenshare login`."""
+    """Return the file of a pool's pin, in the folder of the login file."""
     place = re.sub(r"[^a-z0-9.-]+", "_", url.partition("://")[2].lower())[:60]
-    # What is left out of an address must not make two of them one.
+    # The hash distinguishes URLs that differ only in removed characters.
     mark = hashlib.sha256(f"{url}\n{pool}".encode()).hexdigest()[:8]
     name = re.sub(r"[^a-zA-Z0-9-]+", "_", pool)[:60]
     return config_file(environment).parent / "pins" / f"{place}.{name}.{mark}.json"
 
 
 def stored_pin(path: Path) -> bytes | None:
-    """The bytes of a pin, None where there is none yet."""
+    """Return the bytes of a pin, or None if there is none."""
     try:
         return path.read_bytes()
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""`evenshare offer ...` and `evenshare sharing ...`: what a tenant's quota lends and borrows."""
+"""`evenshare offer ...` and `evenshare sharing ...`: lending and borrowing of a tenant's quota."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def offer_create(options: argparse.Namespace, client: Client, screen: Terminal) 
     body["floor_price"] = options.floor
     if options.until:
         body["until"] = options.until
-    # With a key of our own a cut answer can be asked for again without a second offer.
+    # With our own key, a request whose response was lost can be repeated without a second offer.
     key = options.idempotency_key or str(uuid.uuid4())
     offer = client.post(_path("offers", options), body, key=key)
     if options.output == "json":

@@ -1,4 +1,4 @@
-"""`evenshare statement ...`: charges and incomes, recomputed here. It needs evenshare-core."""
+"""`evenshare statement ...`: recomputed charges and incomes. It needs evenshare-core."""
 
 from __future__ import annotations
 

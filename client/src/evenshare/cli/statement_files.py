@@ -1,15 +1,15 @@
-"""Files of a statement: what the portal answered, each list whole under a fixed name.
+"""Files of a statement: the portal's responses, each complete list under a fixed name.
 
-| name | answer of |
+| name | response of |
 |---|---|
-| `statement.json` | what was asked for: `pool`, `tenant`, `since`, `until` |
+| `statement.json` | the request: `pool`, `tenant`, `since`, `until` |
 | `usage.json`, `entries.json` | all pages of `GET /usage` and `GET /entries` |
 | `income.json`, `idle.json` | all pages of `GET /income`: its `results`, its `idle` |
 | `prices.json` | `GET /prices/<pool>/<gpu_type>`, back to the oldest round of a row |
-| `records.json` | the records from the first round that rows name to the last, without gaps |
-| `chain.json`, `inclusion.json`, `consistency.json` | as `evenshare round verify` keeps them |
-| `names/<day>.json`, `bundles/<round>.json` | so too, of the rounds that rows name |
-| `no-rounds.json` | why there are no rounds, "" where there are |
+| `records.json` | the records from the first round of the rows to the last, without gaps |
+| `chain.json`, `inclusion.json`, `consistency.json` | as in `evenshare round verify` |
+| `names/<day>.json`, `bundles/<round>.json` | the same, for the rounds of the rows |
+| `no-rounds.json` | why there are no rounds, or "" |
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def list_file(name: str) -> str:
 def fetch_statement(
     client: Client, screen: Terminal, files: Files, asked: dict[str, str]
 ) -> dict[str, list[dict[str, Any]]]:
-    """Everything that a statement is recomputed from, but the rounds."""
+    """Fetch all data of a statement's recomputation, except the rounds."""
     time = {key: asked[key] for key in ("tenant", "pool", "since", "until") if asked.get(key)}
     rows: dict[str, list[dict[str, Any]]] = {name: [] for name in LISTS}
     for name in ("usage", "income", "entries"):
@@ -75,17 +75,17 @@ def fetch_rounds(
     pool: str,
     log: tuple[int, int],
 ) -> None:
-    """Records, their proof, bundles and names of the rounds that rows name.
+    """Fetch records, their proof, bundles and names of the rounds that rows name.
 
     `log`: the newest round of the pool's log and the size of its head, which is in `files`. Rounds
-    that are not in it yet are left out; records of all that are between are there, for each names
-    the one before.
+    that are not in it yet are left out. All records in between are fetched, because each names the
+    one before.
     """
     newest, size = log
     first, last = min(wanted), min(max(wanted), newest)
     records = fetch_records(client, pool, first, last)
     if not records:
-        # Of before the log began: its first record shows that.
+        # The rows are older than the log: its first record shows it.
         path = f"/chain/{part(pool)}/records"
         records = client.get(path, first=first, last=newest)["results"][:1]
     records = [row for row in records if row["index"] < size]
@@ -138,7 +138,7 @@ def _oldest_rounds(rows: dict[str, list[dict[str, Any]]]) -> dict[str, int]:
 
 
 def _pages(client: Client, path: str, **query: str) -> Iterator[dict[str, Any]]:
-    """All pages of a list, however many."""
+    """Yield all pages of a list, however many."""
     cursor: dict[str, str] = {}
     seen: set[str] = set()
     while True:
@@ -155,7 +155,7 @@ def _pages(client: Client, path: str, **query: str) -> Iterator[dict[str, Any]]:
 
 
 def _numbered(row: dict[str, Any]) -> tuple[int, str]:
-    """The round of a record, and its UTC day of pool time, as names are kept by."""
+    """Return the round of a record, and its UTC day of pool time, which is the key of names."""
     record = json.loads(row["record"])
     day = (_EPOCH + timedelta(microseconds=record["at_us"])).date().isoformat()
     return record["round"], day

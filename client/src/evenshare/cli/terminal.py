@@ -1,7 +1,7 @@
-"""What people see: inert text, aligned tables, colour only where it is wanted.
+"""Terminal output: inert text, aligned tables, optional colour.
 
-Everything that comes from a server passes `inert`: names, reasons and logs are written by
-other people, and a terminal obeys what it is sent.
+All text from a server passes `inert`: other people write names, reasons and logs, and a terminal
+executes control sequences.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _SUSPECT = re.compile(r"[^\x20-\x7e]")
 _RETURN = re.compile(r"\r\n?")
 _BROKEN = re.compile(r"[^\x20-\x7e\n\t]")
 STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "blue": "34"}
-# A sign, a word and a colour: state never shows by colour alone.
+# A sign, a word and a colour: a state is never shown only by its colour.
 STATES = {
     "pending": ("○", "yellow"),
     "starting": ("◌", "blue"),
@@ -32,12 +32,12 @@ STATES = {
 
 
 def inert(value: object) -> str:
-    """One line without anything that a terminal would act on, or that turns its direction."""
+    """Return one line without control sequences or changes of text direction."""
     return _SUSPECT.sub(_escaped, str(value))
 
 
 def inert_lines(text: str) -> str:
-    """Lines and tabs stay, a carriage return ends a line too; all else as `inert`."""
+    """Return inert lines; tabs stay, and a carriage return also ends a line."""
     return _BROKEN.sub(_escaped, _RETURN.sub("\n", text))
 
 
@@ -52,7 +52,7 @@ def _escaped(match: re.Match[str]) -> str:
 
 
 class Terminal:
-    """Standard output and error, each plain unless it is a terminal that shows colours."""
+    """Standard output and error, each plain unless it is a terminal with colours."""
 
     def __init__(self, out: TextIO, err: TextIO, environment: Mapping[str, str]) -> None:
         self._out, self._err = out, err
@@ -63,7 +63,7 @@ class Terminal:
 
     @property
     def is_wide(self) -> bool:
-        """Whether somebody looks at it, in a window of some width."""
+        """Return whether the output is a terminal, whose width is limited."""
         return self._out.isatty()
 
     def line(self, text: str = "") -> None:
@@ -76,21 +76,21 @@ class Terminal:
         self._out.flush()
 
     def note(self, text: str) -> None:
-        """For people, not for pipes."""
+        """Print a message to standard error."""
         self.progress("")
         print(text, file=self._err, flush=True)
 
     def progress(self, text: str) -> None:
-        """How far it is, in place of what stood there; nothing where nobody watches."""
+        """Replace the progress line; nothing is shown without a terminal."""
         if self._moves and (text or self._progress):
-            # One line of the window: a longer one could not be taken back.
+            # A single line of the window: a longer one could not be erased.
             self._err.write(f"\r\x1b[K{short(text, shutil.get_terminal_size().columns - 1)}")
             self._err.flush()
         self._progress = bool(text)
 
     def json(self, value: object) -> None:
         self.progress("")
-        # ASCII only: what is not escaped by JSON cannot be an order to the terminal.
+        # ASCII only: JSON escapes everything that could control the terminal.
         print(json.dumps(value, indent=2).replace("\x7f", "\\u007f"), file=self._out)
 
     def style(self, text: str, *names: str, err: bool = False) -> str:
@@ -108,7 +108,7 @@ class Terminal:
         return self.style(f"{sign} {word}", colour)
 
     def table(self, heads: Sequence[str], rows: Sequence[Sequence[str]], right: str = "") -> None:
-        """Cells are inert or styled already; columns named in `right` end flush."""
+        """Print a table of inert or styled cells; columns in `right` are right-aligned."""
         widths = [max(width(cell) for cell in column) for column in zip(heads, *rows)]
         self.line(self._row([self.style(head, "dim") for head in heads], heads, widths, right))
         for row in rows:
@@ -138,7 +138,7 @@ _STYLED = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def width(cell: str) -> int:
-    """Columns that a cell takes: our own colours none, East Asian signs two."""
+    """Return a cell's width in columns: our colours count 0, East Asian signs 2."""
     return sum(
         0 if unicodedata.combining(sign) else 2 if unicodedata.east_asian_width(sign) in "WF" else 1
         for sign in _STYLED.sub("", cell)
@@ -146,18 +146,18 @@ def width(cell: str) -> int:
 
 
 def short(text: str, space: int) -> str:
-    """Cut what is too long for its place, and show that it was."""
+    """Cut a text that is too long, with a mark."""
     return text if len(text) <= space else text[: max(1, space - 1)] + "…"
 
 
 def named(value: object) -> str:
-    """A tenant, or whatever else comes as a word or as an object with a name."""
+    """Return the name of a tenant or another value, which is a text or an object with a name."""
     word = value.get("name") if isinstance(value, Mapping) else value
     return inert(word) if word else "-"
 
 
 def when(value: Any) -> str:
-    """`2031-05-04T03:02:01.123456Z` without its fraction; times are UTC."""
+    """Return `2031-05-04T03:02:01.123456Z` without its fraction; times are UTC."""
     return inert(re.sub(r"\.\d+", "", str(value)).replace("+00:00", "Z")) if value else ""
 
 

@@ -1,4 +1,4 @@
-"""`evenshare job usage`: what a job uses of CPUs, memory and GPUs."""
+"""`evenshare job usage`: a job's use of CPUs, memory and GPUs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .job_fields import GPU_STATES
 from .jobs import find
 from .terminal import Terminal, inert, when
 
-# The type of what is no GPU.
+# The GPU type of CPU slots.
 CPU = "cpu"
 HEADS = ["LEASE", "FROM", "CORES", "MEMORY", "PEAK", "GPU", "LOWEST", "GPU-MEMORY"]
 GIB, MIB = 2**30, 2**20
@@ -44,7 +44,7 @@ def usage(options: argparse.Namespace, client: Client, screen: Terminal) -> int:
 
 
 def _gpu_notes(newest: Mapping[str, Any]) -> Iterator[str]:
-    """What is not known of the GPUs of a lease, and why."""
+    """Yield the unknown figures of a lease's GPUs, with the reasons."""
     if newest.get("gpu_type") == CPU or not newest.get("nodes_reporting"):
         return
     if newest.get("gpu_state") in GPU_STATES:
@@ -68,14 +68,14 @@ def _cells(row: Mapping[str, Any]) -> list[str]:
 
 
 def _size(value: Any) -> str:
-    """Bytes as pages write them: GiB, and MiB where they are less than one."""
+    """Return bytes as on pages: GiB, or MiB if less than 1 GiB."""
     if isinstance(value, int | float) and value < GIB:
         return _figure(value, MIB, " MiB", 0)
     return _figure(value, GIB, " GiB", 2)
 
 
 def _figure(value: Any, unit: float, name: str, places: int) -> str:
-    """A number in its unit; a dash where nobody says."""
+    """Return a number in its unit, or a dash if unknown."""
     if not isinstance(value, int | float):
         return "-"
     return f"{value / unit:.{places}f}{name}"

@@ -1,4 +1,4 @@
-"""`evenshare round ...`: what was decided, recomputed here. What does it needs evenshare-core."""
+"""`evenshare round ...`: recompute decisions locally. Verification needs evenshare-core."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .terminal import Terminal
 
 NEEDS = (3, 11)
 INSTALL = "pip install 'evenshare[verify]'"
-# Those of evenshare_core.verification.verdict.Gap, which is not there without the extra.
+# The values of evenshare_core.verification.verdict.Gap, which is missing without the extra.
 GAPS = (
     "bundle", "own-rows", "names", "version", "certificate", "before", "superseded", "head",
     "rows", "limit", "rounds",
@@ -29,7 +29,7 @@ def round_pin(options: argparse.Namespace, client: Client, screen: Terminal) -> 
 
 
 def with_core(module: str) -> ModuleType:
-    """A module of this package that imports evenshare-core, or what is to be installed for it."""
+    """Import a module of this package that needs evenshare-core, or explain its installation."""
     if sys.version_info < NEEDS:
         here = ".".join(map(str, sys.version_info[:2]))
         raise UsageError(f"verifying needs Python 3.11 or newer, this is {here}; there: {INSTALL}")

@@ -1,16 +1,16 @@
-"""Files of a verification: what the portal answered, byte for byte, each under a fixed name.
+"""Files of a verification: the portal's responses, byte for byte, each under a fixed name.
 
-Whatever is verified is verified from such a folder: one of the run's own, or one that is kept
-(`--save-dir`) and read again later, elsewhere, without the portal (`--from-dir`).
+Each verification reads such a folder. It is temporary, or kept (`--save-dir`) and read again later,
+elsewhere, without the portal (`--from-dir`).
 
-| name | answer of |
+| name | response of |
 |---|---|
 | `chain.json` | `GET /chain/<pool>` |
 | `records.json` | all pages of `GET /chain/<pool>/records` of the rounds, in one list |
 | `inclusion.json` | `GET /chain/<pool>/inclusion` of the last of them |
 | `consistency.json` | `GET /chain/<pool>/consistency` from a pinned head, with both sizes |
 | `names/<day>.json` | `GET /chain/<pool>/names` |
-| `jobs.json` | one's own jobs of `GET /jobs`: `jobs`, and `complete`: all that are looked for |
+| `jobs.json` | the reader's jobs of `GET /jobs`: `jobs`, and `complete` if none is missing |
 | `bundles/<round>.json` | `GET /rounds/<pool>/<round>/bundle` |
 """
 
@@ -38,13 +38,13 @@ _NAME = re.compile(r"[a-z0-9-]+(/[a-z0-9-]+)?\.json")
 
 
 class Files:
-    """A folder of answers by name."""
+    """A folder of responses by name."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def read(self, name: str) -> bytes | None:
-        """The bytes, None where there are none of this name."""
+        """Return the bytes, or None if there is no such file."""
         try:
             return self._path(name).read_bytes()
         except FileNotFoundError:
@@ -53,11 +53,11 @@ class Files:
             raise UsageError(f"{self._path(name)} cannot be read: {problem.strerror}") from None
 
     def write(self, name: str, data: bytes) -> None:
-        """Whole or not at all: a run that was interrupted leaves no half of an answer."""
+        """Write a file atomically: an interrupted run leaves no partial response."""
         path = self._path(name)
         beside = path.with_name(f".{path.name}.{os.getpid()}")
         try:
-            # Keys of the day tell which rows are the reader's own: nobody else's business.
+            # Private, because the day's keys show which rows are the reader's.
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             beside.write_bytes(data)
             beside.replace(path)
@@ -68,7 +68,7 @@ class Files:
         self.write(name, json.dumps(value).encode())
 
     def _path(self, name: str) -> Path:
-        # A part of the name may come from an answer; it must not lead elsewhere.
+        # A part of the name may come from a response; it must not lead elsewhere.
         if not _NAME.fullmatch(name):
             raise UnreachableError(f"the portal answers with a name that is none: {name!r}")
         return self.folder / name
@@ -76,7 +76,7 @@ class Files:
 
 @contextmanager
 def to_save(folder: str | None) -> Iterator[Files]:
-    """The named folder, made if it is not there; else one that is gone at the end."""
+    """Yield the named folder, made if missing; else a temporary one."""
     if folder is not None:
         yield Files(Path(folder))
         return
@@ -85,7 +85,7 @@ def to_save(folder: str | None) -> Iterator[Files]:
 
 
 def saved(folder: str) -> Files:
-    """The files of an earlier run."""
+    """Return the files of an earlier run."""
     if not Path(folder).is_dir():
         raise UsageError(f"{folder} is no folder; --from-dir takes one that --save-dir has filled")
     return Files(Path(folder))
@@ -93,7 +93,7 @@ def saved(folder: str) -> Files:
 
 @contextmanager
 def answers() -> Iterator[None]:
-    """Whatever is read in here are answers: one of another form is none of a portal's."""
+    """Raise UnreachableError if a response in the block has an unexpected form."""
     try:
         yield
     except (LookupError, TypeError, AttributeError, ArithmeticError) as problem:
@@ -109,14 +109,14 @@ def bundle_file(number: int) -> str:
 
 
 def fetch_chain(client: Client, files: Files, pool: str) -> dict[str, Any]:
-    """The head of the pool's log of rounds."""
+    """Fetch the head of the pool's log of rounds."""
     data = client.download(f"/chain/{part(pool)}")
     files.write(CHAIN, data)
     return _object(data)
 
 
 def fetch_records(client: Client, pool: str, first: int, last: int) -> list[dict[str, Any]]:
-    """The records of rounds from `first` to `last`, as the log has them."""
+    """Fetch the records of rounds from `first` to `last`."""
     path = f"/chain/{part(pool)}/records"
     rows: list[dict[str, Any]] = []
     while first <= last:
@@ -127,9 +127,9 @@ def fetch_records(client: Client, pool: str, first: int, last: int) -> list[dict
 
 
 def fetch_bundle(client: Client, files: Files, pool: str, number: int, sha256: str = "") -> bool:
-    """The bundle of a round, unless the folder has the one of this hash; whether it is kept there.
+    """Fetch the bundle of a round, unless the folder has the one of this hash; return success.
 
-    False: the portal has its hashes and proofs only, its bytes are no longer kept.
+    False: the portal no longer has its bytes, only its hashes and proofs.
     """
     held = files.read(bundle_file(number))
     if held is not None and hashlib.sha256(held).hexdigest() == sha256:
@@ -145,20 +145,20 @@ def fetch_bundle(client: Client, files: Files, pool: str, number: int, sha256: s
 
 
 def fetch_names(client: Client, files: Files, pool: str, day: str) -> dict[str, Any]:
-    """The pseudonyms of a day of pool time that the reader may resolve, and its own keys."""
+    """Fetch the reader's keys and resolvable pseudonyms of a day of pool time."""
     data = client.download(f"/chain/{part(pool)}/names", day=day)
     files.write(names_file(day), data)
     return _object(data)
 
 
 def fetch_consistency(client: Client, files: Files, pool: str, first: int, second: int) -> None:
-    """The proof that the log of size `second` begins with that of size `first`."""
+    """Fetch the proof that the log of size `second` starts with that of size `first`."""
     answer = client.get(f"/chain/{part(pool)}/consistency", first=first, second=second)
     files.write_json(CONSISTENCY, {"first": first, "second": second, "path": answer["path"]})
 
 
 def fetch_inclusion(client: Client, files: Files, pool: str, number: int, size: int) -> None:
-    """The proof that a round's record is in the log of this size."""
+    """Fetch the proof that a round's record is in the log of this size."""
     path = f"/chain/{part(pool)}/inclusion"
     files.write(INCLUSION, client.download(path, round=number, size=size))
 
@@ -170,9 +170,9 @@ def fetch_jobs(
     tenants: Sequence[str],
     missing: Callable[[str, str], int],
 ) -> None:
-    """The reader's own jobs in the pool, newest first, until all that are looked for are there.
+    """Fetch the reader's own jobs in the pool, newest first, until none is missing.
 
-    `missing`: called for each by its tenant and id, says how many are still to come.
+    `missing`: called with each job's tenant and id; returns how many are still missing.
     """
     rows: list[dict[str, Any]] = []
     is_whole = True

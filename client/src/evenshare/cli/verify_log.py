@@ -1,6 +1,6 @@
-"""The head of a pool's log in a verification: asked for with its proofs, checked, pinned.
+"""The head of a pool's log in a verification: fetched with its proofs, checked, pinned.
 
-What `round verify` and `statement verify` share. Imported where evenshare-core is there.
+Shared by `round verify` and `statement verify`. Imported only with evenshare-core.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from .verify_pins import keep_newer, pinned
 
 
 def pin_of(client: Client, pool: str) -> tuple[Path, Pin | None]:
-    """Where the pin of a pool is kept, and what it is."""
+    """Return the file of a pool's pin, and the pin."""
     path = pin_file(os.environ, client.server.url, pool)
     return path, pinned(path)
 
 
 def fetch_log(client: Client, files: Files, pool: str) -> tuple[int, int] | None:
-    """The newest round of a pool's log and the size of its head; with the proof from the pin.
+    """Fetch a pool's log, with the proof from the pin; return its newest round and its size.
 
-    None: no round is in the log.
+    Return None if no round is in the log.
     """
     chain = fetch_chain(client, files, pool)
     newest, size = chain.get("round"), chain.get("size")
@@ -46,10 +46,10 @@ def checked_head(
 ) -> HeadFinding:
     """Check the head, and the records that were read, against a pin.
 
-    `given`: keys that count instead of those pinned. `from_files`: of an earlier run, maybe.
+    `given`: keys that replace the pinned ones. `from_files`: possibly of an earlier run.
     """
     if from_files and pin is not None and pin.size > history.chain.size:
-        # Files of before the pin: an older head is no shortened history.
+        # The files may be older than the pin: an older head is no shortened history.
         finding = history.head(None, tuple(given) or pin.keys)
         text = f"the files are older than the head of {pin.size} that is pinned"
         finding.unproven.append(Unproven(Gap.HEAD, f"{text}, and no proof joins the two"))
@@ -74,16 +74,16 @@ def plain_head(head: HeadFinding) -> dict[str, Any]:
 
 
 def plain_gaps(unproven: Iterable[Unproven]) -> list[dict[str, str]]:
-    """What was not proven, for programs."""
+    """Return the unproven facts, as JSON."""
     return [{**row._asdict(), "to_do": TO_DO[row.gap]} for row in unproven]
 
 
 def keep_head(path: Path, head: HeadFinding, pin: Pin | None, *, from_files: bool) -> None:
-    """Pin a head with which nothing is wrong."""
+    """Pin a head without faults."""
     if head.pin is None:
         return
     if from_files and pin is None:
-        # Whose files these are nobody knows; what is pinned of a portal first, it answered itself.
+        # The source of files is unknown; the first pin of a portal comes from the portal itself.
         head.remarks.append("nothing is pinned of files alone; evenshare round pin asks the portal")
     else:
         keep_newer(path, head.pin)

@@ -1,6 +1,6 @@
-"""`evenshare round pin`: keep the head of a pool's log, show it, compare it with a colleague's.
+"""`evenshare round pin`: store the head of a pool's log, show it, compare it with a colleague's.
 
-Imported by `verify` alone, where evenshare-core is there.
+Imported only by `verify`, with evenshare-core.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def pin(options: argparse.Namespace, client: Client, screen: Terminal) -> int:
 
 
 def pinned(path: Path) -> Pin | None:
-    """The pin that is kept in a file; None where there is none."""
+    """Return the pin in a file, or None if there is none."""
     data = stored_pin(path)
     if data is None:
         return None
@@ -68,14 +68,14 @@ def pinned(path: Path) -> Pin | None:
 
 
 def keep_newer(path: Path, new: Pin) -> None:
-    """Keep a pin, unless another run has kept a later one meanwhile."""
+    """Store a pin, unless another run has stored a later one meanwhile."""
     known = pinned(path)
     if known is None or known.log != new.log or known.size <= new.size:
         keep(path, msgspec.json.encode(new))
 
 
 def proof_of(client: Client, pool: str, first: int, second: int) -> Proof | None:
-    """The portal's proof that its log of the second size begins with that of the first."""
+    """Fetch the portal's proof that its log of the second size starts with that of the first."""
     if not 0 < first < second:
         return None
     answer = client.get(f"/chain/{part(pool)}/consistency", first=first, second=second)
@@ -113,7 +113,7 @@ def _compared(client: Client, pool: str, mine: Pin, other: Pin) -> tuple[ProofPr
     except ApiError as refused:
         if refused.status not in (400, 404, 422):
             raise
-        # The log here is shorter than the head that the portal signed for somebody else.
+        # The log here is shorter than the head that the portal signed for another reader.
         proof = None
     return compare_heads(mine, other, proof)
 

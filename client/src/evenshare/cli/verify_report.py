@@ -1,6 +1,6 @@
-"""What the portal is told of a verification: what was checked, and how it came out.
+"""The report of a verification to the portal: its scope and result.
 
-A remark for one's own pages and for who runs the site. Nothing here changes an exit code.
+It is a remark for the user's own pages and for the operators. Nothing here changes an exit code.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .terminal import Terminal, inert
 def report(
     client: Client, screen: Terminal, pool: str, tenants: Iterable[str], said: Mapping[str, Any]
 ) -> None:
-    """Tell it for each of the reader's own tenants; a line for people where that fails."""
+    """Send the report for each of the reader's tenants; print a line if that fails."""
     for tenant in tenants:
         body = {**said, "tenant": tenant, "client": f"evenshare {__version__}"}
         try:

@@ -1,6 +1,6 @@
-"""`evenshare round verify`: download what the portal committed to, and recompute it here.
+"""`evenshare round verify`: download the portal's commitments, and recompute them locally.
 
-Imported by `verify` alone, where evenshare-core is there.
+Imported only by `verify`, with evenshare-core.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ Wanted = Callable[[RoundRecord], bool]
 
 
 def verify(options: argparse.Namespace, client: Client, screen: Terminal) -> int:
-    """Exit code 0: all that was asked for is proven; 3: something is wrong; 5: not proven."""
+    """Return exit code 0 if everything is proven, 3 if something is wrong, 5 if not proven."""
     if sum(value is not None for value in (options.round, options.last, options.since)) > 1:
         raise UsageError("give one of a round's number, --last and --since")
     since_us = None if options.since is None else to_us(read_instant("--since", options.since))
@@ -72,9 +72,9 @@ def verify(options: argparse.Namespace, client: Client, screen: Terminal) -> int
 def download_rounds(
     client: Client, screen: Terminal, files: Files, pool: str, span: tuple[int, int]
 ) -> list[RoundRecord]:
-    """Records, bundles and names of the rounds from the first of the span to its last.
+    """Download records, bundles and names of the rounds in the span.
 
-    Not of those that came after the head that is there already: nothing proves them yet.
+    Rounds after the downloaded head are left out, because nothing proves them yet.
     """
     size = json.loads(files.read(CHAIN) or b"{}").get("size", 0)
     rows = [row for row in fetch_records(client, pool, *span) if row["index"] < size]
@@ -110,7 +110,7 @@ def _download(
     last = newest if options.round is None else options.round
     if last > newest:
         raise UnreachableError(f"round {last} of {pool} is not in its log; the newest is {newest}")
-    # The round after one shows why parts of it were not carried out.
+    # The round after a round shows why parts of it were not executed.
     last = min(last + 1, newest)
     first = _first(options, client, newest, since_us)
     records = download_rounds(client, screen, files, pool, (max(1, first - 1), last))
@@ -123,13 +123,13 @@ def _download(
 def _guard_span(
     files: Files, records: list[RoundRecord], first: int, newest: int, since_us: int | None
 ) -> None:
-    """Refuse an answer without the first or the last of the rounds: it would verify fewer.
+    """Refuse a response without the first or the last round: it would verify fewer rounds.
 
-    What is between follows from the places of the records, which are verified.
+    The positions of the records, which are verified, cover the rounds in between.
     """
     rows = json.loads(files.read(RECORDS) or b"[]")
     size = json.loads(files.read(CHAIN) or b"{}")["size"]
-    # One that is called the newest, and is not the last, is found with the head.
+    # The head reveals a record that is not the last, but called the newest.
     is_short = not records or records[-1].round != newest
     if is_short and not (records and rows[-1]["index"] == size - 1):
         raise UnreachableError(f"the portal has a head of {size} rounds, and holds back the last")
@@ -141,7 +141,7 @@ def _guard_span(
 
 
 def _first(options: argparse.Namespace, client: Client, newest: int, since_us: int | None) -> int:
-    """The first round that was asked for."""
+    """Return the first requested round."""
     if options.round is not None:
         return int(options.round)
     if since_us is None:
@@ -158,7 +158,7 @@ def _first(options: argparse.Namespace, client: Client, newest: int, since_us: i
 
 
 def _search(files: Files, records: list[RoundRecord]) -> Callable[[str, str], int]:
-    """Which own jobs of the rounds are still to be looked up, job by job."""
+    """Return a function that counts the rounds' own jobs that are still to be looked up."""
     history = RoundHistory(files.read)
     days: dict[str, set[str]] = {}
     for record in records:
@@ -171,7 +171,7 @@ def _search(files: Files, records: list[RoundRecord]) -> Callable[[str, str], in
         except BundleError:
             continue
         days.setdefault(day, set()).update(names)
-    # Read before jobs were there; what it keeps of a day is not asked for again.
+    # Read before the jobs are; the history caches a day and does not read it again.
     keys = {day: history.keys(day) for day in days}
 
     def missing(tenant: str, uid: str) -> int:
@@ -227,7 +227,7 @@ def _verify(
 def _said(
     head: HeadFinding, findings: list[RoundFinding], accepted: Collection[str]
 ) -> dict[str, Any]:
-    """What the portal is told; docs/verify.md lists it."""
+    """Return the report to the portal; docs/verify.md lists its fields."""
     numbers = [finding.round for finding in findings]
     unproven = [*head.unproven, *(row for finding in findings for row in finding.unproven)]
     return {
@@ -258,7 +258,7 @@ def _wanted(options: argparse.Namespace, history: RoundHistory, since_us: int | 
 def _findings(
     options: argparse.Namespace, screen: Terminal, history: RoundHistory, wanted: Wanted
 ) -> list[RoundFinding]:
-    """Verify round by round, with a line for each as it comes."""
+    """Verify round by round, and print a line for each."""
     findings: list[RoundFinding] = []
     total = len(history.numbers())
     screen.progress(f"verifying round 1 of {total}")
@@ -267,7 +267,7 @@ def _findings(
         findings.append(finding)
         if options.output != "json":
             screen.line(inert(round_line(finding)))
-        # Of hundreds of rounds, their bundles need not stay.
+        # Frees the memory of bundles: there may be hundreds of rounds.
         finding.disclosed = None
         screen.progress(f"verifying round {len(findings) + 1} of {total}")
     screen.progress("")

@@ -1,6 +1,6 @@
 """`evenshare statement verify`: download charges and incomes with their factors, recompute them.
 
-Imported by `statement` alone, where evenshare-core is there.
+Imported only by `statement`, with evenshare-core.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ from .verify_statement_rounds import StatementRounds
 
 NO_ROUNDS = "no-rounds.json"
 NOT_ASKED = "the rounds were not asked for (--without-rounds)"
-# What only rounds close.
+# Gaps that only rounds close.
 NEED_ROUNDS = frozenset({Gap.ROUNDS.value, Gap.NAMES.value})
-# Rounds are in it within seconds, and what rows name is an hour old.
+# Rounds are logged within seconds, and the rounds in rows are at least an hour old.
 NO_LOG = "the portal has no log of the pool's rounds, or none in it yet; see --without-rounds"
 
 
 def verify(options: argparse.Namespace, client: Client, screen: Terminal) -> int:
-    """Exit code 0: all that was asked for is proven; 3: something is wrong; 5: not proven."""
+    """Return exit code 0 if everything is proven, 3 if something is wrong, 5 if not proven."""
     if options.from_dir is not None:
         if options.save_dir is not None:
             raise UsageError("give --from-dir or --save-dir, not both")
@@ -79,7 +79,7 @@ def verify(options: argparse.Namespace, client: Client, screen: Terminal) -> int
 def _fetch_rounds(
     client: Client, screen: Terminal, files: Files, pool: str, named: set[int]
 ) -> str:
-    """Download what the statement's rounds are held under; why there are none, or ""."""
+    """Download the statement's rounds; return why there are none, or ""."""
     try:
         log = fetch_log(client, files, pool)
     except ApiError as refused:
@@ -132,7 +132,7 @@ class _Recomputed(NamedTuple):
 
 
 def _recomputed(files: Files, rounds: StatementRounds, *, is_compared: bool) -> _Recomputed:
-    """Recompute what is in the files; it may run in a child, which hands the rounds back."""
+    """Recompute the files; it may run in a child, which returns the rounds."""
     report = StatementReport()
     with answers():
         lists = read_lists(files)
@@ -146,12 +146,12 @@ def _recomputed(files: Files, rounds: StatementRounds, *, is_compared: bool) -> 
             report.findings.append(
                 Finding("answer", problem.field, problem.reason, "a row as documented")
             )
-    rounds.disclosed.clear()  # nothing reads them any more, and they would be copied
+    rounds.disclosed.clear()  # not read any more, and they would be copied
     return _Recomputed(tenants, report, rounds)
 
 
 def _over_limit(none: StatementRounds) -> _Recomputed:
-    """A statement whose recomputation was ended: nothing of it was compared."""
+    """Return the result of a recomputation that was ended: nothing was compared."""
     report = StatementReport()
     report.left(OVER_LIMIT, Gap.LIMIT)
     return _Recomputed(set(), report, none)
@@ -160,7 +160,7 @@ def _over_limit(none: StatementRounds) -> _Recomputed:
 def _said(
     head: HeadFinding, asked: dict[str, Any], report: StatementReport, accepted: frozenset[str]
 ) -> dict[str, Any]:
-    """What the portal is told; docs/verify.md lists it."""
+    """Return the report to the portal; docs/verify.md lists its fields."""
     return {
         "kind": "statement",
         "size": head.size,
@@ -203,7 +203,8 @@ def _print(
     for text in _gap_lines(report, accepted):
         screen.line(inert(text))
     count = sum(report.recomputed.values())
-    # Amounts multiply out by themselves; that they are of these rounds is another thing.
+    # Amounts can be recomputed by themselves; only the head proves that they belong to these
+    # rounds.
     less = "" if rounds.head is not None else "; nothing of it was held under a signed head"
     if report.findings:
         screen.line(f"{len(report.findings)} wrong, of {count} recomputed")
@@ -214,7 +215,7 @@ def _print(
 
 
 def _gap_lines(report: StatementReport, accepted: frozenset[str]) -> Iterator[str]:
-    """A sentence for each gap, with how often it was met."""
+    """Yield a sentence for each gap, with its count."""
     texts: dict[Gap, Counter[str]] = {}
     for row in report.unproven:
         texts.setdefault(row.gap, Counter())[row.text] += 1
@@ -225,7 +226,7 @@ def _gap_lines(report: StatementReport, accepted: frozenset[str]) -> Iterator[st
 
 
 def _head_lines(head: HeadFinding) -> list[str]:
-    """The head and what is to be said of it; what is wrong with it is among the findings."""
+    """Return the head with its remarks; its faults are among the findings."""
     shown = f"head of {head.log}: {head.size} rounds, root {head.root.hex()}"
     return [*([shown] if head.root else []), *head.remarks]
 
@@ -259,5 +260,5 @@ def _plain(
 
 
 def _instant(option: str, text: str) -> str:
-    """An instant of pool time as the API reads it."""
+    """Return an instant of pool time in the format of the API."""
     return read_instant(option, text).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -1,6 +1,6 @@
-"""The rounds that a statement names: their records held under a signed head, their bundles by hash.
+"""The rounds of a statement: their records proven by a signed head, their bundles by hash.
 
-Imported by `verify_statement` alone, where evenshare-core is there.
+Imported only by `verify_statement`, with evenshare-core.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ AFTER_HEAD = "a round that is not in the pool's log yet"
 
 
 class StatementRounds:
-    """The rounds of a folder: bundles by the hashes of their records, those under the head.
+    """The rounds of a folder: records proven by the head, and bundles by the records' hashes.
 
-    `head` is None where nothing was read. Nothing is decided again: `evenshare round verify` does.
+    `head` is None if nothing was read. Decisions are not recomputed: `evenshare round verify` does
+    that.
     """
 
     def __init__(
@@ -49,7 +50,7 @@ class StatementRounds:
         self.head: HeadFinding | None = None
 
     def read(self, tenants: Collection[str], named: Collection[int]) -> None:
-        """Read and check what there is. `tenants`: whose keys count; `named`: rounds of rows."""
+        """Read and check the files. `tenants`: whose keys count; `named`: rounds of rows."""
         if not named:
             return
         try:
@@ -70,7 +71,7 @@ class StatementRounds:
             ]
 
     def keep(self, path: Path) -> None:
-        """Pin the head, where nothing is wrong with it."""
+        """Pin the head if it has no faults."""
         if self.head is not None:
             keep_head(path, self.head, self.pin, from_files=self.from_files)
 
@@ -109,7 +110,7 @@ class StatementRounds:
             self.unproven += finding.unproven
 
     def _keys(self, history: RoundHistory, tenants: Collection[str]) -> None:
-        """The statement's tenant's keys, by day."""
+        """Add the keys of the statement's tenant, by day."""
         for day in sorted({day_of(at_us) for at_us in self.instants}):
             for tenant, key in history.keys(day).items():
                 if tenant in tenants:

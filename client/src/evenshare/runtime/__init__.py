@@ -1,1 +1,1 @@
-"""What stands behind `evenshare.lease`: the files, the fence, the signal and its thread."""
+"""The implementation of `evenshare.lease`: files, fence, signal and thread."""

@@ -1,10 +1,10 @@
-"""What the ranks of a gang tell each other: a small file of each, replaced as it changes.
+"""Messages between the ranks of a gang: a small file per rank, replaced when it changes.
 
     ranks/000003-0-0/00001.json          lease 3, no restart by torchrun, first start; rank 1
 
-A rank writes its own file only, so nobody overwrites what another said, and a process of an older
-lease speaks where nobody listens. All read rank 0's file, and rank 0 reads all: with many ranks
-the folder is read in proportion to their number, not to its square.
+A rank writes only its own file, so ranks do not overwrite each other. A process of an older lease
+writes to another folder, which is not read. All ranks read rank 0's file, and rank 0 reads all: the
+reads are proportional to the number of ranks, not to its square.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 
 
 class RankBoard:
-    """The files of one start of a gang, as one rank writes and reads them."""
+    """The files of one start of a gang, for one rank."""
 
     def __init__(self, folder: Path, lease: int, restart: int, rank: int, size: int) -> None:
         self._root = folder
@@ -35,10 +35,10 @@ class RankBoard:
         self.nonce = secrets.token_hex(8)
 
     def open(self) -> None:
-        """Take the folder of this start: the first in which this rank has not spoken yet.
+        """Use the folder of this start: the first in which this rank has no file yet.
 
-        A program may begin anew under its lease (one that prepares, another that trains): all
-        ranks do so equally often, and find each other in the same folder again.
+        A program may start several times under its lease (one that prepares, another that trains).
+        All ranks do so equally often, so they find each other in the same folder.
         """
         if self._rank == 0:
             self._clear_older()
@@ -50,22 +50,22 @@ class RankBoard:
         self._facts["nonce"] = self.nonce
 
     def say(self, **facts: Any) -> None:
-        """Tell the others; what was said before stands.
+        """Add facts to this rank's file; earlier ones stay.
 
-        A file system in the network shows what is new in a folder to those who write there: so
-        whoever waits for others says again what it has said. Nothing is flushed to the disk: with
-        the machine the process is gone, too.
+        A network file system shows new files in a folder only to processes that write there. So a
+        waiting rank writes its facts repeatedly. Nothing is flushed to disk: if the machine fails,
+        so does the process.
         """
         target = self._file(self._rank)
         beside = target.with_name(f".{target.name}.{os.getpid()}")
-        # A full disk ends nothing here: who waits says it again.
+        # A full disk is no failure here: a waiting rank writes again.
         with self._speaking, contextlib.suppress(OSError):
             self._facts.update(facts)
             beside.write_text(json.dumps(self._facts), "ascii")
             beside.replace(target)
 
     def hear(self, rank: int) -> dict[str, Any]:
-        """What a rank said last; nothing where it has not spoken."""
+        """Return a rank's last facts; empty if it has none."""
         if rank == self._rank:
             return self._facts
         try:
@@ -75,7 +75,7 @@ class RankBoard:
         return facts if isinstance(facts, dict) else {}
 
     def hear_all(self) -> list[dict[str, Any]]:
-        """What each said, by rank."""
+        """Return the facts of each rank."""
         return [self.hear(rank) for rank in range(self._size)]
 
     def _file(self, rank: int) -> Path:

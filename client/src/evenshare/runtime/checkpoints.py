@@ -4,8 +4,8 @@ A file is named by (lease, sequence) and starts with one readable line:
 
     evenshare-checkpoint 1 lease=3 sequence=12 bytes=2048 sha256=<of the line's start and body>
 
-It is written beside its name, flushed to the disk, renamed, and the folder is flushed.
-So a reader sees a whole file or none; the checksum finds what a disk or a copy tore.
+It is written under a temporary name, flushed to disk and renamed, and the folder is flushed. So a
+reader sees a complete file or none; the checksum detects damage by a disk or a copy.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class StaleLeaseError(Exception):
 
 
 class RanksChangedError(RuntimeError):
-    """The newest checkpoint is of another number of ranks than run now."""
+    """The newest checkpoint has another number of ranks than this run."""
 
     def __init__(self, then: int, now: int) -> None:
         super().__init__(
@@ -51,7 +51,7 @@ class RanksChangedError(RuntimeError):
 
 
 class Checkpoint(NamedTuple):
-    """Orders as (lease, sequence): the later lease wins whatever the sequences."""
+    """Ordered by (lease, sequence): the later lease wins whatever the sequences."""
 
     lease: int
     sequence: int
@@ -59,16 +59,16 @@ class Checkpoint(NamedTuple):
 
 
 class Fence:
-    """The file `lease` in the job's folder names the lease that may write."""
+    """The file `lease` in the job's folder, which contains the lease that may write."""
 
     def __init__(self, folder: Path, lease: int) -> None:
         self._file = folder / "lease"
         self._lease = lease
 
     def check(self) -> None:
-        """Raises StaleLeaseError if a newer lease stands there, or if nothing can be read there.
+        """Raise StaleLeaseError if the file has a newer lease, or is unreadable.
 
-        A missing file is no newer lease: outside the portal nobody writes one.
+        A missing file is no newer lease: outside the portal it does not exist.
         """
         deadline = time.monotonic() + LEASE_FILE_PATIENCE_S
         while True:
@@ -88,7 +88,7 @@ class Fence:
 
 
 class Folder:
-    """The checkpoints of one job, as one lease of it may write them."""
+    """The checkpoints of one job, as one of its leases may write them."""
 
     def __init__(self, path: Path, lease: int, fence: Fence) -> None:
         self.path = path
@@ -98,11 +98,11 @@ class Folder:
 
     @property
     def last_name(self) -> str:
-        """The name of the file that was written last."""
+        """Return the name of the last written file."""
         return name_of(self._lease, self._last)
 
     def newest(self) -> Checkpoint | None:
-        """The newest complete checkpoint of one process; torn ones are passed over.
+        """Return the newest complete checkpoint of one process; torn ones are skipped.
 
         Raises RanksChangedError if several ranks wrote a newer one.
         """
@@ -116,7 +116,7 @@ class Folder:
         return None
 
     def newest_of_all(self) -> list[Checkpoint]:
-        """The files of the newest complete set by rank, however many wrote it; none: empty."""
+        """Return the newest complete set's files by rank, of any size; empty if none."""
         for one in self._begin():
             parts = read_parts(self.path, one)
             if parts:
@@ -124,8 +124,11 @@ class Folder:
         return []
 
     def _begin(self) -> list[CheckpointSet]:
-        """Make the folder, remove what a killed writer left half done, and go on from the
-        highest number that this lease has used; what is there, newest first."""
+        """Prepare the folder and return its complete sets, newest first.
+
+        Make the folder, remove partial files of a killed writer, and continue from the highest
+        number that this lease has used.
+        """
         self._fence.check()
         self.path.mkdir(parents=True, exist_ok=True)
         clear_unfinished(self.path)
@@ -133,7 +136,7 @@ class Folder:
         return complete_sets(self.path)
 
     def write(self, body: bytes) -> Path:
-        """Put a checkpoint on the disk; returns when it would survive a loss of power.
+        """Write a checkpoint to disk; after the return it survives a loss of power.
 
         Raises StaleLeaseError, before and after the slow part, and OSError (disk full).
         """
@@ -146,7 +149,7 @@ class Folder:
 
 
 def put_file(target: Path, checkpoint: Checkpoint, fence: Fence) -> None:
-    """Write a checkpoint under a name at which a reader sees all of it or nothing.
+    """Write a checkpoint atomically under its name.
 
     Raises StaleLeaseError, before and after the slow part, and OSError (disk full).
     """
@@ -165,7 +168,7 @@ def put_file(target: Path, checkpoint: Checkpoint, fence: Fence) -> None:
 
 
 def read_part(folder: Path, one: CheckpointSet, rank: int) -> Checkpoint | None:
-    """A rank's file of a set; None if it is torn, or not what its name says."""
+    """Return a rank's file of a set, or None if it is torn or does not match its name."""
     checkpoint = read_file(folder / one.file(rank))
     if checkpoint is None or (checkpoint.lease, checkpoint.sequence) != (one.lease, one.sequence):
         return None
@@ -173,7 +176,7 @@ def read_part(folder: Path, one: CheckpointSet, rank: int) -> Checkpoint | None:
 
 
 def read_parts(folder: Path, one: CheckpointSet) -> list[Checkpoint]:
-    """The files of a set by rank; empty if one of them is torn."""
+    """Return the files of a set by rank; empty if one of them is torn."""
     parts = []
     for rank in range(one.size):
         part = read_part(folder, one, rank)
@@ -195,7 +198,7 @@ def write_file(file: BinaryIO, checkpoint: Checkpoint) -> None:
 
 
 def read_file(path: Path) -> Checkpoint | None:
-    """The checkpoint in a file, or None if the file is torn or cannot be read."""
+    """Return the checkpoint in a file, or None if the file is torn or unreadable."""
     try:
         with path.open("rb") as file:
             header = HEADER.fullmatch(file.readline(LONGEST_HEADER))
@@ -219,7 +222,7 @@ def flush_folder(path: Path) -> None:
 
 
 def _digest(start: bytes, body: bytes) -> bytes:
-    # Two updates: a body of gigabytes is not copied to put the line before it.
+    # Two updates avoid copying a body of gigabytes behind its header.
     digest = hashlib.sha256(start + b"\n")
     digest.update(body)
     return digest.hexdigest().encode()

@@ -1,4 +1,4 @@
-"""The environment that the executor gives to a job, and the codes a job answers with."""
+"""The environment that the executor gives to a job, and the job's exit codes."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from pathlib import Path
 
 from .evaluations import Criterion
 
-# A program that yields its GPUs ends with one of these; any other code is its own.
-CHECKPOINTED = 99  # the newest complete checkpoint is on disk: start me again from there
+# A program that yields its GPUs ends with one of these; other codes are its own.
+CHECKPOINTED = 99  # the newest complete checkpoint is on disk: restart from there
 FENCED = 97  # a newer lease runs this job: this process may not write, and has ended
 NOT_WRITTEN = 74  # the checkpoint could not be written (EX_IOERR); the message is in the log
 
@@ -22,14 +22,14 @@ RULES = ("at_least", "at_most")
 
 
 class ContractError(RuntimeError):
-    """A variable that the executor should have set has a value that cannot be used."""
+    """The executor has set a variable to an invalid value."""
 
 
 @dataclass(frozen=True)
 class Contract:
-    """One lease of one job. `folder` None: nothing is kept, every call is a no-op.
+    """A lease of a job. If `folder` is None, nothing is stored and every call is a no-op.
 
-    This process is `rank` of `size`; `restart`: torchrun has started all of them anew so often.
+    This process is `rank` of `size`; `restart` is how often torchrun has restarted all of them.
     """
 
     folder: Path | None = None
@@ -47,20 +47,20 @@ class Contract:
 
     @property
     def inside(self) -> bool:
-        """Whether the portal runs this process."""
+        """Return whether the portal runs this process."""
         return self.lease > 0
 
 
 def read(environment: Mapping[str, str] | None = None) -> Contract:
-    """The contract of this process; outside the portal one that asks for nothing.
+    """Return the contract of this process; outside the portal an empty one.
 
-    Raises ContractError naming the variable: a job that cannot be checkpointed should
-    fail at its start, not lose its work at the end of its lease.
+    Raises ContractError naming the variable. A job that cannot be checkpointed should fail at its
+    start, not lose its work at the end of its lease.
     """
     values = os.environ if environment is None else environment
     folder, lease = values.get("EVENSHARE_JOB_DIR"), values.get("EVENSHARE_LEASE")
     if not folder or not lease:
-        # Nobody promised anything here: what makes no sense is no rank.
+        # Outside the portal there is no contract: invalid ranks are ignored.
         with contextlib.suppress(ContractError):
             rank, size = _ranks(values)
             return Contract(rank=rank, size=size)
@@ -93,13 +93,16 @@ def checkpoint_signal(values: Mapping[str, str]) -> signal.Signals:
 
 
 def grace_seconds(values: Mapping[str, str]) -> float | None:
-    """How long after the signal a program may run; None: nobody said."""
+    """Return how long a program may run after the signal, or None if unknown."""
     text = values.get("EVENSHARE_GRACE_S")
     return _seconds("EVENSHARE_GRACE_S", text) if text else None
 
 
 def margin_seconds(grace_s: float) -> float:
-    """So much before the end of the grace a program ends itself: a code says more than a kill."""
+    """Return the seconds before the end of the grace at which a program ends itself.
+
+    Its own exit code is more informative than a kill.
+    """
     return min(2.0, grace_s / 4)
 
 
@@ -120,7 +123,7 @@ def _criterion(values: Mapping[str, str]) -> Criterion | None:
 
 
 def _ranks(values: Mapping[str, str]) -> tuple[int, int]:
-    """Which process of how many this is: as the executor or torchrun names them, else the only."""
+    """Return rank and size, as set by the executor or torchrun, else (0, 1)."""
     size = values.get("WORLD_SIZE")
     if not size or not values.get("RANK"):
         return 0, 1
@@ -132,7 +135,7 @@ def _ranks(values: Mapping[str, str]) -> tuple[int, int]:
 
 
 def _restart(values: Mapping[str, str]) -> int:
-    """How often torchrun has started all ranks anew under this lease."""
+    """Return how often torchrun has restarted all ranks under this lease."""
     text = values.get("TORCHELASTIC_RESTART_COUNT", "")
     return int(text) if text.isascii() and text.isdecimal() else 0
 

@@ -1,11 +1,11 @@
-"""The evaluations file: what a job's stopping metric was, after how many iterations.
+"""The evaluations file: values of a job's stopping metric, and their iterations.
 
     {"version": 1, "lease": 3, "metric": "accuracy", "points": [[500, 0.41], [1000, 0.52]]}
 
-The metric is the one of the job's criterion; of a job without one nothing is written. At most 200
-evaluations of this process: of each stretch of iterations the first one, the newest, and the first
-that met the criterion, as `evenshare_core.estimation.evaluations` keeps them. Replaced as a whole,
-never half written.
+The metric is that of the job's criterion; without a criterion nothing is written. It contains at
+most 200 evaluations of this process, as in `evenshare_core.estimation.evaluations`. They are the
+first of each interval of iterations, the newest, and the first that met the criterion. It is
+replaced atomically.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from typing import NamedTuple
 
 VERSION = 1
 MOST = 200
-# Thinned when there are so many, and before each writing.
+# Thinned at this number, and before each write.
 ROOM = 1000
 
 
 class Criterion(NamedTuple):
-    """The metric that says when the job is done; `at_least` or else at most the value."""
+    """The metric that ends the job: at least the value if `at_least`, else at most."""
 
     metric: str
     at_least: bool
     value: float
 
     def is_met(self, metric: float) -> bool:
-        """Whether such an evaluation ends the job."""
+        """Return whether such an evaluation ends the job."""
         return metric >= self.value if self.at_least else metric <= self.value
 
 
 class EvaluationLog:
-    """The evaluations of this process; one thread at a time adds to them."""
+    """The evaluations of this process; only one thread at a time adds to them."""
 
     def __init__(self, file: Path, lease: int, criterion: Criterion) -> None:
         self.criterion = criterion
@@ -46,16 +46,16 @@ class EvaluationLog:
         self._written: tuple[int, float] | None = None
 
     def add(self, iteration: int, metric: float) -> None:
-        """The metric after so many iterations; one that is not after the last is left out."""
+        """Add the metric after `iteration` iterations; ignore it if that is not after the last."""
         if iteration < 1 or (self._points and iteration <= self._points[-1][0]):
             return
         points = [*self._points, (iteration, metric)]
-        # Replaced as a whole, so that another thread writes one moment.
+        # Replaced as a whole, so that another thread writes a consistent state.
         self._points = points if len(points) < ROOM else thinned(points, self.criterion)
 
     @property
     def is_met(self) -> bool:
-        """Whether the newest evaluation meets the criterion."""
+        """Return whether the newest evaluation meets the criterion."""
         return bool(self._points) and self.criterion.is_met(self._points[-1][1])
 
     @property
@@ -63,7 +63,7 @@ class EvaluationLog:
         return bool(self._points) and self._points[-1] != self._written
 
     def write(self) -> None:
-        """Not flushed to the disk: what is lost with the machine is evaluated again."""
+        """Write the file, without flushing to disk: lost evaluations are repeated."""
         points = self._points
         if not points or points[-1] == self._written:
             return
@@ -82,9 +82,10 @@ class EvaluationLog:
 
 
 def thinned(points: list[tuple[int, float]], criterion: Criterion) -> list[tuple[int, float]]:
-    """At most MOST of ascending points: the first of each stretch, the newest, the first that met.
+    """Return at most MOST of ascending points.
 
-    A stretch is as wide as the least power of two with which they fit.
+    They are the first of each interval, the newest, and the first that met the criterion. The
+    interval is the smallest power of two with which they fit.
     """
     width = 1
     while points[-1][0] // width + 1 > MOST - 2:

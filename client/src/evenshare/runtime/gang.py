@@ -1,33 +1,33 @@
-"""Keeps the last store of each rank of a gang, so that what they resume from is of one step.
+"""Keeps the last store of each rank of a gang, so that all resume from the same step.
 
-Every rank calls `resume` and then `store` after the same steps, so the n-th store of one belongs
-to the n-th of all others. A checkpoint is a set of files, one per rank, of the same store
-(`sets`); it counts once all of them are there. What ranks tell each other stands in small files
-in the job's folder (`board`): no socket, no clock that two machines share. Rank 0 reads them all
-and says what follows from them; it decides nothing that the files do not say already.
+Every rank calls `resume` and then `store` after the same steps, so the n-th stores of all ranks
+belong together. A checkpoint is a set of files of the same store, one per rank (`sets`); it counts
+once all of them exist. Ranks communicate by small files in the job's folder (`board`): no socket,
+and no clock that two machines share. Rank 0 reads them all and publishes its conclusions, which
+follow only from the files.
 
-**To begin.** Each rank says which sets it finds whole (it reads its own file of each), together
-with a number that it drew. Rank 0 waits for all, takes the newest set that all have, and says so
-with all the numbers. Their digest is the *run* and part of the name of each file: ranks that did
-not begin together never complete a set together.
+**Start.** Each rank publishes the complete sets that it finds (it reads its own file of each), and
+a random number. Rank 0 waits for all ranks. It chooses the newest set that all have, and publishes
+it with all the numbers. Their digest is the *run*, a part of the name of each file: ranks that did
+not start together never complete a set together.
 
-**Now and then** (`every_s`) rank 0 names a store that nobody has reached yet. Each rank's thread
-writes that one, while training goes on. Who was further already misses it; that set never
-becomes complete, and rank 0 names one further ahead.
+**Periodically** (`every_s`) rank 0 names a store that no rank has reached yet. Each rank's thread
+writes that one while training continues. A rank that was further already misses it; that set is
+never completed, and rank 0 names one further ahead.
 
-**At the end.** The signal comes to each rank when it comes; who hears from another that it has
-come takes it for its own. Each says how many stores it has (its *position*), keeps that snapshot,
-and waits in its next store. Rank 0 says the highest position as soon as it knows all. Up to there
-ranks go on; each writes the snapshot of that store, which the furthest have already. So that
-nobody ends while another waits for it in a collective, all go on by one more step, write that
-one, and wait there until it is complete: then they end with 99, inside `store`.
+**End.** The signal reaches each rank at its own time; a rank that hears of another rank's signal
+acts as if it had its own. Each publishes its number of stores (its *position*), keeps that
+snapshot, and waits in its next store. Rank 0 publishes the highest position once it knows all.
+Ranks continue up to there, and each writes the snapshot of that store, which the furthest already
+have. No rank may end while another waits for it in a collective. So all continue by one more step,
+write that one, and wait there until it is complete. Then they end with 99, inside `store`.
 
-**When it goes wrong.** Who waits does so until a little before the grace is over. Then it ends
-with 99 if the set of the highest position is complete, for instance where a step takes longer
-than the grace; else with 74, and the last complete set stands. It makes no difference in which
-moment a rank was killed: its file is there as a whole or not at all. Where a rank ends by itself,
-nobody waits for it: the others go on to their own end, or to that of the grace. A process of an
-older lease may write neither a file nor remove one, and what it says stands where nobody looks.
+**Failures.** A rank waits until shortly before the end of the grace. Then it ends with 99 if the
+set of the highest position is complete, for instance if a step takes longer than the grace.
+Otherwise it ends with 74, and the last complete set stays valid. The moment at which a rank is
+killed does not matter: its file is complete or absent. If a rank ends by itself, the others do not
+wait for it: they continue to their own end, or to that of the grace. A process of an older lease
+can neither write nor remove files, and its messages are not read.
 """
 
 from __future__ import annotations
@@ -61,11 +61,11 @@ from .sets import (
 )
 
 POLL_S = 0.05
-# Ranks may start minutes apart; one that never comes calls `resume` in no other rank either.
+# Ranks may start minutes apart. If one never starts, `resume` fails in the others after this time.
 BEGIN_PATIENCE_S = 900.0
 SAY_WHOM_AFTER_S = 10.0
 FLUSH_PATIENCE_S = 300.0
-# A store is named so far ahead that all hear of it before they are there.
+# A store is named far enough ahead that all ranks read of it before they reach it.
 AHEAD_S = 3 * TICK_S
 LEAST_AHEAD, MOST_AHEAD = 2, 2**20
 
@@ -73,7 +73,7 @@ T = TypeVar("T")
 
 
 class GangKeeper(Keeper):
-    """The last store of one rank of several."""
+    """The last store of one of several ranks."""
 
     def __init__(self, contract: Contract, *, every_s: float) -> None:
         super().__init__(contract, every_s=every_s)
@@ -87,7 +87,7 @@ class GangKeeper(Keeper):
         self._begun_with: CheckpointSet | None = None
         self._begun_at = 0.0
         self._left = False
-        # Numbers of stores count on through a lease, whatever was started anew under it.
+        # Store numbers continue through a lease, also after restarts.
         self._first = self._stored = 0
         self._snapshot: bytes | None = None
         self._pending: dict[int, bytes] = {}
@@ -103,7 +103,7 @@ class GangKeeper(Keeper):
         self._ahead = 1
 
     def resume(self) -> Checkpoint | None:
-        """This rank's checkpoint of the newest set that all ranks have."""
+        """Return this rank's checkpoint of the newest set that all ranks have."""
         self._begin()
         newest = self._begun_with
         if newest is None:
@@ -113,7 +113,7 @@ class GangKeeper(Keeper):
         return _required(read_part(self._folder.path, newest, self._rank), newest)
 
     def resume_all(self) -> list[Checkpoint]:
-        """The checkpoints of all ranks of the newest set, however many they were."""
+        """Return the checkpoints of all ranks of the newest set, of any number of ranks."""
         self._begin()
         newest = self._begun_with
         if newest is None:
@@ -121,7 +121,7 @@ class GangKeeper(Keeper):
         return _required(read_parts(self._folder.path, newest), newest)
 
     def store(self, body: bytes) -> None:
-        """Make this the newest snapshot; waits for the others if the lease is ending."""
+        """Make this the newest snapshot; wait for the others if the lease is ending."""
         if self._forked:
             return
         self._begin()
@@ -137,7 +137,7 @@ class GangKeeper(Keeper):
     def flush(self) -> None:
         """Write the newest snapshot of each rank, and wait until all have.
 
-        Raises TimeoutError, an OSError, where another does not.
+        Raises TimeoutError, an OSError, if another rank does not.
         """
         if self._forked:
             return
@@ -156,12 +156,12 @@ class GangKeeper(Keeper):
             self._is_flushing = False
 
     def leave(self) -> NoReturn:
-        """End with 99 once the newest snapshots of all ranks are written."""
+        """Exit with 99 once the newest snapshots of all ranks are written."""
         self._left = True
         super().leave()
 
     def _begin(self) -> None:
-        """Find the others; the first call alone waits."""
+        """Find the other ranks; only the first call waits."""
         if self._run:
             return
         try:
@@ -186,8 +186,10 @@ class GangKeeper(Keeper):
             self._run = agreed["run"]
 
     def _finds_whole(self, one: CheckpointSet) -> bool:
-        """Whether this rank's share of a set's files can be read: its own, where there are as many
-        as ranks."""
+        """Return whether this rank's share of a set's files is readable.
+
+        Its share is its own file, if the set has as many files as there are ranks.
+        """
         share = range(self._rank, one.size, self._size)
         return all(read_part(self._folder.path, one, rank) for rank in share)
 
@@ -215,7 +217,7 @@ class GangKeeper(Keeper):
             self._board.say()
 
     def _decide_beginning(self) -> list[int]:
-        """As rank 0: say where all begin once each has said what it finds; return who has not."""
+        """Publish the common start once all ranks are known, as rank 0; return missing ranks."""
         heard = self._board.hear_all()
         missing = [rank for rank, facts in enumerate(heard) if "whole" not in facts]
         if not missing:
@@ -262,13 +264,13 @@ class GangKeeper(Keeper):
         return min(POLL_S, pause_s) if self.asked or self._is_flushing else pause_s
 
     def _queue(self, number: int, body: bytes | None) -> None:
-        """Have the thread write the snapshot of a store, once."""
+        """Queue the snapshot of a store for the thread, once."""
         if body is not None and number not in self._queued:
             self._queued.add(number)
             self._pending[number] = body
 
     def _listen(self, now: float) -> None:
-        """Say where this rank is, hear where the others are."""
+        """Publish this rank's position, and read those of the others."""
         if self._rank == 0:
             self._conclude(now)
         heard = self._board.hear(0)
@@ -296,7 +298,7 @@ class GangKeeper(Keeper):
         self._board.say(**facts)
 
     def _conclude(self, now: float) -> None:
-        """As rank 0: what follows from what all have said."""
+        """Publish, as rank 0, the conclusions from all ranks' facts."""
         heard = self._board.hear_all()
         facts: dict[str, Any] = {}
         asked = [float(one["asked_s"]) for one in heard if "asked_s" in one]
@@ -320,7 +322,7 @@ class GangKeeper(Keeper):
         self._board.say(**facts)
 
     def _name_due(self, now: float) -> dict[str, int]:
-        """The next store that all are to write; one further ahead if the last was missed."""
+        """Return the next store that all ranks write; further ahead if the last was missed."""
         if self._stored < self._due or now < self._due_again_at or self._stored == self._first:
             return {}
         if self._due > self._complete:
@@ -352,7 +354,7 @@ class GangKeeper(Keeper):
             self._board.say(written=written[-2 * KEEP :])
 
     def _cut(self) -> NoReturn:
-        """The grace is over: what is complete of the highest position is all that is safe."""
+        """End at the end of the grace: only the complete set of the highest position is safe."""
         self._left = True
         code = CHECKPOINTED if self._is_safe() else NOT_WRITTEN
         say(f"lease {self.contract.lease} ends without its last step: {self._position()}")
@@ -362,7 +364,7 @@ class GangKeeper(Keeper):
         os._exit(code)
 
     def _is_safe(self) -> bool:
-        """Whether all that was stored when the signal came is complete, or nothing was."""
+        """Return whether all stores until the signal are complete, or none existed."""
         if self._highest is not None:
             return self._complete >= self._highest
         return self._snapshot is None
@@ -382,13 +384,13 @@ class GangKeeper(Keeper):
             self._board.say(ended=True)
 
     def _wake(self) -> None:
-        """Have the thread look at once."""
+        """Wake the thread now."""
         with contextlib.suppress(OSError):
             os.write(self._pipe[1], b"\0")
 
 
 def _required(read: T | None, newest: CheckpointSet) -> T:
-    """What was whole a moment ago; a second `resume` after new checkpoints may find it pruned."""
+    """Return the set, which was complete; a second `resume` after new checkpoints may miss it."""
     if not read:
         raise RuntimeError(f"{newest.file(0)} is gone: call lease.resume() once, at the start")
     return read

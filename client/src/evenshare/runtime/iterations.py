@@ -1,11 +1,11 @@
-"""The iterations file: how long they take, for the measured speeds of the job's type.
+"""The iterations file: their times, for the measured speeds of the job's type.
 
     {"version": 1, "lease": 3, "iterations": 120, "time_us": 30210000, "first_us": 1767225600000000,
      "suspended_us": null, "memory_bytes": 0}
 
-Sums since the start of the process, so that a report that nobody reads is part of the next one.
-`first_us` is the wall time at the end of the first iteration, since 1970: that one is left out of
-the sums, for it prepares what the others use. Replaced as a whole, never half written.
+Sums since the start of the process, so that an unread report is part of the next one. `first_us` is
+the wall time at the end of the first iteration, since 1970. The sums exclude this iteration,
+because it includes preparation. The file is replaced atomically.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ VERSION = 1
 
 
 class IterationSums(NamedTuple):
-    """What is known so far; replaced as a whole, so that another thread reads one moment."""
+    """The present sums; replaced as a whole, so that another thread reads a consistent state."""
 
     iterations: int = 0
     time_us: int = 0
@@ -32,7 +32,7 @@ class IterationSums(NamedTuple):
 
 
 class IterationLog:
-    """Counts the iterations of this process; one thread at a time adds to them."""
+    """Counts the iterations of this process; only one thread at a time adds to them."""
 
     def __init__(self, file: Path, lease: int) -> None:
         self._file = file
@@ -42,12 +42,12 @@ class IterationLog:
         self._last_ns: int | None = None
 
     def add(self, count: int) -> None:
-        """`count` iterations are over: what passed since the last call is their time."""
+        """Add `count` iterations, whose time is that since the last call."""
         now_ns = time.monotonic_ns()
         if self._last_ns is None:
             self._sums = self._sums._replace(first_us=time.time_ns() // 1000)
         else:
-            # Each call rounds its own part down: sums never tell of more time than there was.
+            # Each call rounds down, so sums never exceed the real time.
             self._sums = self._sums._replace(
                 iterations=self._sums.iterations + count,
                 time_us=self._sums.time_us + max(1, (now_ns - self._last_ns) // 1000),
@@ -55,13 +55,13 @@ class IterationLog:
         self._last_ns = now_ns
 
     def used(self, memory_bytes: int) -> None:
-        """So much GPU memory was used on one GPU; the most counts."""
+        """Record the GPU memory of one GPU in bytes; the maximum counts."""
         self._sums = self._sums._replace(
             memory_bytes=max(self._sums.memory_bytes, int(memory_bytes))
         )
 
     def suspended(self, seconds: float) -> None:
-        """It took so long from the checkpoint signal until all was written."""
+        """Record the seconds from the checkpoint signal until all was written."""
         self._sums = self._sums._replace(suspended_us=max(0, int(seconds * 1e6)))
 
     @property
@@ -69,12 +69,12 @@ class IterationLog:
         return self._sums is not self._written
 
     def write(self) -> None:
-        """Not flushed to the disk: a report lost with the machine costs nobody anything."""
+        """Write the file, without flushing to disk: a report lost with the machine is harmless."""
         sums = self._sums
         if sums is self._written:
             return
         report = {"version": VERSION, "lease": self._lease, **sums._asdict()}
-        # Two threads may write at once; each has a file of its own until it is whole.
+        # Two threads may write at once; each has its own temporary file.
         own = f".{self._file.name}.{os.getpid()}-{threading.get_ident()}"
         beside = self._file.with_name(own)
         with contextlib.suppress(OSError):

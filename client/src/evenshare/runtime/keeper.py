@@ -1,13 +1,13 @@
-"""Keeps the last store of a job in memory and brings it to the disk when its lease ends.
+"""Keeps the last store of a job in memory and writes it to disk when its lease ends.
 
-Who does what, so that nothing here can deadlock or tear a snapshot:
+The following division of work avoids deadlocks and torn snapshots:
 
 - The signal handler notes the time and writes one byte into a pipe. It takes no lock and
   touches no file, so it may interrupt anything, `store` and itself included.
-- The interpreter's wake-up descriptor is the same pipe: the byte arrives even while the
+- The interpreter's wake-up descriptor is the same pipe. So the byte arrives even while the
   main thread is inside a long call of native code, where Python handlers have to wait.
-- One thread reads the pipe. It writes the newest snapshot at once, and ends the process
-  shortly before the grace is over if the iteration in progress has not ended by then.
+- A single thread reads the pipe and writes the newest snapshot at once. If the iteration in
+  progress has not ended shortly before the end of the grace, it ends the process.
 - `store` replaces the snapshot by a finished one in a single assignment; once the lease
   is ending it also writes it and ends the process. It is the only place where that
   happens to the program itself, so a program is never cut in the middle of a step.
@@ -72,11 +72,11 @@ class Keeper:
 
     @property
     def asked(self) -> bool:
-        """Whether the checkpoint signal has come."""
+        """Return whether the checkpoint signal has arrived."""
         return self._asked_at is not None
 
     def start(self) -> None:
-        """Listen for the signal. Must be called in the main thread, the first time."""
+        """Handle the signal from now on. The first call must be in the main thread."""
         if self._started:
             return
         if threading.current_thread() is not threading.main_thread():
@@ -87,7 +87,7 @@ class Keeper:
         signal.signal(self.contract.signal, self._on_signal)
         others = signal.set_wakeup_fd(self._pipe[1], warn_on_full_buffer=False)
         if others != -1:
-            # An event loop was here first; the handler alone then wakes the thread.
+            # An event loop has its own descriptor; only the handler then wakes the thread.
             signal.set_wakeup_fd(others)
         os.register_at_fork(after_in_child=self._forget)
         atexit.register(self._at_exit)
@@ -95,21 +95,21 @@ class Keeper:
         self._started = True
 
     def resume(self) -> Checkpoint | None:
-        """The newest complete checkpoint; a process whose lease is over ends here."""
+        """Return the newest complete checkpoint; end the process if its lease is over."""
         try:
             return self._folder.newest()
         except StaleLeaseError as stale:
             end_fenced(stale)
 
     def resume_all(self) -> list[Checkpoint]:
-        """The newest complete checkpoints of all ranks; a process whose lease is over ends here."""
+        """Return all ranks' newest complete checkpoints; end the process if its lease is over."""
         try:
             return self._folder.newest_of_all()
         except StaleLeaseError as stale:
             end_fenced(stale)
 
     def store(self, body: bytes) -> None:
-        """Make this the newest snapshot; ends the process if the lease is ending."""
+        """Make this the newest snapshot; end the process if the lease is ending."""
         if self._forked:
             return
         self._newest = (next(self._numbers), body)
@@ -117,7 +117,10 @@ class Keeper:
             self.leave()
 
     def flush(self) -> None:
-        """Write the newest snapshot now. Raises OSError; a fenced process ends here."""
+        """Write the newest snapshot now; end a fenced process.
+
+        Raises OSError.
+        """
         if self._forked:
             return
         try:
@@ -127,7 +130,7 @@ class Keeper:
             end_fenced(stale)
 
     def leave(self) -> NoReturn:
-        """Write the newest snapshot and end with the code that says so."""
+        """Write the newest snapshot and exit with the code of the result."""
         try:
             self.flush()
             code = CHECKPOINTED
@@ -139,7 +142,7 @@ class Keeper:
         self._report()
         if threading.current_thread() is threading.main_thread():
             raise SystemExit(code)
-        # In any other thread SystemExit would end that thread alone.
+        # In any other thread SystemExit would end only that thread.
         flush_stdio()
         os._exit(code)
 
@@ -167,7 +170,7 @@ class Keeper:
         return min(TICK_S, max(0.0, left))
 
     def _deadline(self) -> float:
-        """A little before the executor's."""
+        """Return a time shortly before the executor's deadline."""
         grace_s = self.contract.grace_s
         assert self._asked_at is not None
         return self._asked_at + grace_s - margin_seconds(grace_s)
@@ -183,7 +186,7 @@ class Keeper:
             self._write_patiently(0.0)
 
     def _write_patiently(self, patience_s: float) -> None:
-        """Write unless the program's own thread is writing for longer than that."""
+        """Write, unless the program's own thread keeps the lock for longer."""
         if not self._writing.acquire(timeout=patience_s):
             return
         try:
@@ -205,7 +208,7 @@ class Keeper:
         self._written_at = time.monotonic()
 
     def _cut(self) -> NoReturn:
-        """The grace is over and the iteration is not: what was stored before it is safe."""
+        """End inside an iteration at the end of the grace: earlier stores are safe."""
         code = CHECKPOINTED if self._failure is None else NOT_WRITTEN
         say(f"lease {self.contract.lease} ends inside an iteration: {self._position()}")
         self._note_suspended()
@@ -219,13 +222,13 @@ class Keeper:
         return f"checkpoint {self._folder.last_name} is written"
 
     def _note_suspended(self) -> None:
-        """How long it took from the signal to here; a program that leaves unasked took no time."""
+        """Record the time since the signal, if the program leaves because of a signal."""
         if self.iterations is not None and self._asked_at is not None:
             self.iterations.suspended(time.monotonic() - self._asked_at)
 
     def _report(self) -> None:
         if self.contract.rank != 0:
-            return  # one of the ranks speaks for the job
+            return  # a single rank reports for the job
         kept = (self.progress, self.iterations, self.evaluations)
         files = [one for one in kept if one is not None and one.waits]
         if not files:
@@ -242,12 +245,12 @@ class Keeper:
             return
         self._report()
         if not self.contract.inside:
-            # On a user's own machine nobody signals; the next run goes on from here.
+            # On a user's own machine there is no signal; the next run continues from here.
             with contextlib.suppress(OSError):
                 self.flush()
 
     def _forget(self) -> None:
-        """In a forked child: data loaders and the like must neither write nor yield."""
+        """Disable a forked child: data loaders and the like must neither write nor yield."""
         self._forked = True
         with contextlib.suppress(ValueError):
             signal.set_wakeup_fd(-1)
@@ -255,19 +258,19 @@ class Keeper:
 
 
 def say(text: str) -> None:
-    """One line in the job's log, past Python's buffers and their locks."""
+    """Write a line to the job's log, without Python's buffers and their locks."""
     with contextlib.suppress(OSError):
         os.write(2, f"evenshare: {text}\n".encode(errors="backslashreplace"))
 
 
 def end_fenced(stale: StaleLeaseError) -> NoReturn:
-    """At once: `finally` blocks of the program might write what another lease now owns."""
+    """Exit at once: `finally` blocks of the program might overwrite another lease's files."""
     say(f"{stale}; ending without writing")
     os._exit(FENCED)
 
 
 def flush_stdio() -> None:
-    """What the program has printed belongs into its log, unless that blocks."""
+    """Flush the program's output into its log, unless that blocks."""
 
     def flush() -> None:
         for stream in (sys.stdout, sys.stderr):

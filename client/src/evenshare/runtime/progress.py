@@ -1,4 +1,4 @@
-"""The progress file: how far the job is, for its page; replaced, never half written."""
+"""The progress file for the job's page; replaced atomically."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LONGEST_NAME = 120
 
 
 class Progress:
-    """The newest report; only the newest is ever written."""
+    """The newest report; older ones are not written."""
 
     def __init__(self, file: Path, lease: int) -> None:
         self._file = file
@@ -39,12 +39,12 @@ class Progress:
         return self._newest is not self._written
 
     def write(self) -> None:
-        """Not flushed to the disk: a report lost with the machine costs nobody anything."""
+        """Write the file, without flushing to disk: a report lost with the machine is harmless."""
         newest = self._newest
         if newest is None or newest is self._written:
             return
         beside = self._file.with_name(f".{self._file.name}.{os.getpid()}")
-        # A full disk must not end a training run for want of a progress bar.
+        # A full disk must not end a training run because of its progress.
         with contextlib.suppress(OSError):
             beside.write_bytes(encode(newest))
             beside.replace(self._file)
@@ -52,7 +52,7 @@ class Progress:
 
 
 def finite(metrics: Mapping[str, object]) -> dict[str, float]:
-    """The metrics that JSON can carry: a loss that has become NaN is left out, not an error."""
+    """Return the metrics that JSON can represent: a NaN loss is left out, not an error."""
     kept: dict[str, float] = {}
     for name, value in list(metrics.items())[:MOST_METRICS]:
         with contextlib.suppress(TypeError, ValueError, OverflowError):

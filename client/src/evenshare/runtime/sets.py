@@ -1,11 +1,11 @@
-"""Which checkpoints a job's folder holds: files of one process, and sets with a part per rank.
+"""The checkpoints in a job's folder: files of one process, and sets with a part per rank.
 
     000003-00000012.ckpt                                     of a job of one process
     000003-00000012.5f0c9e12aa01b3d4.00001-of-00004.part     of rank 1 of 4
 
-A set is complete when the parts of all its ranks are there: same lease, same sequence, same run.
-No record says so beside it, so none can be torn, forged by half a write, or be missing. The run
-names the processes that began together (`board`): what others wrote never completes their set.
+A set is complete when the parts of all its ranks exist: same lease, same sequence, same run. No
+other record marks it as complete, so none can be torn or missing. The run identifies the processes
+that started together (`board`): parts of other processes never complete their set.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ UNFINISHED = re.compile(r"\.\d{6,}-\d{8,}\.(?:[0-9a-f]{16}\.\d+-of-\d+\.part|ckp
 
 
 class CheckpointSet(NamedTuple):
-    """Orders as (lease, sequence): the later lease wins whatever the sequences.
+    """Ordered by (lease, sequence): the later lease wins whatever the sequences.
 
-    `run` is empty where one process wrote it, to a file that is no part.
+    `run` is empty if one process wrote it, as a single file.
     """
 
     lease: int
@@ -44,12 +44,12 @@ class CheckpointSet(NamedTuple):
 
 
 def name_of(lease: int, sequence: int) -> str:
-    """The name of the checkpoint of a single process."""
+    """Return the name of the checkpoint of a single process."""
     return f"{lease:06d}-{sequence:08d}.ckpt"
 
 
 def set_of(name: str) -> CheckpointSet | None:
-    """The set that a file of this name belongs to."""
+    """Return the set of a file of this name, or None."""
     if match := CHECKPOINT.fullmatch(name):
         return CheckpointSet(int(match[1]), int(match[2]), "", 1)
     if match := PART.fullmatch(name):
@@ -58,11 +58,11 @@ def set_of(name: str) -> CheckpointSet | None:
 
 
 def complete_sets(folder: Path) -> list[CheckpointSet]:
-    """Those of which every file is there, newest first; what is in the files nobody looked at."""
+    """Return the sets of which every file exists, newest first; contents are not read."""
     counts: dict[CheckpointSet, int] = {}
     for path in folder.iterdir():
         one = set_of(path.name)
-        # By its one proper name, so that no rank counts twice.
+        # By its exact name, so that no rank counts twice.
         if (
             one is not None
             and path.name == one.file(rank := rank_of(path.name))
@@ -73,15 +73,15 @@ def complete_sets(folder: Path) -> list[CheckpointSet]:
 
 
 def highest_sequence(folder: Path, lease: int) -> int:
-    """The highest number that a lease has used, in a complete set or not; 0 for none."""
+    """Return the highest number that a lease has used, in a complete set or not; 0 if none."""
     sets = (set_of(path.name) for path in folder.iterdir())
     return max((one.sequence for one in sets if one and one.lease == lease), default=0)
 
 
 def prune(folder: Path) -> None:
-    """Remove what is older than the last complete sets, KEEP of them.
+    """Remove files older than the last KEEP complete sets.
 
-    By (lease, sequence), so that a stale process cannot push out a newer lease's files.
+    By (lease, sequence), so that a stale process cannot remove a newer lease's files.
     """
     kept = complete_sets(folder)[:KEEP]
     if len(kept) < KEEP:
@@ -94,7 +94,7 @@ def prune(folder: Path) -> None:
 
 
 def clear_unfinished(folder: Path) -> None:
-    """Remove what killed writers left half done."""
+    """Remove partial files of killed writers."""
     for path in list(folder.iterdir()):
         if UNFINISHED.fullmatch(path.name):
             with contextlib.suppress(OSError):
@@ -102,6 +102,6 @@ def clear_unfinished(folder: Path) -> None:
 
 
 def rank_of(name: str) -> int:
-    """Whose file it is; 0 for that of a single process."""
+    """Return the rank of a file; 0 for a single process."""
     match = PART.fullmatch(name)
     return int(match[4]) if match else 0
