@@ -30,7 +30,8 @@ PARAGRAPH = re.compile(r"\n\s*\n|\n\s*[-*] |\n\s*\d+\. |\n(?=\w+:$)")
 # Each counts as one word.
 CODE = re.compile(r"`+[^`]+`+|\$[^$]+\$|https?://\S+")
 LINK = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
-WORD = re.compile(r"[A-Za-z0-9][\w'.,/%-]*")
+# Numbers and the letters of a formula are no words.
+WORD = re.compile(r"(?:[A-Za-z][\w'/-]+|[aI])(?![\w'])")
 
 
 class Text(NamedTuple):

@@ -27,7 +27,7 @@ PHRASES = {
     r"(?:by|in|of|with) a word of": "the word itself",
     r"tells?|told|telling": "report, show, state, distinguish",
     r"hold(?:s|ing)? (?:\w+ )?against|held against": "compare with",
-    r"lets?|letting": "allow",
+    r"let(?! \w{1,3} )|lets|letting": "allow",
     r"begun": "started",
     r"anew": "again, or rebuilt",
     r"looks? at|looked at|looking at": "check, read, poll",
