@@ -19,6 +19,7 @@ from tests.architecture.prose import (
 from tests.architecture.sources import PACKAGES, files, name_of
 
 LONGEST = 25
+NO_NOUN = "(?:and|or|in|for|that|by|to|with|on|at|from|is|are)"
 # A phrase -> what to write instead.
 PHRASES = {
     r"so many": "the number itself: `n GPUs`, `as many as`",
@@ -35,10 +36,10 @@ PHRASES = {
     r"stands?|stood(?! for)": "is",
     r"beside|besides|aside": "next to, with, in addition",
     r"alone|alike": "only; equally",
-    r"of (?:its|their|one's|your) own": "`its own <noun>`",
+    rf"of (?:its|their|one's|your) own(?=$|\W*[.,;:)]| {NO_NOUN}\b)": "`its own <noun>`",
     r"one's": "the noun: the tenant's, the job's",
     r"as it is|as they are|which is so": "unchanged, or the fact itself",
-    r"at all times|at that": "always; the noun",
+    r"at all times": "always",
     r"in all(?! \w)": "in total",
     r"passed over|passes over": "skip",
 }
