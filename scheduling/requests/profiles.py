@@ -46,7 +46,7 @@ def _read_speeds(given: Mapping[str, object], errors: FieldErrors) -> dict[str, 
             read[kind] = speed
     if read and max(read.values()) > RATIO_MAX * min(read.values()):
         hint = "Use the same unit for all."
-        errors.add("speeds", f"differ by more than {RATIO_MAX:,} times", hint)
+        errors.add("speeds", f"differ by a factor of more than {RATIO_MAX:,}", hint)
     return read
 
 

@@ -36,14 +36,14 @@ from tenants.services.tenants import DEMO_PASSWORD
 
 # Name, label, what a browser fills in, hint.
 PASSWORDS = (
-    ("old_password", "Present password", "current-password", ""),
+    ("old_password", "Current password", "current-password", ""),
     (
         "new_password",
         "New password",
         "new-password",
         "At least 12 characters, and not a common password.",
     ),
-    ("new_password_again", "New password, once more", "new-password", ""),
+    ("new_password_again", "Repeat the new password", "new-password", ""),
 )
 
 
@@ -106,7 +106,7 @@ def account(request: HttpRequest) -> HttpResponseBase:
         else:
             # This session goes on; every other one was begun with the old password.
             update_session_auth_hash(request, person)
-            messages.success(request, "Changed the password. All other sessions have ended.")
+            messages.success(request, "Password changed. All other sessions have ended.")
             return redirect("account")
     with site_scope():
         tokens = token_count(user)

@@ -13,7 +13,7 @@ from portal.charts.notes import Instant, Link, Note, credit_note
 from portal.common.clocks import Clocks
 
 PLACES = 4  # of GPU-hours and charges
-LATE = "paid by the operator, as rounds were late"
+LATE = "paid by the operator: rounds were late"
 TERMS_LINKED = 24  # of a row, to the price of each
 
 
@@ -107,7 +107,7 @@ def _price_note(group: list[TermCharge], pool: str) -> Note:
         for charge in known[-TERMS_LINKED:]
     ]
     left_out = len(group) - len(links)
-    text = f"{plural(left_out, 'earlier term')} besides." if left_out else ""
+    text = f"Also {plural(left_out, 'earlier term')}." if left_out else ""
     return Note("Each term pays the price posted for its round", text=text, links=tuple(links))
 
 
@@ -125,8 +125,8 @@ def _lenders_note(group: list[TermCharge], names: dict[int | None, str]) -> Note
     rows = sorted(earned.items(), key=lambda item: (-item[1], item[0]))
     # All its places: the column's are rounded to sum to its foot, a part of them the other way.
     return credit_note(
-        "Who earned it, by the idle quota they lent",
+        "Earners, by idle quota lent",
         rows,
         places=6,
-        text=f"Exact; the column is rounded to {PLACES} decimals so that it adds up.",
+        text=f"Exact value; the column is rounded to {PLACES} decimals.",
     )
