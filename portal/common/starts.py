@@ -80,7 +80,7 @@ def _within(seconds: float) -> str:
 def _not_within(seconds: float) -> str:
     """How far the simulation still looks ahead of now."""
     if seconds <= 0:
-        return "later than was simulated"
+        return "after the simulated time"
     return f"not within {duration(seconds)}" if seconds >= MINUTE_S else "not within a minute"
 
 
@@ -90,17 +90,17 @@ def assumptions_note(start: StartView, calibration_url: str) -> Note:
     lines = [
         LineItem("simulated runs", thousands(facts.get("runs", 0))),
         LineItem("queued and running jobs", f"{facts.get('queued')} and {facts.get('running')}"),
-        LineItem("of these, with an estimate of their own", thousands(facts.get("with_estimate"))),
-        LineItem("ended jobs whose durations were drawn", thousands(facts.get("ended"))),
-        LineItem("jobs that others submit, per run", thousands(facts.get("arrivals"))),
-        LineItem("as in the past", duration(facts.get("past_s"))),
+        LineItem("of these, with their own estimate", thousands(facts.get("with_estimate"))),
+        LineItem("ended jobs used for durations", thousands(facts.get("ended"))),
+        LineItem("simulated submissions per run", thousands(facts.get("arrivals"))),
+        LineItem("rate of submissions from the past", duration(facts.get("past_s"))),
     ]
     lines.extend(LineItem(*row) for row in correction_rows(facts))
     return Note(
         f"As of round {thousands(start.round)}",
         tuple(lines),
         text=ASSUMED,
-        links=(Link("How often such estimates held", calibration_url),),
+        links=(Link("Accuracy of past estimates", calibration_url),),
     )
 
 
