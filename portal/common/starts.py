@@ -13,11 +13,10 @@ from portal.common.clocks import Clocks
 from scheduling.selectors.jobs.start_estimates import StartView
 
 ASSUMED = (
-    "The pool's own policy was run ahead on the present queue, several times. How long jobs take"
-    " was drawn from jobs that ended, what others will submit from the past day. Nodes, quotas and"
-    " credit stay as they are, and nobody cancels. p50 is the time by which half of these runs had"
-    " started the job, p90 that of nine of ten; both are then corrected by what became of past"
-    " estimates."
+    "The pool's policy was simulated several times on the present queue. Run times were drawn"
+    " from ended jobs, submissions from the past day. Nodes, quotas and credit do not change,"
+    " and no job is cancelled. p50 and p90: the times by which 50 % and 90 % of the runs had"
+    " started the job, corrected by the errors of past estimates."
 )
 
 GROUPS = {"short": "p50 within a lease length", "long": "p50 later"}

@@ -91,7 +91,7 @@ def verdict_text(view: TradeRow) -> str:
     if view.undone:
         return "A trade is undone when it no longer benefits both sides; each gets its quota back."
     if len(sides) == 2:
-        return "Neither side is worse off, at the speeds of its own jobs."
+        return "No side is worse off, at the speeds of its jobs."
     return "You are not worse off, at the speeds of your jobs. The other side is hidden."
 
 

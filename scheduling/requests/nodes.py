@@ -44,17 +44,17 @@ class NodeRequest(Request, frozen=True, kw_only=True):
     ]
     gpus: Annotated[
         int,
-        Meta(ge=1, le=GPUS_MAX, description="How many GPUs it has."),
+        Meta(ge=1, le=GPUS_MAX, description="Number of GPUs."),
         Input(label="GPUs", complaint=f"Write 1 to {GPUS_MAX:,}."),
     ]
     cpus: Annotated[
         int,
-        Meta(ge=0, le=COUNT_MAX, description="How many CPUs it has for jobs; 0: not said."),
+        Meta(ge=0, le=COUNT_MAX, description="Number of CPUs for jobs; 0: unknown."),
         Input(label="CPUs", hint=f"Optional; CPUs for jobs. {COUNTED}"),
     ] = 0
     memory_mb: Annotated[
         int,
-        Meta(ge=0, le=MEMORY_MB_MAX, description="Its memory for jobs, in MB; 0: not said."),
+        Meta(ge=0, le=MEMORY_MB_MAX, description="Memory for jobs, in MB; 0: unknown."),
         Input(label="Memory", hint="Optional; memory for jobs.", unit="MB"),
     ] = 0
 
@@ -67,12 +67,12 @@ class NodeChangeRequest(Request, frozen=True, kw_only=True):
 
     cpus: Annotated[
         Annotated[int, Meta(ge=0, le=COUNT_MAX)] | UnsetType,
-        Meta(description="How many CPUs it has for jobs; 0: not said."),
+        Meta(description="Number of CPUs for jobs; 0: unknown."),
         Input(label="CPUs", hint=f"Empty: unchanged; 0: unknown. {COUNTED}"),
     ] = UNSET
     memory_mb: Annotated[
         Annotated[int, Meta(ge=0, le=MEMORY_MB_MAX)] | UnsetType,
-        Meta(description="Its memory for jobs, in MB; 0: not said."),
+        Meta(description="Memory for jobs, in MB; 0: unknown."),
         Input(label="Memory", hint="Empty: unchanged; 0: unknown.", unit="MB"),
     ] = UNSET
 

@@ -45,12 +45,12 @@ class SharingRequest(Request, frozen=True, kw_only=True):
     borrow_limit: Annotated[
         GpuCount | None,
         Meta(description="Most GPUs that it borrows; null: the operator's limit."),
-        Input(label="Borrows at most", unit="GPUs", hint="Left out: what the operator allows."),
+        Input(label="Borrows at most", unit="GPUs", hint="Empty: the operator's limit."),
     ] = None
     lend_limit: Annotated[
         GpuCount | None,
         Meta(description="Most idle GPUs that it lends; null: the operator's limit."),
-        Input(label="Lends at most", unit="GPUs", hint="Left out: what the operator allows."),
+        Input(label="Lends at most", unit="GPUs", hint="Empty: the operator's limit."),
     ] = None
     by_offer: Annotated[
         bool,

@@ -267,7 +267,7 @@ def where(hold: LeaseView) -> str:
 
 def nodes_note(hold: LeaseView) -> Note:
     """Which nodes, and how many GPUs on each."""
-    return count_note("GPUs by node", hold.places, total="in all")
+    return count_note("GPUs by node", hold.places, total="total")
 
 
 def time_title(story: JobStory, spent: Spent) -> str:

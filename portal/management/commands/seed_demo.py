@@ -15,4 +15,4 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         """Seed and say what was done."""
         made = seed_demo()
-        self.stdout.write("the demo is made" if made else "the demo is there already")
+        self.stdout.write("the demo is made" if made else "the demo already exists")

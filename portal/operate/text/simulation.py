@@ -328,8 +328,8 @@ def _assumptions(row: Simulation, result: Mapping[str, Any]) -> list[str]:
             " the simulated hours."
         ),
         (
-            "Nodes, quotas, price settings and credit limits stay as they are now. Planned"
-            " changes, maintenance, and the time for starting and stopping jobs are ignored."
+            "Nodes, quotas, price settings and credit limits do not change. Planned changes,"
+            " maintenance, and the time for starting and stopping jobs are ignored."
         ),
     ]
 
@@ -339,7 +339,11 @@ def _work_text(known: Mapping[str, Any]) -> str:
     parts = [
         (known["estimate"], "{} with its own estimate", "{} with their own estimates"),
         *(
-            (known[key], "{} without one taken for " + text, "{} without one taken for " + text)
+            (
+                known[key],
+                "{} without one counted with " + text,
+                "{} without one counted with " + text,
+            )
             for key, text in (
                 ("tenant", "the median ended job of its tenant"),
                 ("pool", f"the median ended job of the pool{median}"),

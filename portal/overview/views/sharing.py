@@ -136,7 +136,7 @@ def _offer(change: SharingChange) -> str:
         request=request,
         now=pool_now(change.facts).pool_at,
     )
-    return f"Offered: {request.gpus:,} of {request.gpu_type}. The next round reads it."
+    return f"Offered {request.gpus:,} of {request.gpu_type}, from the next round on."
 
 
 def _revoke(change: SharingChange) -> str:

@@ -23,7 +23,7 @@ def order_sentence(row: CertificateItemView) -> str:
     jobs = plural(int(row.total), "job that was left", "jobs that were left")
     return (
         f"{picks} compared with the {jobs} queued: no tenant further below its share could have"
-        " been served before, and no queued job fits the idle GPUs."
+        " been served before, and none could use the idle GPUs."
     )
 
 

@@ -17,7 +17,7 @@ from tenants.management.acting import acting_as
 class Command(BaseCommand):
     """Let the next round end what a pool lost at once."""
 
-    help = "Say that the leases which a pool's executor does not list are gone."
+    help = "Accept the loss of leases that a pool's executor does not list."
 
     def add_arguments(self, parser: CommandParser) -> None:
         """Take the pool and who says it."""

@@ -26,7 +26,9 @@ class Command(BaseCommand):
         """Take the cluster, and whether a tiny job may be run on it."""
         add_cluster_arguments(parser)
         parser.add_argument("--run", action="store_true", help="run a tiny job on one node, too")
-        parser.add_argument("--node", default="", help="where it runs (the first that is up)")
+        parser.add_argument(
+            "--node", default="", help="node to run on (default: the first that is up)"
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Exit with 1 where there is an error; warnings are no errors."""

@@ -46,7 +46,7 @@ def preemption_text(rule: str, who: str) -> str:
 
 def given_up_text(losses: int) -> str:
     """Why a job failed whose process was lost again and again."""
-    return f"It failed: its process was lost {losses} times in a row, each soon after its start."
+    return f"It failed: its process was lost {losses} times in a row soon after its start."
 
 
 class _ShownNumber(str):

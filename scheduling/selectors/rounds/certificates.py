@@ -32,7 +32,7 @@ POOLED = frozenset({Property.CAPACITY, Property.GANG, Property.SINGLE_HOLD, Prop
 PAIRED = frozenset({Property.ENVY_FREE, Property.EQUAL_THROUGHPUT})
 # What a job is worth is its tenant's own affair, whatever the pool shows of tenants.
 PRIVATE = frozenset({Property.INDIVIDUAL_RATIONALITY})
-FAILED = "the measurement failed; the operator can read why"
+FAILED = "the measurement failed; operators can see the cause"
 
 
 _AsText = msgspec.Meta(extra_json_schema={"type": "string"})
