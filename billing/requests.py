@@ -43,9 +43,7 @@ def _read_reason(given: Mapping[str, object], errors: FieldErrors) -> str:
     if len(errors.errors) > before:
         return ""
     if not value:
-        errors.add(
-            "reason", "is required", "Say what it is for: it stays in the books.", "required"
-        )
+        errors.add("reason", "is required", "Give a purpose: it stays in the books.", "required")
     elif len(value) > REASON_MAX:
         errors.add("reason", f"is longer than {REASON_MAX} characters", code="too_long")
     return value
@@ -76,7 +74,7 @@ class CreditTermsRequest(Request, frozen=True, kw_only=True):
     ] = None
     budget_period: Annotated[
         str,
-        Meta(description="For how long: each calendar month or quarter, or a period of its own."),
+        Meta(description="Each calendar month or quarter, or a custom period."),
         Input(label="For", choices=KINDS),
     ] = BudgetPeriod.MONTH.value
     budget_action: Annotated[
@@ -112,7 +110,8 @@ class AllowanceRequest(Request, frozen=True, kw_only=True):
         str,
         Meta(
             pattern=rf"^[\w.:@+ -]{{1,{NAME_MAX}}}$",
-            description="What tells it from others of the tenant: the same name is posted once.",
+            description="Unique name of the allowance for the tenant: the same name is posted"
+            " once.",
         ),
         Input(
             label="Name",
@@ -142,8 +141,8 @@ class GiftRequest(Request, frozen=True, kw_only=True):
     amount: Amount
     reason: Annotated[
         str,
-        Meta(description="What it is for, to whoever decides."),
-        Input(label="Reason", hint="To whoever decides.", read=_read_reason),
+        Meta(description="Purpose, shown to the person who decides."),
+        Input(label="Reason", hint="Shown to the person who decides.", read=_read_reason),
     ]
 
 
@@ -154,6 +153,6 @@ class DecisionRequest(Request, frozen=True, kw_only=True):
 
     answer: Annotated[
         str,
-        Meta(max_length=REASON_MAX, description="What to say to whoever asked."),
+        Meta(max_length=REASON_MAX, description="Answer to the requester."),
         Input(label="Answer"),
     ] = ""

@@ -107,7 +107,7 @@ def _csv_rows(text: str) -> list[tuple[int, dict[str, str]]]:
                 plain = [plain_cell(cell) for cell in cells]
                 rows.append((reader.line_num, dict(zip(header, plain, strict=True))))
     except csv.Error as error:
-        errors.append(FieldError("", f"is no CSV ({error})", line=reader.line_num))
+        errors.append(FieldError("", f"is not CSV ({error})", line=reader.line_num))
     if header is None and not errors:
         # An empty file would end all quotas of the pool on the command line.
         errors.append(FieldError("", "has no header", line=0))
@@ -139,7 +139,7 @@ def _yaml_rows(text: str) -> list[tuple[int, dict[str, str]]]:
     try:
         top = yaml.compose(text, Loader=_LOADER)
     except (yaml.YAMLError, RecursionError) as error:
-        reason = str(getattr(error, "problem", None) or "is no YAML")
+        reason = str(getattr(error, "problem", None) or "is not YAML")
         line = error_line(text, error) if isinstance(error, yaml.YAMLError) else None
         raise invalid("", reason, line=line or 0) from error
     if isinstance(top, yaml.MappingNode) and len(top.value) == 1:
@@ -147,7 +147,7 @@ def _yaml_rows(text: str) -> list[tuple[int, dict[str, str]]]:
         if key.value != "quotas":
             top = key
     if not isinstance(top, yaml.SequenceNode):
-        raise invalid("", "is no list of quotas", line=0)
+        raise invalid("", "is not a list of quotas", line=0)
     errors: list[FieldError] = []
     lines = editor_lines(text)
     rows = [(lines[node.start_mark.line], _mapping(node, lines, errors)) for node in top.value]
@@ -160,7 +160,7 @@ def _mapping(node: Any, lines: Sequence[int], errors: list[FieldError]) -> dict[
     row: dict[str, str] = {}
     line = lines[node.start_mark.line]
     if not isinstance(node, yaml.MappingNode):
-        errors.append(FieldError("", "is no mapping of names to values", line=line))
+        errors.append(FieldError("", "is not a mapping of names to values", line=line))
         return row
     for key, value in node.value:
         at = lines[key.start_mark.line]

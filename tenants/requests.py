@@ -20,7 +20,7 @@ SMALL_NAME = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
 SMALL_NAME_COMPLAINT = "Use 1 to 63 small letters, digits and hyphens."
 SITE_ROLE_COMPLAINT = "Choose one of the roles."
 ROLE_COMPLAINT = "Choose viewer, member or manager."
-NOBODY = "Nobody has this login name. Create the person first."
+NOBODY = "There is no such person. Create the person first."
 INITIALS_COMPLAINT = "Write one or two letters or digits."
 
 Reason: TypeAlias = Annotated[
@@ -57,8 +57,8 @@ class TenantRequest(Request, frozen=True, kw_only=True):
     ]
     name: Annotated[
         str,
-        Meta(min_length=1, max_length=120, description="Its name as people say it."),
-        Input(label="Name", hint="As people say it.", complaint="Write 1 to 120 characters."),
+        Meta(min_length=1, max_length=120, description="Its display name."),
+        Input(label="Name", hint="Display name.", complaint="Write 1 to 120 characters."),
     ]
     initials: Annotated[
         str,
@@ -78,14 +78,14 @@ class PersonRequest(Request, frozen=True, kw_only=True):
         Input(label="Login name", complaint="Use up to 150 letters, digits and @ . + - _"),
     ]
     first_name: Annotated[
-        str, Meta(max_length=150, description="What they are called."), Input(label="First name")
+        str, Meta(max_length=150, description="Full name."), Input(label="First name")
     ] = ""
     last_name: Annotated[
         str, Meta(max_length=150, description="Of which family."), Input(label="Last name")
     ] = ""
     site_role: Annotated[
         str,
-        Meta(max_length=10, description="What they may do for the site; empty: nothing."),
+        Meta(max_length=10, description="Site role; empty: none."),
         Input(
             label="Role for the site",
             hint="Operators change everything here; finance and auditors read it.",
@@ -106,7 +106,7 @@ class MembershipRequest(Request, frozen=True, kw_only=True):
     ]
     role: Annotated[
         str,
-        Meta(min_length=1, max_length=10, description="What they may do in the tenant."),
+        Meta(min_length=1, max_length=10, description="Role in the tenant."),
         Input(label="Role", complaint=ROLE_COMPLAINT),
     ]
 
@@ -159,9 +159,9 @@ class QuotaTermsRequest(Request, frozen=True, kw_only=True):
 class QuotaRequest(QuotaTermsRequest, frozen=True, kw_only=True):
     """A quota of the tenant, pool and GPU type in the path."""
 
-    since: Annotated[
-        datetime | None, Meta(description="From when it holds, in pool time; now if left out.")
-    ] = msgspec.field(default=None, name="from")
+    since: Annotated[datetime | None, Meta(description="Start, in pool time; by default now.")] = (
+        msgspec.field(default=None, name="from")
+    )
     reason: Reason = ""
 
 
@@ -186,7 +186,7 @@ def _read_drafts(given: Mapping[str, object], errors: FieldErrors) -> tuple[Quot
             errors.extend(one.inside(place) for one in error.errors)
             continue
         if (draft.tenant, draft.gpu_type) in drafts:
-            errors.add(f"{place}.tenant", "is there twice with this GPU type")
+            errors.add(f"{place}.tenant", "is given twice with this GPU type")
         drafts[draft.tenant, draft.gpu_type] = draft
     return tuple(drafts.values())
 
@@ -198,7 +198,7 @@ class QuotaPreviewRequest(Request, frozen=True, kw_only=True):
 
     pool: SlugName
     since: Annotated[
-        datetime | None, Meta(description="From when they hold, in pool time; now if left out.")
+        datetime | None, Meta(description="Start of all quotas, in pool time; by default now.")
     ] = msgspec.field(default=None, name="from")
     quotas: Annotated[
         tuple[QuotaDraft, ...],

@@ -265,8 +265,8 @@ def _hold(cursor: CursorWrapper, table: str, name: str, condition: str) -> None:
             table=table,
             condition=_name(table, name),
             statement=add,
-            hint="Some rows hold what no code can read. Mend or delete them, then run the"
-            " statement as the owner: docs/operations.md says how.",
+            hint="Some rows cannot be read by this code. Fix or delete them, then run the"
+            " statement as the owner (see docs/operations.md).",
         )
 
 

@@ -88,5 +88,5 @@ class MoneyView(SchedulingView):
         if since >= until:
             raise bad_field("until", "is not after `since`", "Give a later one.")
         if until - since > LONGEST:
-            raise bad_field("since", "is too long before `until`", "Ask for 400 days at most.")
+            raise bad_field("since", "is too long before `until`", "Request at most 400 days.")
         return AskedTime(since, until)

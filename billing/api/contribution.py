@@ -46,7 +46,7 @@ class ContributionAnswer(Answer, frozen=True):
     lent_gpu_h: Annotated[Decimal, formatted_as("{:f}".format, type="string")]
     earned: Decimal
     borne: Annotated[
-        Decimal, about("What of `earned` the operator paid, because rounds were late.")
+        Decimal, about("Part of `earned` that the operator paid because rounds were late.")
     ]
     reconciliation: ReconciliationRow
     by_day: tuple[IncomeSumRow, ...]
@@ -54,21 +54,21 @@ class ContributionAnswer(Answer, frozen=True):
     by_borrower: tuple[IncomeSumRow, ...]
     quota_use: Annotated[
         tuple[QuotaUseItem, ...] | None,
-        about("null: longer than 31 days, which are counted at most."),
+        about("null: the period is longer than 31 days."),
     ]
     quota_counted_until: datetime | None
     alpha: Annotated[
         float | None,
         about(
             "Its part of the pool's income from lending over its part of the quota, in settled"
-            " hours; null where nobody earned anything, or nothing is settled."
+            " hours; null if no tenant earned anything or nothing is settled."
         ),
     ]
     full_alpha: Annotated[
         float | None,
         about(
-            "The same with utilities: what completed jobs were worth, with income and less cost."
-            " null: none that says what it is worth completed."
+            "The same with utilities: value of completed jobs, plus income, less cost. null: no"
+            " job with a declared value completed."
         ),
     ]
 

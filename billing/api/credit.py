@@ -86,7 +86,7 @@ class TransferView(Listed):
         """Return a page of the tenants' requests, or of all tenants' if `ids` is None."""
         state = self.param("state")
         if state and state not in STATES:
-            raise bad_field("state", "is not a state", f"Of: {', '.join(STATES)}.")
+            raise bad_field("state", "is not a state", f"States: {', '.join(STATES)}.")
         before = self.before("transfers")
         with tenants_scope(ids):
             rows, more = transfer_wishes(ids, state=state, before=before)

@@ -22,21 +22,21 @@ class CreditBudgetRow(Answer, frozen=True):
     spent: Decimal
     committed: Annotated[
         Decimal,
-        about("The worst case of running terms, and charges of the period not settled yet."),
+        about("Maximum cost of running terms, plus unsettled charges of the period."),
     ]
     left: Decimal
     stops_at: Annotated[
         Decimal,
         about(
-            "Nothing more is borrowed, anew or by renewal, once so much is spent and committed:"
-            " 100 % of the amount under `block`, 120 % under `warn`."
+            "New and renewed borrowing stops when `spent` plus `committed` reach this: 100 % of"
+            " the amount under `block`, 120 % under `warn`."
         ),
     ]
     state: BudgetState
     runs_out_on: Annotated[
-        date | None, about("If the days to come are like the last ones; else `projection`.")
+        date | None, about("Projected from the last days; null: see `projection`.")
     ]
-    projection: Annotated[str, about("What the day rests on, or why there is none.")]
+    projection: Annotated[str, about("Basis of the projected day, or why there is none.")]
 
 
 class CreditRow(Answer, frozen=True):
@@ -46,10 +46,11 @@ class CreditRow(Answer, frozen=True):
     book: str
     balance: Decimal
     credit_limit: Annotated[Decimal | None, about("null: no limit.")]
-    reserved: Annotated[Decimal, about("Worst case of running terms, and charges not settled yet.")]
-    overrun: Annotated[Decimal, about("How far it is beyond its limit.")]
+    reserved: Annotated[Decimal, about("Maximum cost of running terms, plus unsettled charges.")]
+    overrun: Annotated[Decimal, about("Amount beyond the limit.")]
     promisable: Annotated[
-        Decimal | None, about("What rounds may promise, by limit and budget; null: any.")
+        Decimal | None,
+        about("Amount that rounds may still promise, by limit and budget; null: no limit."),
     ]
     budget: CreditBudgetRow | None
 

@@ -30,15 +30,15 @@ class IncomeSumRow(Answer, frozen=True):
     name: Annotated[
         str,
         about(
-            "A day (its first instant), a GPU type, or a borrower as the pool shows it to you;"
-            " those that it does not show are together in one row, `other tenants`."
+            "A day (its first instant), a GPU type, or a borrower; hidden borrowers share the"
+            " row `other tenants`."
         ),
     ]
     lines: int
     lent_gpu_h: Annotated[Decimal, formatted_as("{:f}".format, type="string")]
     earned: Decimal
     borne: Annotated[
-        Decimal, about("What of `earned` the operator paid, because rounds were late.")
+        Decimal, about("Part of `earned` paid by the operator because rounds were late.")
     ] = ZERO
     # The common key: an instant, a name, or a tenant's id; None for all lines.
     key: Hidden[Any] = None
@@ -47,14 +47,12 @@ class IncomeSumRow(Answer, frozen=True):
 class ReconciliationRow(Answer, frozen=True):
     """Lines compared with the ledger."""
 
-    settled: Annotated[Decimal, about("Lines of hours that are settled.")] = ZERO
-    ledger: Annotated[Decimal, about("What the transfers of these hours brought.")] = ZERO
-    difference: Annotated[Decimal, about("Settled less ledger: zero, or something is wrong.")] = (
-        ZERO
-    )
-    open: Annotated[Decimal, about("Lines that no transfer has settled yet.")] = ZERO
+    settled: Annotated[Decimal, about("Lines of settled hours.")] = ZERO
+    ledger: Annotated[Decimal, about("Income by the transfers of these hours.")] = ZERO
+    difference: Annotated[Decimal, about("Settled less ledger; must be zero.")] = ZERO
+    open: Annotated[Decimal, about("Lines not settled yet.")] = ZERO
     corrections: Annotated[
-        Decimal, about("Net of corrections of the pool's usage; they have no lines.")
+        Decimal, about("Net of corrections of the pool's usage, which have no lines.")
     ] = ZERO
     transfers: Hidden[int] = 0
     corrections_count: Hidden[int] = 0

@@ -30,10 +30,12 @@ MICROSECOND = timedelta(microseconds=1)
 class IncomeLine(Answer, frozen=True, kw_only=True):
     """A share of a borrowed term: earned = charge x own_part, to the micro-credit."""
 
-    counted_at: Annotated[datetime, about("Its hour closes: it counts at this instant.")]
-    round: Annotated[int | None, about("It granted or renewed the term, and fixed its price.")]
+    counted_at: Annotated[datetime, about("End of its hour: the line counts at this instant.")]
+    round: Annotated[
+        int | None, about("The round that granted or renewed the term and fixed its price.")
+    ]
     gpu_type: str
-    borrower: Annotated[str, about("As the pool shows it to you.")] = OTHER_TENANT
+    borrower: Annotated[str, about("The borrower, as visible to you.")] = OTHER_TENANT
     job: Annotated[UUID | None, about("null: not yours to see.")]
     lease: int
     term: int
@@ -46,9 +48,9 @@ class IncomeLine(Answer, frozen=True, kw_only=True):
         formatted_as(
             "{:f}".format,
             type="string",
-            description="Micro-credits that the lease's terms before left over; charge = gpus x"
-            " price x time + carried, to the nearest micro-credit. null: from before remainders"
-            " were carried.",
+            description="Remainder of the lease's earlier terms, in micro-credits; charge = gpus"
+            " x price x time + carried, to the nearest micro-credit. null: older than this"
+            " rule.",
         ),
     ]
     charge: Decimal
@@ -57,28 +59,25 @@ class IncomeLine(Answer, frozen=True, kw_only=True):
         formatted_as(
             "{:f}".format,
             type="string",
-            description="At each instant own idle / all idle quota, 12 places.",
+            description="Time average of own idle / all idle quota, 12 places.",
         ),
     ]
-    own_part_exact: Annotated[str, about("The same as a fraction, where that is short.")]
+    own_part_exact: Annotated[str, about("Exact fraction, if it is short.")]
     lent_gpu_h: Annotated[Decimal, formatted_as("{:f}".format, type="string")]
     earned: Decimal
     transfer: Annotated[UUID | None, about("null: not settled, or a charge of 0.")]
     charged_until: Annotated[
         datetime | None,
-        about(
-            "If rounds were late for the term: until when its borrower was charged. null: until it"
-            " ended."
-        ),
+        about("If rounds were late: end of the borrower's charge. null: the end of the term."),
     ]
     borne: Annotated[
-        Decimal, about("What of `charge` the operator paid, because rounds were late.")
+        Decimal, about("Part of `charge` paid by the operator because rounds were late.")
     ]
     earned_borne: Annotated[
         Decimal,
         about(
-            "What of `earned` the operator paid: `borne` split by what lenders earned, by the"
-            " largest remainder."
+            "Part of `earned` paid by the operator: `borne`, split in proportion to the lenders'"
+            " earnings by largest remainder."
         ),
     ]
     number: Hidden[int]

@@ -28,10 +28,12 @@ class PriceRow(Answer, frozen=True):
     capacity: int
     base: Decimal
     theta: Factor
-    queued: Annotated[int | None, about("GPUs queued for borrowing, where they add.")]
-    surcharge: Annotated[Decimal | None, about("What the queue adds; it is in the price.")]
-    surcharge_step: Annotated[Factor | None, about("Of the base, per round at most.")]
-    surcharge_cap: Annotated[Factor | None, about("Times the base, at most.")]
+    queued: Annotated[int | None, about("GPUs queued for borrowing, if they add a surcharge.")]
+    surcharge: Annotated[Decimal | None, about("Surcharge for queued GPUs, included in the price.")]
+    surcharge_step: Annotated[
+        Factor | None, about("Maximum change per round, in percent of the base.")
+    ]
+    surcharge_cap: Annotated[Factor | None, about("Maximum surcharge, in multiples of the base.")]
     valid_from_round: int
     posted_at: datetime
 

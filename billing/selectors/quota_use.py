@@ -36,9 +36,9 @@ class QuotaUseItem(Answer, frozen=True):
     quota_gpu_h: GpuHours
     own_gpu_h: GpuHours
     lent_gpu_h: GpuHours
-    kept_gpu_h: Annotated[GpuHours, about("Idle, and not lent by its own limit or mode.")]
-    free_gpu_h: Annotated[GpuHours, about("Lendable, a GPU was free, and no job took it.")]
-    without_gpu_h: Annotated[GpuHours, about("Lendable, and all GPUs that there were were in use.")]
+    kept_gpu_h: Annotated[GpuHours, about("Idle and not lent, by its own limit or mode.")]
+    free_gpu_h: Annotated[GpuHours, about("Lendable, with a free GPU that no job took.")]
+    without_gpu_h: Annotated[GpuHours, about("Lendable, but all GPUs were in use.")]
 
 
 @dataclass(frozen=True, slots=True)

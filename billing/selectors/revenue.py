@@ -78,11 +78,11 @@ class AlphaItem(Answer, frozen=True, rename={"unreadable": "unreadable_jobs"}):
     income_part: float | None
     quota_part: float
     alpha: float | None
-    cost: Annotated[Decimal, about("What it paid for borrowing.")]
-    utility: Annotated[Decimal, about("What its completed jobs were worth, those that say it.")]
+    cost: Annotated[Decimal, about("Paid for borrowing.")]
+    utility: Annotated[Decimal, about("Value of its completed jobs with a declared value.")]
     full_alpha: Annotated[float | None, about("alpha with utilities.")]
     unreadable: Annotated[
-        int, about("Completed jobs whose utility cannot be read; it is in no sum.")
+        int, about("Completed jobs whose utility cannot be read; not in the sums.")
     ]
 
     @property

@@ -76,7 +76,7 @@ def read_allowances(text: str) -> list[AllowanceLine]:
     unknown = [name for name in rows.fieldnames or () if name not in columns]
     errors = [FieldError(name, "this column is missing", line=1) for name in missing]
     errors += [
-        FieldError("", f"{name!a} is no column; there are {', '.join(columns)}", line=1)
+        FieldError("", f"{name!a} is not a column; columns: {', '.join(columns)}", line=1)
         for name in unknown
     ]
     lines: list[AllowanceLine] = []
@@ -135,7 +135,7 @@ def _named(request: AllowanceRequest) -> tuple[Tenant, Book]:
         tenant = Tenant.objects.filter(slug=request.tenant).first()
     if tenant is None:
         raise invalid(
-            "tenant", "is no tenant", "GET /api/v1/operate/tenants lists them.", "unknown"
+            "tenant", "is not a tenant", "GET /api/v1/operate/tenants lists them.", "unknown"
         )
     return tenant, require_book(request.book)
 

@@ -78,7 +78,7 @@ def _count(before: CorrectedCharge | None, after: CorrectedCharge) -> None:
     if after.change_micro < min(-after.charged_micro, change_micro):
         raise OverCorrectedError(
             f"transfer {after.transfer} charged {after.charged_micro} micro-credits, and"
-            f" {-after.change_micro} would be given back: give what is more as an allowance"
+            f" {-after.change_micro} would be refunded: refund the excess as an allowance"
         )
     spent_micro = after.spent_change_micro - (before.spent_change_micro if before else 0)
     if not spent_micro:

@@ -61,7 +61,7 @@ def require_book(slug: str) -> Book:
     book = Book.objects.filter(slug=slug).first()
     if book is None:
         known = ", ".join(Book.objects.order_by("slug").values_list("slug", flat=True))
-        raise invalid("book", "is no book", f"One of {known}." if known else "", "unknown")
+        raise invalid("book", "is not a book", f"One of {known}." if known else "", "unknown")
     return book
 
 
@@ -81,7 +81,7 @@ def _terms(request: CreditTermsRequest) -> dict[str, Any]:
     kind = BudgetPeriod(request.budget_period)
     begins, ends = request.budget_from, request.budget_until
     if request.budget_amount is not None and not request.budget_amount:
-        errors.add("budget_amount", "must be above 0", "Leave it out for no budget.")
+        errors.add("budget_amount", "must be above 0", "Leave it empty for no budget.")
     if kind is BudgetPeriod.CUSTOM and request.budget_amount is not None:
         _check_custom(begins, ends, errors)
     else:
@@ -108,7 +108,7 @@ def _check_custom(begins: datetime | None, ends: datetime | None, errors: FieldE
                 name, "is required", "A custom period has a first day and an end.", "required"
             )
         elif to_us(at) % DAY_US:
-            errors.add(name, "must be midnight UTC", "What was spent is kept by day.")
+            errors.add(name, "must be midnight UTC", "Spending is recorded by day.")
     if begins is not None and ends is not None and ends <= begins:
         errors.add("budget_until", "must be after its first day")
 

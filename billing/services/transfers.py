@@ -65,10 +65,10 @@ def ask_transfer(
             return AskedTransfer(known.get(uid=before[0]), is_replay=True)
         receiver = receivers.get(request.to)
         if receiver is None or receiver == tenant.pk:
-            raise invalid("to", "is none of the tenants that you can give to", code="unknown")
+            raise invalid("to", "is not a tenant to which you can transfer", code="unknown")
         lock_budget(tenant, book)
         if TransferRequest.objects.filter(tenant=tenant, state=State.ASKED).count() >= OPEN_MOST:
-            reason = f"{OPEN_MOST} requests of the tenant wait for a decision already."
+            reason = f"{OPEN_MOST} requests of the tenant already wait for a decision."
             raise invalid("", reason, "Wait for a decision.", CONFLICT)
         _check_room(tenant, book, to_micro(request.amount))
         made = TransferRequest.objects.create(
@@ -144,11 +144,11 @@ def _lock(actor: Actor, uid: uuid.UUID, wanted: State) -> TransferRequest:
     rows = TransferRequest.objects.select_for_update(of=("self",))
     asked = rows.select_related("book", "tenant", "receiver", "asked_by").filter(uid=uid).first()
     if asked is None:
-        raise invalid("uid", "is no request for a transfer", code="unknown")
+        raise invalid("uid", "is not a request for a transfer", code="unknown")
     if asked.state not in (State.ASKED, wanted):
-        raise invalid("uid", f"was {asked.state} already", code=CONFLICT)
+        raise invalid("uid", f"was already {asked.state}", code=CONFLICT)
     if asked.asked_by_id == actor.user.pk:
-        raise invalid("uid", "is your own request: somebody else decides it", code=CONFLICT)
+        raise invalid("uid", "is your own request: another person must decide it", code=CONFLICT)
     return asked
 
 

@@ -109,7 +109,8 @@ def share_bar(
         parts.append(path(f"M{got * unit + 3:.1f} 10H{demand * unit:.1f}", class_="asked"))
     parts.append(rect(quota * unit - 0.5, 1, 3, 18, class_="quota"))
     label = (
-        f"{badge.name}: got {thousands(got)} of {thousands(quota)} quota, asked {thousands(demand)}"
+        f"{badge.name}: holds {thousands(got)} of {thousands(quota)} quota, demand"
+        f" {thousands(demand)}"
     )
     return tag(
         "svg",

@@ -36,7 +36,7 @@ class DayDeficit:
         return (
             f"Of the {gpu_hours(self.deserved_gpu_s)} GPU-h of the last 24 h,"
             f" {gpu_hours(self.short_gpu_s)} ({percent(self.share, 1)}) were not received in the"
-            " hour in which they were deserved; what came later is not counted against it."
+            " hour in which they were deserved. GPU-time received later does not make up for it."
         )
 
 

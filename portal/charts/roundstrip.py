@@ -55,7 +55,7 @@ def round_strip(
         viewBox=f"0 0 {width} {HEIGHT}",
         class_="ch strip-rounds",
         role="group",
-        aria_label="GPUs not used, by round",
+        aria_label="Unused GPUs by round",
     )
 
 

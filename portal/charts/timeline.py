@@ -76,7 +76,7 @@ class JobTimeline:
     gpus_of: int = 0
     prices: tuple[PricePoint, ...] = ()
     max_price: Decimal | None = None
-    label: str = "What the job did, over time"
+    label: str = "Timeline of the job"
 
 
 def timeline(job: JobTimeline) -> Markup:

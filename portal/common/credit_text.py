@@ -23,7 +23,7 @@ from tenants.selectors.credit import PeriodUse, credit_left, last_day
 PERIODS = {
     BudgetPeriod.MONTH: "calendar month",
     BudgetPeriod.QUARTER: "calendar quarter",
-    BudgetPeriod.CUSTOM: "period of its own",
+    BudgetPeriod.CUSTOM: "custom period",
 }
 ACTIONS = {
     BudgetAction.WARN: f"notice; nothing more is borrowed at {STOP_PERCENT} %",

@@ -10,7 +10,7 @@ from django.http import QueryDict
 
 DAY = timedelta(days=1)
 DEFAULT_DAYS = 7
-WRITE_A_DAY = "Write a day such as 2026-11-20."
+WRITE_A_DAY = "Enter a day such as 2026-11-20."
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ def read_days(asked: QueryDict, now: datetime) -> Days:
     last = _day(asked, "to", now.astimezone(UTC).date(), errors)
     first = _day(asked, "from", days_before(last), errors)
     if not errors and first > last:
-        errors["to"] = "This is before the first day."
+        errors["to"] = "The last day must not be before the first."
     typed = (asked.get("from") or str(first))[:40], (asked.get("to") or str(last))[:40]
     return Days(first, last, *typed, errors)
 

@@ -28,7 +28,7 @@ def numbers_note(rule: str, numbers: Mapping[str, Any]) -> Note | None:
     if not numbers:
         return None
     lines = tuple(_line(name, value) for name, value in sorted(numbers.items()))
-    return Note(f"What the rule compared: {rule_text(rule)}", lines)
+    return Note(f"Numbers compared by the rule {rule_text(rule)}", lines)
 
 
 def _line(name: str, value: Any) -> LineItem:

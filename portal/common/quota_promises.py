@@ -35,7 +35,7 @@ class QuotaPromiseText:
         if self.conditions:
             numbered = enumerate(self.conditions, start=1)
             conditions = " ".join(f"({place}) {sentence}" for place, sentence in numbered)
-            text += f" It holds where all of this is so: {conditions}"
+            text += f" It holds if all of these are true: {conditions}"
         return Note(f"A quota is {self.label}", self.parts, self.total, text)
 
 
@@ -46,7 +46,7 @@ def quota_promise_text(promise: QuotaPromise | None) -> QuotaPromiseText | None:
     if promise.within_us is None:
         return QuotaPromiseText(LABELS[promise.kind], promise.text, parts, None, promise.conditions)
     within = _length(promise.within_us)
-    total = LineItem("at most, by the pool's clock", within)
+    total = LineItem("at most, in pool time", within)
     return QuotaPromiseText(
         f"guaranteed within {within}", promise.text, parts, total, promise.conditions
     )

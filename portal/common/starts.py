@@ -13,11 +13,10 @@ from portal.common.clocks import Clocks
 from scheduling.selectors.jobs.start_estimates import StartView
 
 ASSUMED = (
-    "The pool's own policy was run ahead on the present queue, several times. How long jobs take"
-    " was drawn from jobs that ended, what others will submit from the past day. Nodes, quotas and"
-    " credit stay as they are, and nobody cancels. p50 is the time by which half of these runs had"
-    " started the job, p90 that of nine of ten; both are then corrected by what became of past"
-    " estimates."
+    "The pool's policy was simulated several times on the present queue. Run times were drawn"
+    " from ended jobs, submissions from the past day. Nodes, quotas and credit do not change,"
+    " and no job is cancelled. p50 and p90: the times by which 50 % and 90 % of the runs had"
+    " started the job, corrected by the errors of past estimates."
 )
 
 GROUPS = {"short": "p50 within a lease length", "long": "p50 later"}
@@ -80,7 +79,7 @@ def _within(seconds: float) -> str:
 def _not_within(seconds: float) -> str:
     """Return a text for the simulated time that is left, a lower bound of the p90."""
     if seconds <= 0:
-        return "later than was simulated"
+        return "after the simulated time"
     return f"not within {duration(seconds)}" if seconds >= MINUTE_S else "not within a minute"
 
 
@@ -90,17 +89,17 @@ def assumptions_note(start: StartView, calibration_url: str) -> Note:
     lines = [
         LineItem("simulated runs", thousands(facts.get("runs", 0))),
         LineItem("queued and running jobs", f"{facts.get('queued')} and {facts.get('running')}"),
-        LineItem("of these, with an estimate of their own", thousands(facts.get("with_estimate"))),
-        LineItem("ended jobs whose durations were drawn", thousands(facts.get("ended"))),
-        LineItem("jobs that others submit, per run", thousands(facts.get("arrivals"))),
-        LineItem("as in the past", duration(facts.get("past_s"))),
+        LineItem("of these, with their own estimate", thousands(facts.get("with_estimate"))),
+        LineItem("ended jobs used for durations", thousands(facts.get("ended"))),
+        LineItem("simulated submissions per run", thousands(facts.get("arrivals"))),
+        LineItem("rate of submissions from the past", duration(facts.get("past_s"))),
     ]
     lines.extend(LineItem(*row) for row in correction_rows(facts))
     return Note(
         f"As of round {thousands(start.round)}",
         tuple(lines),
         text=ASSUMED,
-        links=(Link("How often such estimates held", calibration_url),),
+        links=(Link("Accuracy of past estimates", calibration_url),),
     )
 
 

@@ -76,7 +76,7 @@ def trade_headline(view: TradeRow) -> str:
     bought = f"{exact_text(view.bought_gpus)} {view.bought_type}"
     sold = f"{exact_text(view.sold_gpus)} {view.sold_type}"
     text = (
-        f"{buyer} gave {bought} of quota back to {seller}, and has its {sold} again."
+        f"{buyer} returned {bought} of quota to {seller} and got its {sold} back."
         if view.undone
         else f"{buyer} bought {bought} of quota from {seller} for {sold}."
     )
@@ -87,12 +87,12 @@ def verdict_text(view: TradeRow) -> str:
     """Return whether a visible side is worse off."""
     sides = [side for side in (view.buyer_side, view.seller_side) if side]
     if any(side.is_worse for side in sides):
-        return "A side received less than it gave: the round's certificate says so too."
+        return "A side received less than it gave; see the round's certificate."
     if view.undone:
-        return "A trade is undone when it is not right any more; both sides have their quota back."
+        return "A trade is undone when it no longer benefits both sides; each gets its quota back."
     if len(sides) == 2:
-        return "Neither side is worse off, at the speeds of its own jobs."
-    return "You are not worse off, at the speeds of your jobs. The other side is not shown here."
+        return "No side is worse off, at the speeds of its jobs."
+    return "You are not worse off, at the speeds of your jobs. The other side is hidden."
 
 
 def receipt_sides(view: TradeRow) -> list[dict[str, Any]]:
@@ -135,8 +135,8 @@ def _side_note(view: TradeRow, role: str, side: TradeSideRow | None) -> Note | N
             LineItem(f"before: {second[0]}", second[1]),
         ),
         LineItem("after \N{DIVISION SIGN} before, less 1", _gain_text(side.gain)),
-        text=f"One {fast} does for its jobs what {exact_text(side.speedup)} {slow} do, by the"
-        " profiles of then.",
+        text=f"One {fast} has the throughput of {exact_text(side.speedup)} {slow} for its jobs,"
+        " by the speeds at the time of the trade.",
     )
 
 
@@ -150,8 +150,8 @@ def traded_text(claims: Iterable[LastRoundClaim]) -> str:
     if not any(claim.swapped for claim in claims):
         return ""
     return (
-        " The fair share is of quotas before trades: on a type that was bought more is received, on"
-        " one that was sold less, and in all fewer GPUs where they are faster."
+        " The fair share uses quotas before trades: a tenant receives more of a type that it"
+        " bought, less of a type that it sold, and fewer GPUs in total if it bought faster ones."
     )
 
 

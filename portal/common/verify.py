@@ -19,7 +19,7 @@ from tenants.selectors.access import Access
 
 ROUNDS, STATEMENT = "rounds", "statement"
 DIGITS = 12
-SAID = "as your client said"
+SAID = "as reported by your client"
 
 
 def round_panel(facts: PoolFacts, number: int, head: ShownHead, who: Access) -> VerifyPanel:
@@ -64,7 +64,7 @@ def statement_command(pool: str, tenant: str, since: datetime, until: datetime) 
 def head_text(pool: str, head: ShownHead) -> str:
     """Return the current head's size and the first digits of its root."""
     if not head.root:
-        return f"The log of {pool} cannot be proven at the moment; tell who runs the portal."
+        return f"The log of {pool} cannot be proven at the moment; report this to an operator."
     if not head.size:
         return f"No round of {pool} is in its log yet."
     return f"Signed head of {pool}: {plural(head.size, 'round')}, root {head.root[:DIGITS]}…"
@@ -97,8 +97,8 @@ def came_out(last: SaidVerification) -> str:
     if last.unproven is None:
         return "without findings"
     if last.unproven:
-        return f"nothing wrong, {thousands(last.unproven)} not proven"
-    return "all that was asked for proven"
+        return f"no errors, {thousands(last.unproven)} not proven"
+    return "all requested parts proven"
 
 
 def stretch(last: SaidVerification) -> str:

@@ -145,7 +145,7 @@ def _make_private(path: Path) -> None:
         path.mkdir(mode=0o700, exist_ok=True)
         status = path.lstat()
         if path.is_symlink() or status.st_uid != os.geteuid():
-            raise StartError(f"the runtime folder {path} belongs to somebody else: remove it")
+            raise StartError(f"the runtime folder {path} belongs to another user: remove it")
         path.chmod(0o700)
     except OSError as error:
         raise StartError(f"the runtime folder {path} cannot be used: {error.strerror}") from error

@@ -53,7 +53,7 @@ def as_nobody(programs: Path, home: Path) -> Identity:
     own = Path("/var/tmp") / f"evenshare-{digest}"  # noqa: S108 - checked below
     own.mkdir(mode=0o700, exist_ok=True)
     if own.is_symlink() or own.lstat().st_uid not in (0, nobody.pw_uid):
-        raise PermissionError(13, "belongs to somebody else", str(own))
+        raise PermissionError(13, "belongs to another user", str(own))
     target = _copy_programs(programs, own)
     for folder in (own, own / "data", own / "run"):
         folder.mkdir(mode=0o700, exist_ok=True)

@@ -244,7 +244,7 @@ class Tree:
             late = watch.stalled(time.monotonic())
             for one in late:
                 child = watched[one.name]
-                say(f"{child} starts anew: {one.why}")
+                say(f"{child} restarts: {one.why}")
                 note_restart(
                     self._place.run, child, one.why, at=time.time(), next_after_s=one.next_after_s
                 )

@@ -47,23 +47,22 @@ DEMO_SIGN_INS = (
     DemoSignIn(
         "researcher",
         "Rosa, researcher",
-        "A team that borrows much: its quota, its GPUs, its fair share and its credits, in one"
-        " glance. Each queued job says why, each running one until when.",
-        "Look as Rosa",
+        "A team that borrows a lot: its quota, GPUs, fair share and credits on one page. Each"
+        " queued job shows the reason, each running job the end of its lease.",
+        "Sign in as Rosa",
     ),
     DemoSignIn(
         "manager",
         "Mara, manager",
-        "A team that often lends: what its quota earned while it was idle, who pays for it, and"
-        " how soon it is back when a job asks.",
-        "Look as Mara",
+        "A team that often lends: the income from its idle quota, who paid, and how soon it gets"
+        " its GPUs back.",
+        "Sign in as Mara",
     ),
     DemoSignIn(
         "operator",
         "Otto, operator",
-        "All nodes and all tenants: who is where, what went unused and why, and a certificate"
-        " for each round.",
-        "Look as Otto",
+        "All nodes and tenants: the GPU map, idle GPUs and why, and a certificate for each round.",
+        "Sign in as Otto",
     ),
 )
 
@@ -91,8 +90,8 @@ def front_stats(pool: PoolFacts, so_far: PoolSoFar, moved: MovedCredits) -> list
             LineItem("terms", thousands(so_far.terms)),
             Note(
                 "Leases",
-                text=f"A lease holds GPUs for {duration(pool.lease_s)} of pool time; then"
-                " a round renews it or gives the GPUs to whoever is further below its fair share.",
+                text=f"A lease holds GPUs for {duration(pool.lease_s)} of pool time; then a round"
+                " renews it or gives the GPUs to a tenant further below its fair share.",
             ),
         ),
         Stat(
@@ -106,8 +105,8 @@ def front_stats(pool: PoolFacts, so_far: PoolSoFar, moved: MovedCredits) -> list
             LineItem("received \N{DIVISION SIGN} fair share: rho", ratio(so_far.least_rho)),
             Note(
                 "The tenant that received the least of its fair share",
-                text="rho: GPU-time received over its fair share, since the pool began. Whoever"
-                " has the lowest is served first, so that it comes back to 1.00.",
+                text="rho = GPU-time received ÷ fair share, since the pool started. The tenant"
+                " with the lowest rho is served first, until it is back at 1.00.",
             ),
         ),
         Stat(
@@ -121,8 +120,8 @@ def front_stats(pool: PoolFacts, so_far: PoolSoFar, moved: MovedCredits) -> list
             LineItem("paid by borrowers", credits_text(moved.total)),
             Note(
                 "Settled payments for borrowed GPU-time",
-                text="Once an hour of pool time, what borrowers owe for the hour is paid to those"
-                " whose quota stood idle, to the last digit.",
+                text="Every hour of pool time, borrowers pay the owners of the idle quota that"
+                " they used, to the micro-credit.",
                 links=(Link("Ledger", reverse("ledger")),),
             ),
         ),
@@ -159,9 +158,9 @@ def tour(
 def _offers_stop(pool: str, lender: str) -> TourStop:
     return TourStop(
         "Revoke an offer",
-        "That team names its floors: one offer lends at nearly any price, one in a hurry alone."
-        " Revoke one by a click: from the next round on its idle GPUs are kept, and what is lent"
-        " comes back when its terms end.",
+        "This team sets floor prices: one offer lends at nearly any price, another only at high"
+        " prices. Revoke one: from the next round on its idle GPUs are kept, and lent GPUs"
+        " return when their terms end.",
         "manager",
         "Mara's offers",
         f"{reverse('sharing', args=[lender])}?pool={pool}",
@@ -170,10 +169,9 @@ def _offers_stop(pool: str, lender: str) -> TourStop:
 
 def _deadlines_stop(pool: str, jobs: str) -> TourStop:
     return TourStop(
-        "Ask for an end by a time",
-        "Jobs here say by when they must be done. A round answers each: planned, with its leases,"
-        " or refused, with what is in the way. Every three minutes more is asked for than there"
-        " is, and plans move.",
+        "Set a deadline",
+        "Jobs here have deadlines. A round answers each: planned, with its leases, or refused,"
+        " with the reason. Every three minutes demand exceeds the GPUs, and plans move.",
         "researcher",
         "Rosa's deadlines",
         f"{jobs}?pool={pool}",
@@ -183,9 +181,9 @@ def _deadlines_stop(pool: str, jobs: str) -> TourStop:
 def _cluster_stop(pool: str) -> TourStop:
     return TourStop(
         "Run on a Slurm cluster",
-        "Five nodes on this machine, whose GPUs are fake and whose jobs are real: each lease is a"
-        " job of Slurm's on the very nodes that the round chose. Leases last 20 seconds, so jobs"
-        " checkpoint, make way, and go on elsewhere while you look.",
+        "Five nodes on this machine, with fake GPUs and real jobs: each lease is a Slurm job on"
+        " the nodes that the round chose. Leases last 20 seconds, so you can watch jobs"
+        " checkpoint, stop and resume on other nodes.",
         "operator",
         "Its nodes",
         reverse("pool", args=[pool]),
@@ -195,9 +193,8 @@ def _cluster_stop(pool: str) -> TourStop:
 def _bidding_stop(pool: str) -> TourStop:
     return TourStop(
         "Watch a price clear",
-        "Teams say what their jobs are worth. Every three minutes some are in a hurry: the price"
-        " rises, who is patient is refused and sees the price that it would have needed, and the"
-        " team that lends earns.",
+        "Teams declare the value of their jobs. Every three minutes some bid high: the price"
+        " rises, low bids are refused and see the price that they need, and lenders earn.",
         "operator",
         "Its prices",
         reverse("prices", args=[pool]),
@@ -209,26 +206,25 @@ def _stops(pool: PoolFacts, jobs: str) -> tuple[TourStop, ...]:
     last = rounds if pool.number is None else reverse("round", args=[pool.name, pool.number])
     return (
         TourStop(
-            "See who is where",
-            f"{plural(pool.nodes, 'node')}, {plural(pool.gpus, 'GPU')}, drawn as boxes of leases."
-            " The jobs are those"
-            " of a real cluster on a Friday in October 2017, replayed.",
+            "See the GPU map",
+            f"{plural(pool.nodes, 'node')}, {plural(pool.gpus, 'GPU')}; each box is a lease. The"
+            " jobs are a replay of a real cluster on a Friday in October 2017.",
             "operator",
             "The pool",
             reverse("pool", args=[pool.name]),
         ),
         TourStop(
             "Read one decision",
-            "Who was served, in which order, by which numbers; who was not, and why; and which"
-            " promises held.",
+            "Which jobs were served, in which order and by which numbers; which were not, and"
+            " why; and which promises held.",
             "operator",
             "The last round",
             last,
         ),
         TourStop(
             "Be a tenant with queued jobs",
-            "Four questions in one glance, and the queued jobs with what would help them. Its name"
-            " is ours; the hash beside it is all that the trace tells of a team.",
+            "Quota, use, fair share and credits on one page, and how to start the queued jobs"
+            " sooner. The trace identifies teams only by a hash; we made up the names.",
             "researcher",
             "Rosa's overview",
             reverse("front"),
@@ -242,7 +238,7 @@ def _stops(pool: PoolFacts, jobs: str) -> tuple[TourStop, ...]:
         ),
         TourStop(
             "Follow the money",
-            "What borrowers paid is what lenders earned, transfer by transfer.",
+            "Borrowers' payments and lenders' income match, transfer by transfer.",
             "operator",
             "The ledger",
             reverse("ledger"),

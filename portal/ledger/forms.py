@@ -91,7 +91,7 @@ def _shortcuts(stretches: Mapping[str, Ends], here: Ends, form: str) -> list[Sho
 
 # Years that both the database and Python's calendar represent, with some margin.
 FIRST_YEAR, LAST_YEAR = 1970, 9998
-WRITE_AN_INSTANT = "Write a day or an instant such as 2026-11-20T14:30."
+WRITE_AN_INSTANT = "Enter a day or an instant such as 2026-11-20T14:30."
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,7 @@ def read_contribution(asked: QueryDict, now: datetime) -> ContributionRequest:
     since = _instant(asked, "from", until - DEFAULT_DAYS * DAY, errors)
     period = _period(asked, until - since, errors)
     if not errors and since >= until:
-        errors["to"] = "This is not after the beginning."
+        errors["to"] = "The end must be after the start."
     typed = asked.get("from") or f"{since:{MINUTE}}", asked.get("to") or f"{until:{MINUTE}}"
     if errors:
         until = today + DAY

@@ -16,7 +16,7 @@ MODE_TEXTS = (
     (Mode.LEND.value, "Lend, borrow nothing"),
     (Mode.RESERVE.value, "Reserve: lend and borrow nothing"),
 )
-_BY_OFFER_TEXTS = ((AS_IT_IS, "as it is, to whoever borrows"), (BY_OFFER, "by our offers alone"))
+_BY_OFFER_TEXTS = ((AS_IT_IS, "at any price, without offers"), (BY_OFFER, "only by our offers"))
 
 
 def settings_fields(

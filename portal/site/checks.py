@@ -115,8 +115,8 @@ def _storage_problems(having: Any) -> Iterator[str]:
         harmless = (InvalidStorageError, ImportError, TypeError)
         why = str(error) if isinstance(error, harmless) else type(error).__name__
         yield (
-            f"ROUNDS_STORAGE cannot be used ({why}); name the class of a storage that is installed,"
-            " and what it takes in ROUNDS_STORAGE_OPTIONS"
+            f"ROUNDS_STORAGE cannot be used ({why}); name the class of an installed storage, and"
+            " set its arguments in ROUNDS_STORAGE_OPTIONS"
         )
 
 
@@ -147,7 +147,10 @@ def _secret_problems(name: str, value: str) -> Iterator[str]:
 
 def _web_problems(having: Any) -> Iterator[str]:
     if not having.ALLOWED_HOSTS:
-        yield "ALLOWED_HOSTS is empty: nobody would be served; name the hosts, with commas between"
+        yield (
+            "ALLOWED_HOSTS is empty: all requests would be refused; list the hosts, separated"
+            " by commas"
+        )
     for host in having.ALLOWED_HOSTS:
         if "*" in host or not host.strip(".") or _is_public_domain(host):
             yield f"ALLOWED_HOSTS has {host!r}: a forged Host header would pass; name the hosts"
@@ -162,7 +165,7 @@ def _web_problems(having: Any) -> Iterator[str]:
     if 0 < having.DATABASE_POOL_SIZE < least:
         yield (
             f"DATABASE_POOL_SIZE is {having.DATABASE_POOL_SIZE}: log-ins, probes and open pages"
-            f" alone have {least - 1} connections; use {least} or more"
+            f" need {least - 1} connections; use {least} or more"
         )
     for name in HARDENED:
         if not getattr(having, name):
@@ -183,9 +186,9 @@ def _origin_problems(origin: str) -> Iterator[str]:
     if parts.scheme != "https":
         yield f"{name}: plain HTTP; use its https:// address"
     elif "*" in origin:
-        yield f"{name}: forms of hosts that nobody named would pass; name the origins"
+        yield f"{name}: forms of any host would pass; name the origins"
     elif not parts.hostname or parts.path or parts.query or parts.fragment:
-        yield f"{name}: it is no origin; write https:// and the host, and nothing after it"
+        yield f"{name}: not an origin; write only https:// and the host"
 
 
 def _address_problems(databases: dict[str, Any]) -> Iterator[str]:
@@ -233,8 +236,8 @@ def _broker_problems(url: str) -> Iterator[str]:
         return
     if not broker.password:
         yield (
-            "REDIS_URL has no password: whoever reaches the port may stop all rounds; set "
-            "`requirepass` and use redis://:password@host:port/0, or a unix socket"
+            "REDIS_URL has no password: anyone who reaches the port may stop all rounds; set"
+            " `requirepass` and use redis://:password@host:port/0, or a unix socket"
         )
     host = broker.hostname or ""
     # A name without a dot is a container's, on a network within the machine.
@@ -267,7 +270,7 @@ def age_problems() -> Iterator[str]:
         if is_gone and 0 < len(missing) < len(squashed.replaces):
             yield (
                 f"DATABASE_URL: the database lacks the migration {'.'.join(missing[0])}, which"
-                f" this code has no more; start commit {BEFORE_SQUASHED} on it, then this code"
+                f" this code no longer has; start commit {BEFORE_SQUASHED} on it, then this code"
             )
             return
 
@@ -307,11 +310,11 @@ def _server_problems() -> Iterator[str]:
         yield f"DATABASE_URL is served by PostgreSQL {version // 10000}; 16 or newer is needed"
     if timezone not in UTC_NAMES:
         yield (
-            f"DATABASE_URL: the database's time zone is {timezone}, so reports by hand would tell "
-            "other hours; ALTER DATABASE ... SET timezone TO 'UTC'"
+            f"DATABASE_URL: the database's time zone is {timezone}, so manual reports would show"
+            " wrong hours; ALTER DATABASE ... SET timezone TO 'UTC'"
         )
     if encoding != "UTF8":
-        yield f"DATABASE_URL: the database's encoding is {encoding}; make it anew with UTF8"
+        yield f"DATABASE_URL: the database's encoding is {encoding}; create it again with UTF8"
 
 
 def _role_problems(owner: str) -> Iterator[str]:
@@ -361,8 +364,8 @@ def _content_problems() -> Iterator[str]:
             )
         if settings.INSTALLATION == "es" and not all(one.is_exclusive for one in traits.values()):
             yield (
-                "EVENSHARE_INSTALLATION is the default 'es', and a pool runs on an engine that "
-                "others use too; give this installation a name of its own"
+                "EVENSHARE_INSTALLATION is the default 'es', and a pool runs on a shared engine;"
+                " give this installation a unique name"
             )
     if _has_table("tenants_user"):
         yield from _demo_people()

@@ -99,7 +99,7 @@ def viewer(request: HttpRequest) -> Viewer | None:
     if note.tenant is not None:
         membership = who.membership_of(note.tenant.pk) or membership
     if who.is_unassigned:
-        return Viewer(who.name, "in no tenant", "")
+        return Viewer(who.name, "no tenant", "")
     if membership is None:
         return Viewer(who.name, User.SiteRole(who.site_role).label, "")
     role = Membership.Role(membership.role).label

@@ -126,7 +126,7 @@ def _of_domain(error: Exception) -> Problem | None:
         detail = f"The specification has {count} {'error' if count == 1 else 'errors'}."
         return Problem("invalid_spec", detail, error.errors)
     if isinstance(error, PendingLimitError):
-        detail = f"{error.limit} jobs of the tenant wait already; more may not."
+        detail = f"The tenant already has {error.limit} queued jobs, the maximum."
         return Problem("too_many_pending", detail, retry_after_s=60)
     if isinstance(error, RateError):
         return Problem("throttled", retry_after_s=error.retry_after_s)

@@ -225,7 +225,7 @@ class DatabaseCollector(Collector):
 
 
 def _clocks(pools: list[PoolVitals]) -> Iterator[Metric]:
-    paused = _gauge("pool_paused", "1: the pool's clock stands still.", "pool")
+    paused = _gauge("pool_paused", "1: the pool's clock is stopped.", "pool")
     tick = _gauge("tick_age_seconds", "Wall time since the pool's clock was ticked.", "pool")
     for pool in pools:
         paused.add_metric([pool.name], float(pool.clock.paused))
@@ -236,7 +236,7 @@ def _clocks(pools: list[PoolVitals]) -> Iterator[Metric]:
 
 def _rounds(pools: list[PoolVitals], totals: dict[int, RoundsSince]) -> Iterator[Metric]:
     rounds = _counter("rounds", "Rounds that were committed, ever.", "pool")
-    age = _gauge("round_age_seconds", "Wall time since an instant was last looked at.", "pool")
+    age = _gauge("round_age_seconds", "Wall time since the last check for a due round.", "pool")
     late = _gauge("round_late_seconds", "Wall time that a due round has waited; 0: none.", "pool")
     failing = _gauge("round_failures", "Rounds that failed in a row, up to now.", "pool")
     seconds = _summary("round_seconds", "Time of a round's steps.", "pool", "step")
@@ -309,7 +309,7 @@ def _work(pools: list[PoolVitals]) -> Iterator[Metric]:
 def _gpus(pools: list[PoolVitals], counts: list[GpuCount]) -> Iterator[Metric]:
     gpus = _gauge(
         "gpus",
-        "GPUs of nodes: used by leases, idle where a lease may go, blocked on other nodes.",
+        "GPUs of nodes: used by leases, idle and schedulable, or blocked.",
         *("pool", "gpu_type", "use"),
     )
     names = {pool.id: pool.name for pool in pools}
@@ -326,13 +326,16 @@ def _engine(pools: list[PoolVitals]) -> Iterator[Metric]:
     attempts = _gauge("intent_attempts", "How often it refused those that are open.", "pool")
     oldest = _gauge("intent_age_seconds", "Wall time that the oldest intent is late.", "pool")
     memory = _gauge(
-        "policy_state_bytes", "What a pool carries to its next round, compressed.", "pool", "part"
+        "policy_state_bytes",
+        "Size of the state that a pool carries to its next round, compressed.",
+        "pool",
+        "part",
     )
     failures = _gauge("executor_failures", "Calls of the executor that failed in a row.", "pool")
     down = _gauge("executor_down", "1: its circuit breaker is open.", "pool")
     missing = _gauge("leases_missing", "Launched leases that it does not list.", "pool")
     frozen = _gauge(
-        "losses_frozen", "1: so many are missing at once that nothing is concluded.", "pool"
+        "losses_frozen", "1: many leases are missing at once, so none counts as lost.", "pool"
     )
     for pool in pools:
         failures.add_metric([pool.name], pool.executor_failures)
@@ -414,7 +417,7 @@ class QueueCollector(Collector):
 
 def _pulses() -> Iterator[Metric]:
     age = _gauge("queue_pulse_age_seconds", "Since a worker last answered its queue.", "queue")
-    starts = _counter("process_restarts", "Processes that were started anew.", "process")
+    starts = _counter("process_restarts", "Restarts of processes.", "process")
     run = os.environ.get("EVENSHARE_RUN_DIR")
     if run:
         for queue in QUEUES:

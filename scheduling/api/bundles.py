@@ -49,7 +49,7 @@ SCHEMA_LINK = '</api/v1/bundle-schema>; rel="describedby"; type="application/sch
 _TAKES_GZIP = re.compile(r"\bgzip\b(?!\s*;\s*q=0(\.0*)?\s*(,|$))", re.IGNORECASE)
 _DAY = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}")
 DAY = OpenApiParameter(
-    "day", OpenApiTypes.DATE, description="UTC day of pool time; the newest one if left out."
+    "day", OpenApiTypes.DATE, description="UTC day of pool time; by default the newest."
 )
 
 
@@ -60,7 +60,7 @@ class RoundBundleShow(SchedulingView):
         operation_id="round_bundle",
         responses={
             (200, "application/json"): OpenApiTypes.OBJECT,
-            304: OpenApiResponse(description="You have it: If-None-Match names its ETag."),
+            304: OpenApiResponse(description="Not modified: If-None-Match names its ETag."),
         },
     )
     def get(self, request: Request, name: str, number: int) -> HttpResponse:
@@ -127,7 +127,9 @@ def _absent(facts: PoolFacts, number: int) -> Problem:
         return not_there()
     raw = read_round_record(facts.id, number)
     if raw is None:
-        text = f"Round {number} of {facts.name} is not sealed. If it is new, it will be in seconds."
+        text = (
+            f"Round {number} of {facts.name} is not sealed. A new round is sealed within seconds."
+        )
         return Problem("not_sealed", text, retry_after_s=RETRY_S)
     if damage := read_record(raw).damage:
         return Problem("damaged", f"It was sealed as damaged, without a bundle: {damage}.")
@@ -139,8 +141,8 @@ def _unreadable(number: int, error: DamagedRoundError) -> Problem:
     log.error("bundle.unreadable", round=number, why=str(error))
     return Problem(
         "unreadable",
-        f"The bundle of round {number} cannot be read from its file, and the operator can see why:"
-        " it is kept, and must be put back from a backup.",
+        f"The bundle of round {number} cannot be read from its file. It is not expired: an"
+        " operator can see the cause and must restore it from a backup.",
     )
 
 

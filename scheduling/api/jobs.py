@@ -130,7 +130,9 @@ def _phase_asked(request: Request, name: str) -> str:
     text = request.query_params.get(name, "")
     phase = phase_named(text)
     if text and phase is None:
-        raise bad_field(name, f"is not a {name}", f"Of: {', '.join((*PHASES, *PHASE_SYNONYMS))}.")
+        raise bad_field(
+            name, f"is not a {name}", f"States: {', '.join((*PHASES, *PHASE_SYNONYMS))}."
+        )
     return phase or ""
 
 
@@ -148,7 +150,9 @@ class JobBulk(SubmittingView):
         names = [body_tenant(spec) for spec in specs]
         if any(name != names[0] for name in names):
             place = next(i for i, name in enumerate(names) if name != names[0])
-            raise bad_field(f"jobs[{place}].tenant", "differs", "A bulk is of one tenant.")
+            raise bad_field(
+                f"jobs[{place}].tenant", "differs", "All jobs of a request must be of one tenant."
+            )
         tenant = self.submitting_tenant(names[0])
         made = submit_jobs(tenant=tenant, user=self.person, specs=specs, now=read_clock, key=key)
         rows = self.submitted(made, specs)
@@ -210,25 +214,25 @@ class JobReason(Answer, frozen=True, kw_only=True):
     state: Annotated[str, one_of(*Job.State.values)]
     phase: Annotated[str, one_of(*PHASES)]
     reason_code: str = ""
-    words: str = "No round has looked at it yet."
+    words: str = "Not considered by a round yet."
     next_step: str = "The next round decides."
     numbers: Numbers = {}
     round: int | None = None
     as_of: datetime | None = None
     overclaims: Annotated[
         tuple[SpeedCompared, ...],
-        about("Where its job type was declared faster than it was measured."),
+        about("GPU types on which its job type was declared faster than measured."),
     ]
     deadline_answer: Annotated[
-        DeadlineRow | None, about("Null: it has no deadline."), answered_as(DeadlineRow)
+        DeadlineRow | None, about("null: no deadline."), answered_as(DeadlineRow)
     ]
-    plan: Annotated[PlanRow | None, about("Null: no plan decides about it now.")]
+    plan: Annotated[PlanRow | None, about("null: no plan applies now.")]
     preempted: Annotated[
-        PreemptionRow | None, about("The last time it lost GPUs before its lease expired.")
+        PreemptionRow | None, about("Its last preemption before the lease expired.")
     ]
     made_way: Annotated[
         tuple[PreemptionRow, ...],
-        about("Leases that ended before they expired for this job, oldest first."),
+        about("Leases that were preempted for this job, oldest first."),
     ]
 
 
@@ -273,7 +277,7 @@ class JobWhy(JobView):
 
 def _settled(job: Job, row: JobReason) -> JobReason:
     texts = {
-        STARTING: "It has been granted its GPUs, and its program has not begun yet.",
+        STARTING: "It has GPUs, but its program has not started yet.",
         Job.State.RUNNING: "It holds its GPUs.",
         Job.State.STOPPING: "Its GPUs are being taken back.",
         Job.State.SUCCEEDED: "It has finished.",
@@ -285,7 +289,7 @@ def _settled(job: Job, row: JobReason) -> JobReason:
     return replace(
         row,
         words=texts[row.phase],
-        next_step="Its log may say why." if job.state == Job.State.FAILED else "",
+        next_step="Check its log." if job.state == Job.State.FAILED else "",
         numbers={} if job.exit_code is None else {"exit_code": job.exit_code},
         as_of=job.ended_at,
     )

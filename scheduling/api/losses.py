@@ -24,7 +24,7 @@ class PoolLosses(s.Serializer[object]):
     """
 
     frozen_since = s.DateTimeField(allow_null=True)
-    launched = s.IntegerField(help_text="Leases that were launched when they were last compared.")
+    launched = s.IntegerField(help_text="Leases that were launched at the last comparison.")
     missing = answer_serializer(MissingLease)(many=True)
 
 

@@ -35,7 +35,9 @@ from tenants.api.resources import Listed, Page, described, page_serializer, quer
 from tenants.requests import ReasonRequest
 from tenants.scopes import site_scope
 
-POOL = query("pool", "A pool's name. The ETag, for edits of that pool, comes with it alone.")
+POOL = query(
+    "pool", "A pool's name. Only with it does the answer have the ETag for edits of that pool."
+)
 
 
 class WindowRow(Answer, frozen=True):
@@ -150,7 +152,7 @@ class WindowList(Listed, OperatePoolView):
     address = "operate/maintenance"
     operation = "operate_maintenance_list"
     row = WindowRow
-    about = "Maintenance that is not over."
+    about = "Current and future maintenance."
     parameters = (POOL,)
 
     def page(self) -> Page:

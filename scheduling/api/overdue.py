@@ -32,7 +32,7 @@ class OverdueList(Listed, OverdueView):
     address = "operate/pools/<slug:name>/overdue"
     operation = "operate_overdue_list"
     row = OverdueLease
-    about = "Leases of a pool that should have ended, longest overdue first."
+    about = "Overdue leases of a pool, longest overdue first."
 
     def page(self, name: str) -> Page:
         with site_scope():

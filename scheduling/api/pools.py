@@ -145,7 +145,9 @@ class PoolShow(Shown, SchedulingView):
 class QueueRow(Answer, frozen=True, kw_only=True):
     """A waiting job; id, name and reason are null for jobs that you may not see."""
 
-    position: Annotated[int | None, about("From 1; null: in no order yet, or none.")]
+    position: Annotated[
+        int | None, about("From 1; null: not ordered yet, or the policy has no order.")
+    ]
     tenant_position: Annotated[int | None, about("Among your tenant's jobs.")]
     tenant: VisibleTenant | None
     id: UUID | None
@@ -275,7 +277,7 @@ class PoolSet(s.Serializer[object]):
     book = s.CharField()
     executor = s.CharField()
     executor_options = s.DictField(
-        child=s.JSONField(), help_text="What the executor has to know, as it was set."
+        child=s.JSONField(), help_text="Options of the executor, as saved."
     )
     scale = s.IntegerField()
     paused = s.BooleanField()
@@ -288,8 +290,8 @@ PoolChange = request_serializer(
     executor_options=s.DictField(
         child=s.JSONField(),
         required=False,
-        help_text="All that the executor has to know: the whole of it is replaced. Running leases"
-        " keep what they were launched with.",
+        help_text="All options of the executor: replaces the saved ones. Running leases keep"
+        " their options.",
     ),
     prices=s.DictField(child=PriceTermsWanted(), required=False),
 )
@@ -405,5 +407,5 @@ def _pool_change(data: Any) -> PoolChangeRequest:
     wanted = request_of(PoolChangeRequest, data)
     if not set(data) - {"reason"}:
         fields = ", ".join(request_fields(PoolChangeRequest))
-        raise invalid("", "names nothing to change", f"Fields: {fields}.")
+        raise invalid("", "changes no field", f"Fields: {fields}.")
     return wanted

@@ -61,7 +61,7 @@ class CostRow(Answer, frozen=True):
     time_us: int
     spread: Speed
     reports: Annotated[int, about("Since the average started.")]
-    changes: Annotated[int, about("How often it started anew.")]
+    changes: Annotated[int, about("Number of resets of the average.")]
     last_seen: datetime
 
 
@@ -77,10 +77,10 @@ class IterationTimeRow(Answer, frozen=True):
     time_ns: int
     counts: bool
     iterations: int
-    memory_bytes: Annotated[int, about("The most on one GPU; 0: it was not said.")]
+    memory_bytes: Annotated[int, about("Peak on one GPU; 0: unknown.")]
     spread: Speed
     reports: Annotated[int, about("Since the average started.")]
-    changes: Annotated[int, about("How often it started anew.")]
+    changes: Annotated[int, about("Number of resets of the average.")]
     last_seen: datetime
 
 
@@ -113,7 +113,7 @@ class ProfileShown(ProfileJson, frozen=True):
     resume: CostRow | None
     suspend: CostRow | None
     notes: tuple[NoteRow, ...]
-    profiling_runs: Annotated[tuple[ProfilingRunRow, ...], about("The newest first, two at most.")]
+    profiling_runs: Annotated[tuple[ProfilingRunRow, ...], about("Newest first, at most two.")]
 
 
 Kind = TypeVar("Kind", bound=ProfileJson)

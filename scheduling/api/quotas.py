@@ -51,7 +51,8 @@ _EDIT = re.compile(r"quotas\[([0-9]+)\]\.(\w+)")
 
 POOL = query("pool", "A pool's name.", required=True)
 Warnings = Annotated[
-    tuple[str, ...], about("Quotas above the pool's GPUs, and whom they dilute by how much.")
+    tuple[str, ...],
+    about("Quotas above the pool's GPUs, and by how much each tenant's quota shrinks."),
 ]
 
 

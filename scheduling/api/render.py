@@ -47,10 +47,10 @@ class QueuePlace(Answer, frozen=True):
     """The place of a queued job in the order of a round, as in the pool's queue."""
 
     round: int | None
-    position: Annotated[int | None, about("From 1; null: in no order yet, or none.")]
+    position: Annotated[int | None, about("From 1; null: no position.")]
     tenant_position: Annotated[int | None, about("Among your tenant's jobs.")]
-    order: Annotated[str, about("Who goes first, or why nobody has a position.")]
-    start: Annotated[StartView | None, about("Null: no estimate was made yet.")]
+    order: Annotated[str, about("Order of the queue, or why there are no positions.")]
+    start: Annotated[StartView | None, about("null: no estimate yet.")]
 
 
 class JobRow(Answer, frozen=True, kw_only=True):
@@ -64,10 +64,7 @@ class JobRow(Answer, frozen=True, kw_only=True):
     phase: Annotated[
         str,
         one_of(*PHASES),
-        about(
-            "The state, but `starting` of one that is `running`, for it holds GPUs, and whose"
-            " program has not begun."
-        ),
+        about("Like `state`, but `starting` for a running job whose program has not started yet."),
     ]
     gpus: int
     gpu_types: tuple[str, ...]
@@ -77,17 +74,17 @@ class JobRow(Answer, frozen=True, kw_only=True):
     ended_at: datetime | None
     exit_code: int | None
     reason_code: str
-    queue: Annotated[QueuePlace | None, about("Null: not queued, or in no round yet.")] = None
-    estimate: Annotated[
-        EstimateView | None, about("Null: nobody knows, or it is over, or was made just now.")
-    ] = None
+    queue: Annotated[QueuePlace | None, about("null: not queued, or not in a round yet.")] = None
+    estimate: Annotated[EstimateView | None, about("null: unknown, ended or just submitted.")] = (
+        None
+    )
     stop_estimate: Annotated[
         StopView | None,
-        about("Null: it stops by no metric, or is over, or nothing was reported of it yet."),
+        about("null: no stopping metric, ended, or no report yet."),
     ] = None
-    losses: Annotated[int, about("Losses of its process in a row, each soon after its start.")]
+    losses: Annotated[int, about("Consecutive losses of its process soon after its start.")]
     profiling_s: Annotated[
-        int, about("Of a profiling run: after so many seconds on GPUs it ends; 0: it is none.")
+        int, about("Length of a profiling run, in seconds on GPUs; 0: not a profiling run.")
     ]
     backoff_until: datetime | None
     lease: LeaseNow | None = None
@@ -96,11 +93,11 @@ class JobRow(Answer, frozen=True, kw_only=True):
     url: str
     deadline_answer: Annotated[
         DeadlineRow | None,
-        about("Null: it has no deadline, or was just submitted."),
+        about("null: no deadline, or just submitted."),
         answered_as(DeadlineRow),
     ] = None
     deadline_left_s: Annotated[
-        int | None, about("Pool time; below 0: it is over. Null: none, or it has ended.")
+        int | None, about("Pool time; negative: past. null: no deadline, or ended.")
     ]
 
 

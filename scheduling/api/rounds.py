@@ -53,7 +53,7 @@ class RoundWhole(RoundRow, frozen=True):
     damages: tuple[Damage, ...]
     trades: tuple[TradeRow, ...]
     following: Following | None
-    bundle: Annotated[str | None, about("Null: not sealed, damaged, or long ago.")]
+    bundle: Annotated[str | None, about("null: not sealed, damaged, or no longer kept.")]
     record: ChainPlace | None
 
 

@@ -24,38 +24,38 @@ IDEMPOTENCY_KEY = OpenApiParameter(
     "Idempotency-Key",
     OpenApiTypes.STR,
     OpenApiParameter.HEADER,
-    description="At most 255 characters. The same key finds the same job, for seven days.",
+    description="At most 255 characters. For seven days, the same key returns the same job.",
 )
 IDEMPOTENT_REPLAYED = OpenApiParameter(
     "Idempotent-Replayed",
     OpenApiTypes.BOOL,
     OpenApiParameter.HEADER,
-    description="Only where an earlier request with this key did the work: `true`.",
+    description="`true` if an earlier request with this key created the job; else absent.",
     response=[201],
 )
 ONCE = (IDEMPOTENCY_KEY, IDEMPOTENT_REPLAYED)
 TENANT = query("tenant", "The slug of one of your tenants.")
 POOL = query("pool", "The name of a pool.")
-SINCE = query("since", "The first instant, RFC 3339, of the pool's clock.")
-UNTIL = query("until", "The instant after the last one.")
+SINCE = query("since", "Start, RFC 3339, pool time.")
+UNTIL = query("until", "End (exclusive), RFC 3339, pool time.")
 STATE = OpenApiParameter(
     "state",
     OpenApiTypes.STR,
     OpenApiParameter.QUERY,
     enum=[*PHASES, *PHASE_SYNONYMS],
-    description="In any letter case. `running` has those that start too; `phase` tells them apart.",
+    description="Case-insensitive. `running` includes starting jobs; `phase` distinguishes them.",
 )
 PHASE = OpenApiParameter(
     "phase",
     OpenApiTypes.STR,
     OpenApiParameter.QUERY,
     enum=[*PHASES, *PHASE_SYNONYMS],
-    description="As `state`, with those that start apart from those that run.",
+    description="Like `state`, but distinguishes starting from running jobs.",
 )
 LOG_QUERY = [
-    query("lease", "The number of a lease; the last one unless told.", OpenApiTypes.INT),
-    query("offset", "Bytes from the start, or below 0 from the end.", OpenApiTypes.INT),
-    query("limit", "Bytes at most, 1 to 262144.", OpenApiTypes.INT),
+    query("lease", "The number of a lease; by default the last.", OpenApiTypes.INT),
+    query("offset", "Bytes from the start; negative: from the end.", OpenApiTypes.INT),
+    query("limit", "Maximum number of bytes, 1 to 262144.", OpenApiTypes.INT),
 ]
 
 

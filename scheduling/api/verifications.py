@@ -28,8 +28,8 @@ from tenants.tokens import Scope
 # Per person: 60 reports at once, then one every ten seconds.
 REPORTS = Rate(per_s=0.1, full=60)
 EVIDENCE = (
-    "Keep the head that you pinned, and its signatures: two heads that the installation's key"
-    " signed are the proof. Compare with a colleague: evenshare round pin --against."
+    "Keep the head that you pinned and its signatures: two heads signed by the installation's"
+    " key are the proof. Compare with a colleague: evenshare round pin --against."
 )
 
 
@@ -70,7 +70,7 @@ class VerificationList(SchedulingView):
             if self.access.membership_named(slug) is None:
                 raise not_yours(_known(own))
         elif not own:
-            raise Problem("role", "You are in no tenant, in whose name this could be kept.")
+            raise Problem("role", "You are in no tenant, so this cannot be recorded.")
         elif len(own) > 1:
             raise bad_field("tenant", "is required", _known(own))
         tenant = self.tenant(slug or own[0].slug, Action.SEE_TENANT)

@@ -14,10 +14,10 @@ from tenants.scopes import site_scope
 
 
 def add_cluster_arguments(parser: CommandParser) -> None:
-    """Add arguments for a pool, or for a partition with its slurm.conf."""
-    parser.add_argument("pool", nargs="?", help="a pool whose executor_options say the rest")
-    parser.add_argument("--partition", help="without a pool: the partition to look at")
-    parser.add_argument("--conf", default="", help="slurm.conf, where it is not the tools' own")
+    """Take a pool, or a partition with its slurm.conf."""
+    parser.add_argument("pool", nargs="?", help="a pool whose executor_options have the rest")
+    parser.add_argument("--partition", help="without a pool: the partition to check")
+    parser.add_argument("--conf", default="", help="slurm.conf, if it is not the tools' default")
 
 
 def chosen_cluster(options: dict[str, Any]) -> tuple[SlurmOptions, Pool | None]:

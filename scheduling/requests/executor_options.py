@@ -23,12 +23,12 @@ def parse_executor_options(written: str) -> dict[str, Any]:
     try:
         value = json.loads(written, object_pairs_hook=_once, parse_constant=_no_number)
     except json.JSONDecodeError as error:
-        reason = f"Line {error.lineno}, column {error.colno} is no JSON: {error.msg}."
+        reason = f"Line {error.lineno}, column {error.colno} is not JSON: {error.msg}."
         raise invalid(FIELD, reason) from error
     except RecursionError as error:
         raise invalid(FIELD, TOO_DEEP) from error
     except ValueError as error:
-        raise invalid(FIELD, f"This is no JSON: {error}.") from error
+        raise invalid(FIELD, f"This is not JSON: {error}.") from error
     errors = FieldErrors()
     options = read_executor_options(value, errors)
     errors.raise_any()
@@ -44,7 +44,7 @@ def read_executor_options(value: object, errors: FieldErrors) -> dict[str, Any]:
         errors.add(FIELD, TOO_DEEP)
         return {}
     if not _is_printable(value):
-        errors.add(FIELD, "has characters that an option may not have")
+        errors.add(FIELD, "has characters that are not allowed")
         return {}
     floats: dict[str, Any] = _with_floats(value)
     return floats
@@ -54,13 +54,13 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     read: dict[str, Any] = {}
     for name, value in pairs:
         if name in read:
-            raise ValueError(f"{name} is there twice")
+            raise ValueError(f"{name} is given twice")
         read[name] = value
     return read
 
 
 def _no_number(word: str) -> NoReturn:
-    raise ValueError(f"{word} is no number")
+    raise ValueError(f"{word} is not a number")
 
 
 def _is_deep(value: object, levels: int) -> bool:

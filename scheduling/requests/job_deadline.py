@@ -63,11 +63,11 @@ def read_job_class(given: Mapping[str, object], errors: FieldErrors) -> str | No
     if value == "":
         value = DeadlineClass.STRICT.value if has_deadline else DeadlineClass.BEST_EFFORT.value
     if not isinstance(value, str) or value not in CLASSES:
-        errors.add("job_class", "is none of the choices", f"One of {', '.join(CLASSES)}.")
+        errors.add("job_class", "is not one of the choices", f"One of {', '.join(CLASSES)}.")
         return None
     if has_deadline and not DeadlineClass(value).has_deadline:
-        hint = "Leave the deadline out, or say strict_slo or soft_slo."
-        errors.add("job_class", "is one without a deadline", hint)
+        hint = "Remove the deadline, or use strict_slo or soft_slo."
+        errors.add("job_class", "takes no deadline", hint)
     if not has_deadline and DeadlineClass(value).has_deadline:
         errors.add("deadline", f"is required for {value}", DEADLINE_HINT, "required")
     return value
@@ -127,7 +127,7 @@ def check_deadline(
     last = dated_steps(to_us(now), to_us(at), kind, parsed_steps(steps))[-1]
     if last.by_us > to_us(now + AHEAD_MAX):
         what = "is" if last.by_us == to_us(at) else "has its last step"
-        hint = "Four weeks ahead is as far as rounds plan: write an earlier one."
+        hint = "Rounds plan at most four weeks ahead: write an earlier one."
         errors.add("deadline", f"{what} more than four weeks ahead", hint, "out_of_range")
 
 
@@ -140,8 +140,8 @@ def read_steps_field(given: Mapping[str, object], errors: FieldErrors) -> tuple[
     if value in ("", [], ()):
         return ()
     if given.get("job_class") != DeadlineClass.SOFT.value:
-        hint = "Say soft_slo as its class, or leave the steps out."
-        errors.add("deadline_steps", "are of the class soft_slo alone", hint)
+        hint = "Use the class soft_slo, or remove the steps."
+        errors.add("deadline_steps", "are only for the class soft_slo", hint)
         return ()
     rows = _step_rows(value)
     if rows is None:
@@ -182,10 +182,10 @@ def read_stop_field(given: Mapping[str, object], errors: FieldErrors) -> str | N
         return ""
     match = _STOP.fullmatch(value.strip()) if isinstance(value, str) else None
     if match is None:
-        errors.add("stop_when", "is no stopping criterion", STOP_HINT)
+        errors.add("stop_when", "is not a stopping criterion", STOP_HINT)
         return None
     if "iterations" not in given:
-        hint = "Say how many it makes at most, whatever the metric does."
+        hint = "Give the maximum number of iterations."
         errors.add("iterations", "is required with stop_when", hint, "required")
     return "".join(match.groups())
 

@@ -11,7 +11,7 @@ from scheduling.requests.nodes import NO_REASON
 from tenants.input.readers import REASON_MAX
 from tenants.input.requests import Input, Request
 
-CHOOSE = "Choose gone or unknown: whether somebody made sure that they are gone."
+CHOOSE = "Choose gone if you checked that its processes are gone, else unknown."
 
 
 class Processes(StrEnum):
@@ -29,8 +29,8 @@ class EndLeaseRequest(Request, frozen=True, kw_only=True):
     processes: Annotated[
         str,
         Meta(
-            description="gone: somebody made sure of it, and the next round gives its GPUs on;"
-            " unknown: its nodes are drained, and take no lease until they are resumed."
+            description="gone: checked, so the next round gives its GPUs to other jobs; unknown:"
+            " its nodes are drained and take no lease until they are resumed."
         ),
         Input(
             label="Its processes",

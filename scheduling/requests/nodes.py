@@ -14,11 +14,11 @@ from tenants.requests import SMALL_NAME, SMALL_NAME_COMPLAINT, Reason, SlugName
 
 GPUS_MAX, NODES_MAX = 1024, 1024
 GPU_TYPE_NAME = r"^[a-z0-9]([a-z0-9-]{0,29}[a-z0-9])?$"
-GPU_TYPE_COMPLAINT = "Use 1 to 31 small letters, digits and hyphens."
+GPU_TYPE_COMPLAINT = "Use 1 to 31 lower-case letters, digits and hyphens."
 NO_INSTANT = "Enter date and time of the pool's clock, as year-month-day hour:minute."
-NO_REASON = "Say why, in a few words."
+NO_REASON = "Give a short reason."
 NO_SUCH_NODES = "Choose nodes of this pool."
-NO_RESOURCES = "Say CPUs, memory, or both."
+NO_RESOURCES = "Give CPUs, memory, or both."
 COUNTED = "Only the policy dominant resource fairness counts them."
 
 
@@ -30,7 +30,7 @@ class NodeRequest(Request, frozen=True, kw_only=True):
     pool: SlugName
     name: Annotated[
         str,
-        Meta(pattern=SMALL_NAME, description="Its name, of no other node of the pool."),
+        Meta(pattern=SMALL_NAME, description="Its name, unique in the pool."),
         Input(label="Name", complaint=SMALL_NAME_COMPLAINT),
     ]
     gpu_type: Annotated[
@@ -38,24 +38,24 @@ class NodeRequest(Request, frozen=True, kw_only=True):
         Meta(pattern=GPU_TYPE_NAME, description="The type of its GPUs."),
         Input(
             label="GPU type",
-            hint="A new type gets the default price setting.",
+            hint="A new type gets the default price settings.",
             complaint=GPU_TYPE_COMPLAINT,
         ),
     ]
     gpus: Annotated[
         int,
-        Meta(ge=1, le=GPUS_MAX, description="How many GPUs it has."),
+        Meta(ge=1, le=GPUS_MAX, description="Number of GPUs."),
         Input(label="GPUs", complaint=f"Write 1 to {GPUS_MAX:,}."),
     ]
     cpus: Annotated[
         int,
-        Meta(ge=0, le=COUNT_MAX, description="How many CPUs it has for jobs; 0: not said."),
-        Input(label="CPUs", hint=f"For jobs; left out: not said. {COUNTED}"),
+        Meta(ge=0, le=COUNT_MAX, description="Number of CPUs for jobs; 0: unknown."),
+        Input(label="CPUs", hint=f"Optional; CPUs for jobs. {COUNTED}"),
     ] = 0
     memory_mb: Annotated[
         int,
-        Meta(ge=0, le=MEMORY_MB_MAX, description="Its memory for jobs, in MB; 0: not said."),
-        Input(label="Memory", hint="For jobs; left out: not said.", unit="MB"),
+        Meta(ge=0, le=MEMORY_MB_MAX, description="Memory for jobs, in MB; 0: unknown."),
+        Input(label="Memory", hint="Optional; memory for jobs.", unit="MB"),
     ] = 0
 
 
@@ -67,13 +67,13 @@ class NodeChangeRequest(Request, frozen=True, kw_only=True):
 
     cpus: Annotated[
         Annotated[int, Meta(ge=0, le=COUNT_MAX)] | UnsetType,
-        Meta(description="How many CPUs it has for jobs; 0: not said."),
-        Input(label="CPUs", hint=f"Left out: as it is; 0: not said. {COUNTED}"),
+        Meta(description="Number of CPUs for jobs; 0: unknown."),
+        Input(label="CPUs", hint=f"Empty: unchanged; 0: unknown. {COUNTED}"),
     ] = UNSET
     memory_mb: Annotated[
         Annotated[int, Meta(ge=0, le=MEMORY_MB_MAX)] | UnsetType,
-        Meta(description="Its memory for jobs, in MB; 0: not said."),
-        Input(label="Memory", hint="Left out: as it is; 0: not said.", unit="MB"),
+        Meta(description="Memory for jobs, in MB; 0: unknown."),
+        Input(label="Memory", hint="Empty: unchanged; 0: unknown.", unit="MB"),
     ] = UNSET
 
 

@@ -45,9 +45,9 @@ def _read_options(given: Mapping[str, object], errors: FieldErrors) -> dict[str,
     for name, item in list(value.items())[:OPTIONS_MAX]:
         plain = _plain(item)
         if not SLUG.fullmatch(name):
-            errors.add(f"options.{ascii(name)[1:-1][:60]}", "is not a name of an option")
+            errors.add(f"options.{ascii(name)[1:-1][:60]}", "is not the name of an option")
         elif plain is None:
-            errors.add(f"options.{name}", "must be a text, a number or true or false")
+            errors.add(f"options.{name}", "must be a string, a number, true or false")
         else:
             read[name] = plain
     return read
@@ -148,49 +148,49 @@ class PriceRequest(Request, frozen=True, kw_only=True):
         Decimal,
         Meta(
             description="The scale of the price: a borrowed GPU-hour costs base x (theta - 1)"
-            " credits while all GPUs are in use."
+            " credits if all GPUs are in use."
         ),
         Input(
             label="Base",
-            hint="The scale: with theta 2, what a borrowed GPU-hour costs at full use.",
+            hint="The scale: with theta 2, the price of a borrowed GPU-hour at full use.",
             read=_read_base,
         ),
     ]
     theta: Annotated[
         Decimal,
         Meta(
-            description="How steeply the price rises as the pool fills; the larger, the cheaper"
-            " an idle pool is beside a full one."
+            description="How steeply the price rises with use. The larger theta, the cheaper an"
+            " idle pool compared with a full one."
         ),
         Input(
             label="Theta",
-            hint="How steeply the price rises as the pool fills; more than 1.",
+            hint="How steeply the price rises with use; above 1.",
             read=_read_theta,
         ),
     ]
     surcharge_cap: Annotated[
         Decimal | None,
         Meta(
-            description="How many times the base GPUs queued for borrowing may add to the price;"
-            " 0: they add nothing. Without it, it stays."
+            description="Maximum surcharge for GPUs queued for borrowing, in multiples of the"
+            " base; 0: none. Unchanged if omitted."
         ),
         Input(
-            label="Surcharge, at most",
+            label="Maximum surcharge",
             unit="times the base",
-            hint="What GPUs queued for borrowing may add to the price; 0: nothing.",
+            hint="Added to the price for GPUs queued for borrowing; 0: none.",
             read=_read_cap,
         ),
     ] = None
     surcharge_step: Annotated[
         Decimal | None,
         Meta(
-            description="By how many per cent of the base the surcharge moves per round at most,"
-            " up or down. Without it, it stays."
+            description="Maximum change of the surcharge per round, in percent of the base."
+            " Unchanged if omitted."
         ),
         Input(
-            label="Surcharge, step",
+            label="Maximum surcharge step",
             unit="% of the base",
-            hint="By how much it moves per round at most, up or down.",
+            hint="Maximum change per round, up or down.",
             read=_read_step,
         ),
     ] = None
@@ -210,107 +210,106 @@ class PoolChangeRequest(Request, frozen=True, kw_only=True):
     options: OptionValues = {}
     visibility: Annotated[
         Annotated[str, Meta(pattern=f"^{SLUG.pattern}$")] | UnsetType,
-        Meta(description="What tenants see of others."),
+        Meta(description="How much tenants see of other tenants."),
         Input(
-            label="Tenants see of others",
-            hint="In rounds and on the node map.",
+            label="Visibility of other tenants",
+            hint="In rounds and on the GPU map.",
             complaint="must be a name",
             advice="1 to 63 letters, digits, - and _.",
         ),
     ] = UNSET
     round_s: Annotated[
         Annotated[int, Meta(ge=1, le=3600)] | UnsetType,
-        Meta(description="How often a decision is made, in seconds of the wall."),
+        Meta(description="Interval between rounds, in seconds of wall time."),
         Input(
-            label="Round every",
-            unit="s of the wall",
-            hint="How often it is decided who runs where.",
+            label="Round interval",
+            unit="s, wall time",
+            hint="Time between two scheduling decisions.",
         ),
     ] = UNSET
     lease_s: Annotated[
         Annotated[int, Meta(ge=1, le=30 * DAY_S)] | UnsetType,
-        Meta(description="How long new terms are, in seconds of the pool."),
+        Meta(description="Length of new terms, in seconds of pool time."),
         Input(
             label="Lease length",
             unit="s of the pool",
-            hint="How long a job may hold its GPUs before others may have them. Running leases"
-            " keep theirs.",
+            hint="How long a job holds its GPUs before a round may give them to other jobs."
+            " Running leases keep their length.",
         ),
     ] = UNSET
     least_lease_s: Annotated[
         Annotated[int, Meta(ge=0, le=30 * DAY_S)] | UnsetType,
         Meta(
-            description="The shortest term that a policy may give instead of the lease length, in"
-            " seconds of the pool; 0: none is shorter."
+            description="The shortest term that a policy may choose, in seconds of pool time; 0:"
+            " the lease length."
         ),
         Input(
             label="Shortest lease length",
             unit="s of the pool",
-            hint="What a policy may give a job at least, if it chooses a length itself. 0: none is"
-            " shorter than the lease length.",
+            hint="For policies that choose lengths. 0: the lease length.",
         ),
     ] = UNSET
     most_lease_s: Annotated[
         Annotated[int, Meta(ge=0, le=30 * DAY_S)] | UnsetType,
         Meta(
-            description="The longest term that a policy may give instead of the lease length, in"
-            " seconds of the pool; 0: none is longer."
+            description="The longest term that a policy may choose, in seconds of pool time; 0: the"
+            " lease length."
         ),
         Input(
             label="Longest lease length",
             unit="s of the pool",
-            hint="What a policy may give a job at most. 0: none is longer than the lease length.",
+            hint="For policies that choose the lengths. 0: the lease length.",
         ),
     ] = UNSET
     grace_s: Annotated[
         Annotated[int, Meta(ge=0, le=DAY_S)] | UnsetType,
         Meta(
-            description="Time for a checkpoint before a process is killed, in seconds of the pool."
+            description="Time for a checkpoint before a process is killed, in seconds of pool time."
         ),
         Input(
             label="Grace",
             unit="s of the pool",
-            hint="Time for a job to checkpoint after its lease ends, before its process is killed.",
+            hint="Time for a checkpoint after a lease ends, before the process is killed.",
         ),
     ] = UNSET
     outage_grace_s: Annotated[
         Annotated[int, Meta(ge=0, le=30 * DAY_S)] | UnsetType,
         Meta(
-            description="How long jobs run on past their lease while no round is decided,"
-            " in seconds of the pool."
+            description="How long jobs may run past their lease while no round is decided, in"
+            " seconds of pool time."
         ),
         Input(
             label="Outage grace",
             unit="s of the pool",
-            hint="How long jobs run on past their lease while no round is decided.",
+            hint="How long jobs may run past their lease while no round is decided.",
         ),
     ] = UNSET
     profiling_s: Annotated[
         Annotated[int, Meta(ge=0, le=3600)] | UnsetType,
         Meta(
-            description="How long a job type is profiled for which a job of more than 2 GPUs waits"
-            " and whose speed nobody knows, in seconds of the pool; 0: none is."
+            description="Length of profiling runs, in seconds of pool time: a job type of"
+            " unknown speed runs on 1 and 2 GPUs while a larger job of it is queued; 0: never."
         ),
         Input(
             label="Profiling",
             unit="s of the pool",
-            hint="A job type whose speed nobody knows runs so long on 1 and 2 GPUs while a larger"
-            " job of it waits. 0: never.",
+            hint="How long a job type of unknown speed runs on 1 and 2 GPUs while a larger job of"
+            " it is queued. 0: never.",
         ),
     ] = UNSET
     executor_options: Annotated[
         dict[str, Any] | UnsetType,
         Meta(
-            description="All that the pool's executor has to know, by name. Running leases keep"
-            " what they were launched with."
+            description="All options of the pool's executor, by name. Running leases keep their"
+            " options."
         ),
         Input(read=_read_executor_options),
     ] = UNSET
     prices: Annotated[
         dict[str, PriceChange],
         Meta(
-            description="Base, theta, surcharge_cap and surcharge_step by GPU type; what is not"
-            " named stays."
+            description="Base, theta, surcharge_cap and surcharge_step by GPU type; omitted"
+            " settings stay unchanged."
         ),
         Input(read=_read_prices),
     ] = {}
@@ -330,6 +329,6 @@ class ScaleRequest(ReasonRequest, frozen=True, kw_only=True):
 
     scale: Annotated[
         int,
-        Meta(ge=1, le=SCALE_MAX, description="Seconds of pool time per second of the wall."),
+        Meta(ge=1, le=SCALE_MAX, description="Seconds of pool time per second of wall time."),
         Input(label="Scale"),
     ]

@@ -11,7 +11,7 @@ from tenants.input.readers import NOT_TEXTS, text
 KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 KIB = 1024
 ARGUMENTS, ARGUMENT_BYTES, TOTAL_BYTES = 256, 32 * KIB, 256 * KIB
-TOTAL_TEXT = f"is longer than {TOTAL_BYTES:,} bytes in all"
+TOTAL_TEXT = f"is longer than {TOTAL_BYTES:,} bytes in total"
 VARIABLES = 256
 COMMAND_HINT = 'Write the program and its arguments: ["python", "train.py"].'
 
@@ -48,7 +48,7 @@ def read_command(given: Mapping[str, object], errors: FieldErrors) -> tuple[str,
     ]
     items = tuple(item for item in read if item is not None)
     if read[0] is not None and not read[0].strip():
-        errors.add("command[0]", "names no program", COMMAND_HINT)
+        errors.add("command[0]", "has no program", COMMAND_HINT)
     if sum(len(item.encode()) for item in items) > TOTAL_BYTES:
         errors.add("command", TOTAL_TEXT, code="too_long")
     return items
@@ -58,7 +58,7 @@ def read_environment(given: Mapping[str, object], errors: FieldErrors) -> dict[s
     """Read variables for the job's process; those that change how programs load are refused."""
     value = given.get("environment", {})
     if not isinstance(value, Mapping):
-        errors.add("environment", "must be an object of texts", 'Write {"SEED": "1"}.')
+        errors.add("environment", "must be an object of strings", 'Write {"SEED": "1"}.')
         return {}
     if len(value) > VARIABLES:
         errors.add("environment", f"has more than {VARIABLES} variables", code="too_long")
@@ -67,10 +67,10 @@ def read_environment(given: Mapping[str, object], errors: FieldErrors) -> dict[s
     for key, item in value.items():
         place = f"environment.{_shown(key)}"
         if not isinstance(key, str) or not KEY.fullmatch(key):
-            hint = "Letters, digits and _, at most 128, not beginning with a digit."
+            hint = "At most 128 letters, digits and _, not starting with a digit."
             errors.add(place, "is not a usable name", hint, "bad_text")
         elif key.upper() in DENIED or key.upper().startswith(DENIED_STARTS):
-            errors.add(place, "may not be set by a job", "The executor decides it.", "refused")
+            errors.add(place, "may not be set by a job", "The executor sets it.", "refused")
         elif (usable := text(item, place, errors, most_bytes=ARGUMENT_BYTES)) is not None:
             read[key] = usable
     if sum(len(key) + len(item.encode()) for key, item in read.items()) > TOTAL_BYTES:

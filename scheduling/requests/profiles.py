@@ -30,7 +30,7 @@ SPEEDS_HINT = 'Write a speed for each GPU type that it can run on: {"k80": "1", 
 def _read_speeds(given: Mapping[str, object], errors: FieldErrors) -> dict[str, Decimal]:
     value = given.get("speeds")
     if not isinstance(value, Mapping) or not value:
-        errors.add("speeds", "must be an object with a speed at least", SPEEDS_HINT)
+        errors.add("speeds", "must be an object with at least one speed", SPEEDS_HINT)
         return {}
     if len(value) > TYPES_MAX:
         errors.add("speeds", f"has more than {TYPES_MAX} GPU types", code="too_long")
@@ -39,14 +39,14 @@ def _read_speeds(given: Mapping[str, object], errors: FieldErrors) -> dict[str, 
     read: dict[str, Decimal] = {}
     for (place, text), kind in zip(places.items(), value, strict=False):
         if not isinstance(kind, str) or not readers.SLUG.fullmatch(kind):
-            errors.add(place, "is not a name of a GPU type", SPEEDS_HINT)
+            errors.add(place, "is not the name of a GPU type", SPEEDS_HINT)
         elif (speed := _speed(text)) is None:
             errors.add(place, "must be a speed above 0", 'Write a number, such as "4.81".')
         else:
             read[kind] = speed
     if read and max(read.values()) > RATIO_MAX * min(read.values()):
-        hint = "Write all of them in the same unit."
-        errors.add("speeds", f"differ by more than {RATIO_MAX:,} times", hint)
+        hint = "Use the same unit for all."
+        errors.add("speeds", f"differ by a factor of more than {RATIO_MAX:,}", hint)
     return read
 
 

@@ -22,7 +22,7 @@ def _read_by_offer(given: Mapping[str, object], errors: FieldErrors) -> bool:
     value = given.get("by_offer", False)
     if isinstance(value, bool):
         return value
-    errors.add("by_offer", "must be true or false", "true: idle quota is lent by offers alone.")
+    errors.add("by_offer", "must be true or false", "true: idle quota is lent only by offers.")
     return False
 
 
@@ -34,7 +34,7 @@ class SharingRequest(Request, frozen=True, kw_only=True):
 
     mode: Annotated[
         str,
-        Meta(description="Whether the tenant lends its idle quota, and whether it borrows."),
+        Meta(description="Whether the tenant lends idle quota and whether it borrows."),
         Input(
             label="Mode",
             choices=MODES,
@@ -44,18 +44,18 @@ class SharingRequest(Request, frozen=True, kw_only=True):
     ] = Mode.LEND_AND_BORROW.value
     borrow_limit: Annotated[
         GpuCount | None,
-        Meta(description="GPUs that it borrows at most; null: as many as its quota's bound."),
-        Input(label="Borrows at most", unit="GPUs", hint="Left out: what the operator allows."),
+        Meta(description="Most GPUs that it borrows; null: the operator's limit."),
+        Input(label="Borrows at most", unit="GPUs", hint="Empty: the operator's limit."),
     ] = None
     lend_limit: Annotated[
         GpuCount | None,
-        Meta(description="Idle GPUs that it lends at most; null: as many as its quota's bound."),
-        Input(label="Lends at most", unit="GPUs", hint="Left out: what the operator allows."),
+        Meta(description="Most idle GPUs that it lends; null: the operator's limit."),
+        Input(label="Lends at most", unit="GPUs", hint="Empty: the operator's limit."),
     ] = None
     by_offer: Annotated[
         bool,
-        Meta(description="Whether its idle quota is lent by its offers alone, or as it is."),
-        Input(label="Idle quota is lent", read=_read_by_offer),
+        Meta(description="Whether its idle quota is lent only by its offers, or at any price."),
+        Input(label="Lend idle quota", read=_read_by_offer),
     ] = False
 
     @property
@@ -73,13 +73,13 @@ class PriceLimitRequest(Request, frozen=True, kw_only=True):
     max_price: Annotated[
         Decimal | None,
         Meta(
-            description="Highest price in credits per borrowed GPU-hour, of all jobs that have"
-            " none or a higher one; null: no limit of the tenant."
+            description="Maximum price in credits per borrowed GPU-hour for all jobs without a"
+            " lower one; null: no limit."
         ),
         Input(
-            label="All jobs pay at most",
+            label="Maximum price of all jobs",
             unit="credits / GPU-h",
-            hint="For borrowed GPUs, where a job has no lower maximum. Left out: no limit.",
+            hint="For borrowed GPUs, unless a job has a lower maximum. Empty: no limit.",
             complaint=NOT_AMOUNT,
             advice='Credits per GPU-hour as a text, such as "0.25", or null for no limit.',
         ),
@@ -93,19 +93,19 @@ class OfferRequest(Request, frozen=True, kw_only=True):
 
     gpu_type: Annotated[
         str,
-        Meta(min_length=1, max_length=31, description="The GPU type, of which there is quota."),
+        Meta(min_length=1, max_length=31, description="A GPU type of which the tenant has quota."),
         Input(label="GPU type", complaint="is not a GPU type", is_shown=True),
     ]
     gpus: Annotated[
         int,
-        Meta(ge=1, le=COUNT_MAX, description="GPUs that are lent at most, while they are idle."),
+        Meta(ge=1, le=COUNT_MAX, description="Most GPUs lent while they are idle."),
         Input(label="GPUs", hint="Lent while they are idle.", is_shown=True),
     ]
     floor_price: Annotated[
         Decimal,
         Meta(
-            description="Lowest posted price per GPU-hour at which they are lent, in credits; 0:"
-            " at any price."
+            description="Lowest posted price per GPU-hour, in credits, at which they are lent;"
+            " 0: any price."
         ),
         Input(
             label="Floor price",
@@ -115,6 +115,6 @@ class OfferRequest(Request, frozen=True, kw_only=True):
     ] = Decimal(0)
     until: Annotated[
         datetime | None,
-        Meta(description="When it ends, in pool time; left out: when it is revoked."),
-        Input(label="Until", hint="In pool time, such as 2026-12-01T08:00:00Z; left out: open."),
+        Meta(description="When it ends, in pool time; by default when it is revoked."),
+        Input(label="Until", hint="Pool time, such as 2026-12-01T08:00:00Z. Empty: until revoked."),
     ] = None

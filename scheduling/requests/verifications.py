@@ -26,27 +26,31 @@ class VerificationRequest(Request, frozen=True, kw_only=True):
 
     tenant: Annotated[
         SlugName | None,
-        Meta(description="One of your tenants; may be left out by who has one alone."),
+        Meta(description="One of your tenants; optional if you have only one."),
     ] = None
     kind: Annotated[str, Meta(description="What was recomputed."), Input(choices=KINDS)]
-    size: Annotated[LogNumber, Meta(description="The size of the head that was shown.")]
+    size: Annotated[LogNumber, Meta(description="The size of the head that the log returned.")]
     root: Annotated[
-        str, Meta(pattern=r"^[0-9a-f]{64}$", description="Its root: 64 small hex digits.")
+        str, Meta(pattern=r"^[0-9a-f]{64}$", description="Its root: 64 lower-case hex digits.")
     ]
-    first: Annotated[LogNumber | None, Meta(description="Of rounds: the first one.")] = None
-    last: Annotated[LogNumber | None, Meta(description="Of rounds: the last one.")] = None
+    first: Annotated[LogNumber | None, Meta(description="For rounds: the first.")] = None
+    last: Annotated[LogNumber | None, Meta(description="For rounds: the last.")] = None
     since: Annotated[
-        datetime | None, Meta(description="Of a statement: its first instant, pool time.")
+        datetime | None, Meta(description="For a statement: its first instant, pool time.")
     ] = None
     until: Annotated[
-        datetime | None, Meta(description="Of a statement: the instant after its last one.")
+        datetime | None, Meta(description="For a statement: its end (exclusive), pool time.")
     ] = None
     checked: Annotated[
         int,
-        Meta(ge=0, le=COUNT_MAX, description="Rounds, or amounts of a statement, recomputed."),
+        Meta(
+            ge=0,
+            le=COUNT_MAX,
+            description="Number of rounds, or of amounts of a statement, recomputed.",
+        ),
     ]
     findings: Annotated[
-        int, Meta(ge=0, le=COUNT_MAX, description="How much is wrong; 0: everything was right.")
+        int, Meta(ge=0, le=COUNT_MAX, description="Number of errors found; 0: none.")
     ]
     client: Annotated[
         str,
@@ -57,7 +61,7 @@ class VerificationRequest(Request, frozen=True, kw_only=True):
     ]
     unproven: Annotated[
         Annotated[int, Meta(ge=0, le=COUNT_MAX)] | None,
-        Meta(description="Parts asked for and not proven; null if the client does not say."),
+        Meta(description="Number of requested parts that were not proven; null if unknown."),
     ] = None
 
 

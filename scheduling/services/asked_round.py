@@ -36,10 +36,10 @@ from tenants.scopes import site_scope
 
 log = structlog.get_logger(__name__)
 RowT = TypeVar("RowT")
-FAILED = "The next round could not be decided with it, so that nothing can be said of it."
+FAILED = "The next round cannot be decided with it, so there is no answer."
 # The columns of a job that rounds read from the request. The request names tenant and job type.
 _AS_ASKED = {*JobValue.__struct_fields__} & {*JobRequest.__struct_fields__} - {"tenant", "profile"}
-NO_QUOTA = "Its tenant has no quota in the pool now, so that the next round has no answer for it."
+NO_QUOTA = "Its tenant has no quota in the pool now, so the next round has no answer."
 
 
 class AskedJob(NamedTuple):

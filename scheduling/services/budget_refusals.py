@@ -42,6 +42,6 @@ def budget_error(
     answer = best_answer(tenant, request, offer, at)
     if answer.feasible or answer.reason_code != Reason.BUDGET:
         return None
-    reason = f"would borrow, and the budget until {period.last_day} is used up: {answer.detail}"
-    hint = "Ask for GPUs within your own quota, or have the budget raised."
+    reason = f"would borrow, but the budget until {period.last_day} is used up: {answer.detail}"
+    hint = "Request GPUs within your own quota, or ask for a higher budget."
     return FieldError("gpus", reason, hint, Reason.BUDGET.value)

@@ -71,12 +71,12 @@ class DryRun(Answer, frozen=True, rename={"deadline": "deadline_answer"}):
     note: str = NOTE
     deadline: Annotated[
         DeadlinePreview | None,
-        about("What the next round would answer; null: without a deadline."),
+        about("Answer of the next round; null: no deadline."),
     ] = None
     # The fields above agree with it.
     next_round: Annotated[
         NextRound | None,
-        about("Null: it was not decided, as of a job that is not feasible."),
+        about("null: not decided, such as for an infeasible job."),
     ] = None
     book: Hidden[str] = ""
     never: Hidden[bool] = False  # a submission is refused because of it

@@ -144,8 +144,8 @@ class _Beat:
         milli = min(ONE_MILLI - 1, int((self._part + share) / self._parts * ONE_MILLI))
         if now_s - self._began_s > WALL_S:
             raise GivenUpError(
-                f"It took longer than {WALL_S // 60} minutes and was given up at {milli // 10} %."
-                " Choose fewer hours or a simpler policy, or ask when fewer jobs are open."
+                f"It took longer than {WALL_S // 60} minutes and was stopped at {milli // 10} %."
+                " Choose fewer hours or a simpler policy, or try again when fewer jobs are open."
             )
         if self._is_orphan():
             raise GivenUpError(f"{ORPHAN_FAILURE} {START_AGAIN}")

@@ -15,20 +15,20 @@ from tenants.audit import Actor, changed, write_audit
 from tenants.input.errors import CONFLICT, FieldErrors, invalid
 from tenants.operator_transaction import operation
 
-NOTHING_FROZEN = "No leases of this pool are held back: nothing is to be accepted."
-TOKENS_MAX = 200  # the most that one audit record lists
-OTHERS_BY_NOW = "Other leases are missing by now, {now} of them: look again, then accept."
+NOTHING_FROZEN = "This pool has no missing leases to accept."
+TOKENS_MAX = 200  # that one audit record names
+OTHERS_BY_NOW = "The set of missing leases has changed ({now} now): check again, then accept."
 
 ON_HOST = (
-    "This names a program, a file or a user of machines, so it is set by a shell there alone:"
-    " manage.py set_executor_options {pool} FILE --user NAME."
+    "This option is a program, a file or a system user, so set it only in a shell on the"
+    " machine: manage.py set_executor_options {pool} FILE --user NAME."
 )
 LAUNCHED_BY = (
     "{leases} launched by the present {option} and would not be found any more: drain the nodes"
     " first. Where it finds the same cluster, a shell there may change it at once: manage.py"
     " set_executor_options {pool} FILE --user NAME --same-cluster."
 )
-CHANGED_SINCE = "They were changed since you looked: compare with what is set now, then save again."
+CHANGED_SINCE = "The options were changed meanwhile: compare with the saved ones, then save again."
 
 
 class AcceptedLosses(NamedTuple):

@@ -28,7 +28,7 @@ REST_WITHOUT_QUEUE = timedelta(minutes=15)
 REST_AFTER_FAILURE = timedelta(minutes=2)  # for its own pool; other pools do not wait
 LOST = timedelta(seconds=60)
 ORPHAN_FAILURE = "The worker that started it was stopped."
-LOST_FAILURE = "Its process is gone or gave no sign of life for a minute."
+LOST_FAILURE = "Its process is gone or did not respond for a minute."
 KEEP_ESTIMATES = timedelta(days=30)
 KEEP_FORECASTS = timedelta(days=1)  # forecasts of which no estimate is kept
 State = StartForecast.State

@@ -65,7 +65,7 @@ def _refuse_pool(given: Mapping[str, object], errors: FieldErrors) -> None:
     if "pool" not in given:
         errors.add("pool", "is required", "Name a pool in which the tenant has quota.", "required")
     elif not isinstance(given["pool"], str):
-        errors.add("pool", "must be a text", "Write the name of a pool.")
+        errors.add("pool", "must be a string", "Write the name of a pool.")
     else:
         # Another tenant's pool yields the same error as none: its name must not leak.
         hint = "GET /api/v1/pools lists the pools of your tenants."
@@ -83,8 +83,8 @@ def _read_for(
     if "command" not in given and not is_simulated:
         errors.add("command", "is required", COMMAND_HINT, "required")
     if "duration_s" in given and not is_simulated:
-        hint = "Jobs of this pool run as long as their program does: leave it out."
-        errors.add("duration_s", "is for pools of virtual jobs alone", hint)
+        hint = "Jobs of this pool run as long as their program: remove it."
+        errors.add("duration_s", "is only for pools of simulated jobs", hint)
     named = values.get("gpu_types", ())
     asked = named if isinstance(named, tuple) else ()
     _check_types(asked, offer, errors)
@@ -121,7 +121,7 @@ def _profile(
     if not isinstance(name, str) or name not in offer.profiles:
         there = ", ".join(sorted(offer.profiles)) or "none; leave it out"
         reason = "is not a job type of this tenant in the pool"
-        errors.add("profile", reason, f"There are: {there}.", "unknown")
+        errors.add("profile", reason, f"Job types: {there}.", "unknown")
         return "", asked
     able = offer.profiles[name]
     for index, gpu_type in enumerate(asked):
@@ -139,14 +139,16 @@ def _check_size(
     if gpus > largest:
         what = "accepted type" if gpu_types else "type"
         reason = f"is more than the pool has of any {what}"
-        errors.add("gpus", reason, f"Ask for {largest} at most.", "too_large")
+        errors.add("gpus", reason, f"Request at most {largest}.", "too_large")
         return
     # With an accepted type that has no limit, the job can wait for it.
     names = [name for name in gpu_types or offer.gpus if offer.gpus.get(name, 0) >= gpus]
     limits = [offer.at_most.get(name) for name in names]
     allowed = max((limit for limit in limits if limit is not None), default=0)
     if None not in limits and gpus > allowed:
-        advice = f"Ask for {allowed} at most, or" if allowed else "Name another GPU type, or"
+        advice = (
+            f"Request at most {allowed}, or ask" if allowed else "Choose another GPU type, or ask"
+        )
         hint = f"{advice} an operator for more quota or a higher borrowing limit."
-        reason = "is more than the tenant's quota and borrowing limit allow at once"
+        reason = "is more than the tenant's quota and borrowing limit allow"
         errors.add("gpus", reason, hint, "quota_limit")

@@ -41,8 +41,8 @@ class PreemptedForIt(Answer, frozen=True):
     leases: int = 0
     own_leases: int = 0
     other_tenants: int = 0
-    moved: Annotated[int, about("Leases that would go on on other nodes.")] = 0
-    notice_s: Annotated[int, about("How long they have to stop, at most.")] = 0
+    moved: Annotated[int, about("Leases that would move to other nodes.")] = 0
+    notice_s: Annotated[int, about("Maximum seconds that they have to stop.")] = 0
 
     @property
     def count(self) -> int:
@@ -144,7 +144,7 @@ def _started(asked: AskedRound, decision: Decision, grant: Grant) -> NextRound:
 def _text(number: int, grant: Grant, row: PreemptedForIt) -> str:
     gpus = [f"{plural(grant.own, 'own GPU')}"] if grant.own else []
     gpus += [f"{grant.borrowed:,} borrowed"] if grant.borrowed else []
-    text = f"As things stand, round {number:,} would start it, on {' and '.join(gpus)}."
+    text = f"Round {number:,} would start it, on {' and '.join(gpus)}."
     parts = []
     if row.leases:
         whose = []
@@ -157,7 +157,7 @@ def _text(number: int, grant: Grant, row: PreemptedForIt) -> str:
         parts.append(f"move {plural(row.moved, 'lease')} to other nodes")
     if parts:
         text += (
-            f" It would {' and '.join(parts)} for it; the job begins when these have stopped,"
+            f" It would {' and '.join(parts)} for it; the job starts after these have stopped,"
             f" within {row.notice_s:,} s."
         )
     return text
@@ -194,10 +194,10 @@ def _look_ahead(
 def _eta_text(eta: EstimatedStart, at_us: int) -> str:
     if eta.p50_us is None:
         because = NO_ESTIMATE.get(eta.reason.value, "") if eta.reason else ""
-        return f"No honest estimate of when it starts. {because}".strip()
+        return f"No reliable start estimate. {because}".strip()
     text = f"Expected to start within {_minutes(eta.p50_us - at_us)} (p50)"
     if eta.p90_us is None:
-        return f"{text}; no honest p90."
+        return f"{text}; no reliable p90."
     return f"{text}, {_minutes(eta.p90_us - at_us)} (p90), of pool time."
 
 

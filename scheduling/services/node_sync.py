@@ -24,7 +24,7 @@ from tenants.operator_transaction import operation
 from tenants.requests import SMALL_NAME, SMALL_NAME_COMPLAINT
 from tenants.scopes import site_scope
 
-NOT_THERE = "The engine's pool has no such node any more."
+NOT_THERE = "The engine no longer has this node."
 _COMPARED = ("gpus", "cpus", "memory_mb")
 
 
@@ -156,7 +156,7 @@ def _plan(pool: Pool, there: Sequence[EngineNode], beside: Sequence[Pool]) -> No
             changes.append(SyncedNode("added", node.name, {}, after))
         elif row.gpu_type.name != node.gpu_type:
             why = f"its GPUs are {row.gpu_type.name} here and {node.gpu_type} there"
-            left.append((node.name, f"{why}: drain and remove it here, then it is added anew"))
+            left.append((node.name, f"{why}: drain and remove it here, then it is added again"))
         else:
             changes += _differences(row, node, left)
     for name, row in sorted(known.items()):
@@ -196,5 +196,5 @@ def _unfit(node: EngineNode) -> str:
             f" {GPU_TYPE_COMPLAINT} gres_types of the options gives it another"
         )
     if node.gpus > GPUS_MAX or node.cpus > COUNT_MAX or node.memory_mb > MEMORY_MB_MAX:
-        return f"it has too much: {node.gpus} GPUs, {node.cpus} CPUs, {node.memory_mb} MB"
+        return f"it exceeds the limits: {node.gpus} GPUs, {node.cpus} CPUs, {node.memory_mb} MB"
     return ""

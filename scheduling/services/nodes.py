@@ -152,10 +152,10 @@ def remove_node(*, actor: Actor, pool: Pool, name: str) -> None:
         node = _locked(pool, name)
         if node.state == Node.State.UP:
             # A round that is being decided could still grant leases there.
-            raise invalid("node", "Drain it first: new leases may still go there.", code=CONFLICT)
+            raise invalid("node", "Drain it first: it may still get new leases.", code=CONFLICT)
         used = LeaseSlot.objects.filter(Q(holding=True) | Q(planned=True), node=node).count()
         if used:
-            message = f"Leases hold {used} of its GPUs: wait until they have moved."
+            message = f"Leases hold {used} of its GPUs: wait until they have ended."
             raise invalid("node", message, code=CONFLICT)
         before = {"gpu_type": node.gpu_type.name, "gpus": node.gpus, "state": node.state}
         before |= _said({"cpus": node.cpus, "memory_mb": node.memory_mb})
@@ -198,7 +198,7 @@ def add_window(
         errors = FieldErrors()
         nodes = _locked_nodes(pool, request.nodes, errors)
         if ends_at <= now:
-            errors.add("ends_at", "It would be over already.")
+            errors.add("ends_at", "The end is in the past.")
         elif ends_at <= starts_at:
             errors.add("ends_at", ENDS_FIRST)
         errors.raise_any()
@@ -271,5 +271,5 @@ def _locked(pool: Pool, name: str) -> Node:
     )
     node = rows.filter(pool=pool, name=name).first()
     if node is None:
-        raise invalid("node", "The pool has no such node (any more).", code=CONFLICT)
+        raise invalid("node", "The pool has no such node.", code=CONFLICT)
     return node

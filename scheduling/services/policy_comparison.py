@@ -87,7 +87,7 @@ def outcomes_of(
     outcomes: list[PolicyOutcome] = []
     for name in _own_first(policies, snapshot.policy):
         if outcomes and time.perf_counter() - began > budget_s:
-            error = f"Not decided: the others took {budget_s:.0f} s."
+            error = f"Skipped: the other policies took {budget_s:.0f} s."
             outcomes.append(PolicyOutcome(name, error=error))
         else:
             outcomes.append(_outcome_of(snapshot, name))

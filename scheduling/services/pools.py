@@ -57,7 +57,7 @@ def change_pool(
         errors = FieldErrors()
         check_lengths(lengths, lengths_of(pool), errors)
         if visibility not in Pool.Visibility.values:
-            errors.add("visibility", "Choose what tenants see.")
+            errors.add("visibility", "Choose a visibility.")
         chosen = complete_options(policy, options, errors)
         errors.raise_any()
         after = {"policy": policy, "options": chosen, "visibility": visibility, **lengths}

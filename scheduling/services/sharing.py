@@ -194,8 +194,8 @@ def _quota_in_force(pool_id: int, tenant: Tenant, gpu_type: str, now: datetime) 
     quotas = rows.exclude(valid_until__lte=now).select_related("gpu_type")
     by_type = {row.gpu_type.name: row for row in quotas}
     if gpu_type not in by_type:
-        hint = f"There is quota of: {', '.join(sorted(by_type)) or 'none'}."
-        raise invalid("gpu_type", "is none of which the tenant has quota in the pool now", hint)
+        hint = f"GPU types with quota: {', '.join(sorted(by_type)) or 'none'}."
+        raise invalid("gpu_type", "is a type without quota in the pool now", hint)
     return by_type[gpu_type]
 
 
@@ -205,13 +205,13 @@ def _check_offer(quota: Quota, request: OfferRequest, now: datetime) -> None:
     mine = {"pool": quota.pool_id, "tenant": quota.tenant_id}
     settings = SharingSetting.objects.filter(**mine, gpu_type=quota.gpu_type)
     if not settings.filter(by_offer=True).exists():
-        hint = "Set first that idle quota of this type is lent by offers alone."
-        raise invalid("gpu_type", "is lent as it is, so an offer would do nothing", hint)
+        hint = "First set idle quota of this type to be lent only by offers."
+        raise invalid("gpu_type", "is lent without offers, so an offer has no effect", hint)
     if request.gpus > quota.gpus:
         raise invalid("gpus", "is more than the quota", f"The quota is {quota.gpus:,}.")
     standing = IdleOffer.objects.filter(**mine, revoked_at=None)
     if standing.filter(Q(until=None) | Q(until__gt=now)).count() >= OFFERS_MAX:
-        raise invalid("gpus", f"would be offer {OFFERS_MAX + 1} that stands", "Revoke one first.")
+        raise invalid("gpus", f"would exceed {OFFERS_MAX} open offers", "Revoke one first.")
 
 
 def _wake(pool: Pool) -> None:

@@ -32,8 +32,8 @@ RUNNING_MOST = 1  # over all pools: the other core is for rounds
 WORK_MOST = 150_000_000
 LOST = timedelta(seconds=60)
 LOST_FAILURE = (
-    "Its process is gone or gave no sign of life for a minute: most likely its worker was stopped"
-    " or killed. Nothing was changed; start it again."
+    "Its process is gone or did not respond for a minute: probably its worker was stopped."
+    " Nothing was changed; start it again."
 )
 State = Simulation.State
 
@@ -71,16 +71,23 @@ def request_simulation(*, actor: Actor, pool_id: int, request: SimulationRequest
 def _refuse_too_much(pool: Pool, jobs: int, hours: int) -> None:
     open_now = Simulation.objects.filter(pool=pool, state__in=Simulation.OPEN_STATES).count()
     if open_now >= OPEN_MOST:
-        message = f"{open_now} simulations of {pool.name} wait or run. Cancel one, or wait for it."
+        message = (
+            f"{open_now} simulations of {pool.name} are queued or running. Cancel one, or wait."
+        )
         raise invalid("", message)
     if not jobs:
-        message = f"No job of {pool.name} waits or runs: there is nothing to simulate."
+        message = f"No job of {pool.name} is queued or running."
         raise invalid("", message)
     if work_of(pool, jobs, hours) > WORK_MOST:
         fits = [one for one in HOURS if work_of(pool, jobs, one) <= WORK_MOST]
         rounds = rounds_of(pool, hours)
-        message = f"{jobs:,} open jobs over {hours} h are {rounds:,} rounds: too much for one go. "
-        message += f"Choose at most {fits[-1]} h." if fits else "Ask when fewer jobs are open."
+        message = (
+            f"{jobs:,} open jobs over {hours} h are {rounds:,} rounds: too many for one"
+            " simulation. "
+        )
+        message += (
+            f"Choose at most {fits[-1]} h." if fits else ("Try again when fewer jobs are open.")
+        )
         raise invalid("hours", message)
 
 

@@ -44,7 +44,7 @@ class PendingLimitError(Exception):
     """The tenant has as many waiting jobs as it may have; nothing was submitted."""
 
     def __init__(self, limit: int) -> None:
-        super().__init__(f"a tenant may have {limit} waiting jobs")
+        super().__init__(f"a tenant may have {limit} queued jobs")
         self.limit = limit
 
 
@@ -229,7 +229,7 @@ def _profiles(tenant: Tenant, read: Sequence[_Accepted]) -> dict[tuple[int, str]
         profile, gpu_types = one.request.profile, set(one.request.gpu_types)
         row = held.get((one.offer.id, profile))
         if profile and (row is None or not gpu_types <= set(row.speedups)):
-            raise invalid("profile", "was changed just now", "Submit once more.")
+            raise invalid("profile", "was changed meanwhile", "Submit again.")
     return held
 
 

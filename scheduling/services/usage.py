@@ -54,20 +54,20 @@ class LeaseUsage(Answer, frozen=True, rename=_LEASE):
     ended_at: datetime | None
     gpu_type: str
     gpus: int
-    gpus_known: Annotated[int, about("How many of them say what they do.")]
+    gpus_known: Annotated[int, about("Number of them whose use is known.")]
     of_nodes: int
     nodes: int
-    cpus: Annotated[int, about("CPUs that its programs may run on; 0: not known.")]
+    cpus: Annotated[int, about("CPUs available to its programs; 0: unknown.")]
     gpu_state: Annotated[
         GpuState,
         about(
-            "ok; failed: nvidia-smi is not asked any more; asked: it has not answered; absent: it"
-            " is not there; none: the program was given no GPU."
+            "ok; failed: nvidia-smi failed and is no longer called; asked: it has not answered"
+            " yet; absent: it is not installed; none: the program has no GPU."
         ),
     ]
     gpu_bytes: Annotated[int | None, about("Memory of one GPU.")]
     mean: UsagePoint | None
-    refused: Annotated[tuple[str, ...], about("Why samples of a node could not be used.")]
+    refused: Annotated[tuple[str, ...], about("Why samples of a node are unusable.")]
 
 
 class JobUsage(
@@ -86,10 +86,10 @@ class JobUsage(
     reported: bool = True
     leases: tuple[LeaseUsage, ...] = ()
     points: tuple[UsagePoint, ...] = ()
-    cut: Annotated[bool, about("There were leases before those.")] = False
+    cut: Annotated[bool, about("There are earlier leases.")] = False
     idle_since: Annotated[
         datetime | None,
-        about("Since when its GPUs, which it holds, have done next to nothing."),
+        about("Since when its GPUs have been almost unused."),
     ] = None
 
 

@@ -64,12 +64,12 @@ class UsagePoint(Answer, frozen=True, rename=_NAMES):
     begin_us: PoolInstant
     end_us: PoolInstant
     cores: Annotated[
-        float, formatted_as(_figure, description="CPU seconds per second of the wall.")
+        float, formatted_as(_figure, description="CPU seconds per second of wall time.")
     ]
     cores_peak: Annotated[float, formatted_as(_figure)]
     memory_bytes: Annotated[
         float | None,
-        formatted_as(round, type="integer", description="Resident, of all processes."),
+        formatted_as(round, type="integer", description="Resident memory of all processes."),
     ] = None
     memory_peak_bytes: Annotated[float | None, formatted_as(round, type="integer")] = None
     # In per mille, over the `gpus_known` GPUs that report it.
@@ -77,14 +77,14 @@ class UsagePoint(Answer, frozen=True, rename=_NAMES):
         float | None, formatted_as(_percent, description="Mean utilization of its GPUs.")
     ] = None
     busy_low: Annotated[
-        float | None, formatted_as(_percent, description="Of the GPU that did least.")
+        float | None, formatted_as(_percent, description="Utilization of the least used GPU.")
     ] = None
     gpu_bytes: Annotated[
         float | None,
-        formatted_as(round, type="integer", description="On one GPU, the mean of all."),
+        formatted_as(round, type="integer", description="Memory per GPU, mean of all its GPUs."),
     ] = None
     gpu_peak_bytes: Annotated[
-        float | None, formatted_as(round, type="integer", description="The most on one GPU.")
+        float | None, formatted_as(round, type="integer", description="Maximum on one GPU.")
     ] = None
     busy_high: Hidden[float | None] = None
     gpus_known: Hidden[int] = 0

@@ -75,14 +75,14 @@ def _guard_head(pool: str, request: VerificationRequest) -> None:
     if request.size > there:
         raise OtherHeadError(
             "size",
-            f"The log of {pool} has {there:,} rounds, and you were shown a head of"
+            f"The log of {pool} has {there:,} rounds, but you received a head of"
             f" {request.size:,}: it was shortened.",
         )
     own = root(log, request.size).hex()
     if request.root != own:
         raise OtherHeadError(
             "root",
-            f"The log of {pool} has the root {own} at {request.size:,} rounds, and you were shown"
+            f"The log of {pool} has the root {own} at {request.size:,} rounds, but you received"
             " another: its history was forked or rewritten.",
         )
     [newest] = transparency.entries(log, request.size - 1, 1)

@@ -17,14 +17,14 @@ from tenants.audit import Actor, write_audit
 from tenants.input.errors import CONFLICT, invalid
 from tenants.operator_transaction import operation
 
-NO_SUCH_LEASE = "This pool has no such lease: look at the list of its overdue leases."
-ENDED = "It has ended already ({reason}): nothing is to be done."
+NO_SUCH_LEASE = "This pool has no such lease: check the list of its overdue leases."
+ENDED = "It has already ended ({reason})."
 HOLDS_NOTHING = "It waits for its GPUs and holds none: cancel the job instead."
 IS_TO_RUN = (
-    "Nobody asked it to end: cancel the job instead, or drain its nodes and wait for its expiry."
-    " If it has not ended {notice} s after that, end it here."
+    "It was not asked to end: cancel the job, or drain its nodes and wait for its expiry. If it"
+    " has not ended {notice} s later, end it here."
 )
-NOT_YET = "Its engine has until {until} UTC, pool time, to end it: wait until then."
+NOT_YET = "Its engine may end it until {until} UTC, pool time: wait until then."
 
 
 def end_lease(

@@ -16,9 +16,9 @@ class AuditList(Listed, OperateView):
     row = AuditRow
     about = "A page of the audit log."
     parameters = (
-        query("action", "How the action begins, such as quota. or node.drained."),
-        query("subject", "A part of what was changed, such as pool philly."),
-        query("actor", "The login name of who changed it."),
+        query("action", "Prefix of the action, such as quota. or node.drained."),
+        query("subject", "A part of the subject, such as pool philly."),
+        query("actor", "The login name of the author."),
         *PAGE,
     )
     shows = ("User.username", "AuditRecord.subject", "AuditRecord.request_id")

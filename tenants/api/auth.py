@@ -53,5 +53,5 @@ class SignedIn(BasePermission):
             return False
         wanted = view.scope_of(request.method)
         if isinstance(request.auth, TokenBearer) and wanted not in ("", *request.auth.token.scopes):
-            raise Problem("scope", f"The token has not the scope {wanted}.")
+            raise Problem("scope", f"The token lacks the scope {wanted}.")
         return True

@@ -57,14 +57,14 @@ class ApiView(APIView):
         known = self.query if request.method in ("GET", "HEAD") else ()
         for name, values in request.query_params.lists():
             if name not in known:
-                raise bad_field(name[:80], "is not a parameter here", self._parameters())
+                raise bad_field(name[:80], "is not a parameter of this address", self._parameters())
             if len(values) > 1:
                 raise bad_field(name, "is given twice")
             if "\x00" in values[0] or not values[0].isprintable() or len(values[0]) > 500:
-                raise bad_field(name, "has characters that it may not have, or too many")
+                raise bad_field(name, "has invalid characters, or is too long")
 
     def _parameters(self) -> str:
-        return f"Parameters: {', '.join(self.query)}." if self.query else "There are none."
+        return f"Parameters: {', '.join(self.query)}." if self.query else "There are no parameters."
 
     @classmethod
     def scope_of(cls, method: str | None) -> str:

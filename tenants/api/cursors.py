@@ -34,7 +34,7 @@ def read_cursor(request: Request, route: str, *, parts: int = 1) -> list[int] | 
 
 
 def _refused() -> Problem:
-    return bad_field("cursor", "is not one of this list", "Use the `next` of a page.")
+    return bad_field("cursor", "is not a cursor of this list", "Use the `next` of a page.")
 
 
 def _is_number(part: Any) -> bool:

@@ -30,7 +30,7 @@ NUMBER_MAX = 2**62
 
 FIRST = query("first", "A smaller size of the log.", OpenApiTypes.INT, required=True)
 SECOND = query("second", "A larger size of the log.", OpenApiTypes.INT, required=True)
-SIZE = query("size", "The size of the head; by default as the log is.", OpenApiTypes.INT)
+SIZE = query("size", "The size of the head; by default that of the log.", OpenApiTypes.INT)
 
 
 class LogView(Shown):
@@ -119,7 +119,7 @@ def inclusion(request: Request, origin: str, index: int, field: str) -> Inclusio
 
 def _within(there: int, name: str, size: int) -> None:
     if size > there:
-        raise bad_field(name, f"is beyond the log, which has {there} entries")
+        raise bad_field(name, f"exceeds the log, which has {there} entries")
 
 
 def _hex(path: Iterable[bytes]) -> tuple[str, ...]:

@@ -30,7 +30,7 @@ IF_MATCH = OpenApiParameter(
     OpenApiTypes.STR,
     OpenApiParameter.HEADER,
     required=True,
-    description="The ETag of the GET that the edit is based on: 428 without, 412 when stale.",
+    description="The ETag of the GET that the edit is based on. Without it: 428; if stale: 412.",
 )
 
 
@@ -68,7 +68,7 @@ class OperateView(ApiView):
         except Problem as refused:
             if request.method in EDITS and isinstance(request.user, User):
                 role = self.access.site_role or "none"
-                why = f"The role for the site: {role}."
+                why = f"Site role: {role}."
                 if refused.reason_code == "scope":
                     why = str(refused.detail)
                 record_refusal(self.actor, f"{request.method} {request.path}", why)
@@ -80,7 +80,7 @@ class OperateView(ApiView):
             raise not_there()
         super().check_permissions(request)
         if request.method in EDITS and not may_on_site(role, self.edit_action):
-            raise Problem("role", "Your role for the site reads here, and changes nothing.")
+            raise Problem("role", "Your site role is read-only.")
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         """Refuse an edit without If-Match."""
@@ -121,7 +121,7 @@ def refusal(error: InvalidInputError) -> Problem:
     if error.is_conflict:
         return Problem("conflict", " ".join(error.by_field.values()))
     errors = [replace(one, field=one.field[:80]) for one in error.errors]
-    return Problem("invalid", "Nothing was changed: fields are wrong.", errors)
+    return Problem("invalid", "Nothing was changed: fields are invalid.", errors)
 
 
 def request_of(request: type[R], data: Any) -> R:

@@ -17,13 +17,13 @@ _TOO_LARGE = (
 )
 # Reason code, for programs and translations -> status, and the default detail with advice.
 PROBLEMS: Mapping[str, tuple[int, str]] = {
-    "invalid": (400, "The request cannot be read: its host, or a NUL in its address."),
+    "invalid": (400, "The request is malformed: an invalid host, or a NUL in its address."),
     **dict.fromkeys(("invalid_spec", "invalid_json", "refused"), (400, "")),
     **dict.fromkeys(("not_authenticated", "bad_token"), (401, "")),
     "bad_credentials": (401, "Username and password do not match."),
     **dict.fromkeys(("scope", "role", "csrf"), (403, "")),
     "forbidden": (403, "This is not allowed."),
-    "not_found": (404, "There is nothing here for you."),
+    "not_found": (404, "It does not exist, or you may not see it."),
     **dict.fromkeys(("not_sealed", "damaged", "not_kept"), (404, "")),
     "method_not_allowed": (405, ""),
     "not_acceptable": (406, ""),
@@ -35,7 +35,7 @@ PROBLEMS: Mapping[str, tuple[int, str]] = {
     **dict.fromkeys(("too_many_tokens", "conflict", "in_use", "other_head"), (409, "")),
     "stale": (
         412,
-        "It was changed since you read it: read it again, or use the ETag of this answer.",
+        "It was changed after you read it: read it again, or use the ETag of this answer.",
     ),
     "too_large": (413, _TOO_LARGE),
     "unsupported_media_type": (415, ""),
@@ -44,18 +44,18 @@ PROBLEMS: Mapping[str, tuple[int, str]] = {
         428,
         "Send If-Match with the ETag of the GET that this edit is based on.",
     ),
-    "throttled": (429, "The tenant submits faster than it may; wait a moment."),
+    "throttled": (429, "The tenant exceeds its submission rate; wait a moment."),
     "too_many_pending": (429, ""),
     "locked_out": (429, LOCKED_TEXT),
-    "internal": (500, "Something failed here; it has been noted."),
+    "internal": (500, "Internal error; it was logged."),
     "busy": (
         503,
-        "Too many requests of this kind wait already. Nothing was changed; try again in a moment.",
+        "Too many requests of this kind are waiting. Nothing was changed; try again in a moment.",
     ),
     "database_unavailable": (503, "The database does not answer; try again."),
     "log_unavailable": (
         503,
-        "This log cannot be proven at the moment; who runs the site sees why in /readyz.",
+        "The log cannot be proven at the moment; operators see the cause in /readyz.",
     ),
     "unreadable": (503, ""),
 }
@@ -108,5 +108,5 @@ def fields_only(data: Any, known: Sequence[str]) -> dict[str, Any]:
             FieldError(name[:80], "is not a field of this request", hint)
             for name in extras[:ERRORS_MAX]
         ]
-        raise Problem("invalid", "The request has fields that are not known.", errors)
+        raise Problem("invalid", "The request has unknown fields.", errors)
     return data

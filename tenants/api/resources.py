@@ -38,8 +38,8 @@ def query(
     return OpenApiParameter(name, kind, OpenApiParameter.QUERY, description=about, **more)
 
 
-CURSOR = query("cursor", "The `next` of the page before.")
-LIMIT = query("limit", "Rows of a page, 1 to 200.", OpenApiTypes.INT)
+CURSOR = query("cursor", "The `next` of the previous page.")
+LIMIT = query("limit", "Rows per page, 1 to 200.", OpenApiTypes.INT)
 PAGE = (CURSOR, LIMIT)
 
 

@@ -110,7 +110,7 @@ class TokenOne(ApiView):
             and used.token.uid != uid
             and Scope.JOBS_WRITE.value not in used.token.scopes
         ):
-            why = "The token may drop itself alone."
+            why = "The token may only revoke itself."
             record_refusal(actor_of(self.person), _subject(request), why)
             raise Problem("scope", why)
         if not revoke_token(actor=actor_of(self.person), uid=uid, asked=_subject(request)):
@@ -127,7 +127,7 @@ def _person(request: Request, body: dict[str, Any]) -> User:
     for field in ("username", "password"):
         value = body.get(field)
         if not isinstance(value, str) or not 1 <= len(value) <= 1024:
-            raise bad_field(field, "is required and must be a text")
+            raise bad_field(field, "is required and must be a string")
     django_request = request._request  # noqa: SLF001 - the backend reads its address
     user = authenticate(django_request, username=body["username"], password=body["password"])
     if isinstance(user, User):

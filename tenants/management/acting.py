@@ -13,13 +13,13 @@ from tenants.models import User
 
 
 @contextmanager
-def acting_as(username: str | None, *, refused: str = "is no operator") -> Iterator[Actor]:
-    """Act as a user; `refused` is the error of a user whose role is not sufficient."""
+def acting_as(username: str | None, *, refused: str = "is not an operator") -> Iterator[Actor]:
+    """Act for somebody; `refused` is said of one whose role does not cover it."""
     if not username:
         raise CommandError("name an operator by --user NAME: the audit log records who did it")
     user = User.objects.filter(username=username).first()
     if user is None:
-        raise CommandError(f"there is nobody called {username}")
+        raise CommandError(f"there is no user {username}")
     try:
         yield Actor(user)
     except PermissionDenied as error:

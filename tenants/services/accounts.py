@@ -41,14 +41,14 @@ def check_new_password(person: User, request: NewPassword) -> None:
     if len(request.new_password) > PASSWORD_MAX:
         errors.add("new_password", f"Write at most {PASSWORD_MAX:,} characters.")
     elif "\x00" in request.new_password:
-        errors.add("new_password", "It has a character that no log-in form takes.")
+        errors.add("new_password", "It has a character that log-in forms reject.")
     else:
         try:
             validate_password(request.new_password, person)
         except ValidationError as refused:
             errors.add("new_password", " ".join(refused.messages))
     if request.new_password != request.new_password_again:
-        errors.add("new_password_again", "The two are not the same: write the new one twice.")
+        errors.add("new_password_again", "The two passwords differ: enter the new one twice.")
     errors.raise_any()
 
 
@@ -65,7 +65,7 @@ def change_password(*, actor: Actor, verified: User, request: NewPassword) -> Us
     """
     check_new_password(verified, request)
     if check_password(request.new_password, verified.password):
-        raise invalid("new_password", "This is the present one: choose another.")
+        raise invalid("new_password", "This is the current password: choose another.")
     # Hashing is slow by design, so it precedes the transaction.
     hashed = make_password(request.new_password)
     with site_scope():
@@ -93,7 +93,9 @@ def deactivate_person(*, actor: Actor, username: str) -> None:
     with operation(actor):
         person = _lock_person(actor, username)
         if person.pk == actor.user.pk:
-            raise invalid("username", "Your own account stays: ask another operator.")
+            raise invalid(
+                "username", "You cannot deactivate your own account: ask another operator."
+            )
         if not person.is_active:
             return
         _set_active(actor, person, is_active=False)
@@ -138,7 +140,7 @@ def _lock_person(actor: Actor, username: str) -> User:
         raise PermissionDenied
     person = next((row for row in locked.values() if row.get_username() == username), None)
     if person is None:
-        raise invalid("username", "Nobody has this login name.")
+        raise invalid("username", "There is no person with this login name.")
     return person
 
 

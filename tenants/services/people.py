@@ -35,7 +35,7 @@ def open_tenant(*, actor: Actor, request: TenantRequest, books: Iterable[str]) -
     after = {"slug": request.slug, "name": request.name, "initials": request.initials}
     with operation(actor):
         if Tenant.objects.filter(slug=request.slug).exists():
-            raise invalid("slug", "There is a tenant of this name already.")
+            raise invalid("slug", "This tenant name is taken.")
         tenant = Tenant.objects.create(**after, swatch=Tenant.objects.count() % SWATCHES)
         Budget.objects.bulk_create(Budget(tenant=tenant, book=book) for book in sorted(set(books)))
         write_audit(actor, "tenant.created", f"tenant {request.slug}", after=after)
@@ -58,7 +58,7 @@ def add_member(*, actor: Actor, tenant: Tenant, request: MembershipRequest) -> M
             with transaction.atomic():
                 membership = Membership.objects.create(user=user, tenant=tenant, role=request.role)
         except IntegrityError:
-            message = "This person is a member already: change the role in the list."
+            message = "This person is already a member: change the role in the list."
             raise invalid("username", message) from None
         after = {"member": request.username, "role": request.role}
         write_audit(actor, "member.added", f"tenant {tenant.slug}", after=after)
@@ -116,7 +116,7 @@ def create_user(*, actor: Actor, request: PersonRequest) -> tuple[User, str]:
     with operation(actor):
         errors = FieldErrors()
         if User.objects.filter(username__iexact=request.username).exists():
-            errors.add("username", "There is a person of this login name already.")
+            errors.add("username", "This login name is taken.")
         if request.site_role not in User.SiteRole.values:
             errors.add("site_role", SITE_ROLE_COMPLAINT)
         errors.raise_any()
@@ -144,12 +144,12 @@ def _lock_membership(tenant: Tenant, username: str) -> Membership:
     Tenant.objects.select_for_update(no_key=True).get(pk=tenant.pk)
     membership = Membership.objects.filter(tenant=tenant, user__username=username).first()
     if membership is None:
-        raise invalid("username", "This person is not a member (any more).")
+        raise invalid("username", "This person is not a member.")
     return membership
 
 
 def _check_other_manager(tenant: Tenant, membership: Membership, field: str) -> None:
     managers = Membership.objects.filter(tenant=tenant, role=Membership.Role.MANAGER)
     if not managers.exclude(pk=membership.pk).exists():
-        message = "The last manager stays: make somebody else a manager first."
+        message = "The last manager cannot be removed: add another manager first."
         raise invalid(field, message)

@@ -207,7 +207,7 @@ def _save(
         )
     except InvalidInputError as error:
         # A concurrently created quota is not locked: the constraint decides.
-        message = f"somebody changes the quotas of {pool.name}: try again"
+        message = f"the quotas of {pool.name} are being changed by another user: try again"
         raise invalid("", message, code=CONFLICT, line=0) from error
 
 

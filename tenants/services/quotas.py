@@ -26,7 +26,7 @@ from tenants.selectors.quota_records import (
 )
 
 SAVED, UNDONE = "quota.saved", "quota.undone"
-PAST = "This is past: what was is not changed."
+PAST = "This is in the past: past quotas cannot be changed."
 GPUS_MAX = COUNT_MAX
 
 
@@ -153,7 +153,7 @@ def save_quotas(
     """
     with operation(actor):
         if basis_of(pool_id, now) != basis:
-            message = "Somebody changed these quotas meanwhile: look again."
+            message = "Another user changed these quotas meanwhile: check them again."
             raise invalid("basis", message, code=CONFLICT)
         plan = plan_quotas(pool_id, edits, since=since, now=now)
         if not plan.after:
@@ -201,7 +201,7 @@ def write_plan(
             for key in plan.keys:
                 _write_periods(plan.pool, key, plan.before[key], plan.after[key])
     except IntegrityError as error:
-        message = "Somebody changed these quotas: look again."
+        message = "Another user changed these quotas: check them again."
         raise invalid("basis", message, code=CONFLICT) from error
     return write_audit(
         actor,
@@ -230,7 +230,7 @@ def undo_quotas(*, actor: Actor, pool_id: int, record_id: int, next_round: int) 
         rows = AuditRecord.objects.filter(pk=record_id, action=SAVED)
         record = rows.first()
         if record is None or record.after["next_round"] != next_round:
-            message = "A round has used it since: change the quota again instead."
+            message = "A round has already used it: change the quota again instead."
             raise invalid("record", message)
         planned_at = datetime.fromisoformat(record.after["planned_at"])
         before = periods_from_plain(record.before["periods"])
@@ -238,7 +238,7 @@ def undo_quotas(*, actor: Actor, pool_id: int, record_id: int, next_round: int) 
         for key in sorted(set(before) | set(after)):
             expected = after.get(key, ())
             if _still(pool_id, key, planned_at, expected) != set(expected):
-                raise invalid("record", "Somebody changed it since: nothing was undone.")
+                raise invalid("record", "Another user changed it since: nothing was undone.")
             _write_periods(pool_id, key, expected, before.get(key, ()))
         return write_audit(
             actor,

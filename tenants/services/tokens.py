@@ -65,8 +65,8 @@ class TokenRequest(Request, frozen=True, kw_only=True):
     ] = SCOPES_USUAL
     days: Annotated[
         int,
-        Meta(ge=1, le=DAYS_MAX, description="How long it lives."),
-        Input(complaint=f"Write a whole number from 1 to {DAYS_MAX}."),
+        Meta(ge=1, le=DAYS_MAX, description="Its lifetime in days."),
+        Input(complaint=f"Enter a whole number from 1 to {DAYS_MAX}."),
     ] = DAYS
 
 
@@ -109,7 +109,7 @@ def revoke_token(*, actor: Actor, uid: UUID, asked: str) -> bool:
             write_audit(actor, REVOKED, _subject(uid))
             return True
     if token_exists(uid):
-        record_refusal(actor, asked, "The token is another person's.")
+        record_refusal(actor, asked, "The token belongs to another person.")
     return False
 
 

@@ -36,14 +36,14 @@ from tenants.services.tenants import DEMO_PASSWORD
 
 # Name, label, autocomplete token, hint.
 PASSWORDS = (
-    ("old_password", "Present password", "current-password", ""),
+    ("old_password", "Current password", "current-password", ""),
     (
         "new_password",
         "New password",
         "new-password",
         "At least 12 characters, and not a common password.",
     ),
-    ("new_password_again", "New password, once more", "new-password", ""),
+    ("new_password_again", "Repeat the new password", "new-password", ""),
 )
 
 
@@ -105,7 +105,7 @@ def account(request: HttpRequest) -> HttpResponseBase:
         else:
             # This session continues; all others started with the old password and have ended.
             update_session_auth_hash(request, person)
-            messages.success(request, "Changed the password. All other sessions have ended.")
+            messages.success(request, "Password changed. All other sessions have ended.")
             return redirect("account")
     with site_scope():
         tokens = token_count(user)

@@ -18,7 +18,7 @@ def check_present(password: str) -> None:
         InvalidInputError: on `old_password`.
     """
     if not 1 <= len(password) <= PASSWORD_MAX:
-        raise invalid("old_password", "Write your present password.")
+        raise invalid("old_password", "Enter your current password.")
 
 
 def verified_person(request: HttpRequest, user: User, password: str) -> User:
@@ -34,4 +34,4 @@ def verified_person(request: HttpRequest, user: User, password: str) -> User:
         return verified
     if is_locked(user.get_username(), request):
         raise invalid("old_password", LOCKED_TEXT)
-    raise invalid("old_password", "This is not your present password.")
+    raise invalid("old_password", "This is not your current password.")

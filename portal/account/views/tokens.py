@@ -44,8 +44,8 @@ SHOWN_MOST = 200  # characters of the input, so that the message quotes enough o
 SCOPE_TEXTS = {
     Scope.READ: "read pools, queues, quotas, prices, rounds and usage",
     Scope.JOBS_READ: "read jobs, why they are queued, and their logs",
-    Scope.JOBS_WRITE: "submit and cancel jobs, and drop tokens",
-    Scope.CREDIT_WRITE: "ask that credits are given to other tenants",
+    Scope.JOBS_WRITE: "submit and cancel jobs, and revoke tokens",
+    Scope.CREDIT_WRITE: "request transfers of credits to other tenants",
     Scope.OPERATE: "change pools, quotas, nodes, tenants and credit",
 }
 
@@ -88,9 +88,9 @@ def token_list(request: HttpRequest) -> HttpResponseBase:
         "fields": _fields(draft, errors),
         "password": Field(
             "old_password",
-            "Present password",
+            "Current password",
             kind="current-password",
-            hint="A token may outlive this session, so it takes the password.",
+            hint="Required, because a token may outlive this session.",
             error=errors.get("old_password", ""),
         ),
         "scopes": [
@@ -110,10 +110,10 @@ def revoke(request: HttpRequest, uid: UUID) -> HttpResponseBase:
     """Revoke one of the viewer's tokens: the next request with it is refused."""
     actor = Actor(_person(request), request_id_of(request))
     if revoke_token(actor=actor, uid=uid, asked=_asked(request)):
-        messages.success(request, "Revoked the token: no request with it is answered any more.")
+        messages.success(request, "Token revoked: it is refused from now on.")
     elif has_revoked(actor=actor, uid=uid):
         # For example after a double click, or from an old page in another tab.
-        messages.info(request, "You had revoked this token before. Nothing was changed.")
+        messages.info(request, "This token was already revoked. Nothing was changed.")
     else:
         raise Http404
     return redirect("tokens")

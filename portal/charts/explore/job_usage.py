@@ -73,7 +73,7 @@ def _busy_chart(usage: JobUsage, gpus: int, file: str) -> PageChart:
     )
     mean = mean_of(usage.points, "busy") or 0.0
     title = f"GPU utilization {percent(mean / 1000)} on average"
-    text = "share of time in which something ran on it."
+    text = "share of time in which a kernel ran on it."
     known = max(point.gpus_known for point in usage.points)
     if gpus == 1:
         text = f"The {text}"
@@ -98,7 +98,7 @@ def _gpu_memory_chart(usage: JobUsage, gpus: int, file: str) -> PageChart:
         limits={one.number: one.gpu_bytes / size for one in usage.leases if one.gpu_bytes},
         limit_name="memory of a GPU",
         limit_said=lambda highest: f"{thousands(highest * size / GIB, 0)} GiB",
-        limit_text="Dashed: what one has.",
+        limit_text="Dashed: memory of one GPU.",
     )
     text = "Used on one GPU, the mean of all." if gpus > 1 else "Used on its GPU."
     return _chart(usage, course, f"GPU memory {size_text(most)} at most", text, file)
@@ -133,7 +133,7 @@ def _memory_chart(usage: JobUsage, file: str) -> PageChart:
         "Dotted: the highest samples.",
         places=places,
     )
-    text = "Resident, of all its processes; pages that they share count for each."
+    text = "Resident memory of all its processes; shared pages count once per process."
     return _chart(usage, course, f"Memory {size_text(most)} at most", text, file)
 
 

@@ -13,7 +13,7 @@ LEAST = 0.05
 SEEN = Look("var(--ink)")
 EXPECTED = Look("var(--accent)", width=3)
 DASHED = "By iterations. Dashed: the target."
-SHADED = " Shaded: when it is expected to be met, 10 % to 90 %."
+SHADED = " Shaded: expected iteration, 10 % to 90 %."
 CHANCES = ("10 %", "50 %", "90 %")
 
 
@@ -46,7 +46,7 @@ def metric_chart(view: MetricView, *, title: str, criterion_text: str, file: str
         series.append(
             Series(
                 "expected to stop",
-                "target, where it is expected to be met",
+                "target at its expected iteration",
                 keys,
                 [target] * len(keys),
                 EXPECTED,

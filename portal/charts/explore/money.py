@@ -27,8 +27,8 @@ def account_chart(hours: Sequence[AccountHour], *, key: str, file: str) -> PageC
     return PageChart(
         key=key,
         title=f"{credits_text(earned)} credits earned, {credits_text(paid)} paid",
-        text="By the hour of pool time, settled or not. Up: revenue from lending. Down, hatched:"
-        " charges for borrowing. Dotted: the net.",
+        text="By hour of pool time, including unsettled. Up: revenue from lending. Down,"
+            " hatched: charges for borrowing. Dotted: the net.",
         series=(
             Series("earned", f"earned by lending, {UNIT}", keys, [row.earned for row in rows],
                    OWN, kind="bar", places=6, span_s=HOUR_S),

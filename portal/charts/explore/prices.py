@@ -31,8 +31,9 @@ def forecast_chart(
     heights = [float(value) for values in rows.values() for value in values]
     return PageChart(
         key=f"chart-price-forecast-{view.gpu_type}",
-        title=f"Price of {view.gpu_type}, the next hours",
-        text="Four of five prices should lie from p10 to p90, of 19 simulated runs. No promise.",
+        title=f"Price of {view.gpu_type} in the next hours",
+        text="Four of five prices should lie within p10 to p90 of 19 simulated runs. An"
+        " estimate, not a promise.",
         series=tuple(
             Series(name, f"{name}, {UNIT}", keys, values, looks[name], places=6)
             for name, values in rows.items()
@@ -60,7 +61,7 @@ def price_chart(
     also = {
         "theta": [f"{row.theta:.3f}" for row in rows],
         "GPUs used": [f"{row.used}" for row in rows],
-        "GPUs in all": [f"{row.capacity}" for row in rows],
+        "all GPUs": [f"{row.capacity}" for row in rows],
         **_queue(rows),
     }
     # for the axis only; no amount is computed from them
@@ -71,7 +72,8 @@ def price_chart(
     return PageChart(
         key=f"chart-price-{gpu_type}",
         title=title,
-        text=f"In {UNIT}. It holds from one round to the next. The base can be switched on.",
+        text=f"In {UNIT}. Valid from one round to the next. Click the base in the legend to show"
+        " it.",
         series=(
             Series(
                 "price", f"price of {gpu_type}, {UNIT}", keys, prices, PRICE, places=6, also=also

@@ -19,15 +19,14 @@ from portal.charts.explore.looks import Look
 
 LEAST = 1.0  # the least height of the axis
 EXACT = Band(0.98, 1.02, "var(--ok-wash)")
-_GREEN = "Green: 1, the same part of both."
+_GREEN = "Green: 1, equal parts."
 INCOME_TEXT = (
     "alpha: part of the pool's income from lending over part of its quota, in settled hours."
-    f" {_GREEN} A gap: nobody earned anything."
+    f" {_GREEN} Gap: no tenant earned anything."
 )
 FULL_TEXT = (
-    "alpha with utilities: what completed jobs were worth, with income and less cost, as a part of"
-    f" that of all, over part of the quota. {_GREEN} A gap: no job that says what it is worth"
-    " completed."
+    "alpha with utilities: part of the pool's value of completed jobs plus income less cost,"
+    f" over part of its quota. {_GREEN} Gap: no job with a declared value completed."
 )
 
 

@@ -28,7 +28,7 @@ def throughput_chart(
         key=key,
         title=title,
         text="GPUs \N{MULTIPLICATION SIGN} speed of their jobs, in GPUs of each job's slowest"
-        " type. Dashed: another policy from here on.",
+        " type. Dashed line: change of policy.",
         series=tuple(_line(place, policy, moments, now) for place, policy in enumerate(policies)),
         y=(0.0, max(highest, 1) * 1.2),
         unit="throughput",

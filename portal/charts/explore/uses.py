@@ -68,7 +68,7 @@ def rho_chart(
     return PageChart(
         key=key,
         title=title,
-        text="GPU-time received over the fair share. Green: at fair share, within 2 %.",
+        text="rho = GPU-time received ÷ fair share. Green: at fair share, within 2 %.",
         series=(
             Series("rho", "rho, received over fair share", keys, [row.rho for row in rows],
                    Look("var(--accent)"), steps=False, places=4),
@@ -114,7 +114,7 @@ def pool_use_chart(
     return PageChart(
         key="chart-use",
         title=f"{_gpus_text(totals[-1], gpu_type)} in use, by tenant",
-        text=f"Of {_gpus_text(gpus, gpu_type)}. Select a tenant to leave it out.",
+        text=f"Of {_gpus_text(gpus, gpu_type)}. Click a tenant to hide it.",
         series=series,
         y=(0.0, max([*totals, gpus, 2]) * 1.1),
         unit="GPUs",
@@ -138,7 +138,7 @@ def pool_quota_chart(
     return PageChart(
         key="chart-quota",
         title=_quota_title(history.tenants, gpu_type),
-        text="The quota of each tenant, after trades. Lines of one height cover each other.",
+        text="The quota of each tenant, after trades. Equal lines cover each other.",
         series=tuple(
             Series(badge.name, f"quota of {badge.name} after trades, {gpu_type} GPUs", keys, row,
                    tenant_line(badge), key=key)
@@ -161,7 +161,7 @@ def _quota_title(courses: Sequence[TenantCourse], gpu_type: str) -> str:
         return f"Quota of {gpu_type}, by tenant"
     moved = sum(max(0, one.swapped[-1]) for one in courses)
     if not moved:
-        return f"No quota of {gpu_type} is moved by trades now"
+        return f"Trades move no quota of {gpu_type} now"
     return f"Trades move {_gpus_text(moved, gpu_type)} of quota now"
 
 
@@ -232,9 +232,9 @@ def pool_rho_chart(
     return PageChart(
         key="chart-rho",
         title=_rho_title(visible, hides=len(visible) < len(history.tenants)),
-        text=("Of all GPU types together. " if of_all else "")
-        + "rho: GPU-time received over the fair share, since the pool began. Green: at fair"
-        " share, within 2 %.",
+        text=("All GPU types together. " if of_all else "")
+        + "rho = GPU-time received ÷ fair share, since the pool started. Green: at fair share,"
+        " within 2 %.",
         series=series,
         y=y,
         unit="rho",
@@ -252,17 +252,17 @@ def _rho_title(visible: Sequence[TenantCourse], *, hides: bool) -> str:
     last = [one.rho[-1] for one in visible if one.rho[-1] is not None]
     below = sum(1 for value in last if standing(value) == "below")
     if not last:
-        return "Nobody shown has a rho now"
+        return "No tenant shown has a rho now"
     # With hidden tenants, the title makes no statement about all tenants.
     if hides and all(one.tenant is not None and one.tenant.you for one in visible):
         return _own_rho_title(below, len(visible))
     if not below:
-        return "Everybody is at the fair share or above"
+        return "All tenants are at or above their fair share"
     return f"{below} of {plural(len(last), 'tenant')} below the fair share"
 
 
 def _own_rho_title(below: int, count: int) -> str:
-    where = "below the fair share" if below else "at the fair share or above"
+    where = "below the fair share" if below else "at or above the fair share"
     if count == 1:
         return f"Your tenant is {where}"
     return f"{below} of your {count} tenants {where}" if below else f"Your tenants are {where}"

@@ -92,7 +92,7 @@ def wait_chart(waits: Sequence[Wait], names: Sequence[str], *, key: str, file: s
     return PageChart(
         key=key,
         title="Average wait, hours",
-        text="By tenant, from submission to a lease."
+        text="By tenant, from submission to the first lease."
         + (" Solid: as now; hatched: instead." if len(names) > 1 else ""),
         series=tuple(
             Series(name, f"average wait, h, {name}", tenants, values, look, kind="bar", places=2)

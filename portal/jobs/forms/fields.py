@@ -39,7 +39,7 @@ _PLACED = (
 _GROUPS = (
     (
         "deadlines",
-        "Deadline, and how long it runs",
+        "Deadline and run time",
         ("job_class", "deadline", "deadline_steps", "estimate_s", "iterations", "stop_when"),
     ),
     ("resources", "Value, CPUs and memory", ("utility", "cpus", "memory_mb")),
@@ -48,9 +48,9 @@ _GROUPED = tuple(name for _, _, names in _GROUPS for name in names)
 # Options of a field -> texts; the empty option means no choice.
 _CHOICES = {
     "job_class": {
-        "": "best effort, or strict with a deadline",
+        "": "default: strict with a deadline, else best effort",
         DeadlineClass.BEST_EFFORT.value: "best effort: no deadline",
-        DeadlineClass.STRICT.value: "strict: of no use after its deadline",
+        DeadlineClass.STRICT.value: "strict: no value after its deadline",
         DeadlineClass.SOFT.value: "soft: fewer points after its deadline",
     }
 }
@@ -111,7 +111,7 @@ def submit_fields(
     draft: Draft, errors: Mapping[str, Sequence[str]], *, is_simulated: bool
 ) -> dict[str, SubmitField]:
     """Return the form's inputs by name."""
-    hints = {"command": "Jobs of this pool are simulated: it may be left out."}
+    hints = {"command": "Optional: jobs of this pool are simulated."}
     shown = {}
     for name in LABELS:
         field = _REQUEST[name]
@@ -215,7 +215,7 @@ def _split(name: str, text: str, errors: list[FieldError]) -> list[str]:
     try:
         return shlex.split(text)
     except ValueError as error:
-        hint = "Close the quote, or put a lone quote into the other kind of quotes."
+        hint = "Close the quote, or put a single quote into double quotes."
         errors.append(FieldError(name, f"cannot be split: {str(error).lower()}", hint))
         return []
 
@@ -240,7 +240,7 @@ def _pairs(field: str, text: str, errors: list[FieldError]) -> dict[str, str]:
             continue
         name, equals, value = line.partition("=")
         if not equals:
-            hint = "Write NAME=value, one a line."
+            hint = "Write one NAME=value per line."
             errors.append(FieldError(f"{field}.Line {number}", "has no =", hint))
         elif name.strip() in variables:
             place, reason = f"{field}.Line {number}", f"sets {name.strip()[:80]} again"

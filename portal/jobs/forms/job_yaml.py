@@ -69,12 +69,12 @@ def read_yaml(text: str) -> YamlSpec:
     try:
         return _YamlReader(text).document()
     except yaml.MarkedYAMLError as error:
-        problem = str(error.problem or "it is no YAML")
+        problem = str(error.problem or "it is not YAML")
         line = error_line(text, error)
         raise YamlError(f"{problem[:1].upper()}{problem[1:]}.", line) from None
     except (yaml.YAMLError, UnicodeError) as error:
         place = None if isinstance(error, UnicodeError) else error_line(text, error)
-        raise YamlError("It has a character that YAML does not allow.", place) from None
+        raise YamlError("It contains a character that YAML does not allow.", place) from None
 
 
 class _YamlReader:
@@ -91,18 +91,18 @@ class _YamlReader:
         if isinstance(start, yaml.StreamEndEvent):
             return YamlSpec({})
         if start.version or start.tags:
-            raise self._refused(start, "A line that begins with % is not taken here.")
+            raise self._refused(start, "Lines that start with % are not accepted.")
         opening = self._next()
         if isinstance(opening, yaml.ScalarEvent) and opening.value in ("", "null", "~"):
             return YamlSpec({})
         if not isinstance(opening, yaml.MappingStartEvent):
-            raise self._refused(opening, "Write one field a line, such as gpus: 2.")
+            raise self._refused(opening, "Write one field per line, such as gpus: 2.")
         lines: dict[str, int] = {}
         values = self._mapping(1, lines=lines)
         next(self._events)  # the document's end
         after = next(self._events)
         if not isinstance(after, yaml.StreamEndEvent):
-            raise self._refused(after, "Write one job: a second document begins here.")
+            raise self._refused(after, "Write one job: a second document starts here.")
         return YamlSpec(values, lines)
 
     def _next(self) -> Any:
@@ -111,9 +111,11 @@ class _YamlReader:
         if self._nodes > MOST_NODES:
             raise self._refused(event, f"It has more than {MOST_NODES:,} values.")
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
-            raise self._refused(event, "Anchors and aliases (& and *) are not taken: write it out.")
+            raise self._refused(
+                event, "Anchors and aliases (& and *) are not accepted: write the value out."
+            )
         if getattr(event, "tag", None):
-            raise self._refused(event, "Tags (!) are not taken: write the value alone.")
+            raise self._refused(event, "Tags (!) are not accepted: write only the value.")
         return event
 
     def _mapping(
@@ -122,7 +124,7 @@ class _YamlReader:
         values: dict[str, object] = {}
         while not isinstance(event := self._next(), yaml.MappingEndEvent):
             if not isinstance(event, yaml.ScalarEvent):
-                raise self._refused(event, "A field's name must be a text.")
+                raise self._refused(event, "A field's name must be a string.")
             key = event.value
             if key in values:
                 raise self._refused(event, f"{key[:80]} is given twice.")

@@ -45,7 +45,7 @@ class JobForm:
             name = error.top_field
             hint = error.hint
             if name == "pool" and pools:
-                hint = f"There are: {', '.join(pools)}."
+                hint = f"Pools: {', '.join(pools)}."
             if name in LABELS:
                 message = f"{_subject(error.field, name)} {error.reason}. {hint}"
                 self.errors[name].append(message.strip())
@@ -101,8 +101,8 @@ def form_of_text(text: str, before: Draft, *, tenant: str) -> JobForm:
     form = JobForm(YAML, draft_of(spec), text, spec, read.lines)
     named = spec.pop("tenant", None)
     if named not in (None, tenant):
-        hint = f"This page submits for {tenant}: leave the line out."
-        form.add([FieldError("tenant", "is another one", hint)])
+        hint = f"This page submits for {tenant}: remove the line."
+        form.add([FieldError("tenant", "is another tenant", hint)])
     return form
 
 

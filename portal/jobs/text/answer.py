@@ -58,15 +58,15 @@ def answer_title(job: Job, deadline: DeadlineStory) -> str:
     """Return the standing as a heading."""
     last, by = deadline.last, deadline.by
     if _is_beyond(job, deadline):
-        return "Planned for a deadline further ahead than leases are planned"
+        return "Planned; its deadline is beyond the planned leases"
     if deadline.standing is DeadlineStanding.PLANNED and last is not None and last.ends is not None:
         early_s = (by - last.ends).total_seconds()
         return f"Planned to end {duration(early_s)} before its deadline"
     if deadline.standing is DeadlineStanding.REFUSED and last is not None:
         return f"Deadline refused: {limit_text(last.limit)}"
     if deadline.standing is DeadlineStanding.ENDED:
-        return "It ended before its deadline, without its result"
-    return _over_title(job, deadline) or "No round has answered its deadline"
+        return "Ended before its deadline, without a result"
+    return _over_title(job, deadline) or "Deadline not answered yet"
 
 
 def _is_beyond(job: Job, deadline: DeadlineStory) -> bool:
@@ -84,7 +84,7 @@ def _over_title(job: Job, deadline: DeadlineStory) -> str:
     if deadline.standing is not DeadlineStanding.MISSED:
         return ""
     if job.ended_at is None:
-        return "Deadline missed: it runs with what is left"
+        return "Deadline missed: it runs without a plan"
     return f"Deadline missed, by {duration((job.ended_at - deadline.by).total_seconds())}"
 
 
@@ -104,13 +104,13 @@ def _text(job: Job, deadline: DeadlineStory) -> str:
     last = deadline.last
     if deadline.standing is DeadlineStanding.UNANSWERED:
         if registry.traits(job.pool.policy).answers_deadlines:
-            return "The next round does."
+            return "The next round answers it."
         return unanswered_text(job.pool.policy)
     if deadline.standing is DeadlineStanding.PLANNED and last is not None:
-        chance = f"An end by then: {chance_text(last.chance_milli)}."
+        chance = f"End in time: {chance_text(last.chance_milli)}."
         return f"{_beyond_text(job)} {chance}" if _is_beyond(job, deadline) else chance
     if deadline.standing is DeadlineStanding.REFUSED:
-        text = "It is not turned away: it runs with what is left, without a plan."
+        text = "The job still runs, without a plan, on GPUs that are left."
         none = none_text(last.limit) if last is not None and last.earliest is None else ""
         return f"{none} {text}".strip()
     return ""
@@ -119,9 +119,8 @@ def _text(job: Job, deadline: DeadlineStory) -> str:
 def _beyond_text(job: Job) -> str:
     hours = thousands((deadline_horizon_s(job.pool) or 0) / 3600, 1)
     return (
-        f"In this pool leases are planned {hours} hours ahead. Of this job only what must run"
-        " before that has any; the others are planned once its deadline is nearer, and until then"
-        " GPUs are counted for them."
+        f"This pool plans leases {hours} hours ahead. The job has planned leases only for work"
+        " that must run before then. For the rest, GPUs are reserved without planned leases."
     )
 
 
@@ -175,7 +174,7 @@ def _drawing(story: JobStory, deadline: DeadlineStory, now: datetime) -> object:
     segments = (*had, *to_come)
     begin = min(segment.start for segment in segments)
     end = max(deadline.by, *(segment.end for segment in segments))
-    label = "Leases that it had, and those that are planned, until its deadline"
+    label = "Past and planned leases until the deadline"
     return timeline(JobTimeline(begin, end, now, segments, label=label))
 
 
@@ -194,12 +193,13 @@ def preview_text(preview: DeadlinePreview | None) -> str:
         return preview.text
     if view.state is DeadlineState.PLANNED and view.ends is not None:
         return (
-            f"Round {preview.number:,} would plan it to end by {utc(view.ends)}, on {_place(view)}:"
-            f" {chance_text(view.chance_milli)}. If nothing else changes; a plan binds nobody."
+            f"Round {preview.number:,} would plan it to end by {utc(view.ends)}, on"
+            f" {_place(view)}: {chance_text(view.chance_milli)}. This assumes that nothing else"
+            " changes; a plan is not a reservation."
         )
     if view.state is DeadlineState.REFUSED:
         text = f"Round {preview.number:,} would refuse its deadline: {limit_text(view.limit)}."
         if view.earliest is None:
             return f"{text} {none_text(view.limit)}"
-        return f"{text} The earliest that would do: {utc(view.earliest)}."
-    return "Its deadline would be over by the next round."
+        return f"{text} Earliest feasible deadline: {utc(view.earliest)}."
+    return "Its deadline is before the next round."

@@ -13,8 +13,8 @@ from portal.charts.notes import Instant, Link, Note, credit_note
 from portal.common.clocks import Clocks
 
 PLACES = 4  # of GPU-hours and charges
-LATE = "paid by the operator, as rounds were late"
-TERMS_LINKED = 24  # the most terms of a row with links to their prices
+LATE = "paid by the operator: rounds were late"
+TERMS_LINKED = 24  # of a row, to the price of each
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ def _price_note(group: list[TermCharge], pool: str) -> Note:
         for charge in known[-TERMS_LINKED:]
     ]
     left_out = len(group) - len(links)
-    text = f"{plural(left_out, 'earlier term')} besides." if left_out else ""
+    text = f"Also {plural(left_out, 'earlier term')}." if left_out else ""
     return Note("Each term pays the price posted for its round", text=text, links=tuple(links))
 
 
@@ -126,8 +126,8 @@ def _lenders_note(group: list[TermCharge], names: dict[int | None, str]) -> Note
     rows = sorted(earned.items(), key=lambda item: (-item[1], item[0]))
     # All places: the column's amounts are rounded to add up, and these could round differently.
     return credit_note(
-        "Who earned it, by the idle quota they lent",
+        "Earners, by idle quota lent",
         rows,
         places=6,
-        text=f"Exact; the column is rounded to {PLACES} decimals so that it adds up.",
+        text=f"Exact value; the column is rounded to {PLACES} decimals.",
     )

@@ -27,16 +27,16 @@ def estimate_text(estimate: EstimateView | None) -> str:
         takes = f"{takes} ± {percent(estimate.error_milli / ONE_MILLI)}"
     reports = plural(estimate.basis, "report")
     if estimate.source is EstimateSource.CAP:
-        return f"Runs {takes} at most, as long as its most iterations take, by {reports}."
+        return f"Runs at most {takes}: the time of its maximum iterations, by {reports}."
     if estimate.metric:
-        by = f"the curve of its {estimate.metric} and {reports} of how long iterations take"
+        by = f"the curve of its {estimate.metric} and {reports} of iteration times"
         return f"Expected to run {takes}, by {by}."
     basis = {
-        EstimateSource.MEASURED: f"by its iterations and {reports} of how long they take",
+        EstimateSource.MEASURED: f"by its iterations and {reports} of their times",
         EstimateSource.FITTED: (
-            f"by its iterations and {reports} of how long they take on other numbers of GPUs"
+            f"by its iterations and {reports} of their times on other numbers of GPUs"
         ),
         EstimateSource.HISTORY: f"from {plural(estimate.basis, 'measured run')}",
-        EstimateSource.DECLARED: "as its owner says",
+        EstimateSource.DECLARED: "as declared",
     }
     return f"Expected to run {takes}, {basis[estimate.source]}."

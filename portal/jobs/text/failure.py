@@ -22,9 +22,9 @@ CODES = {
     127: "the command was not found",
 }
 SIGNALS = {
-    signal.SIGKILL: "often for memory, by the system",
+    signal.SIGKILL: "often by the system, for lack of memory",
     signal.SIGSEGV: "an invalid access to memory",
-    signal.SIGTERM: "it was asked to stop",
+    signal.SIGTERM: "a request to stop",
 }
 
 

@@ -210,7 +210,9 @@ def headline(story: JobStory, held: LeaseView | None, spent: Spent, now: datetim
     if job.ended_at is not None:
         return Headline(_ended_text(job) + f" after {duration(spent.ran_s)} of running.")
     if job.cancel_asked_at is not None:
-        return Headline(f"Cancelling: it may save its state, then its {_gpus_go(job)} to others.")
+        return Headline(
+            f"Cancelling: it may save its state, then its {_gpus_go(job)} to other jobs."
+        )
     if job.state == State.STOPPING:
         then = "in quarantine" if job.quarantine else "queued again"
         return Headline(f"Checkpointing and stopping, then {then}.")
@@ -222,7 +224,7 @@ def headline(story: JobStory, held: LeaseView | None, spent: Spent, now: datetim
 def _queued_text(story: JobStory) -> Headline:
     """Return start and end; the page inserts the instant, because a duration would not advance."""
     if story.job.quarantine:
-        return Headline("In quarantine: it takes part in no round.")
+        return Headline("In quarantine: rounds skip it.")
     reason = f": {story.waits_for.reason.text}" if story.waits_for else ""
     return Headline("Queued again" if story.holds else "Queued", end=f"{reason}.")
 
@@ -254,8 +256,8 @@ def _held_text(held: LeaseView, now: datetime) -> Headline:
         return Headline("Starting on ", where(held), ".")
     until = _until(held.lease)
     if until <= now:
-        return Headline("Running on ", where(held), ", its lease up for renewal.")
-    return Headline("Running on ", where(held), " until")  # the page appends the instant
+        return Headline("Running on ", where(held), ", renewing lease.")
+    return Headline("Running on ", where(held), " until")  # the page goes on with the instant
 
 
 def where(hold: LeaseView) -> str:
@@ -264,22 +266,22 @@ def where(hold: LeaseView) -> str:
 
 
 def nodes_note(hold: LeaseView) -> Note:
-    """Return its nodes, and the GPUs on each."""
-    return count_note("GPUs by node", hold.places, total="in all")
+    """Which nodes, and how many GPUs on each."""
+    return count_note("GPUs by node", hold.places, total="total")
 
 
 def time_title(story: JobStory, spent: Spent) -> str:
     """Return its waiting and running time as a heading."""
     if story.job.ended_at and not spent.ran_s:
-        return f"It was queued {duration(spent.waited_s)} and never ran"
+        return f"Queued {duration(spent.waited_s)}, never ran"
     starting = starting_hold(story)
     if starting is not None and not spent.ran_s:
         waited = (starting.lease.granted_at - story.job.submitted_at).total_seconds()
-        return f"It was queued {duration(waited)} and has not run yet"
+        return f"Queued {duration(waited)}, not run yet"
     if not spent.ran_s:
-        return "It has not run yet"
-    ran = "ran" if story.job.ended_at else "has run"
-    return f"It was queued {duration(spent.waited_s)} and {ran} {duration(spent.ran_s)}"
+        return "Not run yet"
+    ran = "ran" if story.job.ended_at else "running"
+    return f"Queued {duration(spent.waited_s)}, {ran} {duration(spent.ran_s)}"
 
 
 def job_timeline(
@@ -306,7 +308,7 @@ def job_timeline(
         gpus_of=job.gpus,
         prices=tuple(_prices(posted, start)),
         max_price=job.max_price,
-        label=f"What {job.name} did, over time",
+        label=f"Timeline of {job.name}",
     )
 
 

@@ -25,7 +25,7 @@ from scheduling.selectors.jobs.tenant_jobs import JobStory, LeaseView
 from scheduling.selectors.visibility import OTHER_TENANT
 
 Kind = LeaseEvent.Kind
-WRITTEN_OFF = "An operator ended the lease: its process had not ended in time."
+WRITTEN_OFF = "An operator ended the lease because its process did not end in time."
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +111,7 @@ def job_log(
 def _submitted(story: JobStory, clocks: Clocks) -> LogLine:
     job = story.job
     person = job.submitted_by.get_full_name() if job.submitted_by else ""
-    source = {"trace": "the trace that the demo replays", "web": "this portal"}
+    source = {"trace": "the demo's trace", "web": "this portal"}
     text = f"by {person} from" if person else "from"
     at = clocks.instant(job.submitted_at)
     return LogLine(
@@ -129,9 +129,9 @@ def _made_way(view: PreemptionRow, clocks: Clocks) -> LogLine:
     if used_s is None:
         text += "; it is checkpointing and stopping."
     elif view.finished:
-        text += "; it ended by itself first."
+        text += "; the job ended first."
     else:
-        text += f"; it stopped {f'{duration(used_s)} later' if used_s >= 1 else 'at once'}."
+        text += f"; it exited {f'{duration(used_s)} later' if used_s >= 1 else 'immediately'}."
     return LogLine(
         clocks.instant(view.at), "waiting", "Made way for it:", text, view.round,
         job=view.job, rule=rule_text(view.rule), note=numbers_note(view.rule, view.numbers),
@@ -177,17 +177,17 @@ def _start_text(logged: _LoggedEvent) -> str:
     """Return when the program started after the grant, and for which jobs it waited."""
     lease, has_waited = logged.hold.lease, logged.hold.has_waited
     if lease.started_at is None and lease.ended_at is not None:
-        return "and its program never began."
+        return "and its program never started."
     if lease.started_at is None and lease.state == Lease.State.WAITING:
         return (
             f"and starts once {'it has' if logged.arrives else 'the jobs before it have'} stopped."
         )
     if lease.started_at is None:
-        return "and its program has not begun yet."
+        return "and its program has not started yet."
     waited_s = (lease.started_at - lease.granted_at).total_seconds()
     later = f"{duration(waited_s)} later" if waited_s >= 1 else "at once"
     if not has_waited:
-        return f"and its program began {later}."
+        return f"and its program started {later}."
     who = "it had stopped elsewhere" if logged.arrives else "the jobs before it had stopped"
     return f"and started {later}, when {who}."
 
@@ -233,7 +233,7 @@ def _notice(logged: _LoggedEvent, early: PreemptionRow) -> LogLine | None:
     """Return the line of a notice, until the end's line replaces it."""
     bold = f"{notice_text(early)}:"
     if early.finished:
-        text = f"{early.words}. It ended by itself before it was stopped.{_unused(early)}"
+        text = f"{early.words}. The job ended before it was stopped.{_unused(early)}"
         return LogLine(logged.at, "preempted", bold, text, logged.event.round)
     if early.released_at is not None:
         return None
@@ -245,21 +245,21 @@ def _notice(logged: _LoggedEvent, early: PreemptionRow) -> LogLine | None:
 
 
 def _new_lease(moves_to: LeaseView) -> str:
-    return f"new lease on {where(moves_to)} waits for it. It is checkpointing and stopping."
+    return f"new lease on {where(moves_to)} follows. It is checkpointing and stopping."
 
 
 def _unused(early: PreemptionRow) -> str:
     """Return a text if no job used the GPUs; a notice is not taken back."""
     if not early.unused:
         return ""
-    return " That job gave its grant up before it started: a notice is not taken back."
+    return " The beneficiary gave up its grant before it started; notices are not withdrawn."
 
 
 def _ended_early(logged: _LoggedEvent, early: PreemptionRow, held: str) -> LogLine:
     """Return the line of a lease's end after notice: reason, duration, and the job's next state."""
     bold, used_s = f"{notice_text(early)}:", early.notice_used_s or 0
-    after = f"{duration(used_s)} after the notice" if used_s >= 1 else "at once"
-    text = f"{early.words}. It stopped {after}; it had held its GPUs for {held}."
+    after = f"exited {duration(used_s)} after the notice" if used_s >= 1 else "exited immediately"
+    text = f"{early.words}. It {after}; it had held its GPUs for {held}."
     if logged.moves_to is not None:
         text += f" The same round placed it on {where(logged.moves_to)}."
         return LogLine(logged.at, "ended", bold, text, logged.event.round)
@@ -290,9 +290,7 @@ def _end_line(logged: _LoggedEvent) -> LogLine:
     if logged.early is not None and not logged.early.finished:
         return _ended_early(logged, logged.early, held)
     if logged.moves_to is not None:
-        text = (
-            f"the round placed it on {where(logged.moves_to)} instead, without a wait in the queue."
-        )
+        text = f"the round placed it on {where(logged.moves_to)} instead, without queueing."
         text += f" It had held these GPUs for {held}."
         return LogLine(logged.at, "ended", "Moved away:", text, event.round)
     ending = _ending(event).removeprefix("preempted ")
@@ -310,7 +308,7 @@ def _cut_off(logged: _LoggedEvent) -> LogLine:
         ending = _ending(event).removeprefix("its process was lost: ")
         bold, text = "Process lost:", f"{ending}. It had held its GPUs for {held}."
     elif is_lost:
-        bold, text = "Lost:", "its start was never seen; its log may say why."
+        bold, text = "Lost:", "its start was never reported; see its log."
     else:
         why = logged.early.words if logged.early else _ending(event)
         bold, text = "Grant withdrawn:", f"{why}."
@@ -324,7 +322,7 @@ def _afterwards(logged: _LoggedEvent) -> str:
     text = f" {logged.loss}." if logged.loss else ""
     if then is not None and then.lease.started_at is not None:
         waited = duration((then.lease.started_at - logged.event.at).total_seconds())
-        return f" It was queued again at once, and ran again {waited} later.{text}"
+        return f" It was queued again at once and restarted {waited} later.{text}"
     if job is not None and job.is_active:
         return f" It was queued again at once.{text}"
     return text
@@ -332,7 +330,7 @@ def _afterwards(logged: _LoggedEvent) -> str:
 
 def _contradicted(logged: _LoggedEvent) -> LogLine:
     said = str(logged.event.data.get("said", ""))
-    text = f"the job's files say: {said}. The engine's word is recorded."
+    text = f"the job's files report: {said}. The engine's report is recorded."
     return LogLine(logged.at, "bad", "Contradiction:", text, logged.event.round)
 
 

@@ -38,7 +38,7 @@ def loss_texts(story: JobStory) -> dict[int, str]:
     job = story.job
     cut = {hold.lease.pk for hold in preempted(story)}
     if executor_traits(job.pool.executor).simulates:
-        return dict.fromkeys(cut, "A simulated job loses no work: it goes on where it was")
+        return dict.fromkeys(cut, "A simulated job loses no work")
     started = [hold for hold in story.holds if hold.lease.started_at is not None]
     pairs = [pair for pair in pairwise(started) if pair[0].lease.pk in cut][-LOOKED_UP:]
     # A lease between two preemptions is in two pairs, and is read once.
@@ -64,7 +64,7 @@ def _lost(job: Job, hold: LeaseView, began: _Resumed | None, after: _Resumed) ->
     done = last - (began.step if began else 0)
     held_s = (hold.lease.ended_at - hold.lease.started_at).total_seconds()
     lost_s = held_s * again / done if done > 0 else held_s
-    return f"{text}: about {duration(round(lost_s))} lost, {plural(again, 'step')} done again"
+    return f"{text}: about {duration(round(lost_s))} of work lost, {plural(again, 'step')} repeated"
 
 
 def _resumed(job: Job, hold: LeaseView) -> _Resumed | None:

@@ -48,9 +48,9 @@ def stop_sentence(view: MetricView, criterion_text: str, *, is_active: bool) -> 
         return f"Ended without {criterion_text}: {last.metric:g} after {end}"
     stop = view.forecast
     if stop is None:
-        return f"Taken to make all of its {cap} until its {view.metric} has been looked at"
+        return f"Counted with all of its {cap} until its {view.metric} is evaluated"
     if stop.source is EstimateSource.CAP:
-        return f"Taken to make all of its {cap}: {stop.note.removeprefix('the cap: ')}"
+        return f"Counted with all of its {cap}: {stop.note.removeprefix('the cap: ')}"
     return (
         f"Expected to reach {criterion_text} after {plural(stop.iterations, 'iteration')}"
         f" (10 % to 90 %: {thousands(stop.low)} to {thousands(stop.high)}),"

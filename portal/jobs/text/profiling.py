@@ -34,7 +34,7 @@ def profiling_text(runs: Sequence[Job]) -> str:
     if newest.state == Job.State.PENDING:
         return f"A profiling run on {gpus} is queued."
     if newest.is_active:
-        return f"It is being profiled on {gpus}."
+        return f"A profiling run on {gpus} is running."
     if newest.state == Job.State.SUCCEEDED:
-        return f"It was profiled on {gpus} last."
-    return f"Its last profiling run, on {gpus}, did not end as it should."
+        return f"Last profiled on {gpus}."
+    return f"Its last profiling run, on {gpus}, failed."

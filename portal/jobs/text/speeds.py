@@ -61,12 +61,12 @@ def headline_of(seen: Measurements) -> str:
     name = seen.profile.name
     if seen.overclaims:
         kinds = ", ".join(one.gpu_type for one in seen.overclaims)
-        return f"{name} was declared faster on {kinds} than it was measured."
+        return f"{name} was declared faster on {kinds} than measured."
     if seen.speeds:
         return f"{name} runs as fast as declared, or faster."
     if seen.times:
-        return f"{name} is being measured; rounds use what was declared."
-    return f"{name} was not measured yet; rounds use what was declared."
+        return f"{name} is being measured; rounds use the declared speeds."
+    return f"{name} is not measured yet; rounds use the declared speeds."
 
 
 def speed_rows(seen: Measurements) -> list[ComparedRow]:
@@ -122,13 +122,13 @@ def note_lines(seen: Measurements) -> list[NoteLine]:
 def _note(note: MeasurementNote) -> str:
     data = note.data
     if note.kind == Kind.REFUSED:
-        return f"A report of lease {data.get('lease')} was left out: it {data.get('why')}."
+        return f"A report of lease {data.get('lease')} was ignored: it {data.get('why')}."
     if note.kind == Kind.CHANGED:
         unit_ns = 1 if data.get("of") == Measurement.Kind.ITERATION else MICROSECOND_NS
         before, after = (_time(int(data.get(key, 0)) * unit_ns) for key in ("before", "after"))
         where = f" on {data['gpus']} {data['gpu_type']}" if data.get("gpu_type") else ""
         what = OF.get(str(data.get("of")), "average")
-        return f"The {what}{where} changed from {before} to {after}: its average started anew."
+        return f"The {what}{where} changed from {before} to {after}: its average was reset."
     return f"Rounds use {_speeds(data.get('after'))} instead of {_speeds(data.get('before'))}."
 
 

@@ -11,8 +11,8 @@ from portal.common.starts import start_text
 from scheduling.selectors.jobs.queue_order import FIRST_JOBS, QueueOrder, QueuePosition
 from scheduling.selectors.jobs.start_estimates import StartView
 
-IN_ORDER = "In the order of the queue; the position is the pool's."
-IN_ORDERS = "By pool, each in the order of its queue; a position is that in its pool."
+IN_ORDER = "In queue order, with positions in the pool's queue."
+IN_ORDERS = "By pool, each in queue order, with positions in its queue."
 
 
 def start_context(
@@ -47,5 +47,5 @@ def queues_text(queues: Mapping[str, QueueOrder]) -> str:
     if not without:
         return IN_ORDERS
     if len(without) == len(queues):
-        return "By pool and arrival, without positions: none of these pools has an order now."
+        return "By pool and arrival, without positions: these pools have no queue order now."
     return f"{IN_ORDERS} Without positions, by arrival: {', '.join(without)}."

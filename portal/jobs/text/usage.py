@@ -59,7 +59,7 @@ def usage_digest(job: Job, usage: JobUsage) -> str:
 def usage_sentence(usage: JobUsage, *, is_active: bool) -> str:
     """Return the average usage as one line."""
     if not usage.points:
-        return "Resource usage: no sample so far" if is_active else "Resource usage: no sample"
+        return "Resource usage: no samples yet" if is_active else "Resource usage: no samples"
     cores = mean_of(usage.points, "cores")
     memory = mean_of(usage.points, "memory_bytes")
     busy = mean_of(usage.points, "busy")
@@ -78,18 +78,18 @@ def usage_notes(usage: JobUsage) -> list[str]:
         notes.append(f"GPU use is not reported: {GPU_STATES[newest.gpu_state]}.")
     if newest is not None and 0 < newest.gpus_known < newest.gpus:
         notes.append(
-            f"GPU figures of lease {thousands(newest.number)} are of"
+            f"GPU figures of lease {thousands(newest.number)} cover"
             f" {thousands(newest.gpus_known)} of its {thousands(newest.gpus)} GPUs."
         )
     if newest is not None and 0 < newest.nodes < newest.of_nodes:
         notes.append(
-            f"Samples are there of {thousands(newest.nodes)} of the"
-            f" {thousands(newest.of_nodes)} nodes of lease {thousands(newest.number)}."
+            f"Samples cover {thousands(newest.nodes)} of the {thousands(newest.of_nodes)} nodes"
+            f" of lease {thousands(newest.number)}."
         )
     refused = [line for lease in usage.leases for line in lease.refused]
     if refused:
         more = f" and {plural(len(refused) - 1, 'more file')}" if len(refused) > 1 else ""
-        notes.append(f"Samples could not be used: {refused[-1]}{more}.")
+        notes.append(f"Unusable samples: {refused[-1]}{more}.")
     if usage.cut:
-        notes.append("Earlier leases are left out.")
+        notes.append("Earlier leases are not shown.")
     return notes

@@ -29,10 +29,10 @@ def cancel(request: HttpRequest, uid: UUID) -> HttpResponseBase:
     was_active = job.is_active
     job = cancel_job(job=job, now=read_clock(job.pool_id))
     if job.is_active:
-        messages.success(request, f"{job.name} is asked to stop. It may save its state first.")
+        messages.success(request, f"{job.name} is stopping. It may save its state first.")
     elif job.state == Job.State.CANCELLED and was_active:
-        messages.success(request, f"{job.name} is cancelled. Nothing of it runs.")
+        messages.success(request, f"{job.name} is cancelled.")
     else:
-        messages.info(request, f"{job.name} had ended before. Nothing was changed.")
+        messages.info(request, f"{job.name} has already ended. Nothing was changed.")
     # Keep the focus where the button was.
     return redirect(reverse("job", args=[job.uid]) + "#cancelled")

@@ -19,7 +19,7 @@ from scheduling.services import DryRun, dry_run_job
 from tenants.input.errors import InvalidInputError
 from tenants.models import Tenant
 
-DECIDES = "The next round decides, and queued jobs may come first."
+DECIDES = "The next round decides; queued jobs may be ahead of it."
 HOUR_S = 3600
 WAYS = 3
 DEADLINE_FIELDS = ("job_class", "deadline", "deadline_steps")
@@ -86,7 +86,7 @@ def answer_feasibility(
     `pools`: the tenant's pools; `free`: the most free GPUs of one type.
     """
     if form.spec is None:
-        return Feasibility("warn", "Not readable yet", "The YAML cannot be read.", form.beside[0])
+        return Feasibility("warn", "YAML errors", "The YAML cannot be read.", form.beside[0])
     run = None
     try:
         run = dry_run_job(tenant=tenant, spec=form.spec, now=now)
@@ -115,11 +115,11 @@ def answer_feasibility(
 
 def _unfinished(form: JobForm) -> Feasibility:
     count = form.wrong
-    things = "One thing is" if count == 1 else f"{count} things are"
+    things = "One field is" if count == 1 else f"{count} fields are"
     fields = tuple((f"f-{name}", LABELS[name]) for name in LABELS if form.errors[name])
     if form.beside:
         fields += (("yaml", "YAML"),)
-    text = "What to do stands beside each. Nothing was submitted, and nothing you typed is lost."
+    text = "See the fields in red. Nothing was submitted, and your input is kept."
     return Feasibility("warn", "Not complete", f"{things} missing or wrong.", text, fields=fields)
 
 
@@ -134,7 +134,7 @@ def _verdict(way: Way) -> Feasibility:
     ahead = run.next_round
     if ahead is not None and ahead.preempted.count:
         count = plural(ahead.preempted.count, "lease")
-        sentence = f"The next round would start it: {count} would make room."
+        sentence = f"The next round would start it: {count} would end to make room."
         return Feasibility("ok", "Feasible", sentence, run.detail)
     if not borrowed:
         text = f"{DECIDES} Within quota: free of charge."
@@ -156,14 +156,14 @@ def _price_text(way: Way, offer: PoolOffer) -> str:
     if len(prices) > 1:
         when = (
             f": {credits_text(way.run.price)} as posted now, {credits_text(way.run.price_after)}"
-            " from its first renewal on, because its own GPUs are in use then, if nothing else"
-            " changes"
+            " from its first renewal on, because its own GPUs then raise the price, if nothing"
+            " else changes"
         )
     others = way.run.other_types
     of_type = f" of {way.run.gpu_type}" if others else ""
     text = (
-        f"Borrowing {borrowed}{of_type} costs {' to '.join(prices)} credits per GPU-hour{when}; one"
-        f" lease term of {duration(offer.lease_s)} at most"
+        f"Borrowing {borrowed}{of_type} costs {' to '.join(prices)} credits per GPU-hour{when}."
+        f" One lease term of {duration(offer.lease_s)} costs at most"
         f" {credits_text(way.term_credits, 4)} credits."
     )
     if others:  # every round tries each of them

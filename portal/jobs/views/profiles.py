@@ -84,9 +84,9 @@ def _change(request: HttpRequest, tenant: Tenant, facts: PoolFacts) -> list[str]
     if request.POST.get("act") == "drop":
         try:
             if drop_profile(tenant=tenant, actor=actor, pool_id=facts.id, name=name):
-                messages.success(request, f"{name} is dropped.")
+                messages.success(request, f"{name} is deleted.")
         except InUseError as error:
-            return [f"{name} stays: {error}. Cancel them, or wait for their end."]
+            return [f"{name} cannot be deleted: {error}. Cancel them, or wait until they end."]
         return []
     speeds = {
         key.removeprefix(SPEED): value.strip()[:40]

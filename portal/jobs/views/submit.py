@@ -306,10 +306,10 @@ def _type_note(kind: StartProspect) -> Note:
         f"{kind.gpu_type} for this tenant",
         (
             LineItem("quota, free of charge", f"{kind.quota:,}"),
-            LineItem("of it held by jobs", f"{kind.own_held:,}"),
+            LineItem("of it in use", f"{kind.own_held:,}"),
             LineItem("borrowed now", f"{kind.borrowed_held:,}"),
             LineItem("may borrow at most", limit),
             LineItem("free in the pool now", f"{kind.free:,}"),
         ),
-        text="Whatever a job holds beyond the quota is borrowed, at the posted price.",
+        text="GPUs beyond the quota are borrowed at the posted price.",
     )

@@ -51,7 +51,7 @@ class SumTable:
 def contribution_headline(tenant: str, shown: Contribution, pool: str) -> str:
     """Return a statement's headline."""
     if not shown.total.lines:
-        return f"{tenant} lent nothing in pool {pool} in this time."
+        return f"{tenant} lent nothing in pool {pool} in this period."
     lent = thousands(shown.total.lent_gpu_h, 2)
     earned = credits_text(shown.total.earned)
     return f"{tenant} earned {earned} credits in pool {pool} by lending {lent} GPU-hours."
@@ -69,8 +69,8 @@ def quota_use_text(total: QuotaUseItem) -> str:
     """Return the share of idle quota that was lent, as a heading."""
     idle = total.quota_gpu_h - total.own_gpu_h
     if not total.quota_gpu_h:
-        return "No quota in this time"
+        return "No quota in this period"
     if not idle:
-        return "Of the quota nothing was idle"
+        return "No quota was idle"
     share = thousands(100 * total.lent_gpu_h / idle, 1)
     return f"{share} % of the idle quota was lent"

@@ -34,7 +34,7 @@ def own_alpha_chart(history: RevenueHistory, tenant: int, *, file: str) -> PageC
     periods = history.periods
     courses = [
         AlphaCourse(
-            "income alone",
+            "income only",
             "income",
             OWN,
             [_number(period.alpha.get(tenant)) for period in periods],
@@ -50,7 +50,7 @@ def own_alpha_chart(history: RevenueHistory, tenant: int, *, file: str) -> PageC
         _keys(history),
         courses,
         key="chart-alpha",
-        title=f"alpha {value} over all of it, by {history.step}",
+        title=f"alpha {value} over the period, by {history.step}",
         file=file,
     )
 

@@ -59,7 +59,7 @@ def account_stats(account: AccountSummary) -> list[Stat]:
     """Return the account: balance, income and payments of the last day, the next settlement."""
     limit = "none" if account.credit_limit is None else credits_text(account.credit_limit)
     net = credit_note(
-        "The last 24 h of pool time, settled or not",
+        "Last 24 h of pool time, including unsettled",
         [("earned", account.earned), ("paid", -account.paid)],
     )
     return [
@@ -75,9 +75,9 @@ def account_stats(account: AccountSummary) -> list[Stat]:
             ),
             note=Note(
                 "Balance",
-                text="All transfers since the account opened. What is reserved is the most that"
-                " the terms which run now may still cost; what ended terms cost and no settlement"
-                " has moved is in the next settlement, and not counted here.",
+                text="All transfers since the account opened. Reserved: the most that running"
+                " terms may still cost. Unsettled charges of ended terms are in the next"
+                " settlement and not counted here.",
             ),
         ),
         Stat(
@@ -117,11 +117,11 @@ def _next(account: AccountSummary) -> Stat:
             LineItem(first, credits_text(parts[0])),
             LineItem(second, credits_text(parts[1])),
         ),
-        LineItem("when the hour closes", figure),
+        LineItem("at the end of the hour", figure),
         Note(
             "Not settled yet",
-            text="Terms that ended in hours which no settlement has moved. It is no part of the"
-            " balance yet, and is counted in the last 24 h.",
+            text="Terms that ended in unsettled hours. They count in the last 24 h, but not yet"
+            " in the balance.",
         ),
     )
 

@@ -15,7 +15,7 @@ from portal.charts.figures import credits_text
 from portal.common.files import Columns
 from scheduling.selectors.visibility import OTHER_TENANT, Visibility
 
-ITSELF = "itself, on idle quota of its own"
+ITSELF = "itself, on its own idle quota"
 OPERATOR = "operator, for unallocated quota"
 OPERATOR_LATE = "operator, for time without rounds"
 

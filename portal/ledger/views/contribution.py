@@ -150,7 +150,7 @@ def statement_file(request: HttpRequest, slug: str) -> HttpResponseBase:
         visibility = read_visibility(facts.id, access(request))
     name = f"contribution-{tenant.slug}-{facts.name}-{asked.since:%Y%m%d}-{asked.until:%Y%m%d}.csv"
     shown = visible_lines(lines, VisibleNames(tenant.pk, [visibility]).of, visibility)
-    return csv_file(name, COLUMNS, reversed(shown), hint="choose a shorter time")
+    return csv_file(name, COLUMNS, reversed(shown), hint="choose a shorter period")
 
 
 @signed_in

@@ -286,9 +286,11 @@ def credit(request: HttpRequest, slug: str) -> HttpResponseBase:
         except InvalidInputError as error:
             errors = error.by_field
         except (MismatchError, InFlightError):
-            errors = {"": "Another request was made meanwhile: look at it below, then ask again."}
+            errors = {
+                "": "Another request was created meanwhile: check it below, then submit again."
+            }
         else:
-            messages.success(request, "Asked. Somebody who keeps the books decides it.")
+            messages.success(request, "Requested. An operator or the finance role decides.")
             return redirect(f"{reverse('credit', args=[slug])}?book={book}")
     before = key_asked(request)
     with tenant_scope(tenant.pk):

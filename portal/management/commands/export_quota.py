@@ -21,7 +21,7 @@ class Command(BaseCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--pool", help="this pool only")
         parser.add_argument("--format", choices=["csv", "yaml"], default="csv")
-        parser.add_argument("--history", action="store_true", help="what is over too")
+        parser.add_argument("--history", action="store_true", help="past periods too")
 
     def handle(self, *args: Any, **options: Any) -> None:
         only = options["pool"]

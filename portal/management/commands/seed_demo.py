@@ -14,4 +14,4 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         made = seed_demo()
-        self.stdout.write("the demo is made" if made else "the demo is there already")
+        self.stdout.write("the demo is made" if made else "the demo already exists")

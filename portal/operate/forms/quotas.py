@@ -288,7 +288,7 @@ def _edit(
     for name in ("gpus", "borrow", "lend"):
         numbers[name] = whole(typed[name])
         if typed[name] and numbers[name] is None:
-            errors[name] = "Write a whole number."
+            errors[name] = "Enter a whole number."
     until = instant(typed["until"])
     if typed["until"] and until is None:
         errors["until"] = NO_INSTANT
@@ -310,7 +310,7 @@ def headline(types: Sequence[TypeGrid]) -> str:
     over = {name: count for name, count in over.items() if count > 0}
     if over:
         excess = " and ".join(f"{thousands(count)} {name}" for name, count in over.items())
-        return f"Quotas promise {excess} {'GPU' if sum(over.values()) == 1 else 'GPUs'} too many."
+        return f"Quotas exceed the GPUs by {excess} {'GPU' if sum(over.values()) == 1 else 'GPUs'}."
     quota = sum(grid.sums[0].quota for grid in types)
     gpus = sum(grid.capacity for grid in types)
     if quota == gpus:

@@ -93,7 +93,7 @@ def _field(option: Option, present: object, posted: Mapping[str, str], error: st
         figure = f"{option.default:g}" if option.kind == "number" else f"{option.default:,}"
         default = figure + _length_text(option)
         if option.least is not None and option.most is not None:
-            bounds = f" Write {option.least:,} to {option.most:,}."
+            bounds = f" Range: {option.least:,} to {option.most:,}."
     return Field(
         key,
         option.label,

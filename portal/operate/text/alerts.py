@@ -15,5 +15,5 @@ class Alert:
     title: str
     text: str
     href: str
-    button: str = "Look"
+    button: str = "Open"
     release: str = ""

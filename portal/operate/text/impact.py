@@ -55,10 +55,10 @@ class Preview:
         if not self.unchanged:
             return ""
         if self.several:
-            stay = "line of a tenant and GPU type stays", "lines of tenants and GPU types stay"
+            stay = "line of a tenant and GPU type is", "lines of tenants and GPU types are"
         else:
-            stay = "other tenant stays", "other tenants stay"
-        return f"{plural(self.unchanged, *stay)} as without the change."
+            stay = "other tenant is", "other tenants are"
+        return f"{plural(self.unchanged, *stay)} unchanged."
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +150,7 @@ def _sentence(impact: Impact, rows: Sequence[ImpactLine]) -> str:
     if impact.error:
         return _UNKNOWN
     if not impact.plan.after:
-        return "Nothing is changed yet."
+        return "No changes yet."
     moved = [row for row in rows if row.moves]
     if moved:
         return _joined(_moves(moved, several=_several(impact.rows)))
@@ -162,7 +162,7 @@ def _sentence(impact: Impact, rows: Sequence[ImpactLine]) -> str:
             for row in deserving[:NAMED]
         ]
         return _joined([*parts, "no GPU moves yet"])
-    return "Nobody gets more or fewer GPUs in the next round."
+    return "No tenant gets more or fewer GPUs in the next round."
 
 
 def _several(rows: Sequence[ImpactRow]) -> bool:
@@ -177,7 +177,7 @@ def _settings_sentence(impact: SettingsImpact, rows: Sequence[ImpactLine]) -> st
         return _joined(_moves(moved, several=_several(impact.rows)))
     if impact.granted_only_after:
         started = plural(impact.granted_only_after, "other job")
-        return f"Every tenant holds as many GPUs as without the change, but {started} would start."
+        return f"No tenant gains or loses GPUs, but {started} would start."
     if impact.same:
         return "The next round would decide the same."
     return "No tenant holds more or fewer GPUs: leases, their lengths, places or prices differ."

@@ -33,26 +33,26 @@ def machine_alerts() -> list[Alert]:
 def _clock(event: ClockEvent) -> Alert:
     if event.slept_s:
         label, title = "Machine slept", f"The machine slept for {duration(event.slept_s)}."
-        text = "No round ran meanwhile. Leases that expired are decided in the next round."
+        text = "No round ran meanwhile. The next round handles expired leases."
     else:
         way = "ahead" if event.jumped_s > 0 else "back"
         label, title = (
             "Clock jumped",
-            f"The clock was set {way} by {duration(abs(event.jumped_s))}.",
+            f"The system clock was set {way} by {duration(abs(event.jumped_s))}.",
         )
         text = (
-            "Leases of pools at real time expire earlier by this; the next round renews them or"
-            " takes their GPUs. Pools with a scaled clock leave it out."
+            "Leases of pools at wall time expire earlier by this amount; the next round renews"
+            " or ends them. Pools with a scaled clock are not affected."
             if event.jumped_s > 0
-            else "No pool's clock goes back: each goes on from where it stood."
+            else "No pool's clock goes back: each continues from its last time."
         )
-    advice = "Rounds go on. Check that the machine's time is kept by NTP."
+    advice = "Rounds go on. Check NTP on the machine."
     return Alert("clock", "note", label, title, f"{text} {advice}", reverse("operate"))
 
 
 def _alert(row: Restarts, age_s: float) -> Alert:
     waits = (
-        f" The next one comes no earlier than {duration(row.next_after_s)} after trouble begins."
+        f" The next restart waits {duration(row.next_after_s)} after a failure."
         if row.next_after_s
         else ""
     )
@@ -60,8 +60,8 @@ def _alert(row: Restarts, age_s: float) -> Alert:
         f"restarted-{row.name}",
         "warn",
         "Process restarted",
-        f"{row.name} was started anew {plural(row.count, 'time')} since the portal started.",
-        f"The last time {duration(max(0.0, age_s))} ago: {row.why}. No round and no lease is lost."
-        f"{waits} If it goes on, read the log of {row.name}.",
+        f"{row.name} was restarted {plural(row.count, 'time')} since the portal started.",
+        f"Last restart {duration(max(0.0, age_s))} ago: {row.why}. No round and no lease is"
+        f" lost.{waits} If it happens again, read the log of {row.name}.",
         reverse("operate"),
     )

@@ -18,12 +18,12 @@ from scheduling.selectors.operate.overdue import (
 )
 
 ENGINE_TEXTS = {
-    StopAnswer.RUNS: "its process runs",
-    StopAnswer.NOT_LISTED: "it does not list it",
-    StopAnswer.STOP_REFUSED: "it refused to stop it",
-    StopAnswer.NOT_ASKED: "it was not asked yet",
-    StopAnswer.REFUSES: "it refuses all calls",
-    StopAnswer.SILENT: "it does not answer",
+    StopAnswer.RUNS: "lists a running process",
+    StopAnswer.NOT_LISTED: "does not list it",
+    StopAnswer.STOP_REFUSED: "refused to stop it",
+    StopAnswer.NOT_ASKED: "not called yet",
+    StopAnswer.REFUSES: "refuses all calls",
+    StopAnswer.SILENT: "does not answer",
 }
 
 
@@ -65,29 +65,29 @@ def overdue_alert(row: OverduePool) -> Alert:
     then = (
         "The next round ends them."
         if row.written_off == row.count
-        else "They hold their GPUs until their engine ends them, or an operator does."
+        else "They hold their GPUs until their engine or an operator ends them."
     )
     return Alert(
         f"overdue-{row.pool}",
         "bad",
         "Leases not ended",
-        f"{plural(row.count, 'lease')} of {row.pool} should have ended since"
-        f" {row.oldest:%Y-%m-%d %H:%M} UTC, pool time.",
+        f"{plural(row.count, 'lease')} of {row.pool} overdue since {row.oldest:%Y-%m-%d %H:%M}"
+        " UTC, pool time.",
         then,
         reverse("operate-health", args=[row.pool]) + "#overdue",
     )
 
 
 def orphans_alert(row: OrphanProcesses) -> Alert:
-    """Return the alert of processes without a lease, whose GPUs may belong to others."""
-    verb = "runs on" if row.count == 1 else "run on"
+    """Processes without a lease, which still use GPUs that others may have."""
+    verb = "still runs" if row.count == 1 else "still run"
     return Alert(
         f"orphans-{row.pool}",
         "bad",
         "Processes without a lease",
         f"{plural(row.count, 'process', 'processes')} of {row.pool} {verb} although the lease"
-        f" has ended, since {row.since:%H:%M} UTC, wall clock.",
-        "Each round asks the engine to stop what it lists and has no lease. If it stays, end it on"
-        " its node: other jobs may have its GPUs.",
+        f" has ended, since {row.since:%H:%M} UTC, wall time.",
+        "Each round asks the engine to stop processes without a lease. If one stays, kill it on"
+        " its node: other jobs may get its GPUs.",
         reverse("operate-health", args=[row.pool]),
     )

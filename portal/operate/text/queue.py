@@ -74,7 +74,7 @@ def _failing(row: operate.PoolFailure) -> Alert:
         "Rounds fail",
         f"{plural(row.count, 'round')} of {row.pool} failed since {row.first_at:%H:%M} UTC,"
         " wall clock.",
-        f"{row.error} Leases stay as they are; running jobs go on at their last price.",
+        f"{row.error} Leases stay; running jobs go on at their last price.",
         reverse("operate-health", args=[row.pool]),
     )
 
@@ -85,10 +85,10 @@ def _damaged(row: operate.DamagedRounds) -> Alert:
         f"damaged-{row.pool}",
         "bad",
         "Rounds damaged",
-        f"{plural(row.count, 'stored round')} of {row.pool} {verb} not what was written, or"
-        f" {'does' if row.count == 1 else 'do'} not follow from the one before.",
-        f"{row.text[:1].upper()}{row.text[1:]}. Compare with a backup; check_ledger says what"
-        " else is not as it was written.",
+        f"{plural(row.count, 'stored round')} of {row.pool} {verb} changed after writing, or"
+        f" {'does' if row.count == 1 else 'do'} not follow from the round before.",
+        f"{row.text[:1].upper()}{row.text[1:]}. Compare with a backup; check_ledger lists other"
+        " changed records.",
         reverse("round", args=[row.pool, row.number]),
     )
 
@@ -110,8 +110,8 @@ def _broken(row: ChainFindings) -> Alert:
         "bad",
         "Chain broken",
         f"{plural(row.count, 'round')} of {row.pool} {verb} not follow from the round before.",
-        f"Round {row.number}: {row.text} Somebody or something changed what the pool carries from"
-        " round to round. Compare with a backup; the record stays in the chain.",
+        f"Round {row.number}: {row.text} The state that the pool carries from round to round was"
+        " changed from outside. Compare with a backup; the record stays in the chain.",
         reverse("round", args=[row.pool, row.number]),
     )
 
@@ -121,8 +121,8 @@ def _unsealed(row: FailedSealing) -> Alert:
         f"unsealed-{row.pool}",
         "bad",
         "Rounds not sealed",
-        f"Round {row.number} of {row.pool} cannot be sealed, and none after it.",
-        f"{row.failure} Rounds go on; tenants cannot verify them until this is mended.",
+        f"Round {row.number} of {row.pool} and later rounds cannot be sealed.",
+        f"{row.failure} Rounds go on; tenants cannot verify them until this is fixed.",
         reverse("round", args=[row.pool, row.number]),
     )
 
@@ -134,8 +134,8 @@ def _sealed_damaged(row: ChainFindings) -> Alert:
         "warn",
         "Rounds sealed as damaged",
         f"{plural(row.count, 'round')} of {row.pool} {verb} damaged when sealed.",
-        f"{row.text[:1].upper()}{row.text[1:]}. No tenant can recompute it, and its record says"
-        " why.",
+        f"{row.text[:1].upper()}{row.text[1:]}. No tenant can recompute it; its record has the"
+        " reason.",
         reverse("round", args=[row.pool, row.number]),
     )
 
@@ -161,10 +161,10 @@ def _late(pools: Sequence[PoolFacts]) -> list[Alert]:
 def _worker_text(running: Sequence[str], ended_s: float | None) -> str:
     """Return the activity of the rounds worker, by the rounds of all pools."""
     if running:
-        return f"The worker of rounds is busy with {', '.join(running)}."
+        return f"The round worker is busy with {', '.join(running)}."
     if ended_s is not None and ended_s < WORKER_SILENT_S:
-        return f"The worker of rounds is behind: its last round ended {duration(ended_s)} ago."
-    return "No round of any pool runs: check that beat and the worker of rounds run."
+        return f"The round worker is behind: its last round ended {duration(ended_s)} ago."
+    return "No pool has rounds: check that beat and the round worker are running."
 
 
 def executor_label(error: str) -> str:
@@ -173,8 +173,8 @@ def executor_label(error: str) -> str:
 
 
 def orders_label(error: str) -> str:
-    """Return why orders to an executor are delayed; without an error they wait for their turn."""
-    return executor_label(error) if error else "Orders wait"
+    """Why orders to an executor do not get through; without an error it was not even asked."""
+    return executor_label(error) if error else "Calls waiting"
 
 
 def _executors(pools: Sequence[PoolFacts], now: Mapping[int, datetime]) -> list[Alert]:
@@ -197,8 +197,8 @@ def _frozen(row: operate.FrozenLosses) -> Alert:
     then = (
         "Their loss is accepted: the next round ends them."
         if row.accepted
-        else "So many at once are not taken for lost: they end when somebody says that they are"
-        " gone."
+        else "Because many are missing at once, they do not count as lost. An operator can"
+        " accept their loss."
     )
     return Alert(
         f"frozen-{row.pool}",
@@ -218,8 +218,8 @@ def _down(row: operate.FailingExecutor) -> Alert:
         executor_label(row.error),
         f"The executor of {row.pool} failed {plural(row.failures, 'time')} in a row since"
         f" {row.since:%H:%M} UTC, wall clock.",
-        f"{row.error.rstrip('.')}. It is tried again every 30 seconds, later every five minutes;"
-        " leases stay, nothing is taken for lost.",
+        f"{row.error.rstrip('.')}. The portal retries every 30 seconds, later every five minutes;"
+        " leases stay, and none counts as lost.",
         reverse("operate-health", args=[row.pool]),
     )
 
@@ -230,7 +230,7 @@ def _stuck(row: operate.StuckIntents) -> Alert:
         f"stuck-{row.pool}",
         "bad",
         orders_label(row.error),
-        f"{plural(row.count, 'order')} to the executor of {row.pool} did not get through.",
+        f"{plural(row.count, 'call')} to the executor of {row.pool} failed.",
         f"Each round tries again, {plural(row.attempts, 'time')} so far.{why}",
         reverse("operate-health", args=[row.pool]),
     )
@@ -241,8 +241,8 @@ def _quarantined(row: operate.QuarantinedJob) -> Alert:
         f"aside-{row.uid}",
         "warn",
         "Job quarantined",
-        f"{row.name} of {row.tenant} makes the policy of {row.pool} fail.",
-        f"{row.why} Rounds go on without it until somebody releases it.",
+        f"The policy of {row.pool} fails with {row.name} of {row.tenant}.",
+        f"{row.why} Rounds skip it until an operator releases it.",
         reverse("job", args=[row.uid]),
         release=reverse("operate-release", args=[row.uid]),
     )
@@ -251,15 +251,14 @@ def _quarantined(row: operate.QuarantinedJob) -> Alert:
 def _unreadable(kind: UnreadableRows, *, with_jobs: bool) -> Alert:
     row, why = next(iter(kind.why.items()))
     count = len(kind.why)
-    named = f"The last one is of {row}: {why}. " if with_jobs else ""
+    named = f"The last one: {row}: {why}. " if with_jobs else ""
     return Alert(
         f"unreadable-{'-'.join(kind.what.split())}",
         "warn",
         "Rows unreadable",
-        f"{plural(count, 'row')} that {'tells' if count == 1 else 'tell'} the {kind.what} cannot be"
-        " read.",
-        f"{named}Pages count without it. Somebody or something wrote to the database past the"
-        " portal: compare with a backup.",
+        f"{plural(count, 'row')} with the {kind.what} cannot be read.",
+        f"{named}Pages skip it. The database was changed from outside the portal: compare with a"
+        " backup.",
         reverse("job", args=[row]) if with_jobs else reverse("operate"),
     )
 
@@ -268,7 +267,7 @@ def _off(row: NodeStatus) -> Alert:
     lost = row.effective == Node.State.LOST
     text = f"Leases still hold {plural(row.held, 'GPU')} there." if row.held else "It is empty."
     if row.engine_reason:
-        text += f" Set {row.engine_reason}."
+        text += f" Reason: {row.engine_reason}."
     if row.engine_trouble:
         text += f" Its engine refuses: {row.engine_trouble}."
     return Alert(
@@ -287,10 +286,10 @@ def _excess(row: operate.QuotaExcess) -> Alert:
         "warn",
         "Quotas too large",
         f"Quotas of {row.pool} exceed its {row.gpu_type} GPUs by {row.quota - row.capacity}.",
-        f"{thousands(row.quota)} are promised and {thousands(row.capacity)} are up: each quota is"
-        " scaled down in proportion until then.",
+        f"Quotas sum to {thousands(row.quota)}, and {thousands(row.capacity)} GPUs are up: until"
+        " this is fixed, each quota is scaled down in proportion.",
         reverse("operate-quotas", args=[row.pool]),
-        "In the grid",
+        "Open quotas",
     )
 
 
@@ -299,8 +298,8 @@ def _spent(row: operate.SpentBudget) -> Alert:
         f"spent-{row.tenant}-{row.book}",
         "warn",
         "Credit limit reached",
-        f"{row.tenant} may promise no more credits of {row.book}.",
-        f"Its limit is {credits_text(row.limit)}. Running jobs go on, nothing more is borrowed.",
+        f"{row.tenant} has no spendable credits in {row.book}.",
+        f"Its limit is {credits_text(row.limit)}. Running jobs go on; borrowing has stopped.",
         reverse("operate-tenant", args=[row.tenant]),
     )
 
@@ -313,7 +312,7 @@ def _now_by_book(pools: Sequence[PoolFacts], now: Mapping[int, datetime]) -> dic
 
 def _used_up(row: UsedBudget) -> Alert:
     shown = budget_text(row.use)
-    what = "Nothing more is borrowed" if shown.stops else "It still borrows"
+    what = "Borrowing has stopped" if shown.stops else "Borrowing continues"
     return Alert(
         f"used-{row.slug}-{row.book}",
         "warn",
@@ -334,7 +333,7 @@ def _paused(facts: PoolFacts) -> Alert | None:
         f"paused-{facts.name}",
         "note",
         "Pool paused",
-        f"The clock of {facts.name} stands still.",
+        f"The clock of {facts.name} is stopped.",
         "No round is decided and no lease ends until it is resumed.",
         reverse("operate-pool", args=[facts.name]),
     )

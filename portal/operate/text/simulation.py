@@ -65,38 +65,38 @@ class SimulationMetric:
 
 
 METRICS = (
-    SimulationMetric("finished", "Jobs completed then", _count, 1),
-    SimulationMetric("running", "Jobs running then", _count),
-    SimulationMetric("waiting", "Jobs queued then", _count, -1),
-    SimulationMetric("avg_jct_s", "From submission to end, average", _time, -1),
-    SimulationMetric("avg_queue_s", "Queued, average", _time, -1),
-    SimulationMetric(
-        "avg_slowdown", "Slowdown, average: that time over the work", _ratio, -1, 0.01
-    ),
+    SimulationMetric("finished", "Jobs completed at the end", _count, 1),
+    SimulationMetric("running", "Jobs running at the end", _count),
+    SimulationMetric("waiting", "Jobs queued at the end", _count, -1),
+    SimulationMetric("avg_jct_s", "Average time from submission to end (JCT)", _time, -1),
+    SimulationMetric("avg_queue_s", "Average queue time", _time, -1),
+    SimulationMetric("avg_slowdown", "Average slowdown: JCT over run time", _ratio, -1, 0.01),
     SimulationMetric("sharing_loss_jobs", "Jobs below 95 % of their fair share", _share, -1, 0.001),
     SimulationMetric(
         "tenant_unfair_intervals",
-        "Tenants' hours below 99 % of their fair share",
+        "Tenant-hours below 99 % of fair share",
         _share,
         -1,
         0.001,
     ),
     SimulationMetric(
         "tenant_deficit",
-        "Fair share of GPU-time that was not received in its hour",
+        "Fair share not received in its hour",
         _share,
         -1,
         0.001,
     ),
     SimulationMetric(
-        "tenant_daily_deficit", "The same, not received on its day", _share, -1, 0.001
+        "tenant_daily_deficit", "Fair share not received on its day", _share, -1, 0.001
     ),
     SimulationMetric(
-        "late_vs_fair_reference", "Jobs later than alone on their quota", _share, -1, 0.001
+        "late_vs_fair_reference", "Jobs later than on their own quota only", _share, -1, 0.001
     ),
     # Neither is better: without new jobs, a policy that ends the queue early leaves GPUs idle.
     SimulationMetric("gpu_utilisation", "GPUs at useful work", _share, 0, 0.001),
-    SimulationMetric("waste", "GPUs wasted: idle while jobs asked, or overhead", _share, -1, 0.001),
+    SimulationMetric(
+        "waste", "GPUs wasted: idle while jobs were queued, or overhead", _share, -1, 0.001
+    ),
     SimulationMetric("preemptions", "Leases not renewed", _count, -1),
     SimulationMetric("deadline_miss_rate", "Deadlines missed", _share, -1, 0.001),
     SimulationMetric("rounds", "Rounds decided", _count),
@@ -185,7 +185,7 @@ def _headline(rows: Sequence[Mapping[str, Any]], names: Sequence[str], hours: in
     other = rows[1]
     name = names[1].replace(", changed", " with these options")
     if own["sha256"] == other["sha256"]:
-        return f"{_capital(name)} would do exactly the same {within}."
+        return f"{_capital(name)} would give the same result {within}."
     metric = next(metric for metric in METRICS if metric.name == "avg_queue_s")
     change = metric.change([own["avg_queue_s"], other["avg_queue_s"]])
     waits = f"{_time(change)} {'longer' if change > 0 else 'less'}" if change else "as long"
@@ -231,8 +231,8 @@ def _charts(row: Simulation, names: Sequence[str], waits: Sequence[Wait]) -> tup
         course_chart(
             lines("gpus"),
             key="chart-gpus",
-            title="GPUs that are held",
-            text=f"Average of each step, over {row.hours} h. Dashed: all of them.",
+            title="GPUs held",
+            text=f"Average of each step, over {row.hours} h. Dashed: all GPUs.",
             unit="GPUs held",
             file=f"{file}-gpus",
             top=(result["gpus"], gpus),
@@ -320,19 +320,16 @@ def _assumptions(row: Simulation, result: Mapping[str, Any]) -> list[str]:
     known = result["assumed"]
     jobs = result["runs"][0]["row"]["jobs"]
     return [
-        (
-            f"Nobody submits and nobody cancels: these are the {plural(jobs, 'job')} that were"
-            " open at the start."
-        ),
+        (f"No submissions and no cancellations: only the {plural(jobs, 'job')} open at the start."),
         _work_text(known),
         (
-            f"A job that is open after {row.hours} h counts up to then, so true times are at least"
-            " as long. Times are from the submission on and include what was waited before; shares,"
-            " leases and GPUs are of the simulated hours alone."
+            f"A job that is open after {row.hours} h counts until then, so true times are at"
+            " least as long. Times start at the submission; shares, leases and GPUs cover only"
+            " the simulated hours."
         ),
         (
-            "Nodes, quotas, price settings and credit limits stay as they are now. Planned changes"
-            " and maintenance are left out, and so is the time that starting and stopping takes."
+            "Nodes, quotas, price settings and credit limits do not change. Planned changes,"
+            " maintenance, and the time for starting and stopping jobs are ignored."
         ),
     ]
 
@@ -340,13 +337,17 @@ def _assumptions(row: Simulation, result: Mapping[str, Any]) -> list[str]:
 def _work_text(known: Mapping[str, Any]) -> str:
     median = f" ({duration(known['pool_s'])})" if known["pool_s"] is not None else ""
     parts = [
-        (known["estimate"], "{} with an estimate of its own", "{} with estimates of their own"),
+        (known["estimate"], "{} with its own estimate", "{} with their own estimates"),
         *(
-            (known[key], "{} without one taken for " + text, "{} without one taken for " + text)
+            (
+                known[key],
+                "{} without one counted with " + text,
+                "{} without one counted with " + text,
+            )
             for key, text in (
-                ("tenant", "the median job of the tenant that ended here"),
-                ("pool", f"the median job of the pool{median}"),
-                ("unknown", f"{duration(known['unknown_s'])}, as no job has ended here yet"),
+                ("tenant", "the median ended job of its tenant"),
+                ("pool", f"the median ended job of the pool{median}"),
+                ("unknown", f"{duration(known['unknown_s'])}, because no job has ended yet"),
             )
         ),
     ]
@@ -355,9 +356,9 @@ def _work_text(known: Mapping[str, Any]) -> str:
         for count, one, many in parts
         if count
     ]
-    text = f"Work that is left is known of no job for sure: {', '.join(assumed)}; less what its"
-    text += " leases did so far."
+    text = f"Remaining work is an estimate: {', '.join(assumed)}; less the work of its"
+    text += " leases so far."
     if known["past"]:
-        text += f" {_capital(plural(known['past'], 'job'))} did all of that already and"
-        text += f" {'goes' if known['past'] == 1 else 'go'} on for as long again."
+        text += f" {_capital(plural(known['past'], 'job'))} exceeded the estimate and"
+        text += f" {'goes' if known['past'] == 1 else 'go'} on for the same time again."
     return text

@@ -56,7 +56,7 @@ def space_stats(space: RoundSpace, keep_days: int) -> list[Stat]:
             (LineItem("days stored", plural(len(space.days), "day")),),
         ),
         Stat("In the database", *_figure(space.database), (LineItem("for", "8 days"),)),
-        Stat("In files", *_figure(space.files), (LineItem("last looked", looked),)),
+        Stat("In files", *_figure(space.files), (LineItem("last measured", looked),)),
         Stat(
             plural(keep_days, "day"),
             *_figure(projected),

@@ -27,7 +27,7 @@ class VerifyingTenant:
 def verify_title(rows: Sequence[SaidVerification], tenants: int) -> str:
     """Return how many tenants verify, as a heading."""
     if not tenants:
-        return "Nobody has quota yet"
+        return "No tenant has quota yet"
     verifying = len({row.tenant_id for row in rows})
     return f"{thousands(verifying)} of {plural(tenants, 'tenant')} verified"
 

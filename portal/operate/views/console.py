@@ -51,7 +51,7 @@ def _let_in(view: View, action: Action = Action.OPERATE) -> View:
         role = access(request).site_role
         is_change = request.method == "POST"
         if is_change and not may_on_site(role, action):
-            _record(request, f"The role for the site: {role or 'none'}.")
+            _record(request, f"Site role: {role or 'none'}.")
         if not may_on_site(role, Action.SEE_SITE):
             raise Http404
         if is_change and not may_on_site(role, action):
@@ -173,7 +173,7 @@ class Unchanged(str):
     __slots__ = ()
 
 
-NOTHING_DIFFERED = Unchanged("Nothing differed: nothing was saved.")
+NOTHING_DIFFERED = Unchanged("No changes, so nothing was saved.")
 
 
 def tell(request: HttpRequest, said: str) -> None:
@@ -188,4 +188,4 @@ def no_such_button(*_: object, **__: object) -> str:
     Raises:
         InvalidInputError: always.
     """
-    raise invalid("do", "This page has no such button.")
+    raise invalid("do", "Unknown action.")

@@ -142,12 +142,12 @@ def _change(request: HttpRequest, tenant: Tenant, book: str, do: str) -> str:
             book=book,
             request=typed_request(CreditTermsRequest, posted),
         )
-        return f"Saved the terms of {tenant.name}. They hold from the next round on."
+        return f"Saved the terms of {tenant.name}. They are valid from the next round on."
     if do == "allowance":
         wanted = typed_request(AllowanceRequest, request.POST, tenant=tenant.slug, book=book)
         given = give_allowance(actor=actor, request=wanted)
         if given.is_replay:
-            return f"The allowance {wanted.name} was posted before: nothing was posted again."
+            return f"The allowance {wanted.name} was already posted. Nothing was changed."
         return f"Posted {wanted.amount} credits to {tenant.name}."
     return no_such_button()
 

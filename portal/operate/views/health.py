@@ -45,8 +45,8 @@ from tenants.selectors.quotas import pool_tenants
 LOSSES = 50
 PROCESSES = (
     ("", "Choose"),
-    ("gone", "gone: give its GPUs on"),
-    ("unknown", "unknown: keep its nodes out"),
+    ("gone", "gone: give its GPUs to other jobs"),
+    ("unknown", "unknown: drain its nodes"),
 )
 
 
@@ -74,7 +74,7 @@ def _accept_losses(request: HttpRequest, pool: Pool) -> str:
         seen=text(request.POST, "seen"),
     )
     said = f"the next round of {pool.name} ends {plural(done.leases, 'lease')} as lost."
-    return f"Accepted: {said}" if done.is_new else Unchanged(f"Accepted already: {said}")
+    return f"Accepted: {said}" if done.is_new else Unchanged(f"Already accepted: {said}")
 
 
 def _end_lease(request: HttpRequest, pool: Pool) -> str:
@@ -86,7 +86,7 @@ def _end_lease(request: HttpRequest, pool: Pool) -> str:
     said = f"The next round of {pool.name} ends this lease."
     actor = actor_of(request)
     if not end_lease(actor=actor, pool=pool, job=job, number=number, request=wanted):
-        return Unchanged(f"Asked for already. {said}")
+        return Unchanged(f"Already requested. {said}")
     return said
 
 
@@ -168,10 +168,10 @@ def _stats(
             "Last round",
             duration(age_s),
             "ago",
-            (LineItem("one is due every", duration(facts.round_s)),),
+            (LineItem("interval", duration(facts.round_s)),),
         ),
         Stat(
-            "Failed in a row",
+            "Consecutive failures",
             thousands(failure.count if failure else 0),
             "rounds",
             (LineItem("last at", f"{failure.at:%H:%M:%S} UTC" if failure else "never"),),

@@ -54,5 +54,5 @@ def release(request: HttpRequest, uid: UUID) -> HttpResponse:
     if job is None:
         raise Http404
     release_job(actor=actor_of(request), job=job)
-    messages.success(request, f"Released {job.name}: the next round looks at it again.")
+    messages.success(request, f"Released {job.name}: the next round includes it.")
     return redirect("operate")

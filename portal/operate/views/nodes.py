@@ -158,21 +158,21 @@ def _drain(request: HttpRequest, pool: Pool, facts: PoolFacts) -> str:
     node = text(request.POST, "node")
     reason = typed_request(DrainRequest, request.POST).reason
     if not change.drain_node(actor=actor_of(request), pool=pool, name=node, reason=reason):
-        return Unchanged(f"{node} was drained already; nothing was changed.")
+        return Unchanged(f"{node} was already drained. Nothing was changed.")
     return f"{node} takes no new lease. Those there end within {duration(facts.longest_lease_s)}."
 
 
 def _resume(request: HttpRequest, pool: Pool, _: PoolFacts) -> str:
     node = text(request.POST, "node")
     if not change.resume_node(actor=actor_of(request), pool=pool, name=node):
-        return Unchanged(f"{node} was not drained; nothing was changed.")
+        return Unchanged(f"{node} was not drained. Nothing was changed.")
     return f"{node} takes leases again, from the next round on."
 
 
 def _remove(request: HttpRequest, pool: Pool, _: PoolFacts) -> str:
     node = text(request.POST, "node")
     change.remove_node(actor=actor_of(request), pool=pool, name=node)
-    return f"{node} is no part of {pool.name} any more."
+    return f"Removed {node} from {pool.name}."
 
 
 def _add(request: HttpRequest, pool: Pool, _: PoolFacts) -> str:
@@ -186,8 +186,8 @@ def _change(request: HttpRequest, pool: Pool, _: PoolFacts) -> str:
     wanted = typed_request(NodeChangeRequest, request.POST)
     changed = change.change_nodes(actor=actor_of(request), pool=pool, names=names, request=wanted)
     if not changed:
-        return Unchanged("They have that already; nothing was changed.")
-    return f"Changed {plural(changed, 'node')}: the next round counts what they have."
+        return Unchanged("The values are the same. Nothing was changed.")
+    return f"Changed {plural(changed, 'node')}: the next round uses the new values."
 
 
 def _plan(request: HttpRequest, pool: Pool, facts: PoolFacts) -> str:

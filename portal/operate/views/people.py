@@ -22,15 +22,15 @@ from tenants.services.accounts import deactivate_person, reactivate_person
 from tenants.services.people import create_user
 
 SITE_ROLES = tuple(
-    (role.value, "none: member of tenants alone" if role == User.SiteRole.NONE else role.label)
+    (role.value, "none: only member of tenants" if role == User.SiteRole.NONE else role.label)
     for role in User.SiteRole
 )
 FIELDS = ("username", "first_name", "last_name", "site_role")
 LISTED = 200
 # Button -> the service, and the message of success.
 SWITCHES: dict[str, tuple[Callable[..., object], str]] = {
-    "deactivate": (deactivate_person, "{} can sign in no more; sessions and tokens have ended."),
-    "reactivate": (reactivate_person, "{} can sign in again."),
+    "deactivate": (deactivate_person, "{} is deactivated; sessions and tokens have ended."),
+    "reactivate": (reactivate_person, "{} is reactivated."),
 }
 
 

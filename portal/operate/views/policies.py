@@ -84,7 +84,7 @@ def preempts_text(traits: Traits) -> str:
     """Return when a policy may take GPUs from a job with work left."""
     if traits.preempts_running:
         return "with notice"
-    return "where a lease ends" if traits.preempts else "never"
+    return "when a lease ends" if traits.preempts else "never"
 
 
 def needs(traits: Traits) -> tuple[str, ...]:

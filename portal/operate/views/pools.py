@@ -116,7 +116,8 @@ def _show(request: HttpRequest, asked: SettingsRequest) -> HttpResponse:
             "Scale",
             text(request.POST, "scale") if asked.do == "scale" else str(now.scale),
             "number",
-            "Seconds of pool time per second of the wall. Leases, prices and waits are pool time.",
+            "Seconds of pool time per second of wall time. Leases, prices and queue times use"
+            " pool time.",
             error=errors.get("scale", ""),
         ),
         "trouble": next(
@@ -269,7 +270,7 @@ def _executor(request: HttpRequest, pool: Pool) -> str:
     )
     if not differed:
         return NOTHING_DIFFERED
-    return f"Saved: the next leases of {pool.name} are launched with it."
+    return f"Saved: new leases of {pool.name} use it."
 
 
 def _pause(request: HttpRequest, pool: Pool) -> str:
@@ -279,22 +280,22 @@ def _pause(request: HttpRequest, pool: Pool) -> str:
 
 def _resume(request: HttpRequest, pool: Pool) -> str:
     change.set_pool_clock(actor=actor_of(request), pool_id=pool.pk, paused=False)
-    return f"{pool.name} goes on from where its clock stood."
+    return f"{pool.name} is resumed."
 
 
 def _scale(request: HttpRequest, pool: Pool) -> str:
     scale = whole(request.POST.get("scale"))
     if scale is None:
-        raise invalid("scale", f"Write 1 to {SCALE_MAX:,}.")
+        raise invalid("scale", f"Enter 1 to {SCALE_MAX:,}.")
     change.set_pool_clock(actor=actor_of(request), pool_id=pool.pk, scale=scale)
-    return f"The clock of {pool.name} goes {scale} times as fast as the wall's."
+    return f"The clock of {pool.name} runs at {scale} times wall time."
 
 
 def _price_set(request: HttpRequest, pool: Pool) -> str:
     wanted = typed_request(PriceRequest, request.POST)
     if not change.set_price(actor=actor_of(request), pool_id=pool.pk, request=wanted):
         return NOTHING_DIFFERED
-    return f"Saved: the next round of {pool.name} posts the price of {wanted.gpu_type} by it."
+    return f"Saved: the next round of {pool.name} posts the price of {wanted.gpu_type} with it."
 
 
 ACTS: dict[str, Callable[[HttpRequest, Pool], str]] = {

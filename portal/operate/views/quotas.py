@@ -130,7 +130,7 @@ def _posted(request: HttpRequest, asked: GridRequest) -> bool:
     """
     edits, asked.errors = read_edits(asked.form, request.POST)
     if not edits and not asked.errors:
-        asked.errors = {"draft": "Nothing is drafted: type in a cell first."}
+        asked.errors = {"draft": "The draft is empty: change a cell first."}
     if asked.errors:
         return False
     digest = _digest(request, asked)
@@ -144,7 +144,7 @@ def _posted(request: HttpRequest, asked: GridRequest) -> bool:
         asked.errors = input_errors(error, edits)
         return False
     if saving:
-        message = "The draft is not the one that was estimated: look at the new estimate first."
+        message = "The draft was changed after the preview: check the new preview first."
         asked.errors = {"previewed": message}
     return False
 
@@ -243,7 +243,7 @@ def undo(request: HttpRequest, name: str) -> HttpResponse:
     except InvalidInputError as error:
         messages.error(request, " ".join(error.by_field.values()))
     else:
-        messages.success(request, "Undone: the quotas are as they were.")
+        messages.success(request, "Undone: the old quotas are restored.")
     return redirect("operate-quotas", name)
 
 

@@ -107,7 +107,7 @@ def simulation(request: HttpRequest, name: str, number: int) -> HttpResponse:
         "bar": wide_bar(row.progress_milli / ONE_MILLI),
         "percent": row.progress_milli // 10,
         "result": view,
-        "figures_title": "The figures of both" if both else "Its figures",
+        "figures_title": "Figures of both" if both else "Figures",
     }
     return page(request, "simulation.html", context, key=KEY)
 
@@ -121,7 +121,7 @@ def cancel(request: HttpRequest, name: str, number: int) -> HttpResponse:
     if row is None:
         raise Http404
     if cancel_simulation(actor=actor_of(request), simulation_id=row.pk):
-        messages.success(request, "Cancelled: it ends without a result.")
+        messages.success(request, "Cancelled, without a result.")
     else:
-        messages.info(request, "It was over already.")
+        messages.info(request, "It has already ended.")
     return redirect("operate-simulation", name, number)

@@ -40,7 +40,7 @@ def tenant_list(request: HttpRequest) -> HttpResponse:
         except InvalidInputError as error:
             errors = error.by_field
         else:
-            messages.success(request, f"Created {tenant.name}. Now add its people and its quota.")
+            messages.success(request, f"Created {tenant.name}. Next: add people and quota.")
             return redirect("operate-tenant", tenant.slug)
     with site_scope():
         tenants = tenant_sizes()
@@ -98,9 +98,9 @@ def _change(request: HttpRequest, tenant: Tenant) -> str:
     if do in MEMBER_CHANGES:
         wanted = typed_request(MembershipRequest, request.POST)
         MEMBER_CHANGES[do](actor=actor, tenant=tenant, request=wanted)
-        return f"{wanted.username} is a {wanted.role} of {tenant.name} now."
+        return f"{wanted.username} is now a {wanted.role} of {tenant.name}."
     if do == "remove":
         username = text(request.POST, "username")
         remove_member(actor=actor, tenant=tenant, username=username)
-        return f"{username} is no member of {tenant.name} any more."
+        return f"Removed {username} from {tenant.name}."
     return no_such_button()

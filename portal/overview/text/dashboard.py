@@ -44,9 +44,9 @@ from scheduling.selectors.visibility import Visibility
 SHOWN = 10
 NAMED = 3
 MODES = {
-    Mode.RESERVE: "It is reserved: nothing of it is lent, and nothing is borrowed above it.",
-    Mode.LEND: "What is free of it is lent; nothing is borrowed above it.",
-    Mode.LEND_AND_BORROW: "What is free of it is lent, and more may be borrowed.",
+    Mode.RESERVE: "It is reserved: idle quota is not lent, and no GPUs are borrowed.",
+    Mode.LEND: "Idle quota is lent; no GPUs are borrowed.",
+    Mode.LEND_AND_BORROW: "Idle quota is lent, and more GPUs may be borrowed.",
 }
 
 
@@ -218,8 +218,8 @@ def have_note(board: Board) -> Note:
     swapped = sum(row.swapped for row in board.last.claims) if board.last else 0
     if nominal > board.has - swapped:
         text += (
-            f" The quota is {thousands(nominal)}; the pool has fewer live GPUs than quotas, so all"
-            " are scaled down alike."
+            f" The quota is {thousands(nominal)}; quotas exceed the pool's GPUs that are up, so"
+            " all are scaled down in proportion."
         )
     modes = {quota.mode for quota in board.quotas}
     if len(modes) == 1:
@@ -237,8 +237,8 @@ def use_note(board: Board) -> Note:
         "GPUs in use",
         [("within quota", board.own), ("borrowed", board.borrowed)],
         total=f"in {plural(len(board.runs), 'job')}",
-        text="Own quota is filled first, in the order in which leases began; the rest is"
-        " borrowed at the price of its term.",
+        text="Own quota is used first, in the order of lease starts; the rest is borrowed at the"
+        " price of its term.",
         links=board.links,
     )
 
@@ -256,22 +256,20 @@ def _received(board: Board) -> Stat:
     if len(claims) > 1:
         lines = (*lines, *(LineItem(f"rho on {row.gpu_type}", ratio(row.rho)) for row in claims))
     text = (
-        "The fair share is the smaller of demand and quota, added up over time since the pool"
-        " began. At 1.00 or above nobody was short-changed; whoever has the least goes first."
+        "Fair share: the smaller of demand and quota, summed over time since the pool started. A"
+        " rho of 1.00 or more is fair; the tenant with the lowest rho goes first."
     ) + traded_text(claims)
     if board.deficit is not None:
         lines, text = (*lines, board.deficit.line), f"{text} {board.deficit.text}"
     total = LineItem("received \N{DIVISION SIGN} fair share: rho", ratio(rho))
-    note = Note("rho: GPU-time received over the fair share", lines, total, text, board.links)
-    return Stat(
-        "Received against fair share", percent(rho), "", lines, total, note, fair_badge(rho)
-    )
+    note = Note("rho = GPU-time received ÷ fair share", lines, total, text, board.links)
+    return Stat("Received / fair share", percent(rho), "", lines, total, note, fair_badge(rho))
 
 
 def fair_badge(rho: float | None) -> StateBadge:
     """Return a tenant's standing to its fair share."""
     if rho is None:
-        return StateBadge("unclaimed", "nothing asked yet")
+        return StateBadge("unclaimed", "no demand yet")
     where_it_is = standing(rho)
     return StateBadge("note" if where_it_is == "below" else "ok", f"{where_it_is} fair share")
 
@@ -297,12 +295,12 @@ def _owe(board: Board, who: str) -> Stat:
             ("not settled yet", sign * money.open_net),
         ],
         total=verb,
-        text="This is of one day. What is owed in all is the balance in the ledger, which counts"
-        " settled hours only.",
+        text="For one day only. The total is the balance in the ledger, which counts only"
+        " settled hours.",
         links=(Link("Ledger", board.ledger_url),),
     )
     figure = credits_text(abs(money.net))
-    total = LineItem(f"{verb}, settled or not", figure)
+    total = LineItem(f"total {verb}", figure)
     verb = ("owe" if who == "You" else "owes") if owes else "earned"
     return Stat(f"{who} {verb}, last 24 h", figure, "credits", lines, total, note)
 
@@ -313,7 +311,7 @@ def lenders_text(board: Board) -> str:
     seen = [board.visibility.of(lender.tenant) for lender in lenders]
     names = [row.name for row in seen if row is not None][:NAMED]
     if not names or len(seen) != len([row for row in seen if row]):
-        return "tenants that do not use all of theirs"
+        return "tenants with idle quota"
     if len(lenders) > len(names):
         return f"{', '.join(names)} and {plural(len(lenders) - len(names), 'other')}"
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
@@ -323,21 +321,21 @@ def idle_text(board: Board) -> str:
     """Return what happens to the unused GPUs of the quota, and whether others may use them."""
     idle = max(0, board.has - board.uses)
     if not idle:
-        return "" if board.uses else "No job asks for GPUs."
+        return "" if board.uses else "No job needs GPUs."
     kept = min(idle, board.kept)
-    waits, them = ("waits", "it") if idle == 1 else ("wait", "them")
+    waits, them = ("is", "it") if idle == 1 else ("are", "them")
     if not board.uses:
-        text = f"No job asks for GPUs. {'It waits' if idle == 1 else 'They wait'} for one; "
+        text = f"No job needs {'it' if idle == 1 else 'them'}; "
     else:
-        text = f"The other {thousands(idle)} {waits} for a job; "
+        text = f"The other {thousands(idle)} {waits} idle; "
     if kept == idle:
         they_are = "it is" if idle == 1 else "they are"
-        return f"{text}nobody else may use {them}, because {they_are} not lent."
+        return f"{text}other tenants may not use {them}: {they_are} not lent."
     if kept:
         lent, kept_be = thousands(idle - kept), "is" if kept == 1 else "are"
-        text += f"until then others may borrow {lent} of them, and pay for it;"
+        text += f"other tenants may borrow {lent} of them at the posted price;"
         return f"{text} the other {thousands(kept)} {kept_be} not lent."
-    return f"{text}until then others may borrow {them}, and pay for it."
+    return f"{text}other tenants may borrow {them} at the posted price."
 
 
 def hourly_note(board: Board) -> Note | None:
@@ -349,7 +347,7 @@ def hourly_note(board: Board) -> Note | None:
     if not by_price:
         return None
     return credit_note(
-        "Credits an hour, at the price of each term",
+        "Credits per hour, at the price of each term",
         [
             (
                 f"{plural(gpus, 'GPU')} \N{MULTIPLICATION SIGN} {credits_text(price, 4)}",
@@ -357,7 +355,7 @@ def hourly_note(board: Board) -> Note | None:
             )
             for price, gpus in sorted(by_price.items())
         ],
-        total="an hour",
+        total="per hour",
         links=board.links,
     )
 
@@ -365,7 +363,7 @@ def hourly_note(board: Board) -> Note | None:
 def day_title(days: Sequence[ClaimHistoryPoint], now: datetime) -> str:
     """Return the title of the use chart."""
     if not days:
-        return "No round has counted this tenant yet"
+        return "No round with this tenant yet"
     above: dict[datetime, bool] = {}
     for day in days:
         above[day.at] = above.get(day.at, False) or day.use > day.quota
@@ -430,7 +428,7 @@ def _rho_title(days: Sequence[ClaimHistoryPoint], prefix: str) -> str:
         return f"{prefix}no rho yet" if prefix else "No rho yet"
     low, high = min(known), max(known)
     if standing(low) == standing(high) == "at":
-        said = "at fair share for all of the day"
+        said = "at fair share all day"
         return f"{prefix}{said}" if prefix else said.capitalize()
     places = telling_places([low, high, 1.0])
     title = f"{prefix}rho {ratio(known[-1], places)}"
@@ -444,4 +442,4 @@ def wait_title(waits: Sequence[WaitingJobs]) -> str:
     jobs = sum(wait.jobs for wait in waits)
     if not jobs:
         return "No job is queued"
-    return f"{plural(jobs, 'job')} queued, and why"
+    return f"Why {plural(jobs, 'job is', 'jobs are')} queued"

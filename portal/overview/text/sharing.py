@@ -18,11 +18,13 @@ def sharing_headline(rows: Sequence[SharingRow]) -> str:
         assert row.floor is not None  # noqa: S101 - offers stand, so there is a lowest floor
         return (
             f"Nothing is lent: the posted price of {row.gpu_type} is {credits_text(row.price, 6)}"
-            f" credits, and the lowest floor is {credits_text(row.floor, 6)}."
+            f" credits, below the lowest floor of {credits_text(row.floor, 6)}."
         )
     if not idle:
         return "All of the quota is in use, so nothing is lent."
-    return f"{plural(idle, 'GPU')} of the quota {_are(idle)} idle, and others may use {lent:,}."
+    return (
+        f"{plural(idle, 'GPU')} of the quota {_are(idle)} idle; other tenants may borrow {lent:,}."
+    )
 
 
 def limits_text(row: Entitlement, *, by_offer: bool = False) -> str:
@@ -33,11 +35,11 @@ def limits_text(row: Entitlement, *, by_offer: bool = False) -> str:
     if most == 0:
         lends = "lends nothing"
     elif most < row.gpus:
-        lends = f"lends {plural(most, 'idle GPU')} at most"
+        lends = f"lends at most {plural(most, 'idle GPU')}"
     else:
-        lends = "lends all that is idle"
+        lends = "lends all idle GPUs"
     if by_offer:
-        lends += ", by offers alone"
+        lends += ", only by offers"
     limit = row.may_borrow
     if limit is None:
         return f"{lends}; borrows without limit"

@@ -74,7 +74,7 @@ def dashboard(request: HttpRequest, slug: str) -> HttpResponseBase:
             "first": first,
             "first_start": start_text(first.start, clock, starts_url) if first else None,
             "lease_text": f"A lease lasts {duration(pool.lease_s)} of pool time; then a round"
-            " renews it, or others who are further below their fair share get the GPUs.",
+            " renews it or gives the GPUs to tenants further below their fair share.",
         }
     return render(request, "overview/dashboard.html", context)
 

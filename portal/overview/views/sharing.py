@@ -103,7 +103,7 @@ def _change(request: HttpRequest, tenant: Tenant, facts: PoolFacts) -> dict[str,
     change = SharingChange(request, tenant, facts, Actor(request.user, request_id_of(request)))
     act = _ACTS.get(text(request.POST, "act"))
     if act is None:
-        return {"act": "This form says nothing that can be done. Load the page again."}
+        return {"act": "Unknown action. Reload the page."}
     try:
         messages.success(request, act(change))
     except InvalidInputError as error:
@@ -121,7 +121,7 @@ def _set(change: SharingChange) -> str:
         request=read_request(SharingRequest, typed), now=pool_now(change.facts).pool_at,
     )  # fmt: skip # rows of what belongs together
     after = change.row(gpu_type)
-    said = f"{gpu_type} is set."
+    said = f"Saved for {gpu_type}."
     if before is not None and after is not None and after.lends_less_than(before):
         return f"{said} {change.back(gpu_type).text}"
     return f"{said} The next round uses it."
@@ -136,7 +136,7 @@ def _offer(change: SharingChange) -> str:
         request=request,
         now=pool_now(change.facts).pool_at,
     )
-    return f"Offered: {request.gpus:,} of {request.gpu_type}. The next round reads it."
+    return f"Offered {request.gpus:,} of {request.gpu_type}, from the next round on."
 
 
 def _revoke(change: SharingChange) -> str:
@@ -153,7 +153,7 @@ def _revoke(change: SharingChange) -> str:
     )
     if offer is None:
         raise Http404
-    return f"The offer is revoked. {change.back(offer.gpu_type.name).text}"
+    return f"Offer revoked. {change.back(offer.gpu_type.name).text}"
 
 
 def _limit(change: SharingChange) -> str:
@@ -168,7 +168,7 @@ def _limit(change: SharingChange) -> str:
         pool_id=change.facts.id,
         max_price=wanted.max_price,
     )
-    return "What your jobs pay at most is set. Grants and renewals from the next round on hold it."
+    return "Maximum price saved. It applies to grants and renewals from the next round on."
 
 
 _ACTS: dict[str, Callable[[SharingChange], str]] = {

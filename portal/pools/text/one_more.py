@@ -33,10 +33,10 @@ def one_more_gpu(prospects: Sequence[StartProspect], lease_s: int) -> list[OneMo
 def _one_more(row: StartProspect, lease_s: int) -> OneMore:
     after = row.price_with(1)
     if row.own_left:
-        why = f"Own quota: {plural(row.own_left, 'GPU')} of it left."
+        why = f"Own quota: {plural(row.own_left, 'GPU')} left."
         return OneMore(row.gpu_type, Decimal(0), Decimal(0), after, why)
     if row.may_borrow is not None and row.borrowed_held >= row.may_borrow:
-        why = f"None: it may borrow {plural(row.may_borrow, 'GPU')}."
+        why = f"At its borrowing limit of {plural(row.may_borrow, 'GPU')}."
         return OneMore(row.gpu_type, None, None, None, why)
     why = "" if row.free else "No GPU is free now."
     return OneMore(row.gpu_type, row.price, row.price * lease_s / HOUR_S, after, why)

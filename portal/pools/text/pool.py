@@ -215,9 +215,7 @@ def _idle_note(name: str, view: PoolOverview, last: RoundSummary | None) -> Note
     waits = ""
     if last and last.waiting:
         waits = f" {plural(last.waiting, 'job')} queued after round {thousands(last.number)}."
-    links = (
-        (Link("Why they are queued", reverse("round", args=[name, last.number])),) if last else ()
-    )
+    links = (Link("Reasons", reverse("round", args=[name, last.number])),) if last else ()
     return count_note(
         "GPUs that are free",
         [
@@ -225,7 +223,7 @@ def _idle_note(name: str, view: PoolOverview, last: RoundSummary | None) -> Note
             for size, count in sorted(holes.items())
         ],
         total="idle",
-        text=f"The most free on one node is {max(holes, default=0)}.{waits}",
+        text=f"At most {max(holes, default=0)} free on one node.{waits}",
         links=links,
     )
 
@@ -262,7 +260,7 @@ def price_note(price: PriceNow) -> Note:
     return Note(
         f"Price of one {price.gpu_type} GPU-hour",
         (LineItem("posted after the last round", credits_text(price.price, 6)),),
-        text=f"It follows from {share}: {PRICE_FORMULA}. Only borrowed GPUs cost it.",
+        text=f"Computed from {share}: {PRICE_FORMULA}. Only borrowed GPUs cost credits.",
     )
 
 

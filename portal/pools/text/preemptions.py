@@ -52,11 +52,11 @@ def _row(view: PreemptionRow, times: Clocks) -> dict[str, Any]:
 def _outcome(view: PreemptionRow) -> str:
     """Return what happened after the notice, shortened."""
     used_s, verb = view.notice_used_s, "moved" if view.moved else "stopped"
-    text = f"{verb} at once"
+    text = f"{verb} immediately"
     if used_s is None:
         text = f"stopping, within {duration(view.notice_s)}"
     elif view.finished:
-        text = "ended by itself first"
+        text = "job ended first"
     elif used_s >= 1:
         text = f"{verb} after {duration(used_s)}"
     return f"{text}; the beneficiary gave up" if view.unused else text

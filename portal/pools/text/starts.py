@@ -61,11 +61,11 @@ def calibration_context(past: Calibration, clocks: Clocks, pool: str) -> dict[st
 def headline(past: Calibration) -> str:
     """Return the share of starts before p90."""
     if not past.estimates:
-        return "No start estimate has come due in this time."
+        return "No start estimate came due in this period."
     held = percent(past.by_p90 / past.estimates)
     if past.estimates < FEW:
-        held = str(past.by_p90)  # a percentage of a few estimates would mislead
-    return f"{held} of {plural(past.estimates, 'estimate')} held: the job started before p90."
+        held = str(past.by_p90)  # a per cent of a handful says more than is known
+    return f"{held} of {plural(past.estimates, 'estimate')} held (start before p90)."
 
 
 def chart(past: Calibration, pool: str) -> PageChart:

@@ -18,8 +18,8 @@ from scheduling.selectors.pools.throughput import PolicyPeriod, TenantSpeed, Thr
 
 SHOWN = 5
 MEANING = (
-    "Throughput adds up, over all leases, GPUs \N{MULTIPLICATION SIGN} the speed of their job on"
-    " that GPU type, where 1 is its speed on its slowest type."
+    "Throughput is the sum, over all leases, of GPUs \N{MULTIPLICATION SIGN} the speed of their"
+    " job on that GPU type, where 1 is its speed on its slowest type."
 )
 
 

@@ -146,7 +146,9 @@ def price_file(request: HttpRequest, name: str) -> HttpResponseBase:
     points = []
     with site_scope():
         if gpu_type and not has_prices(facts.id, gpu_type):
-            problems["gpu_type"] = f"None was ever posted in {name}: leave it out for all types."
+            problems["gpu_type"] = (
+                f"No price of it was posted in {name}. Leave it empty for all types."
+            )
         if not problems:
             points = every_price(
                 facts.id,

@@ -40,7 +40,9 @@ def trades(request: HttpRequest, name: str) -> HttpResponseBase:
         "pool": facts,
         "visibility": visibility,
         "trades": trade_rows(rows, clocks(facts, anchors)),
-        "title": trades_title(rows, more=more and is_first) if rows else "No trade is shown here.",
+        "title": trades_title(rows, more=more and is_first)
+        if rows
+        else "No such trade is visible to you.",
         "older": rows[-1].number if more else None,
         "is_first": is_first,
         "nav_key": "pool",

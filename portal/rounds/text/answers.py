@@ -30,7 +30,7 @@ def answers_context(view: RoundView, times: Clocks) -> dict[str, Any]:
 def _title(answers: RoundAnswers) -> str:
     """Return how many deadlines were answered, and how."""
     if not answers.answered:
-        return "No deadline was answered anew"
+        return "No new answers to deadlines"
     counts = ", ".join(
         f"{answers.counts[kind]} {kind}" for kind in AnswerKind if answers.counts[kind]
     )
@@ -40,7 +40,7 @@ def _title(answers: RoundAnswers) -> str:
 
 def _text(answers: RoundAnswers) -> str:
     of = plural(answers.dated, "job with a deadline", "jobs with deadlines")
-    return f"Of {of}. Where there is nothing new, what was answered before stands."
+    return f"Of {of}. Earlier answers of the other jobs remain valid."
 
 
 def _row(row: RoundAnswer, times: Clocks) -> dict[str, Any]:

@@ -24,12 +24,12 @@ from scheduling.selectors.rounds.promises import DecisionCounts
 
 P = Property
 NAMES = {
-    P.CAPACITY: "No GPU is given twice",
-    P.GANG: "No job holds a part of its GPUs",
+    P.CAPACITY: "No GPU is granted twice",
+    P.GANG: "Each job holds all of its GPUs",
     P.SINGLE_HOLD: "No job holds two leases",
-    P.LONG_TERM_ORDER: "Who received least for its due goes first",
+    P.LONG_TERM_ORDER: "Furthest below fair share goes first",
     P.QUOTA_GUARANTEE: "Quotas are guaranteed",
-    P.TRADES: "Trades leave nobody worse off",
+    P.TRADES: "No trade makes a tenant worse off",
     P.INDIVIDUAL_RATIONALITY: "Individual rationality",
     P.ENVY_FREE: "Envy-freeness",
     P.SHARING_INCENTIVE: "Sharing incentive",
@@ -37,19 +37,19 @@ NAMES = {
     P.PARETO: "Pareto efficiency",
     P.OVERSTATING: "Strategy-proofness (overstating)",
     P.UNDERSTATING: "Strategy-proofness (understating)",
-    P.MEASURED_SPEEDS: "Speeds count as measured",
+    P.MEASURED_SPEEDS: "Measured speeds are used",
 }
 # Explanations of standard names that need one.
 MEANINGS = {
-    P.QUOTA_GUARANTEE: "Nobody waits for GPUs of its quota that others could give back",
-    P.TRADES: "Each is at a rate between what a fast GPU is worth to its seller and to its buyer",
-    P.INDIVIDUAL_RATIONALITY: "No borrowed GPU-hour costs more than it is worth to its job",
-    P.ENVY_FREE: "Nobody would rather have another's share",
-    P.SHARING_INCENTIVE: "Nobody does worse than alone",
-    P.PARETO: "Nobody could do better at nobody's cost",
+    P.QUOTA_GUARANTEE: "No tenant waits for GPUs of its quota that others could return",
+    P.TRADES: "Each rate is between the worth of a fast GPU to the seller and to the buyer",
+    P.INDIVIDUAL_RATIONALITY: "No borrowed GPU-hour costs more than its value to the job",
+    P.ENVY_FREE: "No tenant prefers another's share",
+    P.SHARING_INCENTIVE: "No tenant does worse than with its own part of the pool",
+    P.PARETO: "No tenant could do better without a loss to another",
     P.OVERSTATING: "Overstating speeds does not pay",
     P.UNDERSTATING: "Understating speeds does not pay",
-    P.MEASURED_SPEEDS: "Where speeds were measured, those declared gain nothing",
+    P.MEASURED_SPEEDS: "Declared speeds gain nothing if measured speeds exist",
 }
 SAID = {
     Verdict.HOLDS: "holds",
@@ -59,7 +59,7 @@ SAID = {
     Verdict.NOT_APPLICABLE: "not_applicable",
     Verdict.UNKNOWN: "unmeasured",
 }
-HIDDEN = "This pool shows you your own rows; the number is another tenant's."
+HIDDEN = "Hidden: the number is another tenant's."
 # Their sentences omit numbers that the viewer may not see.
 WITHOUT_NUMBERS = frozenset({P.LONG_TERM_ORDER, P.INDIVIDUAL_RATIONALITY, P.MEASURED_SPEEDS})
 SAME = 1e-4  # largest difference of two figures that count as equal
@@ -72,7 +72,7 @@ def round_certificate(view: RoundView, seen: CertificateView | None) -> Certific
     if seen is None or seen.failure:
         promises += _first(checked) if checked else []
         promises += [
-            _named_promise(name, "unclaimed", "It was not measured on this round.")
+            _named_promise(name, "unclaimed", "Not measured on this round.")
             for name in (P.ENVY_FREE, P.SHARING_INCENTIVE, P.PARETO, P.OVERSTATING)
         ]
     else:
@@ -94,22 +94,22 @@ def _measured_text(view: RoundView, seen: CertificateView | None) -> str:
     """Return the certificate's statement on how it was checked."""
     if view.damages and view.decision is None:
         return (
-            "The round is damaged: this page cannot measure it again, and vouches for nothing"
-            " that stands here."
+            "The round is damaged: this page cannot measure it again, and its content is"
+            " unverified."
         )
     if view.decision is None:
         return (
-            "What was measured when the round was decided. Its bytes are gone, so this page"
+            "Measured when the round was decided. Its data is no longer kept, so this page"
             " cannot measure it again."
         )
     if seen is None:
-        return "Checked on this round's stored bytes while you opened the page."
+        return "Checked on the stored data when you opened this page."
     if seen.failure:
         return f"This round could not be certified: {seen.failure}."
-    text = "Measured apart from the policy when the round was decided"
+    text = "Measured independently of the policy when the round was decided"
     again = {
-        True: ", and again while you opened this page: the same.",
-        False: ". Measured again while you opened this page, it is NOT the same: look at the code.",
+        True: ", and again when you opened this page: the same.",
+        False: ". Measured again when you opened this page, it DIFFERS: check the code.",
         None: ".",
     }
     return text + again[view.decision.again]
@@ -118,12 +118,12 @@ def _measured_text(view: RoundView, seen: CertificateView | None) -> str:
 def _follows(following: Following) -> Promise:
     """Return whether the round starts with the state that the one before left."""
     before = f"round {thousands(following.before)}"
-    name = f"Follows from {before}" if following.before else "Begins with nothing"
+    name = f"Follows from {before}" if following.before else "First round"
     if following.follows is None:
         return Promise(name, "unmeasured", " ".join(following.why))
     if not following.follows:
         return Promise(name, "violated", " ".join(following.why[:3]))
-    text = f"Its GPU-time sums, memory, prices and leases are those that {before} left."
+    text = f"It starts with the GPU-time sums, memory, prices and leases of {before}."
     return Promise(name, "holds", text if following.before else "It is the pool's first round.")
 
 
@@ -174,17 +174,17 @@ def _sentence(row: CertificateItemView) -> str:
 def _capacity(row: CertificateItemView) -> str:
     if row.count:
         nodes = plural(row.count, "node gives", "nodes give")
-        return f"{nodes} more GPUs than there are."
+        return f"{nodes} more GPUs than it has."
     if row.verdict is Verdict.VIOLATED:
         return f"Shares before rounding exceed a type by {_gpus(row.worst)} GPUs."
     return (
-        f"{plural(int(row.total or 0), 'GPU is', 'GPUs are')} leased, on no node more than it has."
+        f"{plural(int(row.total or 0), 'GPU is', 'GPUs are')} leased, and no node exceeds its GPUs."
     )
 
 
 def _gang(row: CertificateItemView) -> str:
     if row.count:
-        return f"{plural(row.count, 'job holds', 'jobs hold')} another number than it needs."
+        return f"{plural(row.count, 'job holds', 'jobs hold')} a wrong number of GPUs."
     return f"All {plural(row.checked, 'lease')} {'is' if row.checked == 1 else 'are'} whole."
 
 
@@ -196,14 +196,14 @@ def _single(row: CertificateItemView) -> str:
 
 def _guarantee(row: CertificateItemView) -> str:
     if row.verdict is Verdict.NOT_PROMISED:
-        return "This policy promises no time within which a quota is there."
+        return "This policy promises no time within which quota becomes available."
     if row.basis is Basis.TERMS:
         return owners_sentence(row)
     jobs = plural(row.checked, "queued job is owed", "queued jobs are owed")
     if row.count:
         who = names_of(row) or plural(row.count, "tenant")
-        return f"{who} {_was(row.count)} left waiting, though leases of others could have ended."
-    return f"{jobs} GPUs of a quota: on no node could leases of others end for room enough."
+        return f"{who} {_was(row.count)} left waiting although leases of others could have ended."
+    return f"{jobs} GPUs of a quota: on no node could the end of others' leases make enough room."
 
 
 def _trades(row: CertificateItemView) -> str:
@@ -213,9 +213,9 @@ def _trades(row: CertificateItemView) -> str:
         return f"The trades or quotas of {who} break a rule."
     # The total is hidden if others' rows are.
     moved = None if row.total is None else plural(int(row.total), "GPU")
-    stand = "" if moved is None else f"; those that stand move {moved} of quota"
+    stand = "" if moved is None else f"; open trades move {moved} of quota"
     if not row.checked:
-        return f"None was made or undone in this round{stand}."
+        return f"No trade was made or undone in this round{stand}."
     if row.worst is None:
         return f"{plural(row.checked, 'trade was', 'trades were')} undone{stand}."
     gain = percent(row.worst - 1, 1)
@@ -228,7 +228,7 @@ def _envy(row: CertificateItemView) -> str:
     who, other = name_of(row.tenant), name_of(row.other, "another")
     if row.verdict is Verdict.NOTED:
         gain = f"{who} would do {_gpus(row.worst)} more with the share of {other}"
-        return f"For all that no limit of jobs concerns. One that it does: {gain}."
+        return f"It holds for all tenants without a limit of jobs. With a limit: {gain}."
     if row.count:
         pairs = "" if row.count == 1 else f" {plural(row.count, 'pair')} of {row.checked} do so."
         return (
@@ -264,8 +264,8 @@ def _pareto(row: CertificateItemView) -> str:
         return ""
     total = f"throughput {_gpus(row.total)}"
     if not row.count:
-        return f"No other division raises the {total} without a loss to somebody."
-    return f"{_gpus(row.worst)} more than the {total} could be had at nobody's cost."
+        return f"No other division raises the {total} without a loss to a tenant."
+    return f"{_gpus(row.worst)} more than the {total} is possible without a loss to any tenant."
 
 
 SENTENCES: dict[Property, Callable[[CertificateItemView], str]] = {
@@ -287,23 +287,24 @@ SENTENCES: dict[Property, Callable[[CertificateItemView], str]] = {
 BASES = {
     Basis.LEASES: "GPUs held after the round",
     Basis.IDEALS: "shares before rounding to whole GPUs",
-    Basis.SUMS: "GPU-time received and due at each pick, and on who could have been served",
+    Basis.SUMS: "GPU-time received and due at each pick, and on the jobs that could have been"
+    " served",
     Basis.TRADES: "the records of trades, and the speeds of the jobs that they were made for",
-    Basis.TERMS: "leases after the round, and when the terms of those that borrow are over",
-    Basis.VALUES: "what jobs say that they are worth, and the prices posted for the round",
-    Basis.PROBES: "the policy, asked again with other speeds",
-    Basis.SPEEDS: "what was declared of job types, and what their jobs reported",
+    Basis.TERMS: "leases after the round, and the ends of borrowing terms",
+    Basis.VALUES: "the declared values of jobs and the prices posted for the round",
+    Basis.PROBES: "the policy, run again with other speeds",
+    Basis.SPEEDS: "declared speeds of job types and the reports of their jobs",
 }
 
 
 def _note(row: CertificateItemView) -> Note | None:
     """Return the measured numbers, also in whole GPUs."""
     line_items = [
-        LineItem("looked at", thousands(row.checked)),
+        LineItem("checked", thousands(row.checked)),
         LineItem(_counted(row), thousands(row.count)),
     ]
     if row.worst is not None:
-        line_items.append(LineItem("the number that decides", thousands(row.worst, 4)))
+        line_items.append(LineItem("deciding number", thousands(row.worst, 4)))
     if row.in_gpus is not None:
         line_items.append(LineItem("the same in whole GPUs", thousands(row.in_gpus, 4)))
     if row.why:
@@ -335,12 +336,12 @@ def throughput_context(seen: CertificateView | None) -> dict[str, Any]:
     if seen is None or not rows:
         return {"throughputs": []}
     less = sum((row.ideal or 0) < row.alone * (1 - SAME) for row in rows)
-    title = "Everybody does at least as well as alone"
+    title = "Every tenant does at least as well as on its own part"
     if less:
-        verb = "does less than alone" if less == 1 else "do less than alone"
+        verb = "does less than on its own part" if less == 1 else "do less than on their own part"
         title = f"{less} of {plural(len(rows), 'job type')} {verb}"
     elif seen.rows_hidden:
-        title = "You do at least as well as alone"
+        title = "You do at least as well as on your own part"
     return {
         "throughputs": [{"row": row, "badge": badge_of(row.tenant)} for row in rows],
         "throughput_title": title,
@@ -389,7 +390,7 @@ def _rest(c: DecisionCounts) -> list[Promise]:
             f" {plural(c.budgeted, 'tenant has', 'tenants have')} a credit limit.",
         ),
         _promise(
-            "Every queued job is given one reason",
+            "Every queued job has one reason",
             c.breaks("reasons"),
             f"{plural(c.waiting, 'job is queued', 'jobs are queued')},"
             f" {plural(c.explained, 'reason is', 'reasons are')} given.",

@@ -41,9 +41,10 @@ def _text(number: int, place: ChainPlace | None) -> str:
     if place.breaks:
         return f"It does not follow from round {thousands(number - 1)}. {' '.join(place.breaks)}"
     if place.is_first:
-        return "The first round of the log: there is none before it to follow from."
+        return "The first round of the log."
     if place.follows is None:
         return (
-            f"Round {thousands(number - 1)} was sealed as damaged: there is nothing to follow from."
+            f"Round {thousands(number - 1)} was sealed as damaged, so this round cannot be linked"
+            " to it."
         )
     return f"It follows from round {thousands(number - 1)}."

@@ -12,8 +12,8 @@ from scheduling.models import Round
 from scheduling.selectors.rounds.counterfactual import Counterfactual, ReportTrial
 
 SOURCES = {
-    "measured": "measured by the portal on a run of it, so that a report would not have counted",
-    "declared": "declared by its tenant, and not measured yet",
+    "measured": "measured by the portal, so a report would not have counted",
+    "declared": "declared by its tenant and not measured yet",
     "published": "from a published measurement",
 }
 
@@ -42,28 +42,28 @@ def _headline(result: Counterfactual, round_: Round) -> str:
     if result.chosen is None:
         return f"You had no job type with speeds in round {thousands(round_.number)}."
     if result.best is None or result.truth is None:
-        return f"Of {plural(len(result.tried), 'other report')} tried, none would have gained."
+        return f"None of {plural(len(result.tried), 'other report')} would have gained."
     whole = result.truth.outcome.throughput
     gain = percent(result.best.gain / whole, 1) if whole > 0 else "something"
-    return f"Another report would have gained {gain} in this round, the best found."
+    return f"Another report would have gained {gain} in this round (best found)."
 
 
 def _deck(result: Counterfactual, round_: Round) -> str:
     """Return the policy's promise; a policy that is not truthful is named."""
     policy = f"Policy {round_.policy}"
     if not result.looks_at_speeds:
-        return f"{policy} gives GPUs by other rules, and does not look at speeds."
+        return f"{policy} does not use speeds."
     if result.chosen is None:
-        return "It takes a job with a job type, and speeds of it, that was there in the round."
+        return "This needs a job of the round whose job type has speeds."
     if result.best is not None:
-        rest = "it promises no gain from overstating, one job type, and understating gained"
+        rest = "it promises no gain from overstating one job type, but understating gained"
         if not result.promised:
             rest = "it does not promise that a false report never gains"
         return f"{policy} is not truthful here: {rest}."
     if result.promised:
         known = f": exact, by {result.bound}" if result.bound else ""
-        return f"{policy} promises here: no gain from overstating, one job type{known}."
-    return f"{policy} does not promise that; it is so for the reports that were tried."
+        return f"{policy} promises here: no gain from overstating one job type{known}."
+    return f"{policy} does not promise this; it holds for the reports that were tried."
 
 
 def _speed(milli: int) -> str:

@@ -21,7 +21,7 @@ def declared_sentence(row: CertificateItemView) -> str:
     types = plural(row.checked, "job type")
     if row.verdict is Verdict.VIOLATED:
         who = names_of(row) or plural(row.count, "job type")
-        return f"Of {who} the round used other speeds than were measured."
+        return f"For {who} the round used speeds other than the measured ones."
     if not row.count:
         was = "was" if row.checked == 1 else "were"
         return f"{types} {was} measured on several GPU types, none declared faster."
@@ -29,7 +29,7 @@ def declared_sentence(row: CertificateItemView) -> str:
     text = f"{row.count} of {types} {was} declared faster than measured"
     if row.worst is None:
         return f"{text}."
-    return f"{text}, by {percent(row.worst, 1)} at most: {name_of(row.tenant)}'s."
+    return f"{text}, by at most {percent(row.worst, 1)}: {name_of(row.tenant)}'s."
 
 
 def overclaim_context(seen: CertificateView | None) -> dict[str, Any]:

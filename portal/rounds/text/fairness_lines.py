@@ -18,29 +18,29 @@ def order_sentence(row: CertificateItemView) -> str:
     if row.count:
         return _passed_over(row)
     picks = plural(row.checked, "pick")
-    if row.total is None:  # of before version 6, or hidden
-        return f"{picks} played again in order: each was its turn."
+    if row.total is None:  # of before version 6, or out of sight
+        return f"{picks} replayed in order: each was its turn."
     jobs = plural(int(row.total), "job that was left", "jobs that were left")
     return (
-        f"{picks} compared with the {jobs} waiting: nobody further below its share could have been"
-        " served before, nor anybody with the GPUs that stay idle."
+        f"{picks} compared with the {jobs} queued: no tenant further below its share could have"
+        " been served before, and none could use the idle GPUs."
     )
 
 
 def _passed_over(row: CertificateItemView) -> str:
     if row.tenant is not None and row.other is None and row.worst is not None:
         gang = plural(int(row.worst), "GPU")
-        return f"{row.tenant.name} waits, though there is room for a job of up to {gang}."
+        return f"{row.tenant.name} waits although there is room for a job of up to {gang}."
     if row.tenant is not None and row.other is not None:
         return (
             f"{row.other.name} was served before {row.tenant.name}, which was further below its"
-            " share and could have been."
+            " share and could have been served."
         )
     who = names_of(row) or plural(row.count, "tenant")
     was = "was" if row.count == 1 else "were"
     return (
-        f"{who} {was} served before one further below its share, or left waiting beside idle GPUs"
-        " that there was a job for."
+        f"{who} {was} served before a tenant further below its share, or left waiting although a"
+        " job fitted the idle GPUs."
     )
 
 
@@ -55,7 +55,7 @@ def misreport_sentence(row: CertificateItemView) -> str:
     if not row.of:  # of before version 6
         tried = f"{plural(row.checked, 'misreport')} of {who} tried"
     else:
-        tried = f"Best found, {row.checked} of {plural(row.of, 'misreport')} of {who} tried here"
+        tried = f"Best of {row.checked} out of {plural(row.of, 'misreport')} of {who} tried here"
     how = scaling_text(row.factor, row.gpu_type) if row.factor is not None else "the best of them"
     whole = thousands(row.total, 2)
     if row.count:

@@ -48,17 +48,17 @@ def applied_note(view: RoundView, key: str, item: str, text: str) -> Note | None
                 LineItem("leases", thousands(decided)),
                 LineItem("GPUs of them", thousands(gpus)),
             ),
-            text="Decided and applied are the same.",
+            text="All of it was applied.",
         )
     return Note(
         f"Leases {text}",
         (
             LineItem("decided", thousands(decided)),
             LineItem("superseded", thousands(-lost)),
-            *([LineItem("not renewed for want of credit", thousands(more))] if more else []),
+            *([LineItem("not renewed for lack of credit", thousands(more))] if more else []),
         ),
         LineItem("applied", thousands(decided - lost + more)),
-        text="What changed between snapshot and apply was left out; it is listed below.",
+        text="Items that changed between snapshot and apply were skipped; see below.",
     )
 
 
@@ -87,7 +87,7 @@ def idle_text(round_: Round, decision: RoundDecision | None) -> str:
     if decision is None:
         return f"{text}."
     if decision.smallest_gang is None:
-        return f"{text}, for no job is queued."
+        return f"{text}: no job is queued."
     if decision.largest_free < decision.smallest_gang:
         largest, gang = decision.largest_free, decision.smallest_gang
         return f"{text}: at most {largest} on one node, and no queued job needs fewer than {gang}."
@@ -121,16 +121,16 @@ def rho_note(row: RoundShare) -> Note:
             LineItem("fair share, GPU-h", gpu_hours(row.fair_gpu_s)),
         ),
         LineItem("received ÷ fair share", ratio(row.rho_before, 3)),
-        text="After: rho at the end of one lease length, if all leases of this round last so long"
-        f" ({ratio(row.rho_after, 3)}, expected).",
+        text="After: rho at the end of one lease length, if all leases of this round last that"
+        f" long ({ratio(row.rho_after, 3)}, expected).",
     )
 
 
 def key_note(row: PickRow, policy: str) -> Note:
     """Return the numbers of a pick; rho only if the policy uses it."""
     by_rho = (
-        LineItem("its tenant's rho then", ratio(row.tenant_rho, 4)),
-        LineItem("its job's rho then", ratio(row.job_rho, 4)),
+        LineItem("its tenant's rho at that point", ratio(row.tenant_rho, 4)),
+        LineItem("its job's rho at that point", ratio(row.job_rho, 4)),
     )
     return Note(
         f"Pick {thousands(row.order)} of the round",

@@ -49,7 +49,7 @@ def _reasons_note(row: Round, reasons: list[tuple[str, int]]) -> Note | None:
 
 def list_title(page: RoundsPage) -> str:
     if not page.rows:
-        return "No round has been decided here."
+        return "No rounds yet."
     count = len(page.rows)
     if page.newer is not None:
         which = f"Rounds {thousands(page.rows[-1].number)} to {thousands(page.rows[0].number)}"
@@ -136,7 +136,7 @@ def _share_title(view: RoundView) -> str:
     less = len({row.tenant.id for row in seen if row.tenant and row.holds < row.deserved})
     of = len({row.tenant.id for row in seen if row.tenant})
     if not less:
-        return "Everybody holds at least their fair share now"
+        return "All tenants hold at least their fair share now"
     if of == 1:
         return "You hold less than your fair share now"
     verb = "holds less than its fair share" if less == 1 else "hold less than their fair share"
@@ -152,9 +152,9 @@ def _picks(rows: Sequence[PickRow], policy: str) -> list[dict[str, Any]]:
     if clean and 0 < split < len(rows):
         first, rest = rows[:split], rows[split:]
         heads[0] = _heading(
-            "First tenants below 1, which received less than their fair share", first
+            "First tenants with rho below 1: they received less than their fair share", first
         )
-        heads[split] = _heading("Then tenants from 1 on", rest)
+        heads[split] = _heading("Then tenants with rho of 1 or more", rest)
     return [
         {
             "row": row,

@@ -40,7 +40,7 @@ def counterfactual_page(request: HttpRequest, name: str, number: int) -> HttpRes
     try:
         take(f"counterfactual:{viewer.user_id}", PAGES)
     except RateError as error:
-        context |= {"why_not": f"Too many were asked for; ask again in {error.retry_after_s} s."}
+        context |= {"why_not": f"Too many requests; try again in {error.retry_after_s} s."}
         answer = render(request, "rounds/counterfactual.html", context, status=429)
         answer["Retry-After"] = str(error.retry_after_s)
         return answer
@@ -53,7 +53,7 @@ def counterfactual_page(request: HttpRequest, name: str, number: int) -> HttpRes
     except ReplayError as error:
         context |= {"why_not": f"{str(error)[0].upper()}{str(error)[1:]}, so nothing can be tried."}
     except TooLargeError as error:
-        context |= {"why_not": f"This round is too large to be decided again here: {error}."}
+        context |= {"why_not": f"This round is too large to be recomputed here: {error}."}
     else:
         context |= {"result": result, **counterfactual_body(result, round_, speeds, wrong)}
     return render(request, "rounds/counterfactual.html", context)

@@ -17,7 +17,7 @@ from tenants.management.acting import acting_as
 class Command(BaseCommand):
     """Make the next round end the leases of a mass disappearance."""
 
-    help = "Say that the leases which a pool's executor does not list are gone."
+    help = "Accept the loss of leases that a pool's executor does not list."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("pool", help="the pool's name")

@@ -25,7 +25,9 @@ class Command(BaseCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         add_cluster_arguments(parser)
         parser.add_argument("--run", action="store_true", help="run a tiny job on one node, too")
-        parser.add_argument("--node", default="", help="where it runs (the first that is up)")
+        parser.add_argument(
+            "--node", default="", help="node to run on (default: the first that is up)"
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Exit with 1 if there is an error; warnings are no errors."""

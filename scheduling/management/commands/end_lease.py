@@ -31,7 +31,7 @@ class Command(BaseCommand):
         parser.add_argument(
             "--processes",
             choices=[one.value for one in Processes],
-            help="gone: the GPUs are given on; unknown: the nodes of the lease are drained",
+            help="gone: its GPUs go to other jobs; unknown: the nodes of the lease are drained",
         )
 
     def handle(self, *args: Any, **options: Any) -> None:

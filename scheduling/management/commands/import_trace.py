@@ -44,13 +44,13 @@ class Command(BaseCommand):
             help="backlog: all jobs now; replay: each at its own instant from now on (%(default)s)",
         )
         add_trace_arguments(parser)
-        parser.add_argument("--limit", type=int, help="stop after so many jobs")
+        parser.add_argument("--limit", type=int, help="stop after this number of jobs")
         parser.add_argument("--tenant-map", metavar="FILE", help="CSV: name in the trace, tenant")
         parser.add_argument("--create-tenants", action="store_true", help="make those that lack")
         parser.add_argument("--strict", action="store_true", help="one bad line: import nothing")
         parser.add_argument("--dry-run", action="store_true", help="do it all, then undo it")
         parser.add_argument(
-            "--withdraw", action="store_true", help="delete what a replay would still bring"
+            "--withdraw", action="store_true", help="delete the remaining jobs of a replay"
         )
 
     def handle(self, *args: Any, **options: Any) -> None:

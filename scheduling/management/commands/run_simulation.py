@@ -16,7 +16,7 @@ NICE = 10  # rounds, pages and metering come first
 class Command(BaseCommand):
     """Runs a simulation that a worker has claimed, at a low priority."""
 
-    help = "Run a simulation that was asked for on a pool's page (started by a worker)."
+    help = "Run a simulation that was requested on a pool's page (started by a worker)."
     requires_system_checks = []
 
     def add_arguments(self, parser: CommandParser) -> None:

@@ -20,7 +20,7 @@ from tenants.management.acting import acting_as
 class Command(BaseCommand):
     """Replace a pool's executor options, including those of the portal's machine."""
 
-    help = "Set what a pool's executor has to know, from JSON; without --user it is shown."
+    help = "Set the options of a pool's executor from JSON; without --user, show them."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("pool", help="the pool's name")

@@ -59,7 +59,7 @@ class Command(BaseCommand):
         add = parser.add_argument
         add("--minutes", type=float, default=60, help="how long; 0: one look (%(default)s)")
         add("--interval-s", type=float, default=30, help="between two looks (%(default)s)")
-        add("--out", metavar="FOLDER", help="where it is kept, and goes on the next time")
+        add("--out", metavar="FOLDER", help="folder of the recording; a later run continues it")
         add(
             "--tenant",
             choices=TENANT_KEYS,
@@ -109,7 +109,7 @@ class Command(BaseCommand):
             seconds = options["minutes"] * 60
             keep_watching(watch, seconds=seconds, interval_s=options["interval_s"], on_look=on_look)
         except KeyboardInterrupt:
-            self.stderr.write("stopped; what was seen until now:")
+            self.stderr.write("stopped; recorded so far:")
             if not watch.is_open:
                 return
         seen = watched_pool(watch.watch(), quotas)

@@ -30,7 +30,7 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("pool", help="its name")
-        parser.add_argument("--dry-run", action="store_true", help="only say what would change")
+        parser.add_argument("--dry-run", action="store_true", help="only show what would change")
         parser.add_argument("--user", help="the operator who does it, for the audit log")
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -67,7 +67,7 @@ def _amount(count: object, name: str) -> str:
 def _line(change: SyncedNode) -> str:
     head = f"{SIGNS[change.kind]} {change.name}: "
     if change.kind == "drained":
-        return head + "drained, its engine has it no more"
+        return head + "drained: its engine no longer has it"
     parts = {name: _amount(change.after[name], name) for name in UNITS if name in change.after}
     if change.kind == "added":
         return f"{head}{change.after['gpu_type']}, {', '.join(parts.values())}"

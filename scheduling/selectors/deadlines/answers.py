@@ -73,15 +73,15 @@ class AnswerView(Answer, frozen=True, rename=_NAMES):
     chance_milli: Annotated[
         int | None,
         formatted_as(_chance, type="number"),
-        about("Of an end by then, 0 to 1; null: nobody knows."),
+        about("Probability of an end by then, 0 to 1; null: unknown."),
     ]
     limit: Annotated[str, one_of("", *DeadlineLimit)]
     blocked: tuple[LeaseStretch, ...]
     earliest: datetime | None
-    cause: Annotated[str, about("What moved the plan given before.")]
+    cause: Annotated[str, about("Why the previous plan moved.")]
     moved: Annotated[
         timedelta | None,
-        about("By how much later it ends than the plan before; null: unknown."),
+        about("How much later it ends than in the previous plan; null: unknown."),
     ] = None
 
     @property

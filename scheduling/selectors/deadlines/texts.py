@@ -11,8 +11,8 @@ def limit_text(limit: str) -> str:
 
 
 def none_text(limit: str) -> str:
-    """Return why a refusal has no earliest deadline."""
-    return NONE_WOULD_DO.get(limit, "No deadline is known that would do.")
+    """Return why a refusal names no earliest deadline, as a sentence."""
+    return NONE_WOULD_DO.get(limit, "No feasible deadline is known.")
 
 
 def cause_text(cause: str) -> str:
@@ -21,12 +21,12 @@ def cause_text(cause: str) -> str:
 
 
 def unanswered_text(policy: str) -> str:
-    """Return the text for a policy that answers no deadlines."""
-    return f"Policy {policy} answers no deadlines; the deadline is kept as a figure."
+    """Return what a policy says that answers no deadlines."""
+    return f"Policy {policy} does not plan for deadlines; the deadline is only recorded."
 
 
 def chance_text(chance_milli: int | None) -> str:
     """Return the chance to end in time as text, rounded down so that 100 % is certain."""
     if chance_milli is None:
-        return "nobody knows how likely, as no error of its estimate is known"
+        return "confidence unknown"
     return f"{chance_milli // 10} % likely, by the error of its estimate"

@@ -132,14 +132,12 @@ class EstimateView(Answer, frozen=True, rename=_NAMES):
     work_s: _Rounded
     error_milli: Annotated[
         Percent,
-        about("Relative standard error; 100 where nobody knows how far off it may be."),
+        about("Relative standard error; 100 if unknown."),
     ]
     source: EstimateSource
-    basis: Annotated[
-        int, about("Of how many reports of measured iterations, or of how many earlier runs.")
-    ]
-    overhead_s: Annotated[_Rounded, about("What it loses when it is suspended and resumed.")]
-    metric: Hidden[str] = ""  # the metric whose curve gives its iterations
+    basis: Annotated[int, about("Number of reports of measured iterations, or of earlier runs.")]
+    overhead_s: Annotated[_Rounded, about("Time lost per suspend and resume.")]
+    metric: Hidden[str] = ""  # by whose curve its iterations are known
 
 
 # For a job that stops by a metric: more reliable than its cap, past runs or declaration.

@@ -123,7 +123,7 @@ class LeaseNow(Answer, frozen=True):
     expires_at: datetime
     length_s: Annotated[float, about("Of its present term.")]
     protected_until: Annotated[
-        datetime | None, about("No policy ends it before; null: it is not protected.")
+        datetime | None, about("Protected from preemption until then; null: not protected.")
     ]
     nodes: tuple[str, ...]
     own: int

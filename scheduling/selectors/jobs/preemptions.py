@@ -39,8 +39,8 @@ class PreemptionRow(Answer, frozen=True):
     at: Annotated[datetime, about("When notice was given.")]
     round: int
     rule: Annotated[str, about("guarantee, pays, defragment or gang.")]
-    words: str  # as the end of a sentence, see `preemption_text`
-    moved: Annotated[bool, about("The job went on elsewhere.")]
+    words: str  # as the end of a sentence
+    moved: Annotated[bool, about("The job continued on other nodes.")]
     gpus: int
     gpu_type: str
     tenant: VisibleTenant | None
@@ -48,11 +48,9 @@ class PreemptionRow(Answer, frozen=True):
     for_tenant: VisibleTenant | None
     for_job: JobRef | None
     numbers: Numbers
-    notice_s: Annotated[int, about("Seconds that it had at most to save its state.")]
-    released_at: Annotated[datetime | None, about("When its GPUs were free.")]
-    unused: Annotated[
-        bool, about("Whether the job that got its GPUs gave them up before it started.")
-    ]
+    notice_s: Annotated[int, about("Maximum seconds to save its state.")]
+    released_at: Annotated[datetime | None, about("When its GPUs became free.")]
+    unused: Annotated[bool, about("Whether the beneficiary gave the GPUs up before it started.")]
 
     @property
     def notice_used_s(self) -> float | None:

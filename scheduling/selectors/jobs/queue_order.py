@@ -23,15 +23,13 @@ from scheduling.models import Job, Round, RoundSealing
 from scheduling.selectors.rounds.stored import ReplayError, round_values
 from tenants.scopes import site_reading
 
-NO_QUEUE = "This policy has no single queue: it shares the GPUs anew in each round."
-UNREADABLE = "The last round cannot be read, so nobody has a position until the next one."
+NO_QUEUE = "This policy has no queue: it divides the GPUs again in each round."
+UNREADABLE = "The last round cannot be read, so there are no positions until the next round."
 FIRST = "No round has been decided yet."
 NOT_YET = "The order of the last round is not known yet."
 # The jobs of a queue that have positions and are read for a page; the others follow by arrival.
 FIRST_JOBS = 1000
-BEHIND = (
-    f"Only the first {FIRST_JOBS:,} jobs have positions; those behind them are listed by arrival."
-)
+BEHIND = f"Only the first {FIRST_JOBS:,} jobs have positions; later jobs are listed by arrival."
 # The number of rounds whose first jobs are kept, for pages that continue an earlier order.
 KEPT_QUEUES = 4
 

@@ -45,8 +45,8 @@ def preemption_text(rule: str, who: str) -> str:
 
 
 def given_up_text(losses: int) -> str:
-    """Return why a job failed whose process was lost repeatedly."""
-    return f"It failed: its process was lost {losses} times in a row, each soon after its start."
+    """Why a job failed whose process was lost again and again."""
+    return f"It failed: its process was lost {losses} times in a row soon after its start."
 
 
 class _ShownNumber(str):

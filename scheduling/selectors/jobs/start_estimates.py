@@ -21,29 +21,27 @@ from tenants.scopes import site_reading
 
 # Why there is no estimate.
 NO_ESTIMATE: Mapping[str, str] = {
-    NoEstimate.NEVER_FITS.value: (
-        "It needs more GPUs than are schedulable: as the pool is now, it does not start."
-    ),
-    NoEstimate.BACKING_OFF.value: "Its process was lost; nobody knows whether the next one stays.",
+    NoEstimate.NEVER_FITS.value: ("It needs more GPUs than are schedulable in the present pool."),
+    NoEstimate.BACKING_OFF.value: "Its process was lost; it is unknown whether the next one will"
+    " last.",
     NoEstimate.TOO_LITTLE_KNOWN.value: (
-        "Too few jobs of this pool have ended to say how long jobs take."
+        "Too few jobs of this pool have ended to estimate run times."
     ),
     NoEstimate.TOO_MUCH_WORK.value: (
-        "The queue is too long to be simulated that far in the time there is."
+        "The queue is too long to be simulated in the available time."
     ),
     NoEstimate.PRICE_ABOVE_MAX.value: (
-        "A borrowed GPU-hour costs more than its maximum price, or its tenant's."
+        "A borrowed GPU-hour costs more than its own or its tenant's maximum price."
     ),
     NoEstimate.REFUTED.value: (
-        "The last estimate was wrong: by it the job would have started by now. The next one is made"
-        " after a new round."
+        "The last estimate was wrong: the job should have started by now. The next estimate"
+        " follows a new round."
     ),
-    NoEstimate.BEYOND.value: "In half of the simulated runs or more it did not start at all.",
+    NoEstimate.BEYOND.value: "It did not start in half or more of the simulated runs.",
 }
 # The text for REFUTED if prices rose above what the job or its tenant pays.
 REFUTED_BY_PRICE = (
-    "By the last estimate it would have started by now, and a GPU-hour costs more than it is"
-    " worth to it, or than it pays at most."
+    "The last estimate was wrong: a GPU-hour costs more than the job's value or maximum price."
 )
 _OUTBID = (Reason.PRICE_ABOVE_VALUE, Reason.PRICE_ABOVE_MAX)
 WINDOWS = {"day": timedelta(days=1), "week": timedelta(days=7), "month": timedelta(days=30)}
@@ -147,8 +145,8 @@ def _why(reason: str, job: Job, facts: Mapping[str, Any]) -> str:
         return NO_ESTIMATE[reason]
     of_type = f" of {name}" if len(prices) > 1 else ""
     return (
-        f"A borrowed GPU-hour{of_type} costs {price} credits, and it pays at most"
-        f" {job.max_price}: it starts when the price falls or own quota is free."
+        f"A borrowed GPU-hour{of_type} costs {price} credits, above its maximum of"
+        f" {job.max_price}. It starts when the price falls or own quota is free."
     )
 
 

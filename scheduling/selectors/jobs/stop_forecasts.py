@@ -19,17 +19,17 @@ class StopView(Answer, frozen=True, rename={"error_milli": "error_percent"}):
     COMPONENT = "StopEstimateRow"
 
     iterations: int
-    low: Annotated[int, about("By then it has stopped with a chance of 10 %.")]
-    high: Annotated[int, about("By then it has stopped with a chance of 90 %.")]
+    low: Annotated[int, about("10 % quantile of the iteration at which it stops.")]
+    high: Annotated[int, about("90 % quantile of the iteration at which it stops.")]
     error_milli: Annotated[Percent, about("Relative standard error.")]
     source: Annotated[
         EstimateSource,
         one_of(EstimateSource.MEASURED, EstimateSource.FITTED, EstimateSource.CAP),
-        about("The target was met, fitted curves, or the most iterations."),
+        about("The met target, fitted curves, or the maximum of iterations."),
     ]
-    note: Annotated[str, about("Why it is the cap; else empty, or that the target was met.")]
-    evaluations: Annotated[int, about("Of how many evaluations.")]
-    iteration: Annotated[int, about("After how many iterations the last one was.")]
+    note: Annotated[str, about("Why it is the cap, or that the target was met; else empty.")]
+    evaluations: Annotated[int, about("Number of evaluations.")]
+    iteration: Annotated[int, about("Iteration of the last evaluation.")]
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ class MissingLease(Answer, frozen=True, rename={"number": "lease", "is_accepted"
 
     COMPONENT = "MissingLeaseRow"
 
-    job: Annotated[JobRef | None, about("Null: jobs of tenants are not for your role.")]
+    job: Annotated[JobRef | None, about("null: your role may not see jobs of tenants.")]
     tenant: str
     number: int
     gpus: int

@@ -44,7 +44,7 @@ class OverdueLease(Answer, frozen=True, rename=_NAMES):
     COMPONENT = "OverdueLeaseRow"
 
     id: Hidden[int]
-    job: Annotated[JobRef, about("Null: jobs of tenants are not for your role.", nullable=True)]
+    job: Annotated[JobRef, about("null: hidden from your role.", nullable=True)]
     tenant: str
     number: int
     gpus: int

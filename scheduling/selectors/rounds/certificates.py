@@ -32,7 +32,7 @@ POOLED = frozenset({Property.CAPACITY, Property.GANG, Property.SINGLE_HOLD, Prop
 PAIRED = frozenset({Property.ENVY_FREE, Property.EQUAL_THROUGHPUT})
 # The value of a job is private to its tenant, whatever the pool's visibility.
 PRIVATE = frozenset({Property.INDIVIDUAL_RATIONALITY})
-FAILED = "the measurement failed; the operator can read why"
+FAILED = "the measurement failed; operators can see the cause"
 
 
 _AsText = msgspec.Meta(extra_json_schema={"type": "string"})

@@ -20,7 +20,7 @@ from scheduling.selectors.rounds.stored import (
 from scheduling.selectors.visibility import Visibility
 from tenants.answers import Answer
 
-UNFOLLOWED = "It does not; the operator can read why."
+UNFOLLOWED = "It does not; operators can see the cause."
 
 
 class Following(Answer, frozen=True, rename={"before": "round"}):

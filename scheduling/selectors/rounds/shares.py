@@ -20,7 +20,7 @@ class RoundShare(Answer, frozen=True, rename=_NAMES):
     tenant: VisibleTenant | None  # None for the sum of the hidden tenants, which has no rho
     gpu_type: str
     quota: int = 0
-    swapped: Annotated[int, about("GPUs that trades add to the quota; below 0: fewer.")] = 0
+    swapped: Annotated[int, about("GPUs that trades add to the quota; may be negative.")] = 0
     demand: int = 0
     own: int = 0
     borrowed: int = 0

@@ -18,9 +18,9 @@ from tenants.answers import Answer, about
 # Why there is no forecast.
 NO_FORECAST: Mapping[str, str] = {
     **{reason.value: NO_ESTIMATE[reason.value] for reason in NoPriceBand},
-    "missed": "More than half of the past prices were outside of such forecasts.",
-    "passed": "The last forecast is over; the next one is made while the pool's clock runs.",
-    "none": "None was made yet; one is made after the pool's first rounds.",
+    "missed": "More than half of the past prices were outside of the forecasts.",
+    "passed": "The last forecast has expired; the next one follows while the pool's clock runs.",
+    "none": "No forecast yet; the first one follows the pool's first rounds.",
 }
 # Four of five prices should be inside. Below these limits, the misses are not chance.
 LEAST_COUNTED, LEAST_HIT_RATE = 48, 0.5
@@ -43,9 +43,9 @@ class PriceForecastRow(Answer, frozen=True):
     round: Annotated[int | None, about("The last round before it.")]
     at: datetime | None
     points: tuple[ForecastInstant, ...]
-    reason: Annotated[str, about("Why there are no points; empty where there are.")]
-    counted: Annotated[int, about("Instants of earlier forecasts that have passed.")]
-    hits: Annotated[int, about("Of these, at how many the price was from p10 to p90.")]
+    reason: Annotated[str, about("Why there are no points; else empty.")]
+    counted: Annotated[int, about("Number of past instants of earlier forecasts.")]
+    hits: Annotated[int, about("Of these, the number with a price within p10 to p90.")]
 
     @property
     def why(self) -> str:

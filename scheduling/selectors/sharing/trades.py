@@ -32,10 +32,10 @@ Gpus = Annotated[Decimal, formatted_as(float, type="number")]
 class TradeSideRow(Answer, frozen=True):
     """A trade's result for one side, in GPUs of the slower type, by its own jobs' speeds."""
 
-    speedup: Annotated[Gpus, about("What one GPU of the faster type does.")]
+    speedup: Annotated[Gpus, about("Speedup of the faster type over the slower type.")]
     gave: Gpus
     received: Gpus
-    gain: Annotated[float, about("What it received over what it gave, less 1.")]
+    gain: Annotated[float, about("Received / given - 1.")]
     is_worse: Hidden[bool]
 
 
@@ -45,15 +45,15 @@ class TradeRow(Answer, frozen=True):
     A tenant, and the trade's result for it, is null if you may not see it.
     """
 
-    number: Annotated[int, about("Of the trade in its pool; its page has it in its address.")]
+    number: Annotated[int, about("Number of the trade in its pool, as in the address of its page.")]
     at: datetime
     round: int
     undone: bool
     bought_type: Annotated[str, about("The faster GPU type.")]
-    bought_gpus: Annotated[Gpus, about("What the buyer received, and the seller gave.")]
+    bought_gpus: Annotated[Gpus, about("Received by the buyer, given by the seller.")]
     sold_type: str
     sold_gpus: Gpus
-    rate: Annotated[Gpus, about("Slower GPUs per faster one; below 0 where it was undone.")]
+    rate: Annotated[Gpus, about("Slower GPUs per faster one; negative if the trade was undone.")]
     buyer: VisibleTenant | None = None
     seller: VisibleTenant | None = None
     buyer_side: TradeSideRow | None = None

@@ -148,18 +148,18 @@ def _offer_text(offer: IdleOffer, state: OfferState, price: Decimal) -> str:
     gpus = f"{offer.gpus:,} idle GPU{'' if offer.gpus == 1 else 's'}"
     match state:
         case OfferState.REVOKED:
-            return f"Revoked {offer.revoked_at:%Y-%m-%d %H:%M:%S} of pool time."
+            return f"Revoked {offer.revoked_at:%Y-%m-%d %H:%M:%S}, pool time."
         case OfferState.RAN_OUT:
-            return f"It ended {offer.until:%Y-%m-%d %H:%M:%S} of pool time."
+            return f"Ended {offer.until:%Y-%m-%d %H:%M:%S}, pool time."
         case OfferState.NOT_USED:
-            return "It does nothing: idle quota of this type is lent as it is, without offers."
+            return "No effect: idle quota of this type is lent without offers."
         case OfferState.BELOW_FLOOR:
             return (
-                f"It lends nothing: its floor is {offer.floor_price:.6f} credits, and the"
+                f"Lends nothing: its floor is {offer.floor_price:.6f} credits, and the"
                 f" posted price is {price:.6f}."
             )
     return (
-        f"It lends up to {gpus}: the posted price is {price:.6f} credits, and its floor"
+        f"Lends up to {gpus}: the posted price is {price:.6f} credits, and its floor"
         f" is {offer.floor_price:.6f}."
     )
 
@@ -243,20 +243,17 @@ class PromisedReturn(Answer, frozen=True):
 def _back_text(rule: BackRule, borrowed: int, by: datetime, unasked_by: datetime) -> str:
     """Return the promise as sentences."""
     if rule is BackRule.NONE_LENT:
-        return "Nothing was borrowed, so there is nothing to wait for."
+        return "Nothing was borrowed, so all GPUs are available now."
     gpus = "1 GPU is" if borrowed == 1 else f"{borrowed:,} GPUs are"
-    now = f"{gpus} borrowed now: they are back"
+    now = f"{gpus} borrowed now and return"
     if not borrowed:
-        now = "None is borrowed yet: what a round that is being decided may still lend is back"
-    begin = (
-        f"From the next round on no more of it is lent. {now} by {by:%Y-%m-%d %H:%M:%S} of pool"
-        " time"
-    )
+        now = "None is borrowed yet; GPUs lent by a round in progress return"
+    begin = f"No more is lent from the next round on. {now} by {by:%Y-%m-%d %H:%M:%S}, pool time"
     if rule is BackRule.LEASE_ENDS:
         return f"{begin}, when the last of these leases is over."
     return (
-        f"{begin} for jobs of yours within quota, by the pool's guarantee; those that none asks"
-        f" for, by {unasked_by:%Y-%m-%d %H:%M:%S}, when the last of these leases is over."
+        f"{begin} for your jobs within quota, by the pool's guarantee; other GPUs by"
+        f" {unasked_by:%Y-%m-%d %H:%M:%S}, when the last of these leases is over."
     )
 
 

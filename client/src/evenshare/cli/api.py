@@ -17,7 +17,7 @@ from evenshare import __version__
 
 from .config import Server
 
-NO_PORTAL = "the portal answers, but not as a portal does"
+NO_PORTAL = "unexpected answer: not an Evenshare portal"
 TIMEOUT_S = 30.0
 # Between attempts; a restarting portal is back within seconds.
 PAUSES_S = (0.2, 0.6, 1.5, 3.0)
@@ -191,13 +191,17 @@ class Client:
                 f"the connection to {self.server.url} broke: {type(problem).__name__} {problem}"
             ) from None
         except zlib.error:
-            raise UnreachableError(f"the answer of {self.server.url} is cut or damaged") from None
+            raise UnreachableError(
+                f"the answer of {self.server.url} is incomplete or damaged"
+            ) from None
         if len(text) > LARGEST_BYTES:
             raise UnreachableError(f"the answer of {self.server.url} is too long")
         try:
             return read(text)
         except (ValueError, RecursionError):
-            raise UnreachableError(f"{self.server.url} answers, but not as a portal does") from None
+            raise UnreachableError(
+                f"{self.server.url} is not an Evenshare portal: unexpected answer"
+            ) from None
 
 
 def _decoded(text: bytes) -> Any:
@@ -230,7 +234,7 @@ def _raise_refused(refused: urllib.error.HTTPError) -> NoReturn:
             problem.update(answer)
     except (ValueError, RecursionError, OSError, http.client.HTTPException, zlib.error):
         # Perhaps a proxy's page: its status must suffice.
-        problem["detail"] = "The answer is not one of the portal's own."
+        problem["detail"] = "The answer is not from the portal."
     if 300 <= refused.code < 400:
         where = refused.headers.get("Location", "elsewhere")
         problem["detail"] = f"The server redirects to {where}: give that address to login."

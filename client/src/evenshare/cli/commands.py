@@ -24,7 +24,7 @@ def queue(options: argparse.Namespace, client: Client, screen: Terminal) -> int:
         screen.json(waiting)
         return 0
     if not waiting:
-        screen.note("nobody waits")
+        screen.note("no queued jobs")
         return 0
     rows = [
         [
@@ -63,9 +63,9 @@ def price_forecast(options: argparse.Namespace, client: Client, screen: Terminal
         counted, name = one.get("counted") or 0, inert(one.get("gpu_type") or "")
         if counted:
             share = round(100 * one["hits"] / counted)
-            screen.note(f"{name}: {share} % of {counted} later prices were from p10 to p90")
+            screen.note(f"{name}: {share} % of {counted} later prices were within p10 to p90")
         if not one.get("points"):
-            screen.note(f"{name}: no honest forecast: {inert(one.get('reason') or '')}")
+            screen.note(f"{name}: no reliable forecast: {inert(one.get('reason') or '')}")
         rows += [
             [name, when(point.get("at")), *(inert(point.get(key, "")) for key in BANDS)]
             for point in one.get("points") or []

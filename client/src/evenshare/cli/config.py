@@ -73,7 +73,7 @@ def checked_url(url: str) -> str:
     except ValueError:
         fine = False
     if not fine or parts.username or parts.query or parts.fragment or not url.isprintable():
-        raise UsageError(f"{url!r} is no address of a portal; give one like {DEFAULT_URL}")
+        raise UsageError(f"{url!r} is not a portal address; use one like {DEFAULT_URL}")
     return url.rstrip("/").removesuffix("/api/v1")
 
 
@@ -81,7 +81,7 @@ def checked_token(token: str) -> str:
     """Return a token without space; a line break in it would start another header."""
     token = token.strip()
     if not token or not token.isascii() or not token.isprintable() or " " in token:
-        raise UsageError("the token is empty or holds characters that no token has")
+        raise UsageError("the token is empty or has invalid characters")
     return token
 
 

@@ -43,7 +43,7 @@ def contribution(options: argparse.Namespace, client: Client, screen: Terminal) 
         elif lines:
             _table(screen, LINE, lines)
         else:
-            screen.note("nothing was lent in this time")
+            screen.note("nothing was lent in this period")
         return 0
     shown = client.get("/contribution", **asked)
     if options.output == "json":

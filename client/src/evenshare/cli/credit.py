@@ -48,8 +48,8 @@ def transfer(options: argparse.Namespace, client: Client, screen: Terminal) -> i
         screen.json(asked)
     else:
         to, amount = inert(asked.get("to")), inert(asked.get("amount"))
-        screen.line(f"Asked to give {amount} credits to {to}: {inert(asked.get('id'))}")
-        screen.note("Somebody who keeps the books decides it.")
+        screen.line(f"Requested a transfer of {amount} credits to {to}: {inert(asked.get('id'))}")
+        screen.note("An operator or the finance role decides.")
     return 0
 
 

@@ -27,14 +27,14 @@ def answer_line(row: Mapping[str, Any]) -> str:
     if row.get("state") == "planned" and leases:
         nodes = "on one node" if row.get("one_node") else "over several nodes"
         chance = row.get("chance")
-        sure = "chance unknown" if chance is None else f"{int(chance * 1000) // 10} % likely"
+        sure = "confidence unknown" if chance is None else f"{int(chance * 1000) // 10} % likely"
         return (
             f"planned to end by {when(leases[-1].get('ends_at'))} on {inert(row.get('gpus'))}"
             f" {inert(row.get('gpu_type'))} {nodes}, {sure}"
         )
     if row.get("state") == "refused":
         earliest = row.get("earliest")
-        then = f"; the earliest that would do: --deadline {inert(earliest)}" if earliest else ""
+        then = f"; earliest feasible: --deadline {inert(earliest)}" if earliest else ""
         return f"refused: {LIMITS.get(str(row.get('limit')), 'no plan meets it')}{then}"
     return inert(row.get("state", ""))
 

@@ -106,7 +106,7 @@ def _start(start: Any) -> str:
         return "not estimated yet"
     as_of = f"as of round {inert(start.get('round'))}"
     if start.get("p50") is None:
-        return f"no honest estimate {as_of}: {inert(start.get('why', ''))}"
+        return f"no reliable estimate {as_of}: {inert(start.get('why', ''))}"
     late = f"after {when(start.get('simulated_until'))}"
     if start.get("p90") is not None:
         late = f"by {when(start['p90'])}"

@@ -144,8 +144,8 @@ def _overclaim(row: Mapping[str, Any]) -> str:
     """Return where its job type was declared faster than measured."""
     return (
         f"declared faster than measured on {inert(row.get('gpu_type'))}:"
-        f" {inert(row.get('declared'))}, measured {inert(row.get('measured'))}; rounds use what"
-        " was measured"
+        f" {inert(row.get('declared'))}, measured {inert(row.get('measured'))}; rounds use the"
+        " measured speed"
     )
 
 
@@ -200,14 +200,14 @@ def find(client: Client, text: str) -> str:
     """Return the id of a prefix. A full id, or any with `--explain`, is returned unchanged."""
     wanted = text.lower()
     if not PREFIX.fullmatch(wanted):
-        raise UsageError(f"{text!r} is no job's id, nor its first 8 characters or more")
+        raise UsageError(f"{text!r} is not a job id or its first 8 or more characters")
     if len(wanted) == 36 or client.explain is not None:
         return wanted
     matches = [str(j["id"]) for j in client.pages("/jobs", None) if str(j["id"]).startswith(wanted)]
     if not matches:
-        raise UsageError(f"{text} begins no job's id")
+        raise UsageError(f"{text} matches no job id")
     if len(matches) > 1:
-        raise UsageError(f"{text} begins {len(matches)} jobs' ids: give more of it")
+        raise UsageError(f"{text} begins {len(matches)} jobs' ids: give more characters")
     return matches[0]
 
 
@@ -245,7 +245,7 @@ class _LogReader:
         if self._lease is None:
             self._lease = window["lease"]
             if self._lease is not None and self._lease > 1:
-                self._screen.note(f"lease {self._lease}; those before it: --lease N")
+                self._screen.note(f"lease {self._lease}; earlier leases: --lease N")
         return window
 
     def _print(self, window: Any) -> bool:

@@ -25,7 +25,7 @@ def login(options: argparse.Namespace, client: Client, screen: Terminal) -> int:
         raise UsageError("--password needs --username")
     url = client.server.url
     if not is_private(url):
-        screen.note(f"evenshare: {url} is not encrypted: others on the way can read the token")
+        screen.note(f"evenshare: {url} is not encrypted: others on the network can read the token")
     # An old token in a header would be checked before the new one.
     client.server = Server(url, None)
     until = ""
@@ -43,13 +43,13 @@ def login(options: argparse.Namespace, client: Client, screen: Terminal) -> int:
         screen.line(f"Logged in to {url}" + (f" until {until}" if until else ""))
         screen.note(f"The token is in {inert(path)}.")
     if os.environ.get("EVENSHARE_TOKEN"):
-        screen.note("evenshare: EVENSHARE_TOKEN is set and wins over this token")
+        screen.note("evenshare: EVENSHARE_TOKEN is set and overrides this token")
     return 0
 
 
 def _given_token(options: argparse.Namespace) -> str:
     if options.token is None:
-        raise UsageError("there is no terminal to ask at: give --token - or --username")
+        raise UsageError("no terminal for input: give --token - or --username")
     return _secret(options.token)
 
 
@@ -58,7 +58,7 @@ def _wish(options: argparse.Namespace) -> dict[str, object]:
     password = _secret(options.password or "")
     if options.password is None and not options.explain:
         if not sys.stdin.isatty():
-            raise UsageError("there is no terminal to ask at: give --password -")
+            raise UsageError("no terminal for input: give --password -")
         password = getpass.getpass()
     return {
         "username": username,

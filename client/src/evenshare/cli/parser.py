@@ -14,20 +14,20 @@ EXIT_CODES = """exit codes:
   0  done; with --wait: the job succeeded
   2  the command line is wrong; nothing was sent
   3  refused, not reachable, not feasible; with --wait: the job did not succeed;
-     of verify and pin: something is not as it was committed to or stated
-  4  conflict: the idempotency key was used for another job, or the state has moved on
-  5  of verify: nothing is wrong, and not all is proven; the last lines say what to do
-  130  interrupted; a job that was waited for goes on
+     verify and pin: data differs from the signed log or the statement
+  4  conflict: the idempotency key belongs to another job, or the state has changed
+  5  verify: no errors, but not all parts are proven; the last lines show what to do
+  130  interrupted; the job goes on
 
 environment:
-  EVENSHARE_URL, EVENSHARE_TOKEN win over what `evenshare login` has kept
+  EVENSHARE_URL, EVENSHARE_TOKEN override the stored login
 """
 
 
 def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(
         prog="evenshare",
-        description="Submit jobs to a shared GPU cluster, and see why they wait.",
+        description="Submit jobs to a shared GPU cluster and see why they are queued.",
         epilog=EXIT_CODES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
@@ -43,15 +43,17 @@ def parser() -> argparse.ArgumentParser:
     _list(verbs)
     for name, run, text in (
         ("show", jobs.show, "show one job"),
-        ("why", jobs.why, "say why it waits, with the numbers and what to do"),
-        ("cancel", jobs.cancel, "cancel it; doing so twice is harmless"),
+        ("why", jobs.why, "show why it is queued, with numbers and next step"),
+        ("cancel", jobs.cancel, "cancel it; repeating is harmless"),
     ):
         _leaf(verbs, name, run, text).add_argument("id", metavar="ID", help=ID)
     _logs(verbs)
     used = _leaf(verbs, "usage", usage.usage, "show its CPUs, memory and GPUs in use")
     used.add_argument("id", metavar="ID", help=ID)
-    used.add_argument("--points", action="store_true", help="over time, not a line for each lease")
-    queue = _leaf(nouns, "queue", commands.queue, "show who waits in a pool, in order")
+    used.add_argument(
+        "--points", action="store_true", help="over time instead of one line per lease"
+    )
+    queue = _leaf(nouns, "queue", commands.queue, "show a pool's queued jobs in order")
     queue.add_argument("--pool", required=True)
     _price(nouns)
     _contribution(nouns)
@@ -68,16 +70,16 @@ def _price(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     price = _leaf(nouns, "price", commands.price, "show, history, forecast of posted prices")
     price.add_argument("--pool")
     verbs = price.add_subparsers(metavar="VERB", dest="verb")
-    show = _leaf(verbs, "show", commands.price, "show the prices that the next terms pay")
+    show = _leaf(verbs, "show", commands.price, "show the prices of the next terms")
     show.add_argument("--pool")
-    history = _leaf(verbs, "history", commands.price_history, "list what was posted, newest first")
+    history = _leaf(verbs, "history", commands.price_history, "list posted prices, newest first")
     history.add_argument("--pool", required=True)
     history.add_argument("--type", required=True, metavar="TYPE", help="a GPU type")
     history.add_argument("--since", metavar="TIME", help="pool time, as 2030-01-01T00:00:00Z")
     history.add_argument("--until", metavar="TIME", help="pool time, not included")
     history.add_argument("--limit", type=_positive, default=20, help="default 20")
     history.add_argument("--all", action="store_true", help="every page")
-    forecast = _leaf(verbs, "forecast", commands.price_forecast, "say how prices may go")
+    forecast = _leaf(verbs, "forecast", commands.price_forecast, "show price forecasts")
     forecast.add_argument("--pool", required=True)
 
 
@@ -100,29 +102,31 @@ def _leaf(
 
 
 def _login(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    leaf = _leaf(nouns, "login", login.login, "keep a token for a portal")
+    leaf = _leaf(nouns, "login", login.login, "store a token for a portal")
     leaf.add_argument("--url", help="the portal's address")
-    leaf.add_argument("--token", help="a token that you have; - reads it from standard input")
-    leaf.add_argument("--username", help="have the portal make a token")
-    leaf.add_argument("--password", help="asked for if left out; - reads it from standard input")
-    leaf.add_argument("--days", type=_positive, default=30, help="how long it lives (default 30)")
+    leaf.add_argument("--token", help="an existing token; - reads it from standard input")
+    leaf.add_argument("--username", help="login name; creates a token")
+    leaf.add_argument("--password", help="default: prompt; - reads it from standard input")
+    leaf.add_argument("--days", type=_positive, default=30, help="lifetime in days (default 30)")
     leaf.add_argument(
-        "--credit", action="store_true", help="the token may ask for transfers of credits, too"
+        "--credit", action="store_true", help="the token may also request transfers of credits"
     )
 
 
 def _credit(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     noun = nouns.add_parser("credit", help="show, transfer", allow_abbrev=False)
     verbs = noun.add_subparsers(metavar="VERB", required=True, dest="verb")
-    show = _leaf(verbs, "show", credit.show, "show what tenants may still spend")
+    show = _leaf(verbs, "show", credit.show, "show spendable credits of tenants")
     show.add_argument("--tenant")
-    give = _leaf(verbs, "transfer", credit.transfer, "ask to give credits to another tenant")
-    give.add_argument("--to", required=True, help="who gets them: a tenant of your pools")
+    give = _leaf(
+        verbs, "transfer", credit.transfer, "request a transfer of credits to another tenant"
+    )
+    give.add_argument("--to", required=True, help="receiver: a tenant of your pools")
     give.add_argument("--amount", required=True, help="credits, with at most six decimals")
-    give.add_argument("--reason", required=True, help="what for, to whoever decides")
-    give.add_argument("--tenant", help="who gives, where you manage several")
+    give.add_argument("--reason", required=True, help="purpose, shown to the person who decides")
+    give.add_argument("--tenant", help="sender, if you manage several tenants")
     give.add_argument("--book", help="the book (default: main)")
-    give.add_argument("--idempotency-key", metavar="K", help="the same key asks once")
+    give.add_argument("--idempotency-key", metavar="K", help="the same key requests once")
 
 
 def _submit(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -130,9 +134,9 @@ def _submit(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     for field in JOB_FIELDS:
         if field.option not in ("", COMMAND):
             _job_option(leaf, field)
-    leaf.add_argument("--idempotency-key", metavar="K", help="the same key finds the same job")
+    leaf.add_argument("--idempotency-key", metavar="K", help="the same key returns the same job")
     leaf.add_argument("--wait", action="store_true", help="until the job ends")
-    leaf.add_argument("--dry-run", action="store_true", help="ask whether it could run")
+    leaf.add_argument("--dry-run", action="store_true", help="only estimate whether it could start")
     leaf.set_defaults(takes_command=True)
 
 
@@ -164,21 +168,21 @@ def _list(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 
 def _logs(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    leaf = _leaf(verbs, "logs", jobs.logs, "print what the job has printed")
+    leaf = _leaf(verbs, "logs", jobs.logs, "print a job's log")
     leaf.add_argument("id", metavar="ID", help=ID)
     leaf.add_argument("--lease", type=_positive, help="of this lease (default: the last)")
     leaf.add_argument("--follow", action="store_true", help="until the job ends")
 
 
 def _contribution(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    about = "show what a tenant earned by lending, against the ledger"
+    about = "show a tenant's income from lending, reconciled with the ledger"
     leaf = _leaf(nouns, "contribution", contribution.contribution, about)
     leaf.add_argument("--pool", help="one of the tenant's (default: its only one)")
     leaf.add_argument("--tenant", help="one of yours (default: your only one)")
-    leaf.add_argument("--since", metavar="INSTANT", help="RFC 3339, of the pool's clock")
-    leaf.add_argument("--until", metavar="INSTANT", help="the instant after the last one")
+    leaf.add_argument("--since", metavar="INSTANT", help="RFC 3339, pool time")
+    leaf.add_argument("--until", metavar="INSTANT", help="end (exclusive)")
     leaf.add_argument("--lines", action="store_true", help="every income line, newest first")
-    leaf.add_argument("--limit", type=_positive, help="lines at most (default: all)")
+    leaf.add_argument("--limit", type=_positive, help="maximum number of lines (default: all)")
 
 
 def _offers(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -193,27 +197,29 @@ def _offers(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     create.add_argument("--gpu-type", required=True)
     create.add_argument("--gpus", required=True, type=_positive, help="lent while they are idle")
     create.add_argument("--floor", required=True, help="lowest price per GPU-hour; 0: any")
-    create.add_argument("--until", metavar="T", help="RFC 3339, of the pool's clock")
-    create.add_argument("--idempotency-key", metavar="K", help="the same key finds the same offer")
-    revoke = _leaf(verbs, "revoke", sharing.offer_revoke, "revoke one; twice is harmless")
+    create.add_argument("--until", metavar="T", help="RFC 3339, pool time")
+    create.add_argument(
+        "--idempotency-key", metavar="K", help="the same key returns the same offer"
+    )
+    revoke = _leaf(verbs, "revoke", sharing.offer_revoke, "revoke an offer; repeating is harmless")
     revoke.add_argument("id", metavar="ID", help="an offer's id")
     for leaf in (listing, create, revoke):
         _of_a_tenant(leaf)
 
 
 def _sharing(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    text = "what a tenant's quota lends and borrows: show, set, limit"
+    text = "lending and borrowing of a tenant's quota: show, set, limit"
     verbs = nouns.add_parser("sharing", help=text, allow_abbrev=False).add_subparsers(
         metavar="VERB", required=True, dest="verb"
     )
-    show = _leaf(verbs, "show", sharing.show, "show what holds, by GPU type")
-    change = _leaf(verbs, "set", sharing.set_type, "set a GPU type; what is left out is free")
+    show = _leaf(verbs, "show", sharing.show, "show settings in effect, by GPU type")
+    change = _leaf(verbs, "set", sharing.set_type, "set a GPU type; omitted limits are removed")
     change.add_argument("--gpu-type", required=True)
     change.add_argument("--mode", choices=sharing.MODES, default=sharing.MODES[-1])
     change.add_argument("--lend-limit", metavar="N", help="idle GPUs lent at most, or none")
     change.add_argument("--borrow-limit", metavar="N", help="GPUs borrowed at most, or none")
-    change.add_argument("--by-offer", action="store_true", help="lend by offers alone")
-    most = _leaf(verbs, "limit", sharing.limit_price, "set what all jobs pay at most")
+    change.add_argument("--by-offer", action="store_true", help="lend only by offers")
+    most = _leaf(verbs, "limit", sharing.limit_price, "set the maximum price of all jobs")
     most.add_argument("price", metavar="PRICE", help="credits per borrowed GPU-hour, or none")
     for leaf in (show, change, most):
         _of_a_tenant(leaf)
@@ -222,16 +228,16 @@ def _sharing(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> None
 def _round(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     noun = nouns.add_parser("round", help="verify, pin", allow_abbrev=False)
     verbs = noun.add_subparsers(metavar="VERB", required=True, dest="verb")
-    about = "recompute rounds here, from what the portal committed to"
+    about = "recompute rounds on this machine from the portal's signed log"
     leaf = _leaf(verbs, "verify", verify.round_verify, about)
     leaf.add_argument("round", metavar="N", nargs="?", type=_positive, help="default: the newest")
-    leaf.add_argument("--pool", help="may be left out with --from-dir")
+    leaf.add_argument("--pool", help="optional with --from-dir")
     leaf.add_argument("--last", metavar="K", type=_positive, help="the newest K rounds")
     leaf.add_argument("--since", metavar="T", help="rounds from T on, RFC 3339, pool time")
     _verifies(leaf, "each round's recomputation")
-    pin = _leaf(verbs, "pin", verify.round_pin, "keep the head of a pool's rounds, and print it")
+    pin = _leaf(verbs, "pin", verify.round_pin, "store and print the head of a pool's rounds")
     pin.add_argument("--pool", required=True)
-    pin.add_argument("--show", action="store_true", help="print what is kept; nothing is asked")
+    pin.add_argument("--show", action="store_true", help="print the stored head without a request")
     pin.add_argument("--against", metavar="FILE", help="compare with a colleague's pin")
     _vkey(pin)
 
@@ -239,10 +245,10 @@ def _round(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 def _statement(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     noun = nouns.add_parser("statement", help="verify", allow_abbrev=False)
     verbs = noun.add_subparsers(metavar="VERB", required=True, dest="verb")
-    about = "recompute charges and incomes here, to the last digit"
+    about = "recompute charges and incomes on this machine, to the micro-credit"
     leaf = _leaf(verbs, "verify", statement.statement_verify, about)
     leaf.add_argument("--from", dest="since", metavar="T", help="a day or an instant, pool time")
-    leaf.add_argument("--to", dest="until", metavar="T", help="the instant after the last one")
+    leaf.add_argument("--to", dest="until", metavar="T", help="end (exclusive)")
     leaf.add_argument("--pool", help="one of the tenant's (default: your only one)")
     leaf.add_argument("--tenant", help="one of yours (default: your only one)")
     leaf.add_argument("--without-rounds", action="store_true", help="download no rounds to compare")
@@ -250,8 +256,10 @@ def _statement(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
 
 
 def _verifies(leaf: argparse.ArgumentParser, of: str) -> None:
-    leaf.add_argument("--save-dir", metavar="D", help="keep the files there, to verify elsewhere")
-    leaf.add_argument("--from-dir", metavar="D", help="verify kept files; the portal is not asked")
+    leaf.add_argument(
+        "--save-dir", metavar="D", help="store the files there, to verify on another machine"
+    )
+    leaf.add_argument("--from-dir", metavar="D", help="verify stored files without the portal")
     _vkey(leaf)
     _limits(leaf, of)
     _accepts(leaf)
@@ -269,12 +277,12 @@ def _limits(leaf: argparse.ArgumentParser, of: str) -> None:
 
 
 def _reports(leaf: argparse.ArgumentParser) -> None:
-    text = "do not tell the portal what was verified, and how it came out"
+    text = "do not report the verification and its outcome to the portal"
     leaf.add_argument("--no-report", action="store_true", help=text)
 
 
 def _accepts(leaf: argparse.ArgumentParser) -> None:
-    text = f"what need not be proven, as often as needed: {', '.join(verify.GAPS)}"
+    text = f"parts that need not be proven (repeatable): {', '.join(verify.GAPS)}"
     leaf.add_argument(
         "--accept", metavar="GAP", action="append", default=[], choices=verify.GAPS, help=text
     )

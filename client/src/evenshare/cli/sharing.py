@@ -24,7 +24,7 @@ def offer_list(options: argparse.Namespace, client: Client, screen: Terminal) ->
     if not offers:
         screen.note("no offers")
         return 0
-    heads = ["ID", "TYPE", "GPUS", "FLOOR", "UNTIL", "WHAT IT DOES"]
+    heads = ["ID", "TYPE", "GPUS", "FLOOR", "UNTIL", "EFFECT"]
     rows = [
         [
             inert(offer["id"]),
@@ -115,7 +115,7 @@ def _print(options: argparse.Namespace, screen: Terminal, sharing: Mapping[str, 
         return
     _table(screen, sharing["results"])
     most = sharing.get("max_price")
-    screen.note(f"jobs pay at most: {inert(most) if most is not None else 'no limit'}")
+    screen.note(f"maximum price of jobs: {inert(most) if most is not None else 'no limit'}")
 
 
 def _table(screen: Terminal, rows: list[Mapping[str, Any]]) -> None:
@@ -134,7 +134,7 @@ def _table(screen: Terminal, rows: list[Mapping[str, Any]]) -> None:
                 inert(row["effective"]["mode"]),
                 _limit(row["effective"]["lend_limit"]),
                 _limit(row["effective"]["borrow_limit"]),
-                "offers" if row["own"]["by_offer"] else "as it is",
+                "offers" if row["own"]["by_offer"] else "any price",
                 inert(row["price"]),
             ]
             for row in rows

@@ -105,7 +105,7 @@ def fetch_rounds(
 def only_pool(client: Client) -> str:
     pools = [str(pool["name"]) for pool in client.get("/pools")["results"]]
     if len(pools) != 1:
-        raise UsageError(f"give --pool: {', '.join(pools) or 'there is none for you'}")
+        raise UsageError(f"give --pool: {', '.join(pools) or 'you have access to none'}")
     return pools[0]
 
 
@@ -120,7 +120,7 @@ def read_json(files: Files, name: str) -> Any:
     try:
         return json.loads(data)
     except (ValueError, RecursionError):
-        raise UsageError(f"{files.folder / name} is damaged: it is no JSON") from None
+        raise UsageError(f"{files.folder / name} is damaged: it is not JSON") from None
 
 
 def rounds_of(rows: dict[str, list[dict[str, Any]]]) -> set[int]:
@@ -150,7 +150,7 @@ def _pages(client: Client, path: str, **query: str) -> Iterator[dict[str, Any]]:
             return
         cursor = {"cursor": str(page["next"])}
         if cursor["cursor"] in seen:
-            raise UnreachableError("the portal answers the same page again and again")
+            raise UnreachableError("the portal repeats the same page")
         seen.add(cursor["cursor"])
 
 

@@ -29,7 +29,7 @@ def usage(options: argparse.Namespace, client: Client, screen: Terminal) -> int:
         screen.table(HEADS, rows, " ".join(("LEASE", *HEADS[2:])))
     else:
         screen.note(
-            "no sample so far" if answer.get("reported") else "jobs of this pool are not sampled"
+            "no samples yet" if answer.get("reported") else "jobs of this pool are not sampled"
         )
     for line in _gpu_notes(leases[-1] if leases else {}):
         screen.note(line)
@@ -39,7 +39,7 @@ def usage(options: argparse.Namespace, client: Client, screen: Terminal) -> int:
     if answer.get("gpus_idle_since"):
         screen.note(f"GPUs idle since {when(answer['gpus_idle_since'])}")
     if answer.get("earlier_leases"):
-        screen.note("earlier leases are left out")
+        screen.note("earlier leases are not shown")
     return 0
 
 
@@ -51,7 +51,7 @@ def _gpu_notes(newest: Mapping[str, Any]) -> Iterator[str]:
         yield f"GPU use is not reported: {GPU_STATES[newest['gpu_state']]}"
     known, gpus = newest.get("gpus_reporting"), newest.get("gpus")
     if isinstance(known, int) and isinstance(gpus, int) and 0 < known < gpus:
-        yield f"GPU figures are of {known} of its {gpus} GPUs"
+        yield f"GPU figures cover {known} of its {gpus} GPUs"
 
 
 def _cells(row: Mapping[str, Any]) -> list[str]:

@@ -70,7 +70,7 @@ class Files:
     def _path(self, name: str) -> Path:
         # A part of the name may come from a response; it must not lead elsewhere.
         if not _NAME.fullmatch(name):
-            raise UnreachableError(f"the portal answers with a name that is none: {name!r}")
+            raise UnreachableError(f"the portal returned an invalid name: {name!r}")
         return self.folder / name
 
 
@@ -87,7 +87,7 @@ def to_save(folder: str | None) -> Iterator[Files]:
 def saved(folder: str) -> Files:
     """Return the files of an earlier run."""
     if not Path(folder).is_dir():
-        raise UsageError(f"{folder} is no folder; --from-dir takes one that --save-dir has filled")
+        raise UsageError(f"{folder} is not a folder; use a folder written by --save-dir")
     return Files(Path(folder))
 
 

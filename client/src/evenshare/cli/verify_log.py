@@ -84,6 +84,6 @@ def keep_head(path: Path, head: HeadFinding, pin: Pin | None, *, from_files: boo
         return
     if from_files and pin is None:
         # The source of files is unknown; the first pin of a portal comes from the portal itself.
-        head.remarks.append("nothing is pinned of files alone; evenshare round pin asks the portal")
+        head.remarks.append("files are never pinned; run evenshare round pin")
     else:
         keep_newer(path, head.pin)

@@ -36,7 +36,7 @@ def pin(options: argparse.Namespace, client: Client, screen: Terminal) -> int:
     options.file, known = path, pinned(path)
     if options.show:
         if known is None:
-            raise UsageError(f"nothing is pinned of {options.pool}; evenshare round pin does it")
+            raise UsageError(f"no head of {options.pool} is pinned; run evenshare round pin")
         _print(screen, options, known, (), [])
         return 0
     other = None if options.against is None else _given(Path(options.against))
@@ -64,7 +64,7 @@ def pinned(path: Path) -> Pin | None:
     try:
         return read_pin(data)
     except ValueError as problem:
-        raise UsageError(f"{path} is no pin ({problem}); move it away to begin anew") from None
+        raise UsageError(f"{path} is not a pin ({problem}); move it away to start again") from None
 
 
 def keep_newer(path: Path, new: Pin) -> None:
@@ -82,7 +82,7 @@ def proof_of(client: Client, pool: str, first: int, second: int) -> Proof | None
     try:
         return Proof(first, second, tuple(bytes.fromhex(step) for step in answer["path"]))
     except (KeyError, TypeError, ValueError):
-        raise UnreachableError("the portal answers, but with no proof") from None
+        raise UnreachableError("the portal returned no proof") from None
 
 
 def _verified(
@@ -103,7 +103,7 @@ def _given(path: Path) -> Pin:
     except OSError as problem:
         raise UsageError(f"{path} cannot be read: {problem.strerror}") from None
     except ValueError as problem:
-        raise UsageError(f"{path} is no pin: {problem}") from None
+        raise UsageError(f"{path} is not a pin: {problem}") from None
 
 
 def _compared(client: Client, pool: str, mine: Pin, other: Pin) -> tuple[ProofProblem, ...]:
@@ -152,4 +152,4 @@ def _print(
     for text in remarks:
         screen.note(inert(text))
     if options.against and shown is not None and not problems:
-        screen.line(f"{inert(options.against)} is of the same history")
+        screen.line(f"{inert(options.against)} has the same history")

@@ -33,4 +33,4 @@ def report(
 
 
 def _failed(screen: Terminal, why: str) -> None:
-    screen.note(f"evenshare: the portal did not take the report of this verification: {inert(why)}")
+    screen.note(f"evenshare: the portal refused the report of this verification: {inert(why)}")

@@ -132,12 +132,12 @@ def _guard_span(
     # The head reveals a record that is not the last, but called the newest.
     is_short = not records or records[-1].round != newest
     if is_short and not (records and rows[-1]["index"] == size - 1):
-        raise UnreachableError(f"the portal has a head of {size} rounds, and holds back the last")
+        raise UnreachableError(f"the portal has a head of {size} rounds, but withholds the last")
     oldest = records[0]
     if oldest.previous and (
         oldest.round > max(1, first - 1) or (since_us is not None and oldest.at_us >= since_us)
     ):
-        raise UnreachableError(f"the portal holds back the rounds before {oldest.round}")
+        raise UnreachableError(f"the portal withholds the rounds before {oldest.round}")
 
 
 def _first(options: argparse.Namespace, client: Client, newest: int, since_us: int | None) -> int:
@@ -202,7 +202,7 @@ def _verify(
         screen.note(f"evenshare: {inert(problem)}")
         return 3
     if not findings:
-        screen.note("evenshare: there is no record of such a round, nothing was verified")
+        screen.note("evenshare: no record of these rounds, so nothing was verified")
         return EXIT_CODES[ProofVerdict.NOT_PROVEN]
     tally = Tally(options.accept)
     tally.add_head(head)
@@ -311,6 +311,4 @@ def _record(row: dict[str, Any]) -> RoundRecord:
     try:
         return read_record(str(row["record"]).encode())
     except (KeyError, RecordError) as problem:
-        raise UnreachableError(
-            f"the portal answers with a record that is none: {problem}"
-        ) from None
+        raise UnreachableError(f"the portal returned an invalid record: {problem}") from None

@@ -45,7 +45,7 @@ from .verify_report import report as report_verification
 from .verify_statement_rounds import StatementRounds
 
 NO_ROUNDS = "no-rounds.json"
-NOT_ASKED = "the rounds were not asked for (--without-rounds)"
+NOT_ASKED = "the rounds were not requested (--without-rounds)"
 # Gaps that only rounds close.
 NEED_ROUNDS = frozenset({Gap.ROUNDS.value, Gap.NAMES.value})
 # Rounds are logged within seconds, and the rounds in rows are at least an hour old.
@@ -211,7 +211,7 @@ def _print(
     elif report.verdict(accepted) is ProofVerdict.PROVEN:
         screen.line(f"all {count} as stated{less}")
     else:
-        screen.line(f"{count} as stated{less}; not all that was asked for is proven")
+        screen.line(f"{count} as stated{less}; some requested parts are not proven")
 
 
 def _gap_lines(report: StatementReport, accepted: frozenset[str]) -> Iterator[str]:

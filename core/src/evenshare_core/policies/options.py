@@ -16,8 +16,8 @@ from msgspec.inspect import BoolType, FloatType, IntType, LiteralType, Metadata,
 UNIT = "x-unit"
 # Of the option `spread`, which most policies have.
 SPREAD_TEXT = (
-    "A job that fits on one node, but finds none with room, starts on several. It starts sooner and"
-    " runs slower: its GPUs then exchange data between nodes. What that costs depends on the job."
+    "A job that fits on one node starts on several nodes if none has room. It starts sooner but"
+    " runs slower, because its GPUs exchange data between nodes."
 )
 OptionsT = TypeVar("OptionsT", bound="Options")
 

@@ -104,9 +104,9 @@ class Policy(ABC):
     suits: str
     order_text: str
     quota_text: str = (
-        "A quota says which GPUs are a tenant's own: what it holds above its quota is borrowed, at"
-        " the posted price. It moves no job ahead: while others hold the GPUs, a tenant may hold"
-        " less than its quota."
+        "GPUs within quota are a tenant's own; GPUs above it are borrowed at the posted price. A"
+        " quota moves no job ahead: while others hold the GPUs, a tenant may hold less than its"
+        " quota."
     )
     quota_kind: QuotaPromiseKind = QuotaPromiseKind.NOT_GUARANTEED
     note_texts: Mapping[str, str] = MappingProxyType({})

@@ -18,9 +18,9 @@ class EvenshareOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only
     preset: Annotated[
         Literal["standard", "tight"],
         Meta(
-            description="Whom a round serves first: the tenant that received least for what it"
-            " deserved over the window (standard), or whoever holds less than its quota at this"
-            " moment, whatever it received before (tight)."
+            description="Which tenant a round serves first: the one furthest below its fair"
+            " share over the window (standard), or the one that holds less than its quota"
+            " now (tight)."
         ),
     ] = "standard"
     window_s: Annotated[
@@ -28,18 +28,17 @@ class EvenshareOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only
         Meta(
             ge=60,
             le=366 * 86_400,
-            description="How fast GPU-time received and deserved is forgotten when tenants are"
-            " compared: after so long, two thirds of it are. Shorter: quotas are kept from hour"
-            " to hour, and jobs wait longer.",
+            description="Window for comparing tenants: GPU-time received and deserved decays by"
+            " two thirds per window. Shorter: quotas hold from hour to hour, and jobs wait"
+            " longer.",
         ),
     ] = 86_400
     estimates: Annotated[
         Literal["none", "given", "deadlines"],
         Meta(
-            description="Which jobs go first in a tenant: those that received least so far (none);"
-            " those whose fair share covers soonest what they are said to need (given); or those"
-            " with the least GPU-time left, last those that can meet no deadline any more"
-            " (deadlines)."
+            description="Order of a tenant's jobs: least GPU-time received first (none); soonest"
+            " covered by their fair share, by estimates (given); or least remaining GPU-time"
+            " first and jobs that cannot meet their deadline last (deadlines)."
         ),
     ] = "none"
     min_runtime_s: Annotated[
@@ -47,29 +46,26 @@ class EvenshareOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only
         Meta(
             ge=0,
             le=86_400,
-            description="How long a job runs before it may be preempted or moved; with the tight"
-            f" preset {TIGHT_RUNTIME_S} s at most.",
+            description="How long a job runs before it may be preempted or moved; at most"
+            f" {TIGHT_RUNTIME_S} s with the tight preset.",
         ),
     ] = 300
     guarantee: Annotated[
         bool,
-        Meta(
-            description="End leases before their expiry for a tenant that is owed GPUs within its"
-            " quota."
-        ),
+        Meta(description="Preempt leases for a tenant that is owed GPUs within its quota."),
     ] = True
     pays: Annotated[
         bool,
         Meta(
-            description="End leases of long jobs before their expiry for jobs that never ran; not"
-            " with the tight preset."
+            description="Preempt leases of long jobs for jobs that never ran; not with the tight"
+            " preset."
         ),
     ] = True
     gangs_overtake: Annotated[
         bool,
         Meta(
-            description="End leases of long jobs before their expiry for a gang that is larger than"
-            " a node and comes before them; not with the tight preset."
+            description="Preempt leases of long jobs for a gang larger than a node that is ahead"
+            " of them; not with the tight preset."
         ),
     ] = True
     gangs_per_round: Annotated[
@@ -77,13 +73,13 @@ class EvenshareOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only
         Meta(
             ge=0,
             le=100,
-            description="For how many large jobs a round may move small ones out of the way; 0:"
-            " none is moved.",
+            description="For how many large jobs a round may move small jobs to other nodes; 0:"
+            " none.",
         ),
     ] = 2
     moves_per_round: Annotated[
         int,
-        Meta(ge=0, le=1000, description="How many jobs a round may move in all."),
+        Meta(ge=0, le=1000, description="Maximum number of jobs that a round may move."),
     ] = 16
 
     @property

@@ -108,25 +108,26 @@ from evenshare_core.policies.shared.session import Session
 from evenshare_core.policies.shared.terms import expired_ends
 
 NOTES = {
-    LEFT_OVER: "No tenant was owed more, so what was left went to the jobs that received least.",
-    GUARANTEE: "Its tenant was owed GPUs within its quota: leases of tenants above theirs ended.",
-    PAYS: "It had never run, and took the GPUs of jobs that have run for long.",
-    DEFRAGMENTED: "Smaller jobs moved to other nodes to make room for it on one.",
+    LEFT_OVER: "No tenant was owed more, so the rest went to the jobs that received least.",
+    GUARANTEE: "Its tenant was owed GPUs within its quota: leases of tenants above their quota"
+    " ended.",
+    PAYS: "It had never run, and took GPUs of long jobs.",
+    DEFRAGMENTED: "Smaller jobs moved to other nodes to make room for it on one node.",
     MOVED: "It moved to another node to make room for a larger job.",
-    LARGE_GANG: "It needs several nodes: leases of long jobs that come after it ended.",
+    LARGE_GANG: "It needs several nodes: leases of long jobs behind it ended.",
 }
 # The condition of rule 4 (a), for display.
 ROOM_CONDITION = (
-    "On some node the free GPUs, and those of jobs whose tenants hold more than the smaller of"
-    " quota and demand, are enough. In a round one job gets such GPUs on each node."
+    "On some node there are enough GPUs that are free or held by tenants above the smaller of"
+    " quota and demand. In a round, one job per node gets such GPUs."
 )
 OWED_CONDITION = (
-    f"The tenant received less than {OWED_PERCENT} % of what it deserved over the window; one that"
-    " received more waits until leases end."
+    f"The tenant received less than {OWED_PERCENT} % of its fair share over the window; a tenant"
+    " that received more waits until leases end."
 )
 LONG_TERM_TEXT = (
-    "A quota is a long-term target: the tenant that received least for what it deserves is served"
-    " first, as leases end."
+    "A quota is a long-term target: as leases end, the tenant furthest below its fair share is"
+    " served first."
 )
 
 
@@ -135,13 +136,13 @@ class Evenshare(Policy):
     version = "4"  # a maximum price that refuses nothing changes no order (ADR 0195)
     title = "Even sharing with preemption"
     promise = (
-        "A tenant that received less than it deserves gets the GPUs of its quota within minutes,"
-        " and short jobs seldom wait."
+        "A tenant below its fair share gets the GPUs of its quota within minutes, and short jobs"
+        " seldom wait."
     )
     suits = "Tenants with quotas that lend what is idle and need it back within minutes."
     order_text = (
-        "The tenant that received least for what it deserves is served first, then its job with"
-        " the least GPU-time; long jobs come last, and first of them whoever is furthest behind."
+        "The tenant furthest below its fair share is served first, then its job with the least"
+        " GPU-time. Long jobs come last, the furthest behind first."
     )
     quota_text = (
         "GPUs within quota are guaranteed within the minimum runtime of the jobs that make room,"

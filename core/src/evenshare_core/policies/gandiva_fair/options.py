@@ -18,26 +18,25 @@ class GandivaFairOptions(Options, frozen=True, forbid_unknown_fields=True, kw_on
         Meta(
             ge=1,
             le=86_400,
-            description="How long a job that shares GPUs by turns has them before the next turn is"
-            " decided, as far as the pool's least and longest lease allow; a pool without such"
-            " bounds has its lease length. Shorter: turns are fairer, and jobs stop and start more"
-            " often.",
+            description="Length of a turn of jobs that share GPUs, within the pool's shortest"
+            " and longest lease; without such bounds, the lease length. Shorter turns are"
+            " fairer, but jobs stop and start more often.",
         ),
     ] = 60
     tickets: Annotated[
         Literal["placement", "paper"],
         Meta(
-            description="How a tenant's quota becomes its jobs' turns: by what each job can get"
-            " where it is placed, so that tenants come out even (placement), or divided by the GPUs"
-            " of its jobs, wherever they are (paper)."
+            description="How a tenant's quota is divided into turns of its jobs: by what each"
+            " job can get on its nodes, so that tenants receive equal shares (placement), or"
+            " by the GPUs of its jobs only (paper)."
         ),
     ] = "placement"
     trading: Annotated[
         bool,
         Meta(
-            description="Let tenants whose jobs gain little from faster GPUs give theirs to those"
-            " whose jobs gain much, for more of the slower ones. Neither has less throughput than"
-            " by its own quota, at the speeds that are known."
+            description="Allow tenants whose jobs gain little from faster GPUs to trade them for"
+            " more slower GPUs. At the known speeds, no side has less throughput than with"
+            " its own quota."
         ),
     ] = True
     balance_percent: Annotated[
@@ -45,8 +44,8 @@ class GandivaFairOptions(Options, frozen=True, forbid_unknown_fields=True, kw_on
         Meta(
             ge=0,
             le=1000,
-            description="From which difference of load on jobs move from the most to the least"
-            " loaded node, in percent of the average load.",
+            description="Difference of load, in percent of the average, above which jobs move"
+            " from the most to the least loaded node.",
         ),
     ] = 20
     gain_percent: Annotated[
@@ -54,7 +53,7 @@ class GandivaFairOptions(Options, frozen=True, forbid_unknown_fields=True, kw_on
         Meta(
             ge=0,
             le=1000,
-            description="From which gain on a job moves to another GPU type.",
+            description="Gain above which a job moves to another GPU type.",
         ),
     ] = 10
     moves_per_quantum: Annotated[

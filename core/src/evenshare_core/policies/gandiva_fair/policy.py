@@ -100,8 +100,8 @@ class GandivaFair(Policy):
     )
     suits = "Mixed GPU types, and jobs that save their state quickly and may trade types."
     order_text = (
-        "On each node, the job that had least of its share of turns; one that does not fit is"
-        " jumped over and keeps its place."
+        "On each node, the job that received least of its share of turns; a job that does not"
+        " fit is skipped and keeps its place."
     )
     quota_text = (
         "A quota is a number of tickets. Over a few quanta a tenant's jobs together receive the"

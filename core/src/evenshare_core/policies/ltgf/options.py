@@ -24,15 +24,15 @@ class LtgfOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=True
     work_conserving: Annotated[
         bool,
         Meta(
-            description="Try a tenant's next jobs when one does not fit; off: the tenant gets"
-            " nothing more in this round."
+            description="Try a tenant's next jobs when one does not fit; off: the tenant gets no"
+            " more GPUs in this round."
         ),
     ] = True
     tenant_share: Annotated[
         Literal["demand", "quota"],
         Meta(
-            description="What a tenant deserves at each moment: its demand, up to its quota"
-            " (demand), or its whole quota, also while it asks for less (quota)."
+            description="Fair share of a tenant at each moment: its demand, up to its quota"
+            " (demand), or always its whole quota (quota)."
         ),
     ] = "demand"
     new_jobs_first: Annotated[
@@ -43,8 +43,8 @@ class LtgfOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=True
         Meta(
             ge=0,
             le=1000,
-            description="How long a large job that does not fit waits at the head of the line"
-            " before nodes are held back for it; 0: they never are.",
+            description="How long a large job waits at the head of the queue before nodes are"
+            " reserved for it; 0: never.",
             extra_json_schema={UNIT: "lease lengths"},
         ),
     ] = 2
@@ -53,32 +53,31 @@ class LtgfOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=True
         Meta(
             ge=0,
             le=10 * 366 * 86_400,
-            description="How far back GPU-time received and deserved is counted when tenants are"
-            " compared; 0: from the pool's beginning.",
+            description="Window for comparing tenants by GPU-time received and deserved; 0:"
+            " since the pool started.",
         ),
     ] = 0
     spread: Annotated[bool, Meta(description=SPREAD_TEXT)] = False
     new_job_bonus: Annotated[
         Bonus,
         Meta(
-            description="Moves a job that never ran ahead inside its tenant: at 1 it goes before"
-            " a job that has received one whole fair share more.",
+            description="Bonus for a job that never ran, within its tenant: at 1 it goes before"
+            " a job that received one whole fair share more.",
             extra_json_schema=OF_RHO,
         ),
     ] = 0.0
     lease_bonus: Annotated[
         Bonus,
         Meta(
-            description="Moves a job ahead inside its tenant for each lease that it has had:"
-            " fewer restarts of long jobs.",
+            description="Bonus for each past lease of a job, within its tenant: fewer restarts"
+            " of long jobs.",
             extra_json_schema=OF_RHO,
         ),
     ] = 0.0
     deadline_bonus: Annotated[
         Bonus,
         Meta(
-            description="Moves a job ahead inside its tenant as its deadline comes near; in full"
-            " at the deadline.",
+            description="Bonus for a near deadline, within its tenant; full at the deadline.",
             extra_json_schema=OF_RHO,
         ),
     ] = 0.0

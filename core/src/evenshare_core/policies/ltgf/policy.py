@@ -87,12 +87,15 @@ class Ltgf(Policy):
     name = "ltgf"
     version = "4"
     title = "Long-term GPU-time fairness"
-    promise = "Over time, each tenant receives the GPU-time that it deserves."
+    promise = "Over time, each tenant receives its fair share of GPU-time."
     suits = "Tenants with quotas whose jobs should run until their leases end."
-    order_text = "The tenant with the least rho is served first, then its job with the least."
+    order_text = (
+        "The tenant with the lowest rho (GPU-time received / fair share) is served"
+        " first, then its job with the lowest."
+    )
     quota_text = (
-        "A quota is a long-term target: over a day a tenant receives it, as far as it asks for it;"
-        " in a single round it may hold less, or borrow more."
+        "A quota is a long-term target: over a day a tenant receives its quota, up to its"
+        " demand. In a single round it may hold less, or borrow more."
     )
     quota_kind = QuotaPromiseKind.LONG_TERM
     note_texts = MappingProxyType({**RESERVED_TEXTS, **OTHER_TYPE_TEXTS})

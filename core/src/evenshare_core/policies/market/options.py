@@ -18,8 +18,8 @@ class MarketOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         Meta(
             ge=0,
             le=86_400,
-            description="How often jobs that wait are planned on GPUs that are not their tenant's"
-            " own; 0: in every round. Own quota is given in every round.",
+            description="How often queued jobs are planned on borrowed GPUs; 0: in every round."
+            " Own quota is granted in every round.",
         ),
     ] = 60
     horizon_s: Annotated[
@@ -27,17 +27,15 @@ class MarketOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         Meta(
             ge=60,
             le=366 * 86_400,
-            description="How far ahead jobs are planned, in whole lease lengths, 1,024 of them at"
-            " most.",
+            description="How far ahead jobs are planned, in whole lease lengths, at most 1,024.",
         ),
     ] = 7 * 86_400
     borrow_limit: Annotated[
         Literal["lease", "job"],
         Meta(
-            description="How long borrowed GPUs are given for: term by term, each at the price"
-            " that is posted then, and renewed while the job is worth it and no owner asks (lease);"
-            " or at one price for as long as the job is said to take, as far as the pool's longest"
-            " lease goes (job)."
+            description="Length of borrowing: term by term, each at its posted price, renewed"
+            " while the job's value covers it and no owner needs the GPUs (lease); or at one"
+            " price for the job's estimated run time, within the pool's longest lease (job)."
         ),
     ] = "lease"
     default_bid: Annotated[
@@ -45,17 +43,17 @@ class MarketOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         Meta(
             ge=0.0,
             le=1000.0,
-            description="What a GPU-hour is taken to be worth to a job that says neither a utility"
-            " nor a highest price, in base rates of the GPU type.",
+            description="Assumed value of a GPU-hour to a job without a utility or maximum"
+            " price, in base rates of the GPU type.",
             extra_json_schema={UNIT: "base rates"},
         ),
     ] = 1.0
     theta: Annotated[
         Literal["history", "fixed"],
         Meta(
-            description="How much a full pool costs: as much as the most that jobs of the last 30"
-            " days were worth, and no less than by the theta of the price setting (history); or by"
-            " that theta alone (fixed)."
+            description="Price of a full pool: the highest value of jobs of the last 30 days,"
+            " but at least by the theta of the price settings (history); or only by that"
+            " theta (fixed)."
         ),
     ] = "history"
     theta_factor: Annotated[
@@ -63,8 +61,7 @@ class MarketOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         Meta(
             ge=0.1,
             le=10.0,
-            description="What theta from history is multiplied with, but for the 1 in it: 0.8 lets"
-            " more jobs in under load.",
+            description="Factor of (theta - 1) from history: 0.8 admits more jobs under load.",
         ),
     ] = 1.0
     plan_jobs: Annotated[
@@ -72,8 +69,8 @@ class MarketOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         Meta(
             ge=1,
             le=100_000,
-            description="For how many jobs a batch looks for a start that are worth what it could"
-            " cost at least; the others wait behind them.",
+            description="Number of jobs whose value covers the lowest price for which a batch"
+            " searches a start; other jobs wait behind them.",
             extra_json_schema={UNIT: "jobs"},
         ),
     ] = 1000

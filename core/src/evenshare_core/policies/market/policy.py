@@ -65,9 +65,10 @@ from evenshare_core.policies.shared import explain
 from evenshare_core.policies.shared.estimates import LEAST_PERCENT
 
 ROOM_TEXT = (
-    "Some node has enough GPUs that nobody holds within quota. One is kept for the job, that which"
-    " is clear first; the time begins again where a job of an owner that came before takes it, a"
-    " lease that borrows there comes within its own tenant's quota, or the node goes away."
+    "Some node has enough GPUs that no tenant holds within its quota. The node that is free"
+    " first is reserved for the job. The time starts again if an earlier owner's job takes the"
+    " node, if a borrowing lease there moves within its tenant's quota, or if the node goes"
+    " down."
 )
 
 
@@ -75,22 +76,22 @@ class Market(Policy):
     name = "market"
     version = "2"  # the node that is clear first is kept for an owner (ADR 0174)
     title = "Posted-price market"
-    promise = "Quotas are free; whatever else is used goes to the jobs that it is worth most to."
-    suits = "Tenants that say what their jobs are worth, and lend what they do not use for credits."
+    promise = "Quotas are free; other GPUs go to the jobs that value them most."
+    suits = "Tenants that declare the value of their jobs and lend idle quota for credits."
     order_text = (
-        "Jobs within their tenant's quota first, whoever was submitted first; then whoever gains"
+        "Jobs within their tenant's quota first, in the order of submission; then jobs that gain"
         " from borrowing at the posted price, planned in the order of submission."
     )
     quota_text = (
         "A quota costs nothing. Idle quota is borrowed lease by lease: borrowed GPUs are not"
-        " renewed while their owner has a job for them: it waits a lease length at most for the"
-        " first node that is clear of them, where some node has the GPUs that no owner holds."
+        " renewed while their owner has a job for them. The owner waits at most a lease length"
+        " for the first free node, if some node has enough GPUs that no owner holds."
     )
     quota_kind = QuotaPromiseKind.GUARANTEED
     note_texts = MappingProxyType(
         {
             OWN: "It runs within its tenant's quota, which costs nothing.",
-            PAID: "It runs on borrowed GPUs: an hour of them is worth their price to it.",
+            PAID: "It runs on borrowed GPUs: it values them at their price or more.",
         }
     )
     traits = Traits(needs_estimates=True, preempts=True, clears_prices=True, owners_first=True)

@@ -66,8 +66,8 @@ GPUS, CPUS, MEMORY = "dominant_gpus", "dominant_cpus", "dominant_memory"
 NAMES = (GPUS, CPUS, MEMORY)
 NONE = Resources(0)
 EQUAL_TEXT = (
-    "All tenants weigh the same: a quota says which GPUs are a tenant's own, and what it holds"
-    " above its quota is borrowed, at the posted price."
+    "All tenants have the same weight. GPUs within quota are a tenant's own; GPUs above it are"
+    " borrowed at the posted price."
 )
 
 
@@ -77,8 +77,8 @@ class DrfOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=True)
     weights: Annotated[
         Literal["quota", "equal"],
         Meta(
-            description="What a tenant's dominant share is divided by: its quotas of all GPU types"
-            " (quota), or the same for all (equal)."
+            description="Divisor of a tenant's dominant share: its quotas of all GPU types"
+            " (quota), or equal for all tenants (equal)."
         ),
     ] = "quota"
     spread: Annotated[bool, Meta(description=SPREAD_TEXT)] = False
@@ -88,14 +88,13 @@ class Drf(Policy):
     name = "drf"
     version = "2"
     title = "Dominant resource fairness"
-    promise = "The tenant whose largest part of any resource is smallest is served next."
+    promise = "The tenant with the smallest dominant share is served next."
     suits = "Jobs that use up CPUs or memory before GPUs."
-    order_text = (
-        "The tenant of least dominant share goes first, with the job that it submitted first."
-    )
+    order_text = "The tenant with the smallest dominant share goes first, with its earliest job."
     quota_text = (
-        "A quota is a weight: of GPUs, CPUs and memory the one that a tenant has the largest part"
-        " of is counted, over its quota, and whoever has least is served next, as leases end."
+        "A quota is a weight: a tenant's dominant share is its largest part of GPUs, CPUs or"
+        " memory, divided by its quota. As leases end, the tenant with the smallest one is"
+        " served next."
     )
     quota_kind = QuotaPromiseKind.WEIGHT
     note_texts = MappingProxyType(

@@ -29,16 +29,17 @@ class QueueOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
     scope: Annotated[
         Literal["pool", "tenant"],
-        Meta(description="Whom a job that does not fit blocks: all behind it, or its tenant's."),
+        Meta(
+            description="Which jobs a job that does not fit blocks: all behind it, or only its"
+            " tenant's."
+        ),
     ] = "pool"
-    backfill: Annotated[
-        bool, Meta(description="A job that does not fit blocks nobody: those go on that fit.")
-    ] = False
+    backfill: Annotated[bool, Meta(description="A job that does not fit blocks no other job.")] = (
+        False
+    )
     whole_nodes: Annotated[
         bool,
-        Meta(
-            description="A job larger than a node takes whole nodes, and one more for what is left."
-        ),
+        Meta(description="A job larger than a node takes whole nodes, plus one more for the rest."),
     ] = True
     spread: Annotated[bool, Meta(description=SPREAD_TEXT)] = False
 
@@ -49,9 +50,9 @@ class Fifo(OrderedPolicy):
     name = "fifo"
     version = "2"
     title = "First in, first out"
-    promise = "Nobody who was submitted later starts first, while both could run."
+    promise = "No later job starts first if both could run."
     suits = "One team, few jobs, no surprises."
-    order_text = "Whoever was submitted first goes first."
+    order_text = "In the order of submission."
     options_type = QueueOptions
 
     def rule(self, snapshot: Snapshot) -> QueueRule:

@@ -24,8 +24,7 @@ UnknownSeconds = Annotated[
     Meta(
         ge=1,
         le=31_622_400,
-        description="How long a job is taken to need on its whole gang that came without an"
-        " estimate, in seconds.",
+        description="Assumed run time of a job without an estimate, on all its GPUs, in seconds.",
     ),
 ]
 UNKNOWN_S = 3600

@@ -25,7 +25,7 @@ from evenshare_core.domain.reasons import Reason
 from evenshare_core.placement.consolidated import FreeCapacity
 from evenshare_core.policies.shared.admission import Admission
 
-FITS_TEXT = "The job fits on one node, and with all that its tenant holds within quota."
+FITS_TEXT = "The job fits on one node and, with all GPUs that its tenant holds, within quota."
 Why = tuple[Reason, dict[str, Any]]
 
 

@@ -24,7 +24,7 @@ from evenshare_core.placement.consolidated import FreeCapacity
 # The note of a pick on held-back GPUs, and its explanation.
 RESERVED = "reserved"
 RESERVED_TEXTS = MappingProxyType(
-    {RESERVED: "Its gang had waited so long that GPUs were kept for it."}
+    {RESERVED: "It had waited so long that GPUs were reserved for it."}
 )
 
 

@@ -77,16 +77,13 @@ class SharingOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=T
 
     backend: Annotated[
         Literal["fast", "highs", "ortools", "pyomo"],
-        Meta(
-            description="What computes the shares: the method made for it (fast); the other"
-            " solvers are there to check it."
-        ),
+        Meta(description="Solver for the shares: fast is the default; the others are for checks."),
     ] = "fast"
     job_order: Annotated[
         Literal["starvation", "arrival"],
         Meta(
-            description="Who comes first inside a job type: the job that has waited longest since"
-            " it last ran (starvation), or the one that was submitted first (arrival)."
+            description="Order within a job type: longest wait since the last run first"
+            " (starvation), or earliest submission first (arrival)."
         ),
     ] = "starvation"
     reserve_after_leases: Annotated[
@@ -94,8 +91,8 @@ class SharingOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=T
         Meta(
             ge=0,
             le=1000,
-            description="How long a job waits that its tenant's share has GPUs for, but no nodes"
-            " fit, before nodes are held back for it; 0: they never are.",
+            description="How long a job within its tenant's share that fits no nodes waits"
+            " before nodes are reserved for it; 0: never.",
             extra_json_schema={UNIT: "lease lengths"},
         ),
     ] = 2
@@ -107,20 +104,20 @@ class SharingPolicy(Policy):
 
     version = VERSION
     order_text = (
-        "Each job type up to its whole GPUs, larger gangs first; then what is left,"
-        " to the one that is owed most."
+        "Each job type up to its whole GPUs, larger gangs first; then the rest to the job type"
+        " that is owed most."
     )
     quota_text = (
-        "A quota is a weight: a tenant's quotas of all GPU types together say how large its part of"
-        " the pool is. Of one type it may receive more or less than its quota of that type, and in"
-        " a single round more or less than its part."
+        "A quota is a weight: a tenant's quotas of all GPU types together determine its part of"
+        " the pool. It may receive more or less than its quota of one type, and in a single"
+        " round more or less than its part."
     )
     quota_kind = QuotaPromiseKind.WEIGHT
     note_texts = MappingProxyType(
         {
             **RESERVED_TEXTS,
             SHARE: "Its tenant's whole GPUs of this round had room for it.",
-            LEFTOVER: "Others could not use these GPUs; it is next in line for what is left.",
+            LEFTOVER: "Other jobs could not use these GPUs; it is next for the rest.",
         }
     )
     # Options of `shares`, which knows no jobs: their values, the default first.

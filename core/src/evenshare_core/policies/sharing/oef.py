@@ -52,9 +52,9 @@ class OefOptions(SharingOptions, frozen=True, forbid_unknown_fields=True, kw_onl
     environment: Annotated[
         Literal["cooperative", "noncooperative"],
         Meta(
-            description="What tenants are promised: that nobody would rather have another's"
-            " share, at the largest total that allows (cooperative); or that all gain alike and"
-            " overstating the speeds of one's only job type does not pay (noncooperative)."
+            description="Promise to tenants: envy-freeness at the largest possible total"
+            " (cooperative); or equal gains, and overstating the speeds of a tenant's only"
+            " job type does not pay (noncooperative)."
         ),
     ] = "cooperative"
 
@@ -62,7 +62,7 @@ class OefOptions(SharingOptions, frozen=True, forbid_unknown_fields=True, kw_onl
 class Oef(SharingPolicy):
     name = "oef"
     title = "Optimal efficiency with fairness"
-    promise = "Tenants trade GPU types so that all gain, and nobody would rather have another's."
+    promise = "Tenants trade GPU types so that all gain, and none prefers another's share."
     suits = "Mixed GPU types, and jobs that gain differently from the faster ones."
     options_type = OefOptions
     share_options = MappingProxyType(

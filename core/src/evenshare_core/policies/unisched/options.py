@@ -19,8 +19,7 @@ class UniSchedOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=
         Meta(
             ge=1,
             le=12,
-            description="How many of the pool's leases one lease of a job with a deadline lasts;"
-            " it keeps its GPUs for that long.",
+            description="Lease length of jobs with deadlines, in lease lengths of the pool.",
             extra_json_schema={UNIT: "leases"},
         ),
     ] = 1
@@ -29,9 +28,9 @@ class UniSchedOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=
         Meta(
             ge=0,
             le=10_000,
-            description="The reward that a tenant's jobs with deadlines may ask for together, in"
-            " points per GPU of its quota, in the order of submission. A job beyond it is treated"
-            " as one without a deadline.",
+            description="Points that a tenant's jobs with deadlines may claim together, per GPU"
+            " of its quota, in the order of submission. Further jobs are treated as jobs"
+            " without a deadline.",
             extra_json_schema={UNIT: "points per GPU"},
         ),
     ] = 100
@@ -40,36 +39,35 @@ class UniSchedOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=
         Meta(
             ge=0,
             le=1000,
-            description="How much of a job's remaining work its plan leaves free before its"
-            " deadline, in whole leases, where it can: for estimates that are wrong, and for jobs"
-            " that come.",
+            description="Spare time before the deadline, as a part of the job's remaining work,"
+            " in whole leases: for wrong estimates and for new jobs.",
             extra_json_schema={UNIT: "percent"},
         ),
     ] = 25
     select: Annotated[
         Literal["all", "consolidated"],
         Meta(
-            description="Which GPUs a job may have: any, at the speed that it has on several nodes"
-            " (all); or one block of 1, 2, 4 or 8 GPUs of a node, or whole nodes (consolidated)."
+            description="Allowed placement: any GPUs, at the speed on several nodes (all); or"
+            " one block of 1, 2, 4 or 8 GPUs of a node, or whole nodes (consolidated)."
         ),
     ] = "all"
     objective: Annotated[
         Literal["rewards", "alike"],
         Meta(
-            description="What is made largest: the sum of the rewards (rewards); or how many jobs"
+            description="Objective: the sum of rewards (rewards); or the number of jobs that"
             " meet their last deadline (alike)."
         ),
     ] = "rewards"
     use_estimator: Annotated[
         bool,
         Meta(
-            description="Plan by measured speeds on several nodes. Without, a job counts as fast"
-            " there as on one."
+            description="Plan with measured speeds on several nodes. Off: a job counts as"
+            " equally fast on one node and on several."
         ),
     ] = True
     count_restarts: Annotated[
         bool,
-        Meta(description="Plan for the time that a job loses where it is suspended and resumed."),
+        Meta(description="Plan for the time that a job loses when it is suspended and resumed."),
     ] = True
     unknown_s: UnknownSeconds = UNKNOWN_S
     iterations: Annotated[
@@ -77,8 +75,8 @@ class UniSchedOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=
         Meta(
             ge=0,
             le=COUNT_MAX,
-            description="How many steps the solver may take for each GPU type. At the limit the"
-            " plan that there is counts, with its distance from the best.",
+            description="Maximum solver steps per GPU type. At the limit the best plan so far is"
+            " used, with its gap.",
             extra_json_schema={UNIT: "steps"},
         ),
     ] = 20_000

@@ -65,18 +65,16 @@ class UniSched(Policy):
     name = "unisched"
     version = "3"  # no id is hashed in its memory (ADR 0195)
     title = "Deadlines and best effort"
-    promise = (
-        "Each job with a deadline is answered at once: planned in time, or what is in the way."
-    )
-    suits = "Jobs with deadlines beside jobs without, where durations are known or estimated."
+    promise = "Each job with a deadline gets an answer at once: planned in time, or the obstacle."
+    suits = "Jobs with and without deadlines, with known or estimated durations."
     order_text = (
-        "Jobs whose deadlines are worth most go first, as planned; what they leave goes to the"
-        " jobs that end soonest."
+        "Jobs with the most valuable deadlines go first, as planned; the rest goes to the jobs"
+        " that end soonest."
     )
     note_texts = MappingProxyType(
         {
             DEADLINE: "Its plan has a lease now, so that it meets a deadline.",
-            PROFILER: "It finds out how fast its job type is, on GPUs that no deadline needs now.",
+            PROFILER: "It measures the speed of its job type, on GPUs that no deadline needs now.",
             BEST_EFFORT: "It runs on GPUs that no plan uses now.",
         }
     )
