@@ -26,7 +26,10 @@ VALUE = re.compile(r"{{.*?}}")
 TAG = re.compile(r"{%.*?%}|<[^>]*>", re.DOTALL)
 END = re.compile(r"(?<=[.!?])[)\"'*]*\s+(?=[A-Z`\"'(*\[])")
 ABBREVIATION = re.compile(r"\b(?:e\.g|i\.e|etc|cf|vs|Fig|Eq|eq|al|No|p|pp|sec)\.$")
-PARAGRAPH = re.compile(r"\n\s*\n|\n\s*[-*] |\n\s*\d+\. |\n(?=\w+:$)")
+# An entry of a list or of a section such as Raises is a paragraph.
+PARAGRAPH = re.compile(
+    r"\n\s*\n|\n\s*[-*] |\n\s*\d+\. |\n(?=\w+:$)|\n(?= {4}[\w.]+(?:, [\w.]+)*: )"
+)
 # Each counts as one word.
 CODE = re.compile(r"`+[^`]+`+|\$[^$]+\$|https?://\S+")
 LINK = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
