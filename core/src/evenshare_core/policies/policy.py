@@ -260,7 +260,7 @@ class Policy(ABC):
         options: Options,  # noqa: ARG002 - for policies that compare them
         start: PricedStart,  # noqa: ARG002 - the same
     ) -> tuple[int, int] | None:
-        """Return the value of a GPU-hour to a job, and the price that it must exceed to start.
+        """Return the value of a GPU-hour to a job, and the price that it must reach to start.
 
         Both are in micro-credits. Return None if the policy reads no values and only respects
         maximum prices.

@@ -68,8 +68,9 @@ class EvenPicks:
         return lines, ended
 
     def _lists(self, key: ClaimKey, kinds: Kinds) -> list[KindList]:
-        """Return the jobs of a claim by kind; kinds that differ only in an idle maximum price share
-        a group.
+        """Return the jobs of a claim by kind.
+
+        Kinds that only differ in a maximum price share a group if that price cannot refuse them.
         """
         able = [kind for kind, rows in kinds.items() if rows and self._may_ever(key, kind)]
         groups: dict[Kind, Kind] = {}
@@ -142,7 +143,7 @@ class EvenPicks:
     # Rule 3.
 
     def _try(self, one: EvenCandidate, note: str) -> bool:
-        """Give a candidate its gang: on its present GPUs, on free ones, or on cleared nodes."""
+        """Give a candidate its gang: on its present GPUs, on free GPUs, or on cleared nodes."""
         job, lease = one.job, one.lease
         self._progress.nominate(job)
         if lease is not None:

@@ -253,7 +253,6 @@ def _touched(homes: Mapping[str, TypeHomes]) -> list[int]:
 
 
 def _skips(snapshot: Snapshot, jobs: Iterable[StrideJob], turns: Turns) -> tuple[Skip, ...]:
-    """Return every waiting job, with its reason."""
     waiting: dict[tuple[int, str, tuple[str, ...]], list[Job]] = {}
     kept: dict[tuple[int, str], list[Job]] = {}
     nowhere: dict[int, list[Job]] = {}

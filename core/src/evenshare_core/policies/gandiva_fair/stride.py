@@ -268,7 +268,6 @@ class Turns:
     # ---- terms ----
 
     def _give(self, one: StrideJob, gpu_type: str, placement: Placement, note: str) -> bool:
-        """Give a job its gang for a term, unless a limit refuses it."""
         job, lease = one.job, one.lease
         refusal = self.admission.check(job, gpu_type)
         if refusal is not None:

@@ -180,7 +180,6 @@ def traders_of(snapshot: Snapshot, types: GpuTypes) -> dict[int, Trader]:
 
 
 def _are_nested(asked: Iterable[tuple[str, ...]]) -> bool:
-    """Return whether the sets of types are nested."""
     sets = [set(usable) for usable in sorted(asked, key=len)]
     return all(one <= other for one, other in itertools.pairwise(sets))
 

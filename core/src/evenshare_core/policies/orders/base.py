@@ -18,9 +18,7 @@ class OrderedPolicy(Policy):
         """Return the order of a round."""
 
     def decide(self, snapshot: Snapshot) -> Decision:
-        """Decide one round."""
         return decide_in_order(snapshot, self.rule(snapshot))
 
     def queue_order(self, snapshot: Snapshot) -> tuple[int, ...]:
-        """Return the jobs in the order of placement."""
         return order_of(snapshot, self.rule(snapshot))

@@ -104,7 +104,7 @@ def _why(job: Job, queue: Queue, free_capacity: FreeCapacity, admission: Admissi
 
 
 def _why_no_room(gpus: int, queue: Queue, free_capacity: FreeCapacity) -> Why:
-    """Return the reason of a gang within its limits, for which room decided."""
+    """Return the reason of a gang that is within its limits but found no room."""
     left, held = free_capacity.available.total, sum(free_capacity.held_back.values())
     if held and free_capacity.would_fit_unheld(gpus):
         return Reason.RESERVED_FOR_GANG, {"needed": gpus, "free": left, "held_back": held}

@@ -204,7 +204,7 @@ def _free_times(
 
 
 def _when(frees: list[tuple[int, int]], gpus: int) -> int:
-    """Return when at least `gpus` are free on a node, which has at least as many."""
+    """Return when at least `gpus` are free on a node that has enough GPUs."""
     total = 0
     for instant_us, count in frees:
         total += count

@@ -108,7 +108,7 @@ class JobType:
         return (self.tenant, self.profile)
 
     def usable_types(self, job: Job) -> tuple[int, ...]:
-        """Return the types on which a job of it can run: fastest first, slower index on ties."""
+        """Return the types on which a job of it can run: fastest first, on ties the lower index."""
         usable = self._usable.get((job.gpu_types, job.gpus))
         if usable is None:
             fits = [

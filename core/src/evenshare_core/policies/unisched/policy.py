@@ -91,8 +91,6 @@ class UniSched(Policy):
 
 
 class _UniSchedRound:
-    """A round: its inputs, its picks and its answers."""
-
     def __init__(self, snapshot: Snapshot) -> None:
         self.snapshot = snapshot
         options = parse_options(UniSchedOptions, snapshot.options)
