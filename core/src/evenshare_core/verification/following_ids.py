@@ -49,7 +49,7 @@ class FollowedRound(Protocol):
 
     @property
     def decision(self) -> Decision:
-        """The decision."""
+        """The round's grants, renewals, ends, skips, sums and prices."""
 
     @property
     def superseded(self) -> Sequence[Mapping[str, Any]]:
