@@ -280,9 +280,7 @@ def _ended(observed: _Observed, lease: Lease, report: Report) -> None:
 
 
 def _without_process(observed: _Observed, lease: Lease, reason: EndReason) -> _JobState:
-    """Return the waiting state, with a longer back-off after each loss, or finally the failed
-    state.
-    """
+    """Return the waiting state with a growing back-off, or finally the failed state."""
     after = after_end(lease, reason, observed.losses.get(lease.job_id, 0))
     if after.is_given_up:
         failed = Job.State.FAILED.value

@@ -119,9 +119,7 @@ def throughputs(snapshot: Snapshot, decision: Decision) -> dict[tuple[int, str],
 
 
 def fallback_text(decision: Decision) -> str:
-    """Return the backend that solved the round instead of the requested one, and why; "" if none
-    did.
-    """
+    """Return the backend used instead of the requested one, and why; "" without a fallback."""
     solve = decision.solve
     if solve is None or not solve.fallback:
         return ""

@@ -262,9 +262,7 @@ def _is_outdated(round_: Round) -> bool:
 def _own_digests(
     disclosed: Disclosed, tenants: Mapping[str, int], secret: bytes
 ) -> tuple[str, ...]:
-    """Return the digests of each tenant's excerpt of the round, sorted; `tenants`: ids by
-    pseudonym.
-    """
+    """Return the sorted digests of each tenant's excerpt; `tenants`: ids by pseudonym."""
     digests = []
     for number, excerpt in own_excerpts(disclosed).items():
         key = tenant_key(secret, tenants[disclosed.names.tenants[number - 1]])

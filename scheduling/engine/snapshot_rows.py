@@ -199,8 +199,7 @@ def read_measured_profiles(
 
 
 def unreadable_jobs(pool_id: int, at: datetime) -> dict[int, str]:
-    """Return the jobs that make the snapshot of `at` fail, with the reasons; empty if there are
-    none.
+    """Return the jobs that make the snapshot of `at` fail, with the reasons; empty if none.
 
     The cause is their own row, their lease's or their job type's. It takes about 2 log2(jobs)
     queries for each such job.

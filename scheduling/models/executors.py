@@ -8,8 +8,7 @@ from scheduling.models.cluster import Pool
 
 
 class ExecutorHealth(models.Model):
-    """The health of an executor that failed or did not list launched leases; no row if it never
-    did.
+    """The health of an executor that failed or left out launched leases; no row otherwise.
 
     All times are the database's wall time; tokens name leases. `failures` counts the calls in a row
     that failed since `failing_since`, the last one with `error`. No call is made before

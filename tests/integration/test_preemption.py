@@ -56,9 +56,7 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> SlowExecutor:
 
 
 def full(*, gpus: int = 8, nodes: int = 1, size: int = 4, **fields: Any) -> tuple[Cluster, Job]:
-    """Return a pool whose GPUs `a` holds, half of them borrowed; a minute later `b` wants its
-    quota.
-    """
+    """A pool whose GPUs `a` holds, half of them borrowed; a minute later `b` wants its quota."""
     half = gpus * nodes // 2
     lab = cluster({"a": half, "b": half}, nodes=nodes, gpus=gpus, policy=POLICY.name, **fields)
     for _ in range(2 * half // size):

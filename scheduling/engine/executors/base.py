@@ -238,7 +238,5 @@ def token_number(token: str) -> int:
 
 
 def lease_token(job_id: int, lease_number: int, installation: str) -> str:
-    """Return a lease's name for the engine: installation-job-leasenumber, the same on every
-    attempt.
-    """
+    """Return a lease's name for the engine, always the same: installation-job-leasenumber."""
     return f"{installation}-{job_id}-{lease_number}"

@@ -31,9 +31,7 @@ class PoolInstants:
     skew: timedelta
 
     def pool_us(self, wall_us: int | None, default_us: int) -> int:
-        """Return microseconds of pool time, or `default_us` if the instant is missing or out of
-        range.
-        """
+        """Return microseconds of pool time; `default_us` if `wall_us` is None or out of range."""
         if wall_us is None:
             return default_us
         try:

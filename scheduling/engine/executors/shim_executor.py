@@ -1,9 +1,9 @@
 """Executors whose programs each have a shim, and record their state in its folder.
 
 The folders are the truth about processes, the database about leases. Every call reads the folders
-again, so a killed worker loses nothing: the next one adopts the running processes. A token's
-program is started at most once for ever, because its shim claims the folder by a hard link. Each
-executor starts and wakes shims, and detects dead ones, in its own way.
+again, so that after a crash the next worker adopts the running processes. A token's program is
+started at most once for ever, because its shim claims the folder by a hard link. Each executor
+starts and wakes shims, and detects dead ones, in its own way.
 """
 
 from __future__ import annotations
@@ -105,25 +105,20 @@ class ShimExecutor(ABC):
 
     @abstractmethod
     def _wake(self, tokens: Mapping[str, dict[str, Any] | None]) -> dict[str, EngineWord]:
-        """Make shims, named with their claims, read their `stop`; return what the engine observed.
-
-        A token without a claim has no shim yet, and must get none.
-        """
+        """Make claimed shims read their `stop`, prevent others; return what the engine observed."""
 
     @abstractmethod
     def _settle(
         self, pool_id: int, tokens: Sequence[str]
     ) -> tuple[set[str], dict[str, EngineWord]]:
-        """Record ends that no shim recorded; return the unknown tokens, and the engine's
-        observations.
+        """Record ends that no shim recorded; return unknown tokens, and the engine's observations.
 
         It ends processes that run in the engine although their folder says that they are over.
         """
 
     @abstractmethod
     def _look(self, tokens: Sequence[str], fresh: Collection[str]) -> dict[str, EngineWord | None]:
-        """Return the engine's observations of launched tokens; None for a token that it does not
-        know.
+        """Return the engine's observations of launched tokens; None for unknown tokens.
 
         `fresh` tokens were launched just now. They are left out if the engine cannot know them yet.
         """
@@ -245,9 +240,7 @@ class ShimExecutor(ABC):
             )
 
     def _claim(self, token: str) -> dict[str, Any] | None:
-        """Return the claim of a token's shim; a job's user who makes it unreadable has ended the
-        job.
-        """
+        """Return the claim of a token's shim; if its user made it unreadable, the job has ended."""
         return self._said(token, "shim.json", closed={"never": True})
 
     def _exit(self, token: str) -> dict[str, Any] | None:
@@ -284,10 +277,7 @@ class ShimExecutor(ABC):
         write(lease_folder(self._root, token) / "spec.json", said)
 
     def _make(self, token: str, lease: Lease) -> bool:
-        """Create the private folders of a lease, and its entry in `active`.
-
-        Return whether the lease's own folder is new.
-        """
+        """Create a lease's private folders and `active` entry; return whether its own is new."""
         folder = lease_folder(self._root, token)
         job = folder.parents[1]
         is_new = make_private(self._root, job, folder.parent, folder)
@@ -301,8 +291,7 @@ class ShimExecutor(ABC):
     def _clearing(self, token: str, act: Callable[[], T]) -> T:
         """Run `act`; if the job put something in the way, rename that and run it again.
 
-        A job can make a folder of any of its files. It loses the files in the way; other jobs go
-        on.
+        A job that makes folders of its files loses the files in the way; other jobs go on.
         """
         lease = lease_folder(self._root, token)
         job = lease.parents[1]
@@ -318,9 +307,9 @@ class ShimExecutor(ABC):
         return act()
 
     def _ask(self, grace: Mapping[str, float]) -> dict[str, EngineWord]:
-        """Ask the shims of tokens to stop, with seconds of grace; unclaimed tokens never start.
+        """Ask shims to stop within seconds of grace; return the engine's observations.
 
-        Return the engine's observations.
+        Unclaimed tokens never start.
         """
         failed: OSError | None = None
         for token, grace_s in grace.items():
@@ -347,10 +336,7 @@ class ShimExecutor(ABC):
             write_json(folder / "stop", {"grace_s": grace_s})
 
     def _note(self, token: str, name: str) -> Path:
-        """Return the path of a note on a lease, outside of its job's folder.
-
-        `span`: its start and end, by the process that waited for it; `stop`: it was asked to stop.
-        """
+        """Return the path of a note out of the job's reach: `span` (start and end) or `stop`."""
         return self._root / "engine" / f"{token}.{name}"
 
     def _is_overdue(self, token: str) -> bool:
@@ -413,10 +399,7 @@ class ShimExecutor(ABC):
         return reports
 
     def _clocks(self, tokens: Iterable[str]) -> dict[str, PoolClock]:
-        """Return the clocks of tokens' pools, by token.
-
-        For an unknown job (a backup was restored) it is the clock of the pool that launched it.
-        """
+        """Return the clocks of tokens' pools; for unknown jobs, of the pool that launched them."""
         jobs = Job.objects.filter(id__in=set(map(token_job, tokens)))
         with site_scope():
             known = dict(jobs.values_list("id", "pool_id"))

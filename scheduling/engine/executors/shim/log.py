@@ -14,9 +14,7 @@ OUT_OF_TIME = "killed: its time to checkpoint is over"
 
 
 def redirect_own_output(folder: Path) -> None:
-    """Redirect this process's output to the lease's `shim.log`, without following or awaiting
-    links.
-    """
+    """Redirect this process's output to the lease's `shim.log`, without following a link."""
     with contextlib.suppress(OSError):
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
         log = os.open(folder / "shim.log", flags, file_mode(folder))

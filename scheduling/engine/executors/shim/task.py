@@ -107,8 +107,7 @@ class Task:
             self._status = status
 
     def _ranks(self, groups: list[dict[str, int]]) -> dict[str, str]:
-        """Return the variables by which ranks find each other: one process per node, as srun starts
-        them.
+        """Return the variables by which ranks find each other: one process per node, as for srun.
 
         A program that starts more of them there (torchrun) reads NNODES and NODE_RANK, and replaces
         the variables of processes.

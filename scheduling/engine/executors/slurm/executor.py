@@ -1,10 +1,10 @@
 """`slurm`: one Slurm job per lease, whose batch script is the lease's shim.
 
-Evenshare decides which job runs on which nodes, and Slurm runs it: a Slurm job requests exactly the
-nodes that the policy chose. The folders of jobs are on a file system that all nodes share. The shim
-there works as for `local`: it claims its lease, starts the program, asks it to checkpoint, and
-records its end. So a lease's program starts at most once for ever, whatever Slurm does with its
-job. Slurm's ids may be reused, so they are only hints.
+Evenshare decides which job runs where, and Slurm runs it: a Slurm job requests exactly the nodes
+that the policy chose. The folders of jobs are on a file system that all nodes share. The shim there
+works as for `local`: it claims its lease, starts the program, asks it to checkpoint, and records
+its end. So a lease's program starts at most once for ever, whatever Slurm does. Slurm's ids may be
+reused, so they are only hints.
 """
 
 from __future__ import annotations
@@ -212,9 +212,7 @@ class SlurmExecutor(ShimExecutor):
     def _with_users(
         self, wanted: Mapping[str, LeaseSpec]
     ) -> tuple[dict[str, LeaseSpec], list[Exception]]:
-        """Share folders with jobs' users; return the leases that may start, and the errors to
-        retry.
-        """
+        """Share folders with jobs' users; return leases that may start, and errors to retry."""
         ready, failed = {}, list[Exception]()
         for token, one in wanted.items():
             try:
@@ -330,9 +328,7 @@ class SlurmExecutor(ShimExecutor):
     def _settle(
         self, pool_id: int, tokens: Sequence[str]
     ) -> tuple[set[str], dict[str, EngineWord]]:
-        """Record jobs that Slurm ended without a shim's record as lost; report unknown ones as
-        silent.
-        """
+        """Record jobs that Slurm ended without a shim's record as lost; return unknown tokens."""
         try:
             slurm = self._cluster(pool_id)
         except Pool.DoesNotExist:
@@ -366,7 +362,7 @@ class SlurmExecutor(ShimExecutor):
         """Return the jobs of leases whose name or comment was changed, by token.
 
         A job's user may change them, and the job could then not be stopped. Its id is only a hint:
-        a controller that lost its state numbers jobs from the start again.
+        a controller that lost its state restarts the numbering.
         """
         is_ours = submitted_as(self._root)
         ids = {self._submitted_id(token): token for token in tokens if self._is_open(token)}

@@ -46,9 +46,7 @@ class RestdOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     only_submits: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse TCP without a token, which slurmrestd would refuse at each call, and invalid
-        ports.
-        """
+        """Refuse TCP without a token, which slurmrestd would refuse, and invalid ports."""
         if not self.token_file and not self.url.startswith("unix:"):
             raise ValueError("`token_file` is needed with http; without a token use `unix:/PATH`")
         port = self.url.rstrip("/").rpartition(":")[2]

@@ -86,9 +86,7 @@ class RestdSubmitted(RestdAnswer, frozen=True):
 
     @property
     def is_good(self) -> bool:
-        """Whether there is an id: an error next to it says why the job has to wait, as for a down
-        node.
-        """
+        """Whether there is an id: an error with an id only says why the job has to wait."""
         return self.job_id > 0
 
 
@@ -173,9 +171,7 @@ class RestdSlurm(RestdSubmitter):
         job_ids: Iterable[int],
         request: Callable[[int], tuple[str, str, dict[str, Any] | None]],
     ) -> None:
-        """Send a request for each job, all within one call's time; raise a refusal after the
-        others.
-        """
+        """Send a request per job, all within one call's time; raise a refusal after the others."""
         deadline = time.monotonic() + CALL_S
         refused: RestdRefusedError | None = None
         for job_id in sorted(set(job_ids)):
