@@ -250,7 +250,6 @@ def _patch_price(*, actor: Actor, pool: Pool, now: PriceSetting, terms: PriceCha
 
 
 def _errors_of(change: Callable[..., object], **values: Any) -> tuple[FieldError, ...]:
-    """Make a change; return its errors."""
     try:
         change(**values)
     except InvalidInputError as error:
