@@ -309,7 +309,6 @@ def _at(values: Sequence[int | None], place: int) -> int | None:
 
 
 def _level(parts: Iterable[tuple[int, float | None]]) -> float | None:
-    """Return the mean over time of the known values."""
     known = [(ms, value) for ms, value in parts if value is not None]
     if not known:
         return None
