@@ -64,7 +64,6 @@ def _no_number(word: str) -> NoReturn:
 
 
 def _is_deep(value: object, levels: int) -> bool:
-    """Return whether objects and lists nest in more than `levels` levels."""
     if not isinstance(value, dict | list):
         return False
     inner = value.values() if isinstance(value, dict) else value

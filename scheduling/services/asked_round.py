@@ -141,13 +141,11 @@ def _and(rows: tuple[RowT, ...], more: RowT | None) -> tuple[RowT, ...]:
 
 
 def _profiles(tenant_id: int, request: JobRequest, offer: PoolOffer) -> tuple[Profile, ...]:
-    """Return the job type of the request; empty if it names none."""
     rows = ProfileRow.objects.filter(tenant_id=tenant_id, pool_id=offer.id, name=request.profile)
     return read_profiles(rows.values_list("pk", flat=True)) if request.profile else ()
 
 
 def _next_id(snapshot: Snapshot) -> int:
-    """Return an id above those of all jobs in the snapshot."""
     known = [job.id for job in snapshot.jobs] + [job.job for job in snapshot.service.jobs]
     known += [change.job for change in snapshot.changes]
     return max(known, default=0) + 1

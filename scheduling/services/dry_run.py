@@ -129,7 +129,6 @@ def dry_run_job(
 
 
 def _is_quick(offer: PoolOffer) -> bool:
-    """Return whether the pool's last round was fast enough for an answer."""
     with site_scope():
         last = Round.objects.filter(pool_id=offer.id).order_by("-number")
         took_us = last.values_list("snapshot_us", "decide_us").first() or (0, 0)
@@ -137,9 +136,7 @@ def _is_quick(offer: PoolOffer) -> bool:
 
 
 def _ask(tenant: Tenant, request: JobRequest, offer: PoolOffer, at: PoolNow) -> AskedRound | None:
-    """Return the next round with the job, or None if it cannot be read; the answer works without
-    it.
-    """
+    """Return the next round with the job, or None if it cannot be read."""
     try:
         return ask_round(tenant_id=tenant.pk, request=request, offer=offer, now=at)
     except Exception:

@@ -78,7 +78,6 @@ def _read_for(
     values: Mapping[str, object],
     errors: FieldErrors,
 ) -> dict[str, object]:
-    """Return the fields that depend on the pool."""
     is_simulated = executor_traits(offer.executor).simulates
     if "command" not in given and not is_simulated:
         errors.add("command", "is required", COMMAND_HINT, "required")

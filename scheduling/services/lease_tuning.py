@@ -109,7 +109,6 @@ def tune_lease(
 
 
 def _options_of(arguments: Sequence[str]) -> dict[str, Any]:
-    """Return the options of `simulate` for these arguments, with its defaults."""
     parser = argparse.ArgumentParser(prog=SIMULATE.name)
     SIMULATE.add_arguments(parser)
     return vars(parser.parse_args(arguments))

@@ -49,9 +49,7 @@ def log_page(job: Job, *, lease: int | None, offset: int, limit: int) -> LogPage
 
 
 def _follows_return(job: Job, lease: int, window: LogWindow) -> bool:
-    r"""Return whether a window starts between a carriage return and its newline, which are one new
-    line.
-    """
+    r"""Return whether a window starts within the pair of a carriage return and its newline."""
     if not window.offset or not window.data.startswith(b"\n"):
         return False
     return read_log(job.pk, lease, window.offset - 1, 1).data == b"\r"

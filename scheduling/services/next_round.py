@@ -166,7 +166,6 @@ def _text(number: int, grant: Grant, row: PreemptedForIt) -> str:
 def _look_ahead(
     asked: AskedRound, job: int, budget_s: float, timer: Callable[[], float]
 ) -> EstimatedStart:
-    """Simulate ahead for this job only."""
     if budget_s <= 0:
         return EstimatedStart(None, reason=NoEstimate.TOO_MUCH_WORK)
     snapshot, began_s = asked.snapshot, timer()

@@ -201,7 +201,6 @@ def _options(pool: Pool, start: datetime, scale: int) -> tuple[str, ...]:
 
 
 def _remarks(pool: Pool, start: datetime, jobs: PastJobs, *, simulates: bool) -> list[str]:
-    """Return the facts that a run from these files ignores."""
     rounds = Round.objects.filter(pool=pool)
     quotas = Quota.objects.filter(pool=pool)
     changed = quotas.filter(Q(valid_from__gt=start) | Q(valid_until__isnull=False)).count()

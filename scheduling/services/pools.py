@@ -238,7 +238,6 @@ def patch_pool(*, actor: Actor, settings: PoolSettings, request: PoolChangeReque
 
 
 def _patch_price(*, actor: Actor, pool: Pool, now: PriceSetting, terms: PriceChange) -> None:
-    """Set a price; fields that are not given keep their values."""
     asked = {
         "gpu_type": now.gpu_type.name,
         "base": now.base if terms.base is None else terms.base,
@@ -250,7 +249,6 @@ def _patch_price(*, actor: Actor, pool: Pool, now: PriceSetting, terms: PriceCha
 
 
 def _errors_of(change: Callable[..., object], **values: Any) -> tuple[FieldError, ...]:
-    """Make a change; return its errors."""
     try:
         change(**values)
     except InvalidInputError as error:

@@ -73,7 +73,6 @@ def _normal(request: ProfileRequest) -> dict[str, int]:
 
 
 def _last_run(row: Profile) -> int:
-    """Return the id of a job type's newest profiling run, or 0 if it has none."""
     return row.jobs.filter(profiling_s__gt=0).aggregate(newest=Max("pk"))["newest"] or 0
 
 

@@ -264,7 +264,6 @@ def _job(
 
 
 def _deadline_columns(request: JobRequest, now: PoolNow) -> dict[str, object]:
-    """Return the columns whose format differs from the request's."""
     steps, stop = parsed_steps(request.deadline_steps), parsed_stop(request.stop_when)
     return {
         "deadline_at": deadline_at(request.deadline, now.pool_at),
@@ -277,7 +276,6 @@ def _deadline_columns(request: JobRequest, now: PoolNow) -> dict[str, object]:
 
 
 def _insert(jobs: Sequence[Job], read: Sequence[_Accepted]) -> None:
-    """Insert jobs in one statement and set their ids."""
     columns, documents = _columns()
     values_of, documents_of = attrgetter(*columns), attrgetter(*documents)
     ids = insert_rows(
@@ -301,7 +299,6 @@ def _insert(jobs: Sequence[Job], read: Sequence[_Accepted]) -> None:
 
 @cache
 def _columns() -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the columns of a new job's row, and those that hold JSON."""
     fields = Job._meta.concrete_fields  # noqa: SLF001 - Django's documented model API
     documents = tuple(one.attname for one in fields if isinstance(one, JSONField))
     plain = (one.attname for one in fields if not one.primary_key)

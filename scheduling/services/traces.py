@@ -186,7 +186,6 @@ def _good(
     report: ImportReport,
     progress: Progress,
 ) -> Iterator[_Row]:
-    """Yield the lines that become jobs; add the others to the report."""
     types = set(GpuType.objects.values_list("name", flat=True))
     for done, line in enumerate(tallied(lines, report.tally), 1):
         if done % BATCH == 0:

@@ -237,7 +237,7 @@ def _of_whole(one: _HeldLevel, length_ms: int) -> float:
 
 
 def _share_out(node: NodeUsage, stretches: Sequence[_Stretch]) -> None:
-    """Add a node's use to each stretch; rows of other nodes than the last cross its edges."""
+    """Add a node's use to each stretch, pro rata if a row crosses the edge of a stretch."""
     spans = list(pairwise([SampledRow(0, 0, None, None, (), ()), *node.rows]))
     memory = _LevelCourse([row.memory_bytes for row in node.rows])
     used = [
@@ -309,7 +309,6 @@ def _at(values: Sequence[int | None], place: int) -> int | None:
 
 
 def _level(parts: Iterable[tuple[int, float | None]]) -> float | None:
-    """Return the mean over time of the known values."""
     known = [(ms, value) for ms, value in parts if value is not None]
     if not known:
         return None

@@ -89,7 +89,6 @@ def ask(
 
 
 def bearer(secret: str) -> Client:
-    """Return a client with a token."""
     headers = {"Authorization": f"Bearer {secret}"}
     return Client(raise_request_exception=False, headers=headers)
 

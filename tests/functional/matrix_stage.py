@@ -45,7 +45,6 @@ class Stage:
         return Client(raise_request_exception=False)
 
     def sign_in(self, actor: str) -> None:
-        """Start the session of an actor's page requests."""
         client = Client()
         client.force_login(User.objects.get(username=NAMES[actor]))
         self.sessions[actor] = client.cookies[settings.SESSION_COOKIE_NAME].value

@@ -107,7 +107,6 @@ def damages(asker: Asker) -> Iterator[Damage]:
 
 
 def damages_by_number(asker: Asker) -> Iterator[Damage]:
-    """Yield changes of numbers and instants by column."""
     for table, fields in tables():
         for name, values in numbers_of(fields).items():
             yield from by_column(asker, table, name, values)

@@ -53,7 +53,6 @@ class Stage:
         return sum(" FROM " in " ".join(query["sql"].split()) for query in queries.captured_queries)
 
     def see(self, visibility: str) -> None:
-        """Set the pool's visibility."""
         self.lab.pool.visibility = visibility
         self.lab.pool.save(update_fields=["visibility"])
 

@@ -168,12 +168,10 @@ def _lines(text: str) -> list[str]:
 
 
 def read() -> dict[str, str]:
-    """Return the recorded answers."""
     recorded: dict[str, str] = json.loads(gzip.decompress(RECORDED.read_bytes()))
     return recorded
 
 
 def write(found: Mapping[str, str]) -> None:
-    """Replace the recorded answers."""
     data = json.dumps(found, indent=0, ensure_ascii=False, sort_keys=True).encode()
     RECORDED.write_bytes(gzip.compress(data, 9, mtime=0))

@@ -57,7 +57,6 @@ def api(secret: str) -> int:
 
 
 def refusal(answer: Any) -> str:
-    """Return the error of a form."""
     assert answer.status_code == 422
     return " ".join(answer.content.decode().split())
 

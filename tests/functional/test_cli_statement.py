@@ -55,7 +55,6 @@ def live(copy: Copy[ApiStage], site: str, tmp_path: Path, settings: Settings) ->
 
 
 def seal(live: ApiStage) -> None:
-    """Append all rounds to the pool's log."""
     with site_scope():
         while seal_rounds(live.cluster.pool.pk):
             pass

@@ -78,7 +78,7 @@ def _seen(place: Town) -> str:
 
 
 def _save(place: Town, options: object, **more: str) -> Any:
-    """Return the present fields of the page's form."""
+    """Post the form that is on the page now, with these options."""
     written = options if isinstance(options, str) else json.dumps(options)
     typed = {"do": "executor", "executor_options": written, "seen": _seen(place)}
     return place.operator.post(_path(place), {**typed, **more})

@@ -130,7 +130,6 @@ class TestAJobThatStarts:
 
 
 def played_stage() -> ApiStage:
-    """A job that runs."""
     made = api_stage()
     made.job()
     made.cluster.round()

@@ -50,7 +50,6 @@ def clients() -> Iterator[list[socket.socket]]:
 
 
 def session_of(username: str) -> str:
-    """Return the cookie of a signed-in user."""
     client = Client()
     client.force_login(User.objects.get(username=username))
     return f"evenshare_session={client.cookies['evenshare_session'].value}"

@@ -48,7 +48,6 @@ def _whole(value: Any, components: dict[str, Any], inside: tuple[str, ...]) -> A
 
 
 def differences(old: Any, new: Any, where: str) -> Iterator[str]:
-    """Yield the places that differ."""
     if isinstance(old, dict) and isinstance(new, dict):
         for key in sorted({*old, *new}):
             yield from differences(old.get(key), new.get(key), f"{where} {key}")

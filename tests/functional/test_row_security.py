@@ -190,7 +190,6 @@ class TestEveryAddress:
 
 
 def _difference(one: str, other: str) -> str:
-    """Return the first difference."""
     at = next(n for n, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
     return f"{one[at - 90 : at + 90]!r}, not {other[at - 90 : at + 90]!r}"
 

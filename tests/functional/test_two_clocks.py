@@ -153,7 +153,6 @@ SAME_PAGES = (
 
 class TestTheSwitch:
     def switch(self, clocks: TwoClocks, who: str, path: str) -> dict[str, str]:
-        """Return the menu's links by pool."""
         menu = clocks.page(who, path).split('id="pool-switch"')[1].split("</details>")[0]
         found = re.findall(r'href="([^"]+)"[^>]*>(pool-\d)', menu)
         return {name: href for href, name in found}

@@ -52,7 +52,6 @@ class TwoClocks:
         return self.replayed, self.present
 
     def client(self, who: str) -> Client:
-        """Return a signed-in client."""
         client = Client()
         client.force_login(User.objects.get(username=who))
         return client

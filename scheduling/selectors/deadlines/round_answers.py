@@ -42,7 +42,6 @@ class RoundAnswer:
 
 
 def _flat(rows: tuple[RoundAnswer, ...]) -> list[dict[str, Any]]:
-    """Merge each answer with its job and tenant."""
     return [
         {"kind": row.kind, "tenant": row.tenant, "job": row.job, **plain(row.answer)}
         for row in rows

@@ -198,7 +198,6 @@ def profile_value(row: Profile) -> ProfileValue:
 
 
 def _slowest_milli(job: Job, profile: ProfileValue | None) -> int:
-    """Return the speed of the slowest GPU type that a job accepts."""
     speeds = () if profile is None else profile.speedups
     accepted = [milli for kind, milli in speeds if not job.gpu_types or kind in job.gpu_types]
     return min((milli for milli in accepted if milli > 0), default=ONE_MILLI)

@@ -98,7 +98,6 @@ def open_jobs_count(pool_id: int, at: datetime) -> int:
 
 
 def _done_us(pool_id: int, since: datetime | None) -> dict[int, int]:
-    """Return the work of ended leases, by job."""
     done: dict[int, int] = {}
     leases = Lease.objects.filter(pool_id=pool_id, started_at__isnull=False, ended_at__isnull=False)
     if since is not None:

@@ -128,9 +128,8 @@ def read_queue_order(pool_id: int, *, as_of: int | None = None) -> QueueOrder:
 def _long_order(pool_id: int, last: Round | None, as_of: int | None) -> QueueOrder:
     """Return the first jobs of a long queue, as they were stored when their round was sealed.
 
-    The newest stored order is used, which may be a round or two old, because reading and ordering a
-    long round takes seconds. Only a page that continues a round which is no longer stored does
-    that.
+    The newest stored order is used, which may be a round or two old: reading and ordering a long
+    round takes seconds. Only a page whose order is no longer stored reads its round.
     """
     sealing = RoundSealing.objects.filter(pool_id=pool_id).first()
     kept = sealing.queues if sealing else []

@@ -93,7 +93,6 @@ def why_too_large(
 
 
 def _accepted(job: Job, sizes: Sizes) -> set[str]:
-    """Return the pool's GPU types that both the job and its job type accept."""
     names = {name for name in sizes if not job.gpu_types or name in job.gpu_types}
     if job.profile is not None:
         names &= {name for name, speed in job.profile.speedups.items() if speed}

@@ -292,7 +292,6 @@ def _holds(
 def _last(
     pool_id: int, gpu_types: Container[str]
 ) -> tuple[tuple[PriceNow, ...], list[dict[str, Any]], datetime]:
-    """Return prices of these types and shares of the last round, and its instant."""
     states = RoundState.objects.filter(pool=pool_id).order_by("-number", "-day")
     # Every pool has a state from its start.
     posted, number, at = states.values_list("prices", "number", "at")[0]

@@ -171,7 +171,6 @@ def view_certificate(round_: Round, visibility: Visibility) -> CertificateView |
 
 
 def _job_type_names(certificate: Certificate, visibility: Visibility) -> dict[int, str]:
-    """Return the names of job types that the viewer may know, by id."""
     rows: tuple[JobTypeResult | Overclaim, ...] = (*certificate.rows, *certificate.overclaims)
     mine = {row.profile for row in rows if row.profile and visibility.jobs_of(row.tenant)}
     return dict(Profile.objects.filter(id__in=mine).values_list("id", "name")) if mine else {}
@@ -208,9 +207,6 @@ def _finding(row: CertificateItem, visibility: Visibility) -> CertificateItemVie
 def _rows(
     certificate: Certificate, names: dict[int, str], visibility: Visibility
 ) -> tuple[JobTypeView, ...]:
-    """Return the rows of visible tenants, in their order, with the job types that the viewer may
-    know.
-    """
     shown = [
         _row(row, seen, names, visibility)
         for row in certificate.rows

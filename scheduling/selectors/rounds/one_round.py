@@ -243,7 +243,6 @@ class _RowReader:
         return seen[:LIMIT] + [row for row in seen[LIMIT:] if row.tenant in self.visibility.own]
 
     def _name(self, placements: Iterable[Placement], rows: Iterable[Any]) -> None:
-        """Read the names of nodes, and of the jobs that the viewer may know."""
         nodes = {node for placement in placements for node, _ in placement}
         self.nodes = dict(Node.objects.filter(id__in=nodes).values_list("id", "name"))
         jobs = {row.job for row in rows if self.visibility.jobs_of(row.tenant)}
@@ -309,7 +308,6 @@ class _RowReader:
         )
 
     def _skips(self) -> tuple[SkipGroup, ...]:
-        """Return the groups by reason, most jobs first."""
         turns = turns_of(self.snapshot, self.decision)
         groups: dict[Reason, list[Skip]] = {}
         for skip in self.decision.skips:
@@ -356,7 +354,6 @@ class _RowReader:
         )
 
     def _largest_free(self) -> int:
-        """Return the most GPUs that are free on one node after the round."""
         ended = {end.lease for end in self.decision.ends}
         kept = [lease.placement for lease in self.snapshot.leases if lease.id not in ended]
         used = gpus_by_node((*kept, *(grant.placement for grant in self.decision.grants)))
@@ -364,6 +361,5 @@ class _RowReader:
         return max(free, default=0)
 
     def _smallest_gang(self) -> int | None:
-        """Return the fewest GPUs that a waiting job needs."""
         waiting = {job for skip in self.decision.skips for job in skip.jobs}
         return min((job.gpus for job in self.snapshot.jobs if job.id in waiting), default=None)

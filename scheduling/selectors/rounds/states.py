@@ -161,7 +161,6 @@ def state_damages(round_: Round) -> tuple[Damage, ...]:
 
 
 def _filed_damages(round_: Round, archive: RoundArchive) -> tuple[Damage, ...]:
-    """Return the damages of the state that a file has of a round."""
     expected = round_.state_sha256
     try:
         fields = read_state(archive, round_.number)

@@ -144,7 +144,6 @@ class OfferRow(Answer, frozen=True):
 
 
 def _offer_text(offer: IdleOffer, state: OfferState, price: Decimal) -> str:
-    """Return the effect of an offer as a sentence with its numbers."""
     gpus = f"{offer.gpus:,} idle GPU{'' if offer.gpus == 1 else 's'}"
     match state:
         case OfferState.REVOKED:
@@ -241,7 +240,6 @@ class PromisedReturn(Answer, frozen=True):
 
 
 def _back_text(rule: BackRule, borrowed: int, by: datetime, unasked_by: datetime) -> str:
-    """Return the promise as sentences."""
     if rule is BackRule.NONE_LENT:
         return "Nothing was borrowed, so all GPUs are available now."
     gpus = "1 GPU is" if borrowed == 1 else f"{borrowed:,} GPUs are"
