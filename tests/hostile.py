@@ -26,7 +26,7 @@ PLACES = (
     "^uid",
     "^lease",
 )
-# Changed when a program ends: a job cannot itself request the stop of a lease.
+# Files of a program's start and end. A stop request is not among them: jobs do not request stops.
 WORDS = ("shim.json", "exit.json")
 WAYS = ("gone", "link", "loop", "pipe", "folder", "huge", "closed")
 KEYS = (
