@@ -50,7 +50,6 @@ class Typed:
     types: tuple[str, ...]
 
     def conditions(self, path: str) -> Iterator[str]:
-        """See `JsonShape`."""
         others = " && ".join(f'@.type() != "{one}"' for one in self.types)
         yield f"!exists({path} ? ({others}))"
 
@@ -62,7 +61,6 @@ class WholeNumber:
     least: int = 0
 
     def conditions(self, path: str) -> Iterator[str]:
-        """See `JsonShape`."""
         yield from NUMBER.conditions(path)
         yield f"!exists({path} ? (@ != @.floor() || @ < {self.least} || @ > {MOST}))"
 
@@ -76,7 +74,6 @@ class Many:
     most: int = MOST
 
     def conditions(self, path: str) -> Iterator[str]:
-        """See `JsonShape`."""
         yield from Typed(("array",)).conditions(path)
         if self.least or self.most < MOST:
             yield f"!exists({path} ? (@.size() < {self.least} || @.size() > {self.most}))"
@@ -90,7 +87,6 @@ class ByName:
     item: JsonShape
 
     def conditions(self, path: str) -> Iterator[str]:
-        """See `JsonShape`."""
         yield from OBJECT.conditions(path)
         yield from self.item.conditions(f"{path}.*")
 
@@ -102,7 +98,6 @@ class WithFields:
         self.fields = fields
 
     def conditions(self, path: str) -> Iterator[str]:
-        """See `JsonShape`."""
         yield from OBJECT.conditions(path)
         for name, shape in self.fields.items():
             yield from shape.conditions(f"{path}.{json.dumps(name)}")
@@ -115,7 +110,6 @@ class TextLike:
     pattern: str
 
     def conditions(self, path: str) -> Iterator[str]:
-        """See `JsonShape`."""
         yield from TEXT.conditions(path)
         yield f"!exists({path} ? (!(@ like_regex {json.dumps(self.pattern)})))"
 

@@ -1,6 +1,6 @@
-"""What a run cost: the ten dearest files, and each folder against its budget. A plugin.
+"""The cost of a run: the ten most expensive files, and each folder with its budget. A plugin.
 
-Seconds are worker-seconds: how long each test took with its fixtures, added up over all processes.
+Seconds are worker-seconds: the time of each test with its fixtures, added up over all processes.
 The budgets are the table of docs/testing.md, for whole runs of `make test` and `make test-rest`.
 """
 
@@ -20,7 +20,7 @@ DEAREST = 10
 
 
 class Spent:
-    """Adds up reports; where tests are spread over processes, all reach the one that spreads."""
+    """Adds up reports; with several processes, the controller gets all of them."""
 
     def __init__(self, tier: str) -> None:
         self.tier = tier
@@ -32,7 +32,7 @@ class Spent:
 
     @pytest.hookimpl(trylast=True)
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Print both tables, with a warning for each budget that is passed."""
+        """Print both tables, with a warning for each exceeded budget."""
         write = terminalreporter.write_line
         if len(self.by_file) < 2:
             return
@@ -51,12 +51,12 @@ class Spent:
 
 
 def turned(spent: dict[str, float]) -> list[tuple[float, str]]:
-    """Seconds first, to be sorted."""
+    """Return (seconds, name), for sorting."""
     return [(seconds, name) for name, seconds in spent.items()]
 
 
 def read_budgets(tier: str) -> dict[str, int]:
-    """The worker-seconds of each folder in a whole run of a tier; empty for another run."""
+    """Return the worker-seconds of each folder in a whole run of a tier; empty for another run."""
     column = {"test": 1, "rest": 2}.get(tier)
     if column is None:
         return {}

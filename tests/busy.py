@@ -1,7 +1,7 @@
-"""Run a command beside busy processes: `python -m tests.busy 16 make test`.
+"""Run a command next to busy processes: `python -m tests.busy 16 make test`.
 
-Each busy process has a session of its own: where Linux shares processors by session (autogroup),
-many processes of one shell would together get no more than the command does.
+Each busy process has its own session. If Linux shares processors by session (autogroup), many
+processes of one shell would together get no more than the command does.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-# It ends with the process that started it, however that ends.
+# It ends with its parent process, however that ends.
 BUSY = "import os\nwhile os.getppid() == {parent}: pass"
 
 

@@ -23,7 +23,7 @@ BEGIN = datetime(2030, 1, 1, tzinfo=UTC)
 
 @dataclass
 class Cluster:
-    """A pool with named tenants, on a clock that the test moves."""
+    """A pool with named tenants, on a clock that the test advances."""
 
     pool: Pool
     gpu_type: GpuType
@@ -33,7 +33,7 @@ class Cluster:
     def submit(
         self, tenant: str, gpus: int, duration_s: int, *, after_s: int = 0, **fields: Any
     ) -> Job:
-        """Submit a job at the present instant of pool time (or some seconds after)."""
+        """Submit a job at the present instant of pool time, or `after_s` seconds later."""
         job = Job.objects.create(
             pool=self.pool,
             tenant=self.tenants[tenant],
@@ -72,17 +72,17 @@ class Cluster:
         )
 
     def now(self) -> PoolNow:
-        """The clock's reading at the present instant."""
+        """Return the clock's reading at the present instant."""
         return PoolNow(self.at, self.at, 1, paused=False)
 
     def round(self, *, after_s: int = 0, **options: Any) -> RoundResult:
-        """Move the clock on and run the round that is due then."""
+        """Advance the clock and run the due round."""
         self.at += timedelta(seconds=after_s)
         with nobody():
             return execute_round(self.pool.pk, now=self.now(), **options)
 
     def seal(self) -> int:
-        """Seal all rounds that are not sealed yet, as a worker does; return how many."""
+        """Seal all unsealed rounds, as a worker does; return how many."""
         with nobody():
             return sum(iter(lambda: seal_rounds(self.pool.pk), 0))
 
@@ -99,7 +99,7 @@ def cluster(
     begin: datetime = BEGIN,
     **pool_fields: Any,
 ) -> Cluster:
-    """Make a pool of equal nodes and one tenant per quota (GPUs); its time begins at `begin`."""
+    """Make a pool of equal nodes and a tenant per quota (GPUs); its time starts at `begin`."""
     Book.objects.get_or_create(
         slug="main", defaults={"currency": "credit", "clock_domain": Book.ClockDomain.REAL}
     )

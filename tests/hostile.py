@@ -1,4 +1,4 @@
-"""Whatever a job can make of a file of its lease: cases that Hypothesis draws."""
+"""Changes of a lease's files that a job can make: cases that Hypothesis draws."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PLACES = (
     "^uid",
     "^lease",
 )
-# What changes when a program ends: no lease is asked to stop by its job's own hand.
+# Files of a program's start and end. A stop request is not among them: jobs do not request stops.
 WORDS = ("shim.json", "exit.json")
 WAYS = ("gone", "link", "loop", "pipe", "folder", "huge", "closed")
 KEYS = (
@@ -40,7 +40,7 @@ _HOUR_US = 3_600_000_000
 class HostileFile:
     """A file that a job changed: by its bytes, or in one of `WAYS`.
 
-    `near`: instants that are added to the wall time at which it is written, by key.
+    `near`: offsets that are added to the wall time of the write, by key.
     """
 
     place: str
@@ -49,7 +49,7 @@ class HostileFile:
     near: tuple[tuple[str, int], ...] = ()
 
     def write(self, folder: Path) -> None:
-        """Put it in place of what lies there, as a job does that may write there."""
+        """Replace the existing file, as a job with write access could."""
         is_of_job = self.place.startswith("^")
         path = (folder.parents[1] if is_of_job else folder) / self.place.removeprefix("^")
         _clear(path)
@@ -99,7 +99,7 @@ def hostile_files(places: tuple[str, ...] = PLACES) -> st.SearchStrategy[Hostile
 
 
 def _put(path: Path, content: bytes) -> None:
-    # By a rename, so that a shim that writes meanwhile is not stood in the way of for ever.
+    # By a rename, so that a concurrently writing shim is not blocked forever.
     fresh = path.with_name(f".{path.name}.theirs")
     fresh.write_bytes(content)
     fresh.replace(path)

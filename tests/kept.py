@@ -1,7 +1,7 @@
-"""A migrated PostgreSQL folder, kept between runs, so that each process copies it.
+"""A migrated PostgreSQL folder, cached between runs, which each process copies.
 
-Migrations take seconds of a core and depend on the code alone. The first process that wants a
-database makes the folder, in `.pytest_cache`; all later ones, of this run or another, copy it.
+Migrations take seconds of a core and depend only on the code. The first process that needs a
+database makes the folder, in `.pytest_cache`. All later ones, of this run or another, copy it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tests.tools import drop_database
 
 ROOT = Path(__file__).resolve().parents[1]
 KEPT = ROOT / ".pytest_cache" / "evenshare"
-# What migrations import, and what they are run by.
+# The imports of migrations, and the programs that run them.
 SOURCES = ("portal", "scheduling", "tenants", "billing", "core/src")
 LOCK = ROOT / "requirements" / "dev.txt"
 MOST = 4
@@ -44,7 +44,7 @@ def kept_cluster() -> Path:
 
 
 def copy_cluster(target: Path) -> None:
-    """Have the kept cluster in a folder that is not there yet."""
+    """Copy the cached cluster to a new folder."""
     shutil.copytree(kept_cluster(), target)
 
 
@@ -60,7 +60,7 @@ def _digest() -> str:
 
 
 def _forget_oldest() -> None:
-    """Several checkouts of a branch may be tried in turn; more are not kept."""
+    """Several checkouts of a branch may alternate; more folders are removed."""
     folders = sorted(filter(Path.is_dir, KEPT.iterdir()), key=lambda path: path.stat().st_mtime)
     for folder in folders[: max(0, len(folders) + 1 - MOST)]:
         shutil.rmtree(folder, ignore_errors=True)
@@ -70,7 +70,7 @@ def main(target: Path) -> None:
     """Make a cluster in a temporary folder, and move it to `target` when its server has ended."""
     import django
 
-    from tests import plugin  # which sets the addresses that settings read
+    from tests import plugin  # sets the addresses that settings read
 
     django.setup()
     made = plugin.SERVICES

@@ -1,8 +1,8 @@
-"""How hard tests try: examples that Hypothesis draws, repairs of plans. A plugin.
+"""The effort of tests: the number of Hypothesis examples, and repairs of plans. A plugin.
 
-`make test` runs with the profile `quick`, `make test-rest` with `ci`, `make soak` with `soak`.
-The first two draw the same examples each time; `soak` draws others. A property whose examples
-take a tenth of a second says `settings(max_examples=some())`, one whose examples take a second
+`make test` runs with the profile `quick`, `make test-rest` with `ci`, `make soak` with `soak`. The
+first two draw the same examples each time; `soak` draws others. A property whose examples take a
+tenth of a second uses `settings(max_examples=some())`, and one whose examples take a second
 `few()`.
 """
 
@@ -26,22 +26,22 @@ settings.load_profile("ci")
 
 
 def some() -> int:
-    """A quarter of the profile's examples."""
+    """Return a quarter of the profile's examples."""
     return settings().max_examples // 4
 
 
 def few() -> int:
-    """A twentieth of the profile's examples, and two at least."""
+    """Return a twentieth of the profile's examples, at least two."""
     return max(2, settings().max_examples // 20)
 
 
 @pytest.fixture(scope="module")
 def quick_plans() -> Iterator[None]:
-    """For modules that run every policy: UniSched gives up a plan's repair after 10 kicks, not 400.
+    """Limit UniSched's repairs of plans to 10 kicks instead of 400, in modules with every policy.
 
-    How good its plans are is asked by tests of its own. Repairs are 4/5 of its time.
+    Other tests check the quality of its plans. Repairs are 4/5 of its time.
     """
-    # Not at the top: a plugin is read before a mutant's code is.
+    # Not at the top: a plugin is imported before a mutant's code is.
     from evenshare_core.deadlines import repair
 
     with pytest.MonkeyPatch.context() as patch:

@@ -1,4 +1,4 @@
-"""Figures of pages as the package `plotly` reads them: it refuses what plotly.js does not know."""
+"""Charts validated by the package `plotly`, which refuses what plotly.js does not know."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from portal.charts.explore.chart import PageChart
 
 
 def drawn(chart: PageChart) -> go.Figure:
-    """A chart's figure, checked attribute by attribute.
+    """Return a chart's figure, validated attribute by attribute.
 
     Raises:
         ValueError: plotly.js has no such attribute, or not such a value.
     """
-    # Else the Python package fills in a template of its own.
+    # Otherwise the Python package adds its own template.
     layout = {**chart.figure["layout"], "template": "none"}
     figure = go.Figure(chart.figure["data"], layout)
     read = json.loads(figure.to_json())
     del read["layout"]["template"]
-    # The package loses nothing and adds nothing: what a page sends is what it would send.
+    # The package loses nothing and adds nothing: the page sends the same as the package would.
     assert _told(read) == _told(json.loads(json.dumps(chart.figure)))
     return figure
 
 
 def _told(value: Any) -> Any:
-    """Without empty objects and lists, some of which the package leaves out."""
+    """Return the value without empty objects and lists, some of which the package leaves out."""
     if isinstance(value, list):
         return [_told(one) for one in value]
     if not isinstance(value, dict):

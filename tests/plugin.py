@@ -1,15 +1,15 @@
 """The database and the broker of a test run; pyproject.toml names this plugin.
 
-pytest-django loads the settings before any conftest, so the addresses are set here, at
-import. The servers behind them start with the first test that wants the database, and
-a watchdog ends them with the run, however it ends.
+pytest-django loads the settings before any conftest, so this module sets the addresses at import.
+The servers start with the first test that needs the database. A watchdog ends them with the run,
+however it ends.
 
 Three ways to a database, all as the app role, which owns nothing:
 - pytest-django's `db` (or its mark): one shared database, rolled back after each test.
 - `committed_db`: a database of the test's own, for commits, threads and processes.
 - `site`: a live server on such a database, for browsers; its value is the URL.
-TRUNCATE is refused on append-only tables, so pytest-django's `transactional_db`, which
-empties tables after a test, cannot work here and says so.
+TRUNCATE is refused on append-only tables. So pytest-django's `transactional_db`, which empties
+tables after a test, cannot work here and fails with this reason.
 """
 
 import gc
@@ -42,7 +42,7 @@ from tests.tools import drop_database, eventually
 
 PREFIX = "evenshare-test-"
 TEMPLATE, SHARED = "evenshare_template", "evenshare_shared"
-# Where a file system in memory has so much room, the servers' files are there.
+# The servers' files are in a memory file system if it has this much free space.
 MEMORY, ROOM_BYTES = Path("/dev/shm"), 2 * 2**30  # noqa: S108 - a new folder in it, by mkdtemp
 
 
@@ -56,9 +56,9 @@ class Services:
     watchdog: Watchdog | None = None
 
     def start(self, *, migrated: bool = True) -> None:
-        """Start both; `migrated`: on a copy of the kept cluster, else on an empty one."""
+        """Start both; `migrated`: on a copy of the cached cluster, else on an empty one."""
         self.watchdog = Watchdog()
-        # The kept folder is ours; PostgreSQL as another user could not read it.
+        # The cached folder is ours; PostgreSQL as another user could not read it.
         if migrated and self.postgres.identity.user is None:
             copy_cluster(self.postgres.cluster)
         self.postgres.prepare()
@@ -70,9 +70,9 @@ class Services:
         self.postgres.ensure_roles_and_database()
 
     def end(self) -> None:
-        """End the servers; what they wrote stays."""
+        """End the servers; their files stay."""
         if self.watchdog is not None:
-            # The end of its pipe is its order to end the servers.
+            # Closing the pipe orders the watchdog to end the servers.
             with self.watchdog:
                 pass
         self.watchdog = None
@@ -110,7 +110,7 @@ def _announce() -> Services:
 
 
 def sweep(base: Path) -> None:
-    """Remove the folders of runs that were killed: their names say which processes they were of."""
+    """Remove the folders of killed runs: their names contain the process id."""
     for folder in base.glob(f"{PREFIX}*"):
         pid = folder.name.removeprefix(PREFIX).partition("-")[0]
         if pid.isdigit() and not alive(int(pid)):
@@ -118,10 +118,10 @@ def sweep(base: Path) -> None:
 
 
 def _base() -> Path | None:
-    """A database is 700 files: a disk takes a core's half second to make them, memory no tenth.
+    """Return the memory file system, or None for the default place.
 
-    None, for the usual place, where TMPDIR names one, and in benchmarks: they import this too,
-    and what they measure is a disk's.
+    A database has 700 files: creating them costs half a core-second on a disk, and under a tenth in
+    memory. None if TMPDIR is set, and in benchmarks, which also import this and measure disks.
     """
     if "PYTEST_VERSION" not in os.environ or "TMPDIR" in os.environ or not MEMORY.is_dir():
         return None
@@ -138,7 +138,7 @@ SERVICES = _announce()
 
 
 class Unresolved(str):
-    """What a template shows for a name that is not there: here it fails, in a browser nothing."""
+    """The value of an undefined name in a template: it fails here, and is empty in production."""
 
     __slots__ = ()
 
@@ -148,44 +148,44 @@ class Unresolved(str):
 
 @pytest.hookimpl(trylast=True)
 def pytest_configure() -> None:
-    """Settings that differ from a site's."""
+    """Change settings for tests."""
     django_settings.TEMPLATES[0]["OPTIONS"]["string_if_invalid"] = Unresolved("%s")
-    # A client makes its middleware with its first request, and WhiteNoise looked up all files:
-    # two thirds of the time that a request of a test took. Now it looks up what is asked.
+    # A client creates its middleware with its first request, and WhiteNoise then looked up all
+    # files, which took two thirds of a test request's time. Now it looks up only requested files.
     django_settings.WHITENOISE_AUTOREFRESH = True
     _hash_cheaply()
 
 
 def _hash_cheaply() -> None:
-    """A hash is slow on purpose, a quarter of a second; in this process it says that it is not."""
+    """A hash is slow by design, a quarter of a second; make it fast in this process."""
     from tenants.hashing import Scrypt
 
     Scrypt.work_factor = 2**4
 
 
 def pytest_collection_finish() -> None:
-    """What is imported by now stays: the collector need not look at it again and again."""
+    """Exclude all imported modules from later garbage collections."""
     gc.collect()
     gc.freeze()
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish() -> None:
-    """After the fixtures, and in a process of pytest-xdist before it reports that it is done.
+    """Stop the servers after the fixtures, before a pytest-xdist process reports its end.
 
-    From then on it has a few seconds until it is interrupted.
+    Afterwards it has only a few seconds until it is interrupted.
     """
     SERVICES.stop()
 
 
 def pytest_unconfigure() -> None:
-    """A run that ended before it had a session has a folder all the same."""
+    """Stop the servers of a run that ended before its session, which also has a folder."""
     SERVICES.stop()
 
 
 @pytest.fixture(scope="session")
 def services() -> Services:
-    """The running servers, for tests that stop or flush one of their own."""
+    """Return the running servers, for tests that stop or flush their own."""
     if SERVICES.watchdog is None:
         SERVICES.start()
     return SERVICES
@@ -193,16 +193,16 @@ def services() -> Services:
 
 @pytest.fixture(scope="session")
 def template_database(services: Services, django_db_blocker: DjangoDbBlocker) -> str:
-    """Migrated once (tests/kept.py)."""
+    """Return the template, migrated once (tests/kept.py)."""
     with django_db_blocker.unblock():
         make_template(services)
     return TEMPLATE
 
 
 def make_template(services: Services) -> None:
-    """Make the database that others are copied from, as the owner, as `manage.py up` does it.
+    """Create the database from which others are copied, as the owner, like `manage.py up`.
 
-    A cluster that was kept has it.
+    A cached cluster already has it.
     """
     from portal.site import prepare
 
@@ -224,9 +224,9 @@ _numbers = itertools.count(1)
 def committed_db(
     template_database: str, services: Services, django_db_blocker: DjangoDbBlocker
 ) -> Iterator[str]:
-    """The name of a fresh database that every connection of this process now uses.
+    """Yield the name of a new database, which all connections of this process now use.
 
-    New threads and child processes get it too: settings and environment name it.
+    New threads and child processes use it too, by the settings and the environment.
     """
     with database_like(template_database, services, django_db_blocker) as name:
         yield name
@@ -236,7 +236,7 @@ def committed_db(
 def database_like(
     template: str, services: Services, django_db_blocker: DjangoDbBlocker
 ) -> Iterator[str]:
-    """Use a copy of a database; nobody may be connected to that one meanwhile."""
+    """Use a copy of a database, which must have no connections meanwhile."""
     name = f"evenshare_test_{next(_numbers)}"
     with services.postgres.connect() as connection:
         create_database(connection, name, template=template)
@@ -252,7 +252,7 @@ def database_like(
 
 @pytest.fixture
 def site(committed_db: str) -> Iterator[str]:
-    """The URL of a live server, static files included, on the database of the test."""
+    """Yield the URL of a live server with static files, on the database of the test."""
     assert committed_db
     from django.contrib.staticfiles.handlers import StaticFilesHandler
     from django.test.testcases import LiveServerThread
@@ -269,7 +269,7 @@ def site(committed_db: str) -> Iterator[str]:
 
 @contextmanager
 def pointed_to(name: str) -> Iterator[None]:
-    """Have Django use a database, and the one that tests share afterwards."""
+    """Make Django use a database, and the tests' shared one afterwards."""
     _point_django_to(name)
     try:
         yield

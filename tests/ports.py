@@ -5,13 +5,13 @@ import itertools
 import os
 import socket
 
-# Below those that the kernel gives to connections, a range for each process of a run.
+# Below the kernel's ephemeral ports, a range for each process of a run.
 FIRST, COUNT, RANGES = 12_000, 2_000, 10
 _numbers = itertools.count(os.getpid())
 
 
 def free_port() -> int:
-    """A port that nobody listens on, and that no other process of this run will choose."""
+    """Return a free port that no other process of this run will choose."""
     process = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
     for number in itertools.islice(_numbers, COUNT):
         port = FIRST + process % RANGES * COUNT + number % COUNT

@@ -1,7 +1,7 @@
-"""What `make test` leaves to `make test-rest`: the one place that says so, read by tests/tiers.py.
+"""The tests that `make test` leaves to `make test-rest`, as read by tests/tiers.py.
 
-Whole files where others of the kind stay or what they show is a detail; else single tests, whose
-cheaper or plainer siblings stay.
+Whole files if similar ones stay or they show a detail; otherwise single tests, of which cheaper or
+simpler variants stay.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ FILES = {
         wheel
     """,
 }
-# By file, how the names of classes and tests begin.
+# By file, prefixes of the names of classes and tests.
 TESTS = {
     "browser/test_feature_checks.py": ("TestAnOpenPage",),
     "browser/test_offers.py": ("TestAManager::test_sees",),

@@ -1,4 +1,4 @@
-"""A small real HTTP server in the place of slurmrestd, which answers as a test has it."""
+"""A small real HTTP server in place of slurmrestd, with responses set by a test."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-# Called with a connection whose request has been read; may write, wait or go away.
+# Called with a connection whose request has been read; may write, wait or close it.
 Behaviour = Callable[[socket.socket], None]
 
 
 @dataclass
 class FakeRestd:
-    """`requests` has the heads and bodies that came, as text."""
+    """`requests` has the heads and bodies of the received requests, as text."""
 
     url: str
     behaviour: Behaviour
@@ -28,7 +28,7 @@ class FakeRestd:
 
 
 def token_for(user: str, lifetime_s: float = 3600.0, **more: Any) -> str:
-    """A token as `scontrol token` makes it, with a signature that nobody looks at here."""
+    """Return a token like that of `scontrol token`, with a signature that is not checked here."""
     claims = {"exp": int(time.time() + lifetime_s), "iat": 1, "sun": user, **more}
     parts = (json.dumps({"alg": "HS256"}), json.dumps(claims), "signed")
     return ".".join(urlsafe_b64encode(part.encode()).decode().rstrip("=") for part in parts)
@@ -37,7 +37,7 @@ def token_for(user: str, lifetime_s: float = 3600.0, **more: Any) -> str:
 def answer(
     body: str | bytes, status: str = "200 OK", *headers: str, length: int | None = None
 ) -> Behaviour:
-    """Answer with a text; `length`: what Content-Length says of it."""
+    """Return a text response; `length` is its Content-Length."""
     data = body.encode() if isinstance(body, str) else body
     size = len(data) if length is None else length
     head = "\r\n".join([f"HTTP/1.1 {status}", f"Content-Length: {size}", *headers, "", ""])
@@ -49,17 +49,17 @@ def answer(
 
 
 def says(value: Any, status: str = "200 OK") -> Behaviour:
-    """Answer with JSON."""
+    """Return a JSON response."""
     return answer(json.dumps(value), status)
 
 
 def raw(data: bytes) -> Behaviour:
-    """Send bytes, and nothing of HTTP that is not in them."""
+    """Send raw bytes, without any added HTTP."""
     return lambda connection: connection.sendall(data)
 
 
 def drips(head: bytes, piece: bytes = b"x") -> Behaviour:
-    """Send a head, and then a little again and again for as long as somebody reads it."""
+    """Send a head, and then small pieces for as long as the client reads."""
 
     def behave(connection: socket.socket) -> None:
         connection.sendall(head)
@@ -71,7 +71,7 @@ def drips(head: bytes, piece: bytes = b"x") -> Behaviour:
 
 
 def is_silent(connection: socket.socket) -> None:
-    """Say nothing until the other side gives up."""
+    """Send nothing until the other side closes."""
     connection.recv(1)
 
 

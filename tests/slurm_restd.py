@@ -1,4 +1,4 @@
-"""A real slurmrestd beside a real cluster, where Debian's packages of both are installed."""
+"""A real slurmrestd with a real cluster, if Debian's packages of both are installed."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from tests.slurm import SILENT_S, Kept, end_quickly, left_as_it_was, require_slu
 from tests.tools import eventually
 
 PACKAGES = ("slurmrestd", "slurm-wlm-jwt-plugin")
-# It runs neither as root nor as SlurmUser, who is the one that runs the tests.
+# It runs neither as root nor as SlurmUser, who runs the tests.
 NOBODY = 65534
 
 
 def require_restd() -> None:
-    """Skip, or fail where REQUIRE_ALL=1, unless all packages are there; skip who is not root."""
+    """Skip unless all packages are installed (fail with REQUIRE_ALL=1) and the user is root."""
     if find("slurmrestd") is None or not any(LIBRARIES.glob("*/slurm*/auth_jwt.so")):
         reason = f"slurmrestd is not installed ({how_to_install(list(PACKAGES))})"
         if os.environ.get("REQUIRE_ALL") == "1":
@@ -40,7 +40,7 @@ def require_restd() -> None:
 
 @dataclass
 class RealRestd:
-    """A slurmrestd, as the user nobody, who may be stopped and started again."""
+    """A slurmrestd, run as the unprivileged user `nobody`, that can be stopped and restarted."""
 
     cluster: SlurmCluster
     folder: Path
@@ -94,7 +94,7 @@ class RealRestd:
             self.process = None
 
     def freeze(self) -> None:
-        """Have it accept connections and answer none."""
+        """Make it accept connections without answering."""
         assert self.process is not None
         self.process.send_signal(signal.SIGSTOP)
 
@@ -114,7 +114,7 @@ class RealRestd:
 
 @contextmanager
 def own_restd(folder: Path, *, tcp: bool = False, **settings: Any) -> Iterator[RealRestd]:
-    """A cluster with a slurmrestd that a test may break, and a token for its user."""
+    """Yield a cluster with a slurmrestd that a test may break, and a token for its user."""
     require_slurm()
     require_restd()
     folder.mkdir(parents=True, exist_ok=True)
@@ -123,7 +123,7 @@ def own_restd(folder: Path, *, tcp: bool = False, **settings: Any) -> Iterator[R
     key.chmod(0o600)
     extra = ("AuthAltTypes=auth/jwt", f"AuthAltParameters=jwt_key={key}")
     with TemporaryDirectory(prefix="slurm-") as place:
-        # The folders of tests are closed to others; it reads slurm.conf, and reaches MUNGE.
+        # The folders of tests are closed to others; it must read slurm.conf and reach MUNGE.
         Path(place).chmod(0o755)
         with SlurmCluster(
             folder, sockets=Path(place), extra=extra, **{"slurmd_timeout_s": SILENT_S, **settings}
@@ -152,7 +152,7 @@ def _made(cluster: SlurmCluster, place: Path, *, tcp: bool) -> RealRestd:
 
 @pytest.fixture(scope="session")
 def kept_restd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kept[RealRestd]]:
-    """A cluster with a slurmrestd, for all tests of a process that break nothing."""
+    """Yield a cluster with a slurmrestd, for all tests of a process that break nothing."""
     kept = Kept(lambda: own_restd(tmp_path_factory.mktemp("slurm")))
     yield kept
     kept.end()
@@ -160,7 +160,7 @@ def kept_restd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kept[RealRe
 
 @pytest.fixture
 def slurm_restd(kept_restd: Kept[RealRestd]) -> Iterator[RealRestd]:
-    """A cluster as `slurm_cluster`, with a slurmrestd."""
+    """Yield a cluster like `slurm_cluster`, with a slurmrestd."""
     restd = kept_restd.get()
     with left_as_it_was(restd.cluster, kept_restd):
         yield restd

@@ -1,13 +1,13 @@
-"""How a run is spread over processes, and what goes first.
+"""The distribution of a run over processes, and its order.
 
-`make test` starts a process per core and one more, because many tests wait. Each process has
-servers, databases, ports and folders of its own (tests/plugin.py). A class, or what stands outside
-of classes in a file, goes to one process as a whole, so that what its tests share is made once; the
-files below are the exceptions. Fast tests go first, because they answer soonest; then what takes
-longest, so that nobody waits for it at the end.
+`make test` starts a process per core and one more, because many tests wait. Each process has its
+own servers, databases, ports and folders (tests/plugin.py). A class, or a file's tests outside of
+classes, runs in one process, so that shared fixtures are made once; the files below are exceptions.
+Fast tests run first, because they report soonest. The longest tests follow, so that the run does
+not wait for them at its end.
 
-xdist's own `--dist loadgroup` is not used: it adds `@group` to the name of each test, so that the
-name of a failure could not be pasted into a command.
+xdist's own `--dist loadgroup` is not used. It adds `@group` to the name of each test, so that a
+failed test's name could not be pasted into a command.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from typing import Any
 import pytest
 
 MOST_PROCESSES = 9
-# What all tests of these files share is dear: a portal with all its processes, a cluster for users
-# of their own, a restored backup, what axe has looked at.
+# These files' shared fixtures are expensive: a portal with all its processes, a cluster with
+# several users, a restored backup, pages checked by axe.
 TOGETHER = (
     "tests/browser/test_role_stories.py",
     "tests/integration/test_backup_restore.py",
@@ -33,7 +33,7 @@ TOGETHER = (
     "tests/integration/test_slurm_users_hostile.py",
     "tests/integration/test_slurm_users_settings.py",
 )
-# Each test of these files is long enough to be sent on its own.
+# Each test of these files is long enough to be sent by itself.
 APART = (
     "tests/functional/test_api_schema.py",
     "tests/functional/test_extreme_inputs.py",
@@ -67,12 +67,12 @@ FIRST = (
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put them into the order of the run; those of one rank stay as they stand."""
+    """Sort them into the order of the run; tests of one rank keep their order."""
     items.sort(key=rank)
 
 
 def rank(item: pytest.Item) -> int:
-    """Fast ones first, then the files that take longest, the longest first."""
+    """Return the rank: fast tests first, then the files that take longest, the longest first."""
     if item.get_closest_marker("fast"):
         return -1
     path = item.nodeid.partition("::")[0]
@@ -81,9 +81,9 @@ def rank(item: pytest.Item) -> int:
 
 @pytest.hookimpl(optionalhook=True, tryfirst=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
-    """What `-n auto` means, unless the variable of pytest-xdist says it; its own is asked last.
+    """Return the meaning of `-n auto`, unless the variable of pytest-xdist sets it.
 
-    One file or test runs at once in this process: others would first have to start.
+    A single file or test runs in this process, because others would first have to start.
     """
     if os.environ.get("PYTEST_XDIST_AUTO_NUM_WORKERS"):
         return None
@@ -95,18 +95,18 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> Any:
-    """Spread by `unit`, in our own order; any other `--dist` than its default is obeyed."""
+    """Distribute by `unit`, in our own order, unless `--dist` is given."""
     if config.getoption("dist") != "load":
         return None
     config.option.loadscopereorder = False
-    # Not imported above: it is there only where tests are spread.
+    # Not imported above: it is needed only for distributed runs.
     scheduling = import_module("xdist.scheduler").LoadScopeScheduling(config, log)
     scheduling._split_scope = unit
     return scheduling
 
 
 def unit(nodeid: str) -> str:
-    """What is sent to one process as a whole."""
+    """Return the unit that is sent to one process as a whole."""
     path = nodeid.partition("::")[0]
     if path in TOGETHER:
         return path

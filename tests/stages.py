@@ -1,9 +1,9 @@
-"""Stages that are dear, made once in a process: each test has a copy of their database.
+"""Expensive stages, made once per process: each test has a copy of their database.
 
-A module says `there = staged(make)` and has a fixture `there`. A test with a live server says
-`copy = copied(make)` and `committed_db = name_of_copy`. The fixtures that several modules have are
-named in tests/conftest.py; what they make is imported with their first use, because every run reads
-this file, and two seconds of imports are for few.
+A module declares `there = staged(make)` and has a fixture `there`. A test with a live server uses
+`copy = copied(make)` and `committed_db = name_of_copy`. tests/conftest.py names the fixtures that
+several modules share. Their makers are imported at first use, because every run imports this file,
+and few tests need these two seconds of imports.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ Made = TypeVar("Made")
 
 @dataclass
 class Copy(Generic[Made]):
-    """A test's own copy: the name of its database, and what is in it."""
+    """A test's own copy: the name of its database, and its contents."""
 
     name: str
     made: Made
 
 
 class Stages:
-    """Makes each stage with its first use, and copies it for each."""
+    """Makes each stage at its first use, and copies it for each test."""
 
     def __init__(self, template: str, services: Services, blocker: DjangoDbBlocker) -> None:
         self._template, self._services, self._blocker = template, services, blocker
@@ -51,7 +51,7 @@ class Stages:
 
     @contextmanager
     def copy_of(self, make: Callable[[], Made]) -> Iterator[Copy[Made]]:
-        """Use a copy of what `make` makes; the clocks of its pools go on from now."""
+        """Yield a copy of the stage of `make`; the clocks of its pools continue from now."""
         if make not in self._made:
             self._made[make] = self._make(make)
         template, made = self._made[make]
@@ -61,7 +61,7 @@ class Stages:
 
     @contextmanager
     def copy(self, make: Callable[[], Made]) -> Iterator[Made]:
-        """As `copy_of`, for a test that needs no name of a database."""
+        """Yield a copy for a test that does not need the database's name."""
         with self.copy_of(make) as copy:
             yield copy.made
 
@@ -79,7 +79,7 @@ class Stages:
 def stages(
     template_database: str, services: Services, django_db_blocker: DjangoDbBlocker
 ) -> Iterator[Stages]:
-    """What makes stages once and copies them."""
+    """Yield the object that makes and copies stages."""
     made = Stages(template_database, services, django_db_blocker)
     yield made
     made.end()
@@ -87,7 +87,7 @@ def stages(
 
 @pytest.fixture(scope="session")
 def make_pair(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], tuple[Path, Pair]]:
-    """What makes two tenants, and the folder of their jobs' output."""
+    """Return a maker of two tenants, and of the folder of their jobs' output."""
     logs = tmp_path_factory.mktemp("pair")
 
     def make() -> tuple[Path, Pair]:
@@ -104,14 +104,14 @@ def make_pair(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], tuple[Pa
 def pair(
     stages: Stages, make_pair: Callable[[], tuple[Path, Pair]], settings: Settings
 ) -> Iterator[Pair]:
-    """Two tenants with rows of every kind, in a database of the test's own."""
+    """Yield two tenants with rows of every kind, in a database of the test's own."""
     with stages.copy(make_pair) as (logs, made):
         settings.LOCAL_ROOT = str(logs)
         yield made
 
 
 def staged(make: Callable[[], Made]) -> Any:
-    """A fixture of what `make` makes, in a database of the test's own."""
+    """Return a fixture of the stage of `make`, in a database of the test's own."""
 
     @pytest.fixture
     def made(stages: Stages) -> Iterator[Made]:
@@ -122,7 +122,7 @@ def staged(make: Callable[[], Made]) -> Any:
 
 
 def copied(make: Callable[[], Made]) -> Any:
-    """A fixture of the copy, for tests that need the name of its database."""
+    """Return a fixture of the copy, for tests that need the name of its database."""
 
     @pytest.fixture
     def copy(stages: Stages) -> Iterator[Copy[Made]]:
@@ -134,12 +134,12 @@ def copied(make: Callable[[], Made]) -> Any:
 
 @pytest.fixture
 def name_of_copy(copy: Copy[Any]) -> str:
-    """A module that has it as `committed_db` too has its live server on its `copied` stage."""
+    """As a module's `committed_db`, it runs the live server on the module's `copied` stage."""
     return copy.name
 
 
 def staged_by(module: str, name: str) -> Any:
-    """The same, of a maker that is imported with its first use."""
+    """Return a fixture of a maker that is imported at its first use."""
 
     @pytest.fixture
     def made(stages: Stages) -> Iterator[Any]:
@@ -151,15 +151,15 @@ def staged_by(module: str, name: str) -> Any:
 
 # Two pools on clocks years apart.
 clocks = staged_by("two_clocks", "two_clocks")
-# A pool with settled hours and everybody who may look.
+# A pool with settled hours and all kinds of viewers.
 settled = staged_by("pool_stage", "settled_stage")
-# A tenant with rows of every kind and everybody who may ask.
+# A tenant with rows of every kind and all kinds of viewers.
 matrix = staged_by("matrix_stage", "matrix_stage")
 
 
 @contextmanager
 def kept_database(kind: str, template: str, services: Services) -> Iterator[str]:
-    """The name of a copy of a database; nobody is connected to it yet."""
+    """Yield the name of a copy of a database, still without connections."""
     name = f"evenshare_{kind}_{os.getpid()}"
     with services.postgres.connect() as connection:
         create_database(connection, name, template=template)

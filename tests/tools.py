@@ -1,4 +1,4 @@
-"""What tests share: polling, stopped processes, databases to drop, programs not installed."""
+"""Helpers of tests: polling, stopped processes, databases to drop, missing programs."""
 
 import os
 import shutil
@@ -14,17 +14,16 @@ from psycopg import sql
 
 T = TypeVar("T")
 
-# How long a test waits for what must come. Only a test that fails waits so long: the number is
-# for a machine with many other things to do, and asserts nothing. What a test has end would go
-# on for much longer by itself.
+# The longest wait for an expected event. Only a failing test waits this long: the value allows for
+# a busy machine, and asserts nothing. Processes that a test must end would run much longer.
 PATIENCE_S = float(os.environ.get("EVENSHARE_TEST_PATIENCE_S", "300"))
 
-# How `.ci/run` gets what a test may want; a skip names it.
+# Packages by which `.ci/run` installs programs for tests; a skip names them.
 PACKAGES = {"chromium": "chromium", "caddy": "caddy"}
 
 
 def require_tool(program: str) -> str:
-    """The path of a program; without it the test skips, or fails where REQUIRE_ALL=1."""
+    """Return the path of a program; without it skip the test, or fail it with REQUIRE_ALL=1."""
     path = shutil.which(program)
     if path:
         return path
@@ -35,7 +34,7 @@ def require_tool(program: str) -> str:
 
 
 def eventually(probe: Callable[[], T], *, every_s: float = 0.05) -> T:
-    """Call until the answer is true, and return it; out of patience, fail with the last one."""
+    """Call until the result is true, and return it; fail with the last one after the patience."""
     deadline = time.monotonic() + PATIENCE_S
     while True:
         answer = probe()
@@ -47,19 +46,19 @@ def eventually(probe: Callable[[], T], *, every_s: float = 0.05) -> T:
 
 
 def drop_database(connection: psycopg.Connection, name: str) -> None:
-    """Drop a database with whatever connections it still has."""
+    """Drop a database with all its connections."""
     connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
 
 
 @contextmanager
 def stopped(pids: Sequence[int]) -> Iterator[None]:
-    """Stop processes, and let those that are left go on afterwards."""
+    """Stop processes, and continue the remaining ones afterwards."""
     for pid in pids:
         os.kill(pid, signal.SIGSTOP)
     try:
         yield
     finally:
         for pid in pids:
-            # Somebody else may have let it go on, and it has ended.
+            # Another test may have continued it, and it has ended.
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)

@@ -1,4 +1,4 @@
-"""Unix users that every Debian has, for tests of jobs that run as others than the portal."""
+"""Unix users of every Debian, for tests of jobs that run as other users than the portal's."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
-# Nobody's jobs run as these; each has a group of its own.
+# They run no other jobs; each has its own group.
 NAMES = ("games", "man", "lp")
 PORTAL = "mail"
 
 
 def require_users() -> None:
-    """Skip unless this is root, who may become these users, and they are there."""
+    """Skip unless root runs the tests and these users exist."""
     if os.geteuid() != 0:
         pytest.skip("only root can have jobs of several Unix users")
     known = {entry.pw_name for entry in pwd.getpwall()}
@@ -28,7 +28,7 @@ def require_users() -> None:
 
 
 def common_python() -> str:
-    """A Python that every user may run, and nodes have."""
+    """Return a Python that every user may run, also on nodes."""
     found = shutil.which("python3", path="/usr/bin:/usr/local/bin")
     if found is None:
         reason = "no Python that every user may run (apt-get install python3-minimal)"
@@ -40,7 +40,7 @@ def common_python() -> str:
 
 @contextmanager
 def open_folder() -> Iterator[Path]:
-    """A new folder that every user may pass, unlike those of pytest."""
+    """Yield a new folder that every user may enter, unlike those of pytest."""
     with tempfile.TemporaryDirectory(prefix="evenshare-users-") as name:
         folder = Path(name)
         folder.chmod(0o711)
@@ -48,7 +48,7 @@ def open_folder() -> Iterator[Path]:
 
 
 def as_user(name: str, act: Callable[[], None], *, groups: tuple[str, ...] = ()) -> None:
-    """Do it in a child that is this user, in the primary groups of others besides.
+    """Call `act` in a child as this user, also in the primary groups of other users.
 
     Raises:
         AssertionError: it raised; with its trace.

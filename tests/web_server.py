@@ -1,6 +1,6 @@
-"""The web server as `make run` starts it, in a thread of the test: gate, pool and all.
+"""The web server of `make run`, in a thread of the test: with gate and pool.
 
-In this process, so that a test can hold a gate of the server shut instead of waiting by the clock.
+It runs in this process, so that a test can block the server instead of waiting by the clock.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ POOL_SIZE = 7
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came back over one connection."""
+    """The response on one connection."""
 
     status: int
     headers: dict[str, str]
@@ -34,32 +34,32 @@ class Answer:
 
 
 class WebServer:
-    """A running server, and raw connections to it: a client that may send anything, or nothing."""
+    """A running server, and raw connections to it, which may send anything or nothing."""
 
     def __init__(self, gate: Gate, port: int) -> None:
         self.gate = gate
         self.port = port
 
     def open(self, sent: bytes) -> socket.socket:
-        """Connect and send; the answer is not waited for."""
+        """Connect and send, without waiting for a response."""
         client = socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE_S)
         client.sendall(sent)
         return client
 
     def ask(self, method: str, path: str, body: bytes = b"", **headers: str) -> Answer:
-        """Send a request and read its answer."""
+        """Send a request and read its response."""
         with self.open(request(method, path, body, **headers)) as client:
             return read_answer(client)
 
     def idle_connections(self) -> tuple[int, int]:
-        """How many connections of the pool nobody holds, and how many there are."""
+        """Return the numbers of idle and of all connections in the pool."""
         stats = connections["default"].pool.get_stats()  # type: ignore[attr-defined]  # of Postgres
         return stats["pool_available"], stats["pool_size"]
 
 
 @contextmanager
 def web_server(django: App | None = None) -> Iterator[WebServer]:
-    """Serve the database of the test, with `POOL_SIZE` connections; `django` stands behind it."""
+    """Serve the database of the test, with `POOL_SIZE` connections; `django` is the application."""
     default = connections.settings["default"]
     before = {"CONN_MAX_AGE": default["CONN_MAX_AGE"], "OPTIONS": default["OPTIONS"]}
     connections.close_all()
@@ -73,7 +73,7 @@ def web_server(django: App | None = None) -> Iterator[WebServer]:
         gate,
         lifespan="off",
         access_log=False,
-        # As in production: the address that a proxy on this machine tells.
+        # As in production: the address that a local proxy reports.
         proxy_headers=True,
         forwarded_allow_ips="127.0.0.1",
         timeout_graceful_shutdown=1,
@@ -95,7 +95,7 @@ def web_server(django: App | None = None) -> Iterator[WebServer]:
 
 
 def request(method: str, path: str, body: bytes = b"", **headers: str) -> bytes:
-    """A request as bytes; names of headers with `_` for `-`."""
+    """Return a request as bytes; `_` in names of headers becomes `-`."""
     sent = {"Host": "localhost", "Content-Length": str(len(body)), "Connection": "close"}
     sent |= {name.replace("_", "-"): value for name, value in headers.items()}
     lines = [f"{name}: {value}" for name, value in sent.items() if value]
@@ -103,7 +103,7 @@ def request(method: str, path: str, body: bytes = b"", **headers: str) -> bytes:
 
 
 def read_answer(client: socket.socket) -> Answer:
-    """Read until the server closes; what it sent before it cut the connection counts."""
+    """Read until the server closes; data before a reset counts."""
     got = b""
     try:
         while part := client.recv(65536):
@@ -118,7 +118,7 @@ def read_answer(client: socket.socket) -> Answer:
 
 
 def answered(clients: Sequence[socket.socket]) -> list[socket.socket]:
-    """Those to whom the server said something by now."""
+    """Return the clients that have received a response."""
     readable: list[Any]
     readable, _, _ = select.select(list(clients), [], [], 0)
     return readable

@@ -27,19 +27,18 @@ DrawnDeadline = Callable[[random.Random, int], tuple[str, str]]
 
 
 def _strict(rng: random.Random, duration_s: int) -> tuple[str, str]:
-    """A strict deadline, with no points after it; one job in eight asks for an impossible one."""
+    """Return a strict deadline, without points after it; one job in eight has an infeasible one."""
     factor = rng.uniform(0.6, 0.9) if rng.randrange(8) == 0 else rng.uniform(1.3, 2.5)
     return str(round(duration_s * factor)), "100"
 
 
 def _soft(rng: random.Random, duration_s: int) -> tuple[str, str]:
-    """The steps of UniSched: 100, 80, 50 and 20 points at 1, 1.1, 1.2 and 1.5 of the deadline."""
+    """Return UniSched's steps: 100, 80, 50 and 20 points at 1, 1.1, 1.2 and 1.5 of the deadline."""
     tenth_s = round(duration_s * rng.uniform(0.12, 0.2))
     return "-".join(str(tenth_s * tenths) for tenths in (10, 11, 12, 15)), "100-80-50-20"
 
 
 def _none(rng: random.Random, duration_s: int) -> tuple[str, str]:  # noqa: ARG001 - one shape
-    """Best effort."""
     return "", ""
 
 

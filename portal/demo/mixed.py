@@ -87,7 +87,7 @@ def seed_mixed() -> bool:
 
 
 def _profiles(pool: Pool, tenant: Tenant, models: tuple[str, ...]) -> None:
-    """Published speeds are both the declared and the true speeds of the demo's jobs."""
+    """Make job types with published speeds, which are both declared and true in the demo."""
     types = {demo_type.name for demo_type in GPU_TYPES}
     for model in models:
         speeds = {name: one for name, one in published_speeds()[model].items() if name in types}

@@ -140,7 +140,7 @@ def _run_path(data: Path) -> Path:
 
 
 def _make_private(path: Path) -> None:
-    """Another user may have made a folder of this name in /tmp: refuse it."""
+    """Make a private folder; refuse one of this name that another user has made in /tmp."""
     try:
         path.mkdir(mode=0o700, exist_ok=True)
         status = path.lstat()

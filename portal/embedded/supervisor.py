@@ -269,7 +269,7 @@ class Tree:
             return False
 
     async def _stop(self) -> None:
-        """Web and beat first, so that no new work arrives; then workers, jobs and the services."""
+        """Stop web and beat first, so that no new work arrives; then workers, jobs and services."""
         await self._stop_children("prepare", "web-", "beat")
         await self._stop_children("worker-")
         await self._end_jobs()

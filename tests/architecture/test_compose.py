@@ -1,6 +1,6 @@
-"""docker-compose.yml and Dockerfile: valid, without default secrets, with the least powers.
+"""docker-compose.yml and Dockerfile: valid, without default secrets, with the fewest privileges.
 
-No container engine is needed, and none was there: what they do when run is not tested here.
+No container engine is needed or available: running them is not tested here.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ FILE: dict[str, Any] = yaml.safe_load(TEXT)
 SERVICES: dict[str, dict[str, Any]] = FILE["services"]
 PORTAL = {name for name, one in SERVICES.items() if one["image"].startswith("evenshare:")}
 ONCE = {"prepare", "backup", "restore"}
-# Read by the web server itself, not by the portal; told in docs/operations.md.
+# Read by the web server itself, not by the portal; documented in docs/operations.md.
 UVICORN = {"FORWARDED_ALLOW_IPS"}
 OPTIONAL = {"LOG_LEVEL", "WEB_PROCESSES", "ROUND_PROCESSES", "COMMIT", "ROUNDS_KEEP_DAYS"}
 USED = re.compile(r"(?<!\$)\$\{(\w+)(:[?-])?([^}]*)\}")
@@ -37,7 +37,7 @@ each_service = pytest.mark.parametrize("name", sorted(SERVICES))
 
 
 def example() -> dict[str, str]:
-    """The variables of .env.example, also those that are commented out."""
+    """Return the variables of .env.example, also those in comments."""
     text = (ROOT / ".env.example").read_text(encoding="utf-8")
     return dict(re.findall(r"(?m)^#?([A-Z_]+)=(.*)$", text))
 

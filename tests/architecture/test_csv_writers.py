@@ -1,4 +1,4 @@
-"""CSV files are written by `evenshare_core.csv_cells`, so that no cell of one is a formula."""
+"""CSV files are written by `evenshare_core.csv_cells`, so that no cell is a formula."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ WRITER = re.compile(r"\bcsv\.(DictW|w)riter\b|\bfrom csv import")
 def test_nothing_of_the_product_writes_csv_by_itself() -> None:
     texts = {name_of(path): path.read_text() for path in python_files(*PRODUCT)}
     assert [name for name, text in texts.items() if WRITER.search(text)] == []
-    # One function answers with such files, so that each address has its guards.
+    # A single function responds with such files, so that each URL has its guards.
     assert [name for name, text in texts.items() if "text/csv" in text] == [
         "portal/common/files.py"
     ]

@@ -1,4 +1,4 @@
-"""Who may import whom, and what the pure core must not know."""
+"""Import rules between packages, and the purity of the core."""
 
 import ast
 import subprocess
@@ -10,7 +10,7 @@ import pytest
 
 from .sources import BASELINES, CORE, ROOT, imported_modules, name_of, python_files, tree
 
-# The policy gets its time from the snapshot, its chance from a seed it is given.
+# A policy gets its time from the snapshot, and its randomness from a seed.
 CLOCKS = {
     "time.time",
     "time.monotonic",
@@ -42,15 +42,15 @@ FORBIDDEN_ROOTS = {
     "uuid",
 }
 FILES = {"glob", "os", "pathlib", "shutil", "sys", "tempfile"}
-# The command line, and the copy of a library that the loader must find before another's.
+# The command line, and the library copy that the loader must find before others.
 MAY_OPEN = (f"{CORE}/cli/", f"{CORE}/formulations/native.py")
 SOLVERS = {"ortools", "pyomo", "highspy"}
-# A certificate measures apart from the programs that it measures (0200).
+# Certificates measure independently of the programs that they measure (0200).
 MAY_SOLVE = (
     "core/src/evenshare_core/formulations",
     "research/src/evenshare_research/formulations",
     "core/src/evenshare_core/fairness/pareto.py",
-    "core/src/evenshare_core/fairness/solver.py",  # makes it, silent, for both
+    "core/src/evenshare_core/fairness/solver.py",  # makes it silently for both
 )
 
 
@@ -104,7 +104,7 @@ class TestThePureCore:
 
 
 def test_nothing_but_standard_files_configures_the_tools() -> None:
-    """One place for tool settings: pyproject.toml."""
+    """All settings of tools are in pyproject.toml."""
     assert not [
         name
         for name in ("setup.cfg", "tox.ini", "pytest.ini", "mypy.ini")

@@ -1,4 +1,4 @@
-"""Documents fail when they lie: links, tests, symbols, commands, layers and variables exist."""
+"""Documents are checked: their links, tests, symbols, commands, layers and variables exist."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from .sources import CORE as CORE_NAME
 from .sources import ROOT, files, name_of, python_files, tree
 
 APPS = ("scheduling", "billing", "tenants", "portal", "evenshare_core", "evenshare_research")
-# Where packages lie: the apps in the checkout itself, the library in its own folder.
+# Roots of packages: the apps are in the checkout, the library is in its own folder.
 ROOTS = (ROOT, ROOT / "core" / "src", ROOT / "research" / "src")
 SOURCES = ("scheduling", "billing", "tenants", "portal", "core")
 DOCUMENTS = [path for path in files() if path.suffix == ".md"]
-# A changelog tells what was; its words are not held to what is.
+# A changelog describes the past; its names need not exist now.
 PRESENT = [path for path in DOCUMENTS if path.name != "CHANGELOG.md"]
 CORE = ROOT / CORE_NAME
 FEATURES = 38
@@ -44,8 +44,8 @@ COMMAND = re.compile(r"manage\.py (\w+)")
 SETTING = re.compile(r"^\| `([A-Z_]+)` \|", re.MULTILINE)
 SOURCE = re.compile(r"architecture, ((?:\"[^\"]+\"(?:,\s+)?)+)", re.IGNORECASE)
 WORD = re.compile(r"(?:[A-Z][a-z]+){2,}(?:\.\w+)*|[a-z]+(?:_[a-z0-9]+)+")
-# `docs/adr/0003`, `ADR 0003 or 0022`, `(0003, 0022)`, `0003 says why`; neither a migration's number
-# nor a date's, nor a text in quotes.
+# `docs/adr/0003`, `ADR 0003 or 0022`, `(0003, 0022)`, `0003 says why`. Excluded are numbers of
+# migrations and dates, and quoted texts.
 RECORD = re.compile(
     r"(?<![\w.:#%/\"-])(?<!migration )(?<!scheduling )0(?!000)[012]\d\d(?![\w%]|[-:.]\d)"
     r"|(?<=adr/)\d{4}"
@@ -56,12 +56,12 @@ FEATURE = re.compile(r"(\d+)\. [^:\n]+: (missing|works \(`?([^`)]+)`?\))")
 
 
 def told_code(path: Path) -> list[str]:
-    """What a document writes in backticks, outside of its fenced blocks."""
+    """Return a document's texts in backticks outside of fenced blocks."""
     return CODE.findall(FENCE.sub("", path.read_text(encoding="utf-8")))
 
 
 def told(pattern: re.Pattern[str], path: Path) -> list[str]:
-    """The pieces in backticks that are such a thing as a whole."""
+    """Return the texts in backticks that match as a whole."""
     return [piece for piece in told_code(path) if pattern.fullmatch(piece)]
 
 
@@ -86,7 +86,7 @@ class TestLinks:
         assert len(numbers) == len(set(numbers))
 
     def test_to_decision_records_lead_to_one(self) -> None:
-        """From code, comments, locks and documents alike, in each form: see `RECORD`."""
+        """In code, comments, locks and documents, in each form: see `RECORD`."""
         there = {path.name[:4] for path in (ROOT / "docs" / "adr").glob("[0-9]*.md")}
         stale: list[tuple[str, str]] = []
         for path in files():
@@ -141,14 +141,14 @@ class TestNames:
 
     @pytest.mark.parametrize("path", PRESENT, ids=name_of)
     def test_of_things_are_words_of_the_code(self, path: Path) -> None:
-        """`Job.reason_code`, `slots_held_once`: whoever renames one finds it here."""
+        """`Job.reason_code`, `slots_held_once`: a renamed symbol is found here."""
         lies = [
             name for name in told(WORD, path) if not set(name.split(".")) <= words_of_the_code()
         ]
         assert lies == []
 
     def test_that_the_code_calls_architecture_are_headings(self) -> None:
-        """`Source: architecture, "Entitlement"` leads to a heading or to a record's title."""
+        """`Source: architecture, "Entitlement"` must be a heading or a record's title."""
         places = [ROOT / "ARCHITECTURE.md", *(ROOT / "docs" / "adr").glob("*.md")]
         headings = [
             head
@@ -172,7 +172,7 @@ def words_of_the_code() -> frozenset[str]:
 
 
 def test_exists(name: str) -> bool:
-    """Whether `tests/file.py::Class::test` is there."""
+    """Return whether `tests/file.py::Class::test` exists."""
     place, *inside = name.split("::")
     path = ROOT / place
     if not path.is_file():
@@ -186,13 +186,13 @@ def test_exists(name: str) -> bool:
     return True
 
 
-# Not a test itself: its name says what it asks.
+# Not a test itself, in spite of its name.
 test_exists.__test__ = False  # type: ignore[attr-defined]  # pytest reads it
 
 
 @cache
 def resolves(name: str) -> bool:
-    """Whether a dotted path leads to a module, or to a name inside of one; nothing is imported."""
+    """Return whether a dotted path is a module or a name inside of one; nothing is imported."""
     parts = name.split(".")
     for root, cut in product(ROOTS, range(len(parts), 0, -1)):
         base = root.joinpath(*parts[:cut])
@@ -216,7 +216,7 @@ def is_inside(module: Path, parts: list[str]) -> bool:
 
 
 def defined(node: ast.stmt) -> Iterator[str]:
-    """The names that a statement gives."""
+    """Yield the names that a statement defines."""
     if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
         yield node.name
     elif isinstance(node, ast.Assign | ast.AnnAssign):
@@ -256,7 +256,7 @@ class TestTheArchitecture:
         "contract", ["apps", "core", "portal", "scheduling", "billing", "tenants"]
     )
     def test_tells_the_layers_in_the_order_that_is_checked(self, contract: str) -> None:
-        """It may leave out layers that nobody has built yet."""
+        """The document may omit layers that do not exist yet."""
         linter = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
         found = next(one for one in linter["contracts"] if one["id"] == contract)
         checked = layers(" > ".join(found["layers"]).translate(PLAIN))
@@ -307,7 +307,9 @@ class TestTheConfiguration:
 
 
 def variables_read() -> Iterator[str]:
-    """Names of the environment that the portal's own code reads, but for Django's and Python's."""
+    """Yield the environment variables that the portal's own code reads, except Django's and
+    Python's.
+    """
     for path in [*python_files("portal/"), ROOT / "tests" / "tools.py"]:
         for node in ast.walk(tree(path)):
             asked = list(ast.iter_child_nodes(node))
@@ -368,7 +370,7 @@ class TestTheBenchmarks:
 
 class TestWhatRecordsPromise:
     def test_the_snapshot_cannot_read_true_durations(self) -> None:
-        """docs/adr/0183: how long a virtual job lasts is the executor's secret."""
+        """docs/adr/0183: only the executor knows a virtual job's true duration."""
         path = ROOT / "scheduling" / "engine" / "snapshots.py"
         read = path.read_text(encoding="utf-8").lower().replace("_", "")
         assert "virtualwork" not in read

@@ -1,4 +1,4 @@
-"""Every document names its readers in its first line, and is short enough for them to read."""
+"""Every document names its readers in its first line, and is short enough for them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ READERS = {
     "scheduling researchers",
     "tenant admins",
 }
-# Records have their own form, and these two are for everybody who works on the code.
+# Records have another form, and these two are for all contributors.
 WITHOUT_READER = {"ARCHITECTURE.md", "CHANGELOG.md"}
 FIRST_LINE = re.compile(r"# [^\n]+\n\nFor ([a-z ,]+): \S")
 WORDS = 3_000
@@ -33,7 +33,7 @@ FOR_READERS = [
 
 
 def words(text: str) -> int:
-    """Words outside of fenced examples and measurements; marks of tables and lists are none."""
+    """Count words outside of fenced blocks, without the marks of tables and lists."""
     return sum(any(map(str.isalnum, word)) for word in FENCE.sub("", text).split())
 
 

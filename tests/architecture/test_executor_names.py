@@ -1,4 +1,4 @@
-"""An executor's name stands in its module and the registry: others ask for its traits."""
+"""An executor's name occurs only in its module and the registry; other code reads its traits."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ EXCEPT = {
     "portal/embedded/": "processes, which know no executor",
 }
 NAMES = "|".join(sorted(EXECUTORS))
-# Both are words of everyday: a name is a text of its own, is quoted, or stands beside the word.
+# Both are everyday words: a name is a text by itself, quoted, or next to the word "executor".
 IN_TEXT = re.compile(rf"^(?:{NAMES})$|([\"'`])(?:{NAMES})\1|\bexecutor\W{{1,3}}(?:{NAMES})\b")
 IN_IDENTIFIER = re.compile(rf"^(?:is_)?(?:{NAMES})(?:_executor)?$", re.IGNORECASE)
 
@@ -32,7 +32,7 @@ def is_held(path: Path) -> bool:
 
 
 def named_in(module: ast.Module) -> Iterator[str]:
-    """The executors that code names, in texts but docstrings, and in names of its own."""
+    """Yield the executors that code names, in texts except docstrings, and in identifiers."""
     statements = {id(node.value) for node in ast.walk(module) if isinstance(node, ast.Expr)}
     for node in ast.walk(module):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):

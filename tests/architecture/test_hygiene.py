@@ -1,4 +1,4 @@
-"""Skips with reasons, migrations complete, locks without addresses, documents without lies."""
+"""Hygiene: skips with reasons, complete migrations, locks without URLs, true documents."""
 
 import ast
 import re
@@ -70,7 +70,7 @@ class TestTheTests:
 
 class TestSuppressions:
     def test_name_their_rule_and_their_reason(self) -> None:
-        """`# noqa: S603 - why`, `# type: ignore[rule]  # why`."""
+        """`# noqa: S603 - why`, `# type: ignore[rule] # why`."""
         pattern = re.compile(
             r"#\s*(noqa: [A-Z]+\d+(, [A-Z]+\d+)* - \S|type: ignore\[[a-z-, ]+\]\s+# \S)"
         )
@@ -92,7 +92,7 @@ class TestTheModels:
 
 class TestTheCheckout:
     def test_stands_alone(self) -> None:
-        """Whatever a text points to by a relative path is a part of the checkout."""
+        """Every relative path in a text is a part of the checkout."""
         outside = [
             f"{name_of(path)}: {climb}"
             for path in files()

@@ -1,7 +1,8 @@
-"""A migration that runs code asks the database that it migrates, as the owner of its tables.
+"""A migration that runs code queries the database that it migrates, as the owner of its tables.
 
-The default connection is the application's role, whom row security holds: there such a migration
-finds no row, or fails, but only in a database that has rows. So no empty one shows it.
+The default connection has the application's role, to which row security applies. There such a
+migration finds no row or fails, but only in a database with rows. So an empty one does not reveal
+it.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ MIGRATIONS = sorted(
 
 
 def loose_managers(source: str) -> list[int]:
-    """Return the lines on which rows are asked for of the default connection."""
+    """Return the lines on which rows are queried on the default connection."""
     nodes = list(ast.walk(ast.parse(source)))
     chosen = {
         id(node.value) for node in nodes if isinstance(node, ast.Attribute) and node.attr == "using"

@@ -1,4 +1,4 @@
-"""A policy's name stands in its package and the registry: whatever else needs one asks for it."""
+"""A policy's name occurs only in its package and the registry; other code looks it up."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ EXCEPT = {
     "scheduling/management/commands/import_trace.py": "the same",
     "portal/demo/": "the demo's pools",
 }
-# The product's own policy has the product's name, which may stand anywhere.
+# The product's own policy has the product's name, which may occur anywhere.
 PRODUCT = "evenshare"
-# The API's framework has the short name of dominant resource fairness, and stands in its modules.
+# The API's framework has the abbreviation of dominant resource fairness, and is in its modules.
 FRAMEWORK = "drf"
 NAMES = "|".join(sorted(POLICIES.keys() - {PRODUCT, FRAMEWORK}))
 IN_TEXT = re.compile(rf"\b(?:{NAMES})\b", re.IGNORECASE)
@@ -37,7 +37,7 @@ def is_held(path: Path) -> bool:
 
 
 def docstrings(module: ast.Module) -> set[int]:
-    """The nodes that are docstrings: they may name the paper that something is from."""
+    """Return the nodes that are docstrings: they may name a paper."""
     return {
         id(node.body[0].value)
         for node in ast.walk(module)
@@ -48,13 +48,13 @@ def docstrings(module: ast.Module) -> set[int]:
 
 
 def named(path: Path) -> list[str]:
-    """The policies that a file names: by what it is called, or in its code."""
+    """Return the policies that a file names in its name or its code."""
     stem = IN_IDENTIFIER.findall(path.stem.lower())
     return [*stem, *named_in(tree(path))]
 
 
 def named_in(module: ast.Module) -> Iterator[str]:
-    """The policies that code names: in texts, and in names of its own or others'."""
+    """Yield the policies that code names, in texts and identifiers."""
     told = docstrings(module)
     for node in ast.walk(module):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in told:

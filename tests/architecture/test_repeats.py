@@ -1,4 +1,4 @@
-"""A docstring says more than the name below it, and a layout by hand says why it is one."""
+"""A docstring must add to the name below it, and `fmt` directives have a reason."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.architecture.sources import name_of, python_files, tree
 
 APPS = ("billing/", "portal/", "scheduling/", "tenants/")
 PRODUCT = (*APPS, "benchmarks/", "client/", "core/", "research/")
-# The API describes its operations by the docstrings of these.
+# Their docstrings are the API's descriptions of operations.
 VERBS = {"get", "post", "put", "patch", "delete"}
 SMALL = re.compile(
     r"\b(?:a|all|an|and|any|are|as|at|be|by|each|every|find|for|from|get|give|has|have|here|in|into"
@@ -39,7 +39,7 @@ def functions(node: ast.AST, owner: str = "") -> Iterator[tuple[str, Function]]:
 
 
 def repeats(owner: str, function: Function) -> bool:
-    """Say whether all words of its docstring are in its name, its class or its arguments."""
+    """Return whether all words of its docstring are in its name, its class or its arguments."""
     said = ast.get_docstring(function)
     if not said or re.search(r"\d|None|\n", said) or function.name in VERBS:
         return False

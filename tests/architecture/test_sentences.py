@@ -1,4 +1,4 @@
-"""A sentence stands in one place, and each reason and each refusal has its words there."""
+"""Each sentence occurs once, and each reason and refusal has its text in one table."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from scheduling.engine.executors.local_usage import GpuState
 from tenants.api.problems import PROBLEMS
 from tests.architecture.sources import APPS, CORE, ROOT, name_of, python_files, tree
 
-# What the command says by itself is compared apart: it is installed without the portal.
+# The client's texts are compared separately, because it is installed without the portal.
 PARTS = ((*(f"{app}/" for app in APPS), f"{CORE}/"), ("client/",))
 # Copies that `make fields` writes.
 COPIES = ("client/src/evenshare/cli/job_fields.py",)
 LEAST_WORDS = 6
 WORD = re.compile(r"[A-Za-z][A-Za-z'/-]*")
-# What a field, an option or a column is: the next one of these may mean the same, and change alone.
+# Descriptions of fields, options or columns: two may be equal, and change independently.
 ABOUT = {"description", "help", "help_text", "hint", "key_column"}
 TABLES = {
     "WORDINGS": set(Reason),
@@ -62,7 +62,7 @@ def sentences(text: str) -> Iterator[str]:
 
 
 def twice(found: Iterator[tuple[str, str]]) -> dict[str, list[str]]:
-    """Return where each sentence stands that stands in several places; `found` has texts first."""
+    """Return the places of each repeated sentence; `found` has (text, place)."""
     places = defaultdict(list)
     for text, place in found:
         for sentence in sentences(text):

@@ -1,4 +1,4 @@
-"""Caps on sizes. Where a number fights clarity, clarity wins, and the reason stands here."""
+"""Caps on sizes. If a cap conflicts with clarity, clarity wins, and the exception states why."""
 
 import ast
 
@@ -39,7 +39,7 @@ def test_every_exception_still_exists() -> None:
 
 
 def test_no_line_of_a_template_is_too_long() -> None:
-    """The formatter breaks what it can; a tag's own text is for its author to keep short."""
+    """The formatter breaks most lines; the author keeps a tag's own text short."""
     long = [
         f"{name_of(path)}:{number}"
         for path in files()

@@ -1,4 +1,4 @@
-"""Rows of tests/rest.py name tests that are there; `make test` sees nearly all mutants."""
+"""Rows of tests/rest.py name existing tests; `make test` kills nearly all mutants."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from tests.mutants.mutants import MUTANTS
 from tests.rest import REST
 from tests.tiers import SAMPLED, SITE_POLICIES
 
-# Of all mutants, those that a test of `make test` must see.
+# The least part of all mutants that a test of `make test` must kill.
 LEAST = 0.95
-# Behind the name of a class that has tests of another, as suites of executors have.
+# Follows the name of a class that inherits tests, such as suites of executors.
 INHERITED = "::*"
 
 
 @cache
 def names_of(path: str) -> frozenset[str]:
-    """A file's classes and tests as node ids have them; empty if there is no such file."""
+    """Return a file's classes and tests as node ids; empty if there is no such file."""
     if not (ROOT / path).is_file():
         return frozenset()
     return frozenset(_names(ast.parse((ROOT / path).read_text()), path))
@@ -40,7 +40,7 @@ def _names(tree: ast.Module | ast.ClassDef, prefix: str) -> Iterator[str]:
 
 
 def is_there(row: str) -> bool:
-    """Whether a folder, a file, a class or a test is there that begins so, but for parameters."""
+    """Return whether a folder, file, class or test with this prefix exists, without parameters."""
     path, _, name = row.partition("::")
     if not name:
         return (ROOT / path).exists()
@@ -64,7 +64,7 @@ def test_the_policies_of_a_site_are_there() -> None:
 
 
 def is_in_make_test(test: str) -> bool:
-    """Whether all cases of a named test stay in `make test`."""
+    """Return whether all cases of a named test stay in `make test`."""
     known = test.partition("[")[2].rstrip("]").split("-")
     if set(known) & (set(POLICIES) - SITE_POLICIES):
         return False

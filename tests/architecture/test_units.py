@@ -1,6 +1,6 @@
-"""Factors of units are named in `evenshare_core.units`, and written nowhere else.
+"""Factors of units are named in `evenshare_core.units`, and not repeated elsewhere.
 
-SQL says its own: a statement cannot import.
+SQL has its own, because a statement cannot import.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ APPS = (f"{CORE}/", "billing/", "scheduling/", "tenants/", "portal/")
 UNITS = f"{CORE}/units.py"
 MILLION = 10**6
 HOUR_US = 3600 * MILLION
-# A constant is looked at within the smallest of these that it stands in.
+# A constant is checked within the smallest enclosing one of these.
 STATEMENTS = (ast.stmt, ast.keyword, ast.comprehension, ast.Call, ast.Compare, ast.BinOp)
 
 SOURCES = [
@@ -28,7 +28,7 @@ SOURCES = [
 
 
 def factors(path: Path) -> Iterator[str]:
-    """Where a factor of a unit stands as a number."""
+    """Yield the places where a factor of a unit is a number."""
     for node, parent in _with_parents(tree(path)):
         if isinstance(node, ast.Constant) and type(node.value) in (int, float):
             names = " ".join(
@@ -42,7 +42,7 @@ def factors(path: Path) -> Iterator[str]:
 
 
 def _with_parents(root: ast.AST) -> Iterator[tuple[ast.AST, ast.AST]]:
-    """Every node with the smallest statement or operation around it."""
+    """Yield every node with the smallest statement or operation around it."""
     pending = [(root, root)]
     while pending:
         node, around = pending.pop()

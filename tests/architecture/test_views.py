@@ -1,4 +1,4 @@
-"""Pages ask selectors: no query is made in portal, but by what looks after the site itself."""
+"""Pages call selectors: only modules that maintain the site itself make queries in portal."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from .sources import ROOT, imported_modules, name_of, python_files, tree
 
-# They watch tables as such, or fill them for the demo.
+# They monitor tables, or fill them for the demo.
 MAY_ASK = (
     *("portal/demo/", "portal/management/"),
     *("portal/site/checks.py", "portal/site/prepare.py", "portal/site/health.py"),
@@ -28,7 +28,7 @@ def pages() -> list[Path]:
 
 
 def queries(path: Path) -> list[str]:
-    """Attributes that only querysets and managers have, and imports of what queries are made of."""
+    """Return attributes that only querysets and managers have, and imports of query builders."""
     asked = [
         f"line {node.lineno}: .{node.attr}"
         for node in ast.walk(tree(path))

@@ -1,6 +1,6 @@
-"""One word for one thing: what docs/glossary.md gave up does not come back in names.
+"""A single word for each thing: names do not use words that docs/glossary.md gave up.
 
-And one thing for one word: a class has its name to itself.
+And the reverse: a class has a unique name.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .sources import PACKAGES, ROOT, name_of, python_files, tree
 GLOSSARY = ROOT / "docs" / "glossary.md"
 PLACES = (*PACKAGES, "deploy")
 
-# A part of a name (`fallback_told` has two) -> what to say instead.
+# A part of a name (`fallback_told` has two) -> its replacement.
 GIVEN_UP = {
     "addend": "line item",
     "addends": "line items",
@@ -43,11 +43,11 @@ GIVEN_UP = {
 
 # Names that may have such a part, with the reason.
 ALLOWED = {
-    # The key of a skip's number in decisions that are stored, and of their explanation.
+    # The key of a skip's number in stored decisions, and of their explanation.
     "largest_hole",
-    # A finished download or job output is put beside the one that is written, not quarantined.
+    # A finished download or job output is put next to the one in progress, not quarantined.
     "_put_aside",
-    # Python's own, and the shell's for a command that is not there.
+    # Python's own, and the shell's for a missing command.
     "FileNotFoundError",
     "PackageNotFoundError",
     "NOT_FOUND",
@@ -56,7 +56,7 @@ ALLOWED = {
     "page_not_found",  # Django's view
 }
 
-# Keys of published answers that are names in the code that describes them.
+# Keys of published answers, which are names in the code that describes them.
 PUBLISHED = {
     place: {"words"}
     for place in (
@@ -80,7 +80,7 @@ ALLOWED_TWICE = {
 
 
 def parts(name: str) -> set[str]:
-    """The words of a name, of `snake_case` and of `CamelCase`."""
+    """Return the words of a name, of `snake_case` and of `CamelCase`."""
     return set(re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", name).lower().split("_"))
 
 
@@ -106,14 +106,14 @@ class TestWordsThatWereGivenUp:
         assert sorted(back) == []
 
     def test_stand_in_the_glossary(self) -> None:
-        """Whoever meets the test finds there what to say."""
+        """A failing test thus leads to the replacement."""
         _, _, table = GLOSSARY.read_text(encoding="utf-8").partition("## Words that we gave up")
         assert [word for word in GIVEN_UP if word.removesuffix("s") not in table] == []
 
 
 class TestAClass:
     def test_has_a_name_of_its_own(self) -> None:
-        """Those at the top of a module: what stands inside a class is read with its name."""
+        """Only classes at the top of a module: an inner class is read with its outer name."""
         classes = Counter(
             node.name
             for path in python_files(*(f"{package}/" for package in PLACES))

@@ -1,4 +1,4 @@
-"""One door to write: leases, slots, terms and lease events change in the engine's writer alone."""
+"""Only the engine's writer changes leases, slots, terms and lease events."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ WRITERS = {
     "scheduling/engine/observe.py",
     "scheduling/engine/revoke.py",
 }
-# Steps and rows of the writers; called by nobody else.
+# Steps and rows of the writers; not called from elsewhere.
 HELPERS = {
     "scheduling/engine/events.py",
     "scheduling/engine/grants.py",
@@ -38,7 +38,7 @@ def sources() -> list[Path]:
 
 
 def writes(path: Path) -> list[str]:
-    """Changes through models, through `insert_rows`, and in SQL texts."""
+    """Return changes through models, through `insert_rows`, and in SQL texts."""
     found = []
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Call):
@@ -53,7 +53,7 @@ def writes(path: Path) -> list[str]:
 
 
 def _called(call: ast.Call) -> tuple[str, list[str]]:
-    """The function's name, and the names and first text that it works on."""
+    """Return the function's name, and the names and first text in its arguments."""
     first = [a.value for a in call.args[:1] if isinstance(a, ast.Constant)]
     texts = [value for value in first if isinstance(value, str)]
     if isinstance(call.func, ast.Attribute):

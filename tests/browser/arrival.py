@@ -1,7 +1,7 @@
-"""From one page to the next: a test goes on when the new one is whole and its scripts have run.
+"""Page changes: a test continues when the new page is complete and its scripts have run.
 
-A click alone returns when the new page begins to arrive. On a busy machine what a test then types
-may come before the script that listens to it.
+A click returns when the new page starts to arrive. On a busy machine, a test may then type before
+the page's script listens.
 """
 
 from __future__ import annotations
@@ -13,6 +13,6 @@ if TYPE_CHECKING:
 
 
 def follow(page: Page, selector: str) -> None:
-    """Click what leads to another page, and wait until that one has loaded."""
+    """Click a link to another page, and wait until that one has loaded."""
     with page.expect_navigation():
         page.click(selector)

@@ -1,7 +1,7 @@
-"""What axe says of a page.
+"""Violations that axe finds on a page.
 
-axe.min.js is axe-core 4.14.1 by Deque Systems, under the Mozilla Public License 2.0 (its text is
-in LICENSE-axe.txt); it is used by tests alone and served to nobody.
+axe.min.js is axe-core 4.14.1 by Deque Systems, under the Mozilla Public License 2.0 (its text is in
+LICENSE-axe.txt). Only tests use it; it is not served.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ async ([only, without]) => (await axe.run(document, {
 
 
 def serious(page: Page) -> list[str]:
-    """What is serious on a page as it stands, in both themes: colours alone differ in the dark."""
+    """Return the serious violations of a page in both themes, which differ only in colours."""
     page.evaluate(_AXE)
     found = findings(page)
     page.emulate_media(color_scheme="dark")
@@ -36,13 +36,13 @@ def serious(page: Page) -> list[str]:
 
 
 def on_a_phone(page: Page) -> list[str]:
-    """What is serious on a page that was looked at and is narrow now: its colours are the same."""
+    """Return the serious violations of a checked page when narrow: its colours are the same."""
     return findings(page, without=["color-contrast"])
 
 
 def findings(page: Page, *rules: str, without: Sequence[str] = ()) -> list[str]:
-    """What is serious by these rules, by default all, on a page that has axe by now."""
-    # What has just changed is lit up for a moment: a page is looked at as it is otherwise.
+    """Return the serious violations of these rules, by default all, on a page with axe loaded."""
+    # Recent changes are highlighted briefly: check the page without that.
     page.emulate_media(reduced_motion="reduce")
     found: list[str] = page.evaluate(_FINDINGS, [list(rules) or None, list(without)])
     page.emulate_media(reduced_motion="no-preference")
@@ -50,7 +50,7 @@ def findings(page: Page, *rules: str, without: Sequence[str] = ()) -> list[str]:
 
 
 def visited(page: Page, path: str) -> list[str]:
-    """Open a page; what is serious on it, with its path."""
+    """Open a page; return its serious violations, with its path."""
     answered = page.goto(path)
     assert answered is not None
     assert answered.status in (200, 403, 404), f"{path}: {answered.status}"

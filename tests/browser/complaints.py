@@ -1,4 +1,4 @@
-"""What a browser finds wrong with a page while a test uses it."""
+"""Messages and errors of a browser while a test uses a page."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from playwright.sync_api import ConsoleMessage, Page
 
-# htmx logs both where it drops a request, the second one saying why: a newer one takes its place,
-# or its answer took too long. On a busy machine that happens, and pages are made for it.
+# htmx logs both when it drops a request. The second states the cause: a newer request, or a slow
+# response. On a busy machine that is normal, and pages handle it.
 DROPPED = "error: htmx:afterRequest,"
 WHY = ("error: htmx:sendAbort,", "error: htmx:timeout,")
 
 
 def complaints_of(page: Page) -> list[str]:
-    """Return a list to which everything is added that the browser has to say from now on."""
+    """Return a list to which the browser's messages are added from now on."""
     heard: list[str] = []
 
     def hear(message: ConsoleMessage) -> None:

@@ -1,4 +1,4 @@
-"""A page by keyboard alone."""
+"""Keyboard navigation of a page."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import pytest
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-# More stops than twice any page has: what comes before a target may change while one goes there.
+# Twice the stops of any page: stops before a target may change meanwhile.
 MOST_STOPS = 200
 
 
 def tab_to(page: Page, selector: str) -> None:
-    """Press Tab until the focus is on what the selector names."""
+    """Press Tab until the focus is on the selector's element."""
     for _ in range(MOST_STOPS):
         if page.evaluate("wanted => document.activeElement.matches(wanted)", selector):
             return

@@ -1,4 +1,4 @@
-"""A pool whose jobs are real processes, with rounds that go on by themselves, and people."""
+"""A pool whose jobs are real processes, with rounds in the background, and people."""
 
 from __future__ import annotations
 
@@ -45,15 +45,15 @@ class LocalStage:
 
     @property
     def python(self) -> str:
-        """The interpreter that runs the tests, for jobs that need one."""
+        """Return the interpreter of the tests, for jobs that need one."""
         return sys.executable
 
     def sign_in(self, page: Page, site: str, name: str = "ada") -> None:
-        """Without the login page."""
+        """Sign in without the login page."""
         give_session(page.context, signed_in(User.objects.get(username=name)), site)
 
     def log_in(self, page: Page, name: str = "ada") -> None:
-        """By the login page, as a person does."""
+        """Log in on the login page."""
         page.goto("/login/")
         page.fill("#id_username", name)
         page.fill("#id_password", PASSWORD)
@@ -61,7 +61,7 @@ class LocalStage:
         page.wait_for_url("**/t/north/")
 
     def submit(self, *argv: str, gpus: int = 1) -> Job:
-        """Submit as north, not through the page."""
+        """Submit as north, without the page."""
         at = read_clock(self.lab.pool.pk).pool_at
         return Job.objects.create(
             pool=self.lab.pool, tenant=self.lab.tenants["north"], name="by-hand",
@@ -71,7 +71,7 @@ class LocalStage:
 
 @contextlib.contextmanager
 def local_stage(root: Path) -> Iterator[LocalStage]:
-    """A stage below `root`; at the end no process of it is left."""
+    """Yield a stage below `root`; end all its processes."""
     lab = cluster(
         {"north": 2, "south": 2},
         nodes=1,
@@ -102,7 +102,7 @@ def local_stage(root: Path) -> Iterator[LocalStage]:
 
 
 def _beat(pool_id: int, over: threading.Event) -> None:
-    """What the tick does in a running portal."""
+    """Run rounds, as the tick of a running portal does."""
     try:
         while not over.wait(EVERY_S):
             execute_round(pool_id, now=read_clock(pool_id), on_demand=True)

@@ -1,8 +1,8 @@
-"""A person's way through the site by links, menus and forms alone, and what axe says of each page.
+"""User stories by links, menus and forms only, with axe's violations of each page.
 
-Every kind of page that a story comes to is looked at once: in light, in dark, and 390 px wide.
-And again in another story where it has elements of a kind that it did not have before: axe takes
-two thirds of the time of the stories.
+Every kind of page in a story is checked once: in light, in dark, and 390 px wide. Another story
+checks it again only if it has new kinds of elements there. axe takes two thirds of the stories'
+time.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tests.functional.visitors import signed_in
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-# What kinds of elements there are: names, with classes, roles and states.
+# Kinds of elements: names, with classes, roles and states.
 KINDS = """
 () => [...new Set([...document.querySelectorAll("body *")].map((one) => [
   one.localName, one.type, one.getAttribute("role"), one.getAttribute("class"),
@@ -34,10 +34,10 @@ WIDE, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
 
 @dataclass
 class Story:
-    """Somebody's browser; `findings` is what is wrong with the pages so far.
+    """A user's browser; `findings` are the violations so far.
 
-    `looked`: by kind of page, the kinds of elements that were looked at, in other stories too.
-    None: axe looks at nothing.
+    `looked`: by kind of page, the kinds of elements that were checked, also in other stories. If
+    None, axe is not used.
     """
 
     page: Page
@@ -47,7 +47,7 @@ class Story:
     _visited: set[str] = field(default_factory=set)
 
     def begin(self, name: str) -> None:
-        """Open the person's first page, by the login page where axe is to look at that too."""
+        """Open the person's first page, through the login page if axe should check that too."""
         if self.looked is not None:
             self.sign_in(name)
             return
@@ -55,7 +55,7 @@ class Story:
         self.page.goto("/")
 
     def sign_in(self, name: str) -> None:
-        """From the front page to the person's own first page."""
+        """Log in from the front page."""
         self.page.goto("/")
         self.follow("Log in", within="header")
         self.page.fill("#id_username", name)
@@ -63,7 +63,7 @@ class Story:
         self.press("Log in")
 
     def follow(self, text: str, *, within: str = "main") -> None:
-        """Click a link by its words, and look at where it leads."""
+        """Click a link by its text, and check its page."""
         link = self.page.locator(within).get_by_role("link", name=text, exact=True).first
         with self.page.expect_navigation():
             link.click()
@@ -79,24 +79,24 @@ class Story:
         self.follow(text, within="#account-menu")
 
     def pool(self, text: str) -> None:
-        """Choose in the switch of pools."""
+        """Select a pool in the switch of pools."""
         self.page.click("#pool-switch > summary")
         self.follow(text, within="#pool-switch")
 
     def press(self, text: str) -> None:
-        """Press a button that leads on, and look at what answers."""
+        """Press a button that leads to another page, and check that page."""
         button = self.page.locator("main").get_by_role("button", name=text, exact=True).first
         with self.page.expect_navigation():
             button.click()
         self.look()
 
     def sees(self, *texts: str) -> None:
-        """Wait until the page says all of it."""
+        """Wait until the page shows all these texts."""
         for text in texts:
             self.page.locator("main").get_by_text(text).first.wait_for(state="attached")
 
     def look(self) -> None:
-        """Have axe look at a page of a kind that is new, or that has something new on it."""
+        """Check a page of a new kind, or with new elements, with axe."""
         path = urlsplit(self.page.url).path
         kind = resolve(path).route
         if self.looked is None or kind in self._visited or kind.startswith("api/"):

@@ -1,4 +1,4 @@
-"""Pages before axe, in both themes, that no role's story comes to: nothing serious."""
+"""Pages that are in no role's story have no serious violation of axe, in both themes."""
 
 from __future__ import annotations
 

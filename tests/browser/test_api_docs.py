@@ -1,4 +1,4 @@
-"""The API's page in a real browser: drawn from our own files, under the site's strict policy."""
+"""The API's page in a real browser, rendered from our own files under the site's strict policy."""
 
 from __future__ import annotations
 

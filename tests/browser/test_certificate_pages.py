@@ -1,4 +1,4 @@
-"""A certificate and "had I reported otherwise" in a browser: red, green, grey; axe; phones."""
+"""Certificates and the counterfactual in a browser: red, green, grey; axe; phones."""
 
 from __future__ import annotations
 

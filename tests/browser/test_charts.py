@@ -1,4 +1,4 @@
-"""Charts to explore in a real browser, under the Content-Security-Policy of production."""
+"""Interactive charts in a real browser, under the Content-Security-Policy of production."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.functional.pool_stage import Stage
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Locator, Page
 
-# Whatever the policy refuses is noted here, whether the console tells or not.
+# Everything that the policy refuses is noted here, whether the console shows it or not.
 WATCH = """
 window.refused = [];
 document.addEventListener("securitypolicyviolation", (event) => {
@@ -45,7 +45,7 @@ def there(settled: Stage) -> Stage:
 
 @pytest.fixture
 def committed_db(there: Stage) -> str:
-    """The database of the stage: `site` shows that one."""
+    """Return the database of the stage, which `site` shows."""
     assert there.pool
     return str(connection.settings_dict["NAME"])
 
@@ -61,7 +61,7 @@ def page(there: Stage, site: str, browser: Browser) -> Iterator[Page]:
 
 
 def drawn(page: Page, key: str, times: int = 1) -> Locator:
-    """Wait until a chart has been drawn at least so often."""
+    """Wait until a chart has been drawn at least `times` times."""
     chart = page.locator(f"#{key}")
     chart.locator(".chart-draw").scroll_into_view_if_needed()
     # A function, not an expression: the policy refuses to evaluate one.
@@ -73,7 +73,7 @@ def drawn(page: Page, key: str, times: int = 1) -> Locator:
 
 
 def plot(page: Page, key: str, expression: str) -> Any:
-    """A value of what Plotly drew, which it keeps at its element as `plot`."""
+    """Return a value of Plotly's chart, which its element has as `plot`."""
     return page.eval_on_selector(f"#{key} .chart-plot", f"plot => {expression}")
 
 
@@ -121,7 +121,7 @@ class TestEveryChart:
     def test_leaves_the_page_as_narrow_as_the_screen_until_it_is_drawn_anew(
         self, there: Stage, page: Page
     ) -> None:
-        """As after a tablet is turned: a drawing is made for the width that it had."""
+        """For example after a tablet is turned: a drawing has the width of its time."""
         page.set_viewport_size({"width": 390, "height": 844})
         complaints = complaints_of(page)
         wide = {}
@@ -192,7 +192,7 @@ class TestAReader:
     def test_switches_one_of_two_series_that_are_called_alike(
         self, there: Stage, page: Page
     ) -> None:
-        """Initials tell two tenants of one name apart; nobody keeps a third from such a name."""
+        """Initials distinguish two tenants of one name, but a third may have such a name."""
         names = {"alpha": "Vision", "beta": "Vision (AL)", "gamma": "Vision"}
         for slug, name in names.items():
             Tenant.objects.filter(slug=slug).update(name=name)
@@ -333,7 +333,7 @@ class TestALivePage:
         assert plot(page, "chart-use", "plot === window.same") is True
         assert plot(page, "chart-use", "plot.data[1].visible") == "legendonly"
         assert beta.get_attribute("aria-pressed") == "false"
-        # Nothing is left over of the drawing before.
+        # The earlier drawing is removed completely.
         assert page.locator("#chart-use .main-svg").count() == traces
         assert page.locator(".chart-plot").count() == 2
         assert complaints == []

@@ -1,7 +1,7 @@
-"""Every page that links lead to, in a browser, for each area: it complains of nothing.
+"""Every linked page of each area, in a browser, without console errors.
 
-What the Content-Security-Policy refuses (an inline style, a script) is heard as well, wherever it
-comes from: the page as sent, what htmx swaps into it, or what scripts make.
+Violations of the Content-Security-Policy (an inline style, a script) also count. Their source may
+be the page as sent, the parts that htmx swaps in, or scripts.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ def there(copy: Copy[Town]) -> Town:
 
 
 def kind_of(link: str) -> str:
-    """A link without its numbers and names: of pages alike one is enough."""
+    """Return a link without its numbers and names: one page per kind is enough."""
     return "/".join("x" if any(c.isdigit() for c in part) else part for part in link.split("/"))
 
 
 def walked(page: Page, *starts: str) -> list[str]:
-    """Open what links lead to from these, one of a kind; return the addresses."""
+    """Open linked pages from these starts, one of each kind; return the URLs."""
     queue, seen, kinds = deque(starts), list[str](), set[str]()
     known = set(starts)
     while queue:
@@ -85,7 +85,7 @@ class TestTheConsole:
         job = Job.objects.filter(tenant=there.tenant).earliest("id")
         seen = walked(page, "/t/north/", f"/jobs/{job.uid}/", "/t/north/jobs/new/")
         assert len(seen) > 10
-        # The answer and the other side come by htmx, on each edit.
+        # htmx loads the answer and the other side after each edit.
         page.goto("/t/north/jobs/new/")
         page.fill("#f-gpus", "64")
         page.wait_for_selector("text=It cannot start")

@@ -1,6 +1,6 @@
-"""Checks of docs/features.md that take a real browser, each as a whole.
+"""Checks of docs/features.md that need a real browser, each as a whole.
 
-A class is a feature; its number and the words of its check stand above it.
+A class is a feature; its docstring has the number and the text of its check.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def there(committed_db: str) -> Town:
-    """A pool whose rounds run when the test says so."""
+    """Return a pool whose rounds the test runs."""
     assert committed_db
     made = town()
     made.submit(tenant="south")
@@ -32,7 +32,7 @@ def there(committed_db: str) -> Town:
 
 @pytest.fixture
 def page(there: Town, site: str, browser: Browser) -> Iterator[Page]:
-    """Signed in as a member of north."""
+    """Yield a page, signed in as a member of north."""
     context = browser.new_context(base_url=site, viewport={"width": 1280, "height": 900})
     give_session(context, there.owner, site)
     yield context.new_page()

@@ -1,4 +1,4 @@
-"""The front door in a real browser: it loads, and its policy lets everything of ours work."""
+"""The front page in a real browser: it loads, and its policy allows all of its parts."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""What a job uses, in a real browser: charts that come and go on by themselves, in both themes."""
+"""Resource usage in a real browser: charts that appear and update themselves, in both themes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
 ROWS = "; ".join(f'echo "{n}, GPU-{n}, {60 + 10 * n}, {4000 * (n + 1)}, 81559"' for n in range(4))
-# Until the region would have asked so often.
+# Until the region has polled this often.
 DUE = """times => new Promise(done => {
   document.body.addEventListener("htmx:beforeRequest", event => {
     if (event.detail.elt.id === "usage" && --times === 0) done();
@@ -47,7 +47,7 @@ def stage(
 
 @pytest.fixture
 def page(stage: LocalStage, site: str, browser: Browser) -> Iterator[Page]:
-    """Signed in as ada; the browser must have nothing to complain of."""
+    """Yield a page, signed in as ada, without messages of the browser."""
     context = browser.new_context(base_url=site, viewport={"width": 1280, "height": 900})
     opened = context.new_page()
     complaints = complaints_of(opened)
@@ -58,7 +58,7 @@ def page(stage: LocalStage, site: str, browser: Browser) -> Iterator[Page]:
 
 
 def drawn(page: Page, key: str, times: int = 1) -> None:
-    """Wait until a chart has been drawn at least so often."""
+    """Wait until a chart has been drawn at least `times` times."""
     page.locator(f"#usage-{key}").wait_for()
     page.locator(f"#usage-{key} .chart-draw").scroll_into_view_if_needed()
     page.wait_for_function(
@@ -72,7 +72,7 @@ class TestAJobsUsage:
         self, stage: LocalStage, page: Page
     ) -> None:
         job = stage.submit("sleep", "6000", gpus=2)
-        # Before anything was sampled.
+        # Before the first sample.
         page.goto(f"/jobs/{job.uid}/")
         for key in KEYS:
             drawn(page, key)
@@ -84,7 +84,7 @@ class TestAJobsUsage:
             "#usage-gpu .chart-plot", "plot => plot.data.map(one => [one.name, one.y[0]])"
         )
         assert lines == [["mean", 65], ["lowest GPU", 60]]
-        # Not their number: as many samples as there may be are thinned to half. Newest first.
+        # Not their number: above the maximum, samples are thinned to half. Newest first.
         newest = page.locator("#usage-cpu-rows tbody tr").first
         before = newest.text_content()
         eventually(lambda: newest.text_content() != before)

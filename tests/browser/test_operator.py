@@ -29,7 +29,7 @@ WIDTHS = (1440, 390)
 def busy_town() -> Town:
     made = town()
     made.cluster.pool.lease_s = 30
-    made.cluster.pool.policy = "ltgf"  # which lets leases end as short as that
+    made.cluster.pool.policy = "ltgf"  # allows leases this short
     made.cluster.pool.save(update_fields=["lease_s", "policy"])
     for tenant in ("north", "south"):
         for _ in range(6):
@@ -48,7 +48,7 @@ def there(copy: Copy[Town]) -> Town:
 
 
 def opened(browser: Browser, site: str, client: Client) -> Page:
-    """A page of somebody who is signed in."""
+    """Return a page with this client's session."""
     context = browser.new_context(base_url=site, viewport={"width": 1440, "height": 900})
     give_session(context, client, site)
     return context.new_page()
@@ -64,7 +64,7 @@ def page(there: Town, site: str, browser: Browser) -> Iterator[Page]:
 
 
 def fits(page: Page, path: str) -> None:
-    """No width makes one scroll sideways."""
+    """Check that no width needs horizontal scrolling."""
     for width in WIDTHS:
         page.set_viewport_size({"width": width, "height": 900})
         assert page.evaluate("document.documentElement.scrollWidth") <= width, (path, width)
@@ -135,7 +135,7 @@ class TestAnOperator:
         page.keyboard.press("Enter")
         page.wait_for_selector(".toast >> text=Saved.")
         assert Quota.objects.get(tenant=there.tenant, valid_until=None).gpus == 3
-        # With the next round the offer to take it back is gone, without a reload.
+        # The next round removes the undo button, without a reload.
         there.play(1)
         page.wait_for_selector("#undo .toast", state="detached")
 

@@ -1,4 +1,4 @@
-"""Pages that tell of preemptions, in a real browser: they fit and are accessible."""
+"""Pages with preemptions in a real browser: they fit and are accessible."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def policy(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def preempted_stage() -> Stage:
-    """Two of alpha's jobs have made way for beta, and one was moved for a gang."""
+    """Two of alpha's jobs were preempted for beta, and one was moved for a gang."""
     made = stage()
     lab = made.lab
     Pool.objects.filter(pk=lab.pool.pk).update(
@@ -74,8 +74,10 @@ def visit(
 
 
 def paths(there: Stage, who: str) -> dict[str, str]:
-    """The pool's page, a preempted and a running job's, and the round that preempted; of a
-    beneficiary its own."""
+    """Return the paths of the pool, a preempted and a running job, and the preempting round.
+
+    For a beneficiary, only its job.
+    """
     if who == "neighbour":
         notice = LeaseEvent.objects.filter(data__has_key="rule").latest("id")
         return {"beneficiary": f"/jobs/{Job.objects.get(pk=notice.data['for_job']).uid}/"}

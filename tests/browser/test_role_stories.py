@@ -1,6 +1,6 @@
-"""Each role does its commonest tasks by links and forms alone, a member from the front page on.
+"""Each role's common tasks by links and forms only; members start on the front page.
 
-In the second turn axe looks at each kind of page that a story comes to.
+In the second turn axe checks each kind of page in a story.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tests.functional.two_clocks import TwoClocks
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
-# What a reader must not be shown, for it would be refused.
+# Controls that a reader must not see, because the server would refuse them.
 CHANGES = (
     "main form[method=post]:not([inert]) button, main #cancel-ask,"
     " main a:text-is('Submit a job'), main a:text-is('Clone')"
@@ -34,7 +34,7 @@ def there(clocks: TwoClocks) -> TwoClocks:
 
 @pytest.fixture
 def committed_db(there: TwoClocks) -> str:
-    """The database of the stage: `site` shows that one."""
+    """Return the database of the stage, which `site` shows."""
     assert there.labs
     return str(connection.settings_dict["NAME"])
 
@@ -65,7 +65,7 @@ def story(
 
 
 def queued_job(pool: str) -> str:
-    """The name of north's queued job of a pool."""
+    """Return the name of north's queued job of a pool."""
     return Job.objects.get(pool__name=pool, tenant__slug="north", state="pending").name
 
 

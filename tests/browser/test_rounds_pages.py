@@ -1,4 +1,4 @@
-"""A round's page in a real browser: where it leads, and what it shows on a phone."""
+"""A round's page in a real browser: its links, and its layout on a phone."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["page"]  # pytest finds the fixture by this name
 
 
 def explained_stage() -> Stage:
-    return stage(policy="ltgf")  # whose picks are explained by rho
+    return stage(policy="ltgf")  # its picks are explained by rho
 
 
 copy = copied(explained_stage)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
 NEW = "/t/north/jobs/new/"
-# Counts aloud until it is stopped.
+# Prints numbers until it is stopped.
 COUNTS = (
     "import itertools, time\n"
     "for n in itertools.count():\n"
@@ -42,7 +42,7 @@ HOSTILE = (
     "w(b'x' * 20_000_000 + b'\\nthe end\\n')\n"
     "sys.stdout.flush(); time.sleep(6000)\n"
 )
-# Notes that the answer to the whole of what was typed stands on the page.
+# Notes that the answer to the complete input is on the page.
 ANSWERED = """
 document.body.addEventListener("htmx:afterSettle", (event) => {
   const asked = event.detail.requestConfig;
@@ -51,7 +51,7 @@ document.body.addEventListener("htmx:afterSettle", (event) => {
   }
 })
 """
-# Where the timeline's box begins and ends on the screen, and its present instant between.
+# The start and end of the timeline's box on the screen, and its present instant.
 SEEN = """
 () => {
   const box = document.getElementById("tl"), place = box.getBoundingClientRect();
@@ -69,7 +69,7 @@ def stage(committed_db: str, tmp_path: Path) -> Iterator[LocalStage]:
 
 @pytest.fixture
 def page(stage: LocalStage, site: str, browser: Browser) -> Iterator[Page]:
-    """Signed in as ada; the browser must have nothing to complain of."""
+    """Yield a page, signed in as ada, without messages of the browser."""
     context = browser.new_context(base_url=site, viewport={"width": 1280, "height": 900})
     opened = context.new_page()
     complaints = complaints_of(opened)
@@ -198,7 +198,7 @@ class TestTheLog:
         lines.locator("text=line 120").wait_for()
         gap = "e => e.scrollHeight - e.scrollTop - e.clientHeight"
         eventually(lambda: lines.evaluate(gap) < 30)
-        # In one step: a locator finds an element first, and a poll may have replaced it by then.
+        # In one step: a locator finds an element first, and a poll may replace it meanwhile.
         page.evaluate("document.getElementById('log-lines').scrollTop = 40")
         before = lines.inner_text()
         page.locator("#log-held").wait_for()

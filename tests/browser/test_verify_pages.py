@@ -1,4 +1,4 @@
-"""How to verify, in a real browser: on a desk and on a phone."""
+"""Verification panels in a real browser: on a desktop and on a phone."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def there(committed_db: str) -> Stage:
 
 @pytest.fixture
 def windows(there: Stage, site: str, browser: Browser) -> Iterator[dict[str, BrowserContext]]:
-    """A window of a member and one of the operator, signed in."""
+    """Yield a signed-in window of a member and of the operator."""
     opened = {}
     for who in ("owner", "operator"):
         context = browser.new_context(base_url=site)
@@ -44,7 +44,7 @@ def windows(there: Stage, site: str, browser: Browser) -> Iterator[dict[str, Bro
 
 
 def paths(there: Stage) -> list[tuple[str, str, str]]:
-    """Who looks at what, and what is verified there."""
+    """Return each viewer's paths, and the selector of the verification panel."""
     transfer = Transfer.objects.filter(tenant__slug="alpha").order_by("hour")[0]
     return [
         ("owner", f"/t/alpha/ledger/statement/?{DAYS}", ".verify"),

@@ -1,4 +1,4 @@
-"""A simulation in a real browser: asked for, watched, read; another one cancelled by keyboard."""
+"""A simulation in a real browser: requested, watched, read; another one cancelled by keyboard."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Runner:
-    """Runs the queued simulation in a thread, up to a fiftieth of it; then on, when it is let."""
+    """Runs the queued simulation in a thread, pausing after a fiftieth until it is released."""
 
     def __init__(self) -> None:
         self.go = threading.Event()
@@ -43,7 +43,7 @@ class Runner:
         self.end()
 
     def end(self) -> str:
-        """Let it go on and wait for its end."""
+        """Release it and wait for its end."""
         self.go.set()
         self._thread.join(PATIENCE_S)
         return self.state
@@ -102,7 +102,7 @@ def fits(page: Page) -> bool:
 
 
 def asked(page: Page, pool: str, policy: str) -> None:
-    """Ask from the pool's page, by keyboard from the form on."""
+    """Request a simulation from the pool's page, by keyboard in the form."""
     page.goto(f"/pools/{pool}/")
     follow(page, "text=What if …")
     page.wait_for_selector("h1 >> text=What would the next hours")
@@ -116,7 +116,7 @@ def asked(page: Page, pool: str, policy: str) -> None:
 
 
 class TestAChoice:
-    """What is chosen before the page's script has arrived counts when it has."""
+    """A choice made before the page's script has loaded is applied afterwards."""
 
     @pytest.mark.parametrize("where", ["what-if", "settings"])
     def test_made_early_still_shows_the_options(self, there: Town, page: Page, where: str) -> None:
@@ -126,7 +126,7 @@ class TestAChoice:
             held.append(script)
 
         def asked_for() -> list[Route]:
-            page.wait_for_timeout(1)  # its events are heard meanwhile
+            page.wait_for_timeout(1)  # processes events meanwhile
             return held
 
         page.route("**/operator*.js", hold, times=1)
@@ -170,7 +170,7 @@ class TestAnOperator:
             page.wait_for_selector("h1 >> text=are being simulated.")
             tab_to(page, "#w-cancel")
             with page.expect_response(lambda answer: "what-if" in answer.url):
-                pass  # it asks for itself once more
+                pass  # polls once more
             page.wait_for_selector("#w-cancel:focus")
             page.keyboard.press("Enter")
             page.wait_for_selector("h1 >> text=This simulation was cancelled.")

@@ -1,7 +1,7 @@
-"""Stands in for tests/plugin.py where a mutant's tests need a database.
+"""Replaces tests/plugin.py for a mutant's tests with a database.
 
-They use the servers of the run that tries the mutant, in databases of their own: starting
-servers and migrating would take far longer than the tests.
+They use the servers of the run that tries the mutant, with their own databases. Starting servers
+and migrating would take far longer than the tests.
 """
 
 import itertools
@@ -48,7 +48,7 @@ def template_database() -> str:
 
 
 def pytest_unconfigure() -> None:
-    """Leave nothing behind: not the shared database, not the folder that plugin.py made."""
+    """Remove the shared database, and the folder that plugin.py made."""
     drop = sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)")
     with _lent.postgres.connect() as connection:
         connection.execute(drop.format(sql.Identifier(plugin.SHARED)))

@@ -1,8 +1,8 @@
-"""Every small change of a file: the operators of mutmut, and a few for what it leaves alone.
+"""All small changes of a file: the operators of mutmut, and a few more.
 
-mutmut reads the file and says what may be put in the place of what; the changed file is written
-whole, so that constants and decorated functions are changed too. Left out, because no test should
-ask for it: texts of several words, log lines, and what an error says.
+mutmut parses the file and proposes replacements. The changed file is written as a whole, so that
+constants and decorated functions are changed too. Texts of several words, log lines and error
+messages are left out, because no test should check them.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ NO_BEHAVIOUR = m.Call(
 
 @dataclass(frozen=True)
 class Change:
-    """A file as it would be with one change."""
+    """A file with one change."""
 
     file: str
     line: int
@@ -68,20 +68,20 @@ def swap_sql(node: cst.SimpleString) -> Iterator[cst.SimpleString]:
 
 
 def mark_word(node: cst.BaseString) -> Iterator[cst.BaseString]:
-    """Change a name of something: a column, a state, a key."""
+    """Change an identifier in a text: a column, a state, a key."""
     if isinstance(node, cst.SimpleString) and not re.search(r"\s", node.raw_value):
         yield from list(operator_string(node))[:1]
 
 
 def drop_element(node: cst.Set) -> Iterator[cst.Set]:
-    """Leave one element out of a set that is written out."""
+    """Remove one element of a set literal."""
     if len(node.elements) > 1:
         for index in range(len(node.elements)):
             yield node.with_changes(elements=[*node.elements[:index], *node.elements[index + 1 :]])
 
 
 def drop_argument(node: cst.Call) -> Iterator[cst.Call]:
-    """Put None in an argument's place; a call without it mostly fails before it does anything."""
+    """Replace an argument by None; a call without it mostly fails before it does anything."""
     for changed in operator_arg_removal(node):
         if len(changed.args) == len(node.args):
             yield changed
@@ -96,7 +96,7 @@ OPERATORS = (
 
 
 class _Visitor(MutationVisitor):
-    """mutmut's, but for decorated functions, which it leaves out, and for what says nothing."""
+    """mutmut's visitor, but with decorated functions, and without texts that no test checks."""
 
     def _skip_node_and_children(self, node: cst.CSTNode) -> bool:
         if isinstance(node, cst.Raise | cst.Decorator | cst.Import | cst.ImportFrom):
@@ -109,9 +109,9 @@ class _Visitor(MutationVisitor):
 
 
 def draw_changes(root: Path, files: Sequence[str], size: int, seed: str) -> list[Change]:
-    """Return `size` changes of files, or all where there are no more or it is 0, in their order.
+    """Return `size` changes of files in order, or all if there are fewer or it is 0.
 
-    The same ones for the same seed and text.
+    Equal seeds and texts give equal changes.
     """
     found = [(file, *each) for file in files for each in _read_mutations(root / file)]
     order = list(range(len(found)))

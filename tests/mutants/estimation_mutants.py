@@ -1,4 +1,4 @@
-"""Errors in estimates that the suite must see: one change each."""
+"""Errors in estimates that the suite must detect: one change each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keeps the first test of each file alone: a plugin for where all of them pass elsewhere."""
+"""Keeps only the first test of each file: a plugin for tests that pass elsewhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which tests guard the modules of `make mutate`: the fewest that see their changes, fast first."""
+"""Tests that guard the modules of `make mutate`: the fewest that detect changes, fast first."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ HANDOVER = "tests/integration/test_handover.py"
 BOOKS = "tests/integration/test_round_books.py"
 MEMORY = "tests/integration/test_pool_memory.py"
 METERING = "tests/integration/test_metering.py"
-# What rounds, ends, reports and calls do to a lease in each state it may have.
+# The effect of rounds, ends, reports and calls on a lease in each state.
 DECIDED, REPORTED, CALLED = (
     tuple(
         f"{STATES}::test_a_writer_does_to_a_lease_what_its_state_allows[{writer}-{state}]"
@@ -32,7 +32,7 @@ CONTRACT = "tests/integration/test_local_executor_contract.py::TestTheVirtualExe
 
 @dataclass(frozen=True)
 class Guarded:
-    """Files that are changed, and the tests of which one must fail. `database`: they need one."""
+    """Files to change, and the tests of which one must fail. `database`: the tests need one."""
 
     name: str
     files: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""A copy of the tree in which one file at a time is changed, and how tests are run on it."""
+"""A copy of the tree in which one file at a time is changed, and the tests on it."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from tests.tools import PATIENCE_S
 ROOT = Path(__file__).parents[2]
 # Names the folder of the servers that tests of a mutant may use.
 FOLDER = "EVENSHARE_MUTANTS_FOLDER"
-# What a mutant keeps from happening would be waited for in vain.
+# A mutant may prevent an event, so waiting for it longer is useless.
 MUTANT_PATIENCE_S = 10.0
-# Large, slow to import, and with no settings read and no thread begun by it.
+# Large and slow to import; their import reads no settings and starts no thread.
 LIBRARIES = (
     *("pytest", "hypothesis", "hypothesis.internal.conjecture.engine", "msgspec", "structlog"),
     *("numpy", "highspy", "psycopg", "psycopg_pool", "redis", "celery", "kombu", "yaml"),
@@ -42,7 +42,7 @@ PYTEST = (
     *("-c", os.devnull, "--rootdir", ".", "--import-mode", "importlib"),
     *("-p", "tests.patience"),
 )
-# Of each file the first test alone.
+# Only the first test of each file.
 FIRST_ONLY = ("-p", "tests.mutants.first")
 PURE = (*PYTEST, "--noconftest")
 STORED = (
@@ -65,7 +65,7 @@ class Laboratory:
         environment = {
             **os.environ,
             "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
-            # A change within a second and of the same size would be taken for what was compiled.
+            # Bytecode of a file changed within a second and of equal size would not be updated.
             "PYTHONDONTWRITEBYTECODE": "1",
             "PYTHONPATH": str(self.tree / "core" / "src"),
         }
@@ -75,12 +75,12 @@ class Laboratory:
 
     @contextmanager
     def changed(self, file: str, text: str) -> Iterator[None]:
-        """Have another text in a file of the copy, and put the file back."""
+        """Replace a file's text in the copy, and restore the file."""
         path = self.tree / file
         known, before = path.stat(), path.read_text()
         self.tried += 1
         path.write_text(text)
-        # Python knows stale bytecode by size and second: both may be the same by chance.
+        # Python detects stale bytecode by size and second: both may be equal by chance.
         os.utime(path, (known.st_atime, known.st_mtime + self.tried))
         try:
             yield
@@ -92,7 +92,7 @@ class Laboratory:
 class Nursery:
     """Runs tests on the copy, each time in a new process, by `tests.mutants.nursery`.
 
-    `servers` is the folder of those that tests may use, none for tests without a database.
+    `servers` is the folder of the servers for tests, or None for tests without a database.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class Nursery:
         patience_s: float = PATIENCE_S,
         options: Sequence[str] = (),
     ) -> int | None:
-        """Return pytest's status, None where it took longer than the limit."""
+        """Return pytest's status, or None if it took longer than the limit."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         request = {
@@ -131,7 +131,7 @@ class Nursery:
         return status
 
     def said(self) -> str:
-        """Return the end of what pytest said last."""
+        """Return the end of pytest's last output."""
         return self._said.read_text(errors="replace")[-3000:]
 
     def close(self) -> None:

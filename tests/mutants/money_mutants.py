@@ -1,4 +1,4 @@
-"""Changes to charges, settlements and statements that tests must notice."""
+"""Changes to charges, settlements and statements that tests must detect."""
 
 from __future__ import annotations
 

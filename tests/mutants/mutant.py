@@ -1,4 +1,4 @@
-"""A change of the code that a test must see."""
+"""A change of the code that a test must detect."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Mutant:
-    """`old` stands once in `file`; with `new` in its place, one of `tests` must fail."""
+    """`old` occurs once in `file`; replaced by `new`, one of `tests` must fail."""
 
     id: str
     file: str
@@ -18,10 +18,10 @@ class Mutant:
 
 
 def pure(id_: str, file: str, old: str, new: str, *tests: str) -> Mutant:
-    """A mutant that tests without a database see."""
+    """Return a mutant that tests without a database detect."""
     return Mutant(id_, file, old, new, tests)
 
 
 def stored(id_: str, file: str, old: str, new: str, *tests: str) -> Mutant:
-    """A mutant that shows in the database."""
+    """Return a mutant that tests with a database detect."""
     return Mutant(id_, file, old, new, tests, database=True)

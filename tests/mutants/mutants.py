@@ -1,4 +1,4 @@
-"""Errors that the suite must see: one change each of the code that decides, writes and charges."""
+"""Errors that the suite must detect: single changes of code that decides, writes and charges."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ MUTANTS = (
         "clock_us = max(instant_us, clock_us)",
         "tests/unit/scheduling/test_changes.py",
     ),
-    # The order of picks, and where gangs go
+    # The order of picks, and the placement of gangs
     pure(
         "p90_is_p80",
         "core/src/evenshare_core/simulation/starts.py",
@@ -128,7 +128,7 @@ MUTANTS = (
         "or is_priced_anew",
         "tests/simulation/test_surcharges.py::TestSkippedRounds",
     ),
-    # What the simulator keeps between rounds
+    # State of the simulator between rounds
     pure(
         "classes_are_floored_once_for_all_missed_rounds",
         "core/src/evenshare_core/simulation/lazy_accounting.py",
@@ -145,7 +145,7 @@ MUTANTS = (
         f"{EACH_ROUND}[ltgf-0]",
         f"{EACH_ROUND}[ltgf-9]",
     ),
-    # One writer
+    # The single writer
     stored(
         "a_stale_token_locks",
         "scheduling/engine/fence.py",
@@ -196,7 +196,7 @@ MUTANTS = (
         "if gap > GAP and clock.scale > 1:",
         "tests/integration/test_clock.py::TestAnyClock::test_never_goes_back_with_the_wall",
     ),
-    # What runs, and what is recorded of it
+    # Running jobs, and their records
     stored(
         "a_stopping_lease_is_renewed",
         "scheduling/engine/apply.py",
@@ -234,7 +234,7 @@ MUTANTS = (
         "tests/integration/test_local_executor_hostile.py"
         "::TestAFileThatIsSwapped::test_for_a_link_shows_nothing_of_its_target[out.log]",
     ),
-    # Stored rounds, and jobs that are lost
+    # Stored rounds, and lost jobs
     stored(
         "a_damaged_round_is_not_noted",
         "scheduling/engine/scrub.py",
@@ -279,7 +279,7 @@ MUTANTS = (
         "if tenant is None:",
         "tests/functional/test_jobs.py::TestWhoMaySeeThem",
     ),
-    # What is another's
+    # Access to other tenants' data
     stored(
         "usage_is_listed_for_everybody",
         "billing/api/usage.py",

@@ -1,8 +1,8 @@
-"""`make mutate`: change the code that decides, writes and charges, and see whether a test fails.
+"""`make mutate`: change the code that decides, writes and charges, and check that a test fails.
 
-For each module of `tests.mutants.guarded.GUARDED`, a sample of its changes is made in a copy of
-the tree, one at a time, and the tests that guard it are run. A change is killed when one of them
-fails, cannot be collected, or takes many times as long as without it. What survives is listed.
+For each module of `tests.mutants.guarded.GUARDED`, a sample of changes is made in a copy of the
+tree, one at a time. Its guarding tests run for each. A change is killed if one of them fails,
+cannot be collected, or takes many times as long as without it. Surviving changes are listed.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from tests.mutants.laboratory import MUTANT_PATIENCE_S, Laboratory, Nursery
 
 SAMPLE = 40
 LIMIT_S, LIMIT_TIMES = 60.0, 4
-# A change may make an answer of pytest's own: tests failed, interrupted, or could not be collected.
+# Other results of pytest count as killed: tests failed, interrupted, or could not be collected.
 SURVIVED, NOTHING_RAN = 0, 5
 
 
 class UnguardedError(Exception):
-    """The tests fail, or do not run, on the code as it is."""
+    """The tests fail, or do not run, on the unchanged code."""
 
 
 @dataclass
 class Score:
-    """What became of a module's changes."""
+    """The results of a module's changes."""
 
     name: str
     drawn: int = 0
@@ -51,10 +51,10 @@ class Score:
 def try_module(
     guarded: Guarded, laboratory: Laboratory, nursery: Nursery, *, size: int, seed: str
 ) -> Iterator[tuple[Change, bool]]:
-    """Try a sample of a module's changes; yield each, and whether a test saw it.
+    """Try a sample of a module's changes; yield each, and whether a test detected it.
 
     Raises:
-        UnguardedError: its tests do not pass on the code as it is.
+        UnguardedError: its tests do not pass on the unchanged code.
     """
     started = time.monotonic()
     if nursery.run(guarded.tests, limit_s=10 * LIMIT_S) != SURVIVED:
@@ -68,7 +68,7 @@ def try_module(
 
 @contextmanager
 def started_servers() -> Iterator[Path]:
-    """Start the servers of a test run, with a migrated database to copy; give their folder."""
+    """Start the servers of a test run, with a migrated database to copy; yield their folder."""
     # Not imported above: the plugin makes a folder, and migrations need Django's set-up.
     import django
 
@@ -86,7 +86,7 @@ def started_servers() -> Iterator[Path]:
 
 
 def mutate(names: Sequence[str], *, size: int, seed: str) -> list[Score]:
-    """Try the named modules; tell of each survivor as it is found."""
+    """Try the named modules; report each survivor immediately."""
     wanted = [guarded for guarded in GUARDED if not names or guarded.name in names]
     scores = []
     with ExitStack() as stack:
@@ -115,7 +115,7 @@ def mutate(names: Sequence[str], *, size: int, seed: str) -> list[Score]:
 
 
 def main() -> None:
-    """Read the arguments, try, and print the table of scores."""
+    """Read the arguments, try the modules, and print the table of scores."""
     known = [guarded.name for guarded in GUARDED]
     parser = argparse.ArgumentParser(prog="make mutate", description="Change the code, run tests.")
     parser.add_argument("modules", nargs="*", metavar="MODULE", help=f"all, or: {', '.join(known)}")

@@ -1,9 +1,9 @@
-"""Runs tests in one forked process after another: what they all import is imported once.
+"""Runs tests in forked processes, one after another, so that common imports happen once.
 
-Its arguments are libraries to import. A request is a line of JSON: the arguments of pytest, a
-part of the environment, a limit in seconds, and a file for what pytest says. The answer is a
-line, too: pytest's status, or null where the limit was passed. It imports nothing of ours itself,
-so that each process reads the files as they are then.
+Its arguments are libraries to import. A request is a line of JSON: the arguments of pytest, a part
+of the environment, a limit in seconds, and a file for pytest's output. The response is a line with
+pytest's status, or null after the limit. It imports none of our code itself, so that each process
+reads the present files.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def main() -> None:
 
 
 def _run(arguments: list[str], said: str) -> None:
-    """Be a process of its own, with a group that can be ended as a whole."""
+    """Run as a process with its own group, which can be ended as a whole."""
     status = 3
     try:
         os.setsid()
@@ -55,7 +55,7 @@ def _run(arguments: list[str], said: str) -> None:
 
 
 def _wait(pid: int, deadline: float) -> int | None:
-    """Wait for the process; end its group, whose last ones may have outlived it."""
+    """Wait for the process; end its group, whose other processes may have outlived it."""
     ended, status = os.waitpid(pid, os.WNOHANG)
     while not ended and time.monotonic() < deadline:
         time.sleep(EVERY_S)

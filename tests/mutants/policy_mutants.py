@@ -1,4 +1,4 @@
-"""Errors in policies that the suite must see: one change each."""
+"""Errors in policies that the suite must detect: one change each."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ POLICY_MUTANTS = (
         "if not self._options.is_tight:",
         f"{GUARANTEE_TESTS}::test_holds_under_the_policy_that_gives_it",
     ),
-    # The order of picks, and where gangs go
+    # The order of picks, and the placement of gangs
     pure(
         "richest_tenant_first",
         "core/src/evenshare_core/policies/ltgf/queues.py",

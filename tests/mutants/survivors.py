@@ -1,4 +1,4 @@
-"""Planted changes that lived when the whole suite was run against them, each with its test now."""
+"""Changes that once survived the whole suite, each with its test now."""
 
 from __future__ import annotations
 

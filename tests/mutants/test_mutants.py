@@ -1,7 +1,7 @@
 """Mutants of a copy of the code: the tests that are named for each must fail.
 
-Trying all takes as long as a tenth of all other tests, and says something of tests, not of the
-product: `make soak` does it. Every run checks that each mutant still has its place.
+Trying all takes as long as a tenth of all other tests, and checks the tests, not the product: `make
+soak` does it. Every run checks that each mutant still applies.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ LIMIT_S = 5 * PATIENCE_S
 
 
 class Trials:
-    """A copy of the tree, and for tests with and without a database a process that runs them."""
+    """A copy of the tree, and processes that run tests with and without a database."""
 
     def __init__(self, tree: Path, stack: ExitStack) -> None:
         self.laboratory = Laboratory(tree)
@@ -36,7 +36,7 @@ class Trials:
         self._nurseries: dict[bool, Nursery] = {}
 
     def nursery(self, request: pytest.FixtureRequest, *, database: bool) -> Nursery:
-        """Return it, started when it is first asked for."""
+        """Return the process, started at the first call."""
         if database not in self._nurseries:
             servers = servers_for(request) if database else None
             nursery = Nursery(self.laboratory, servers)
@@ -51,7 +51,7 @@ def trials(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trials]:
 
 
 def servers_for(request: pytest.FixtureRequest) -> Path:
-    """The folder of the servers, started and migrated."""
+    """Return the folder of the servers, started and migrated."""
     request.getfixturevalue("template_database")
     services: Services = request.getfixturevalue("services")
     return services.folder
@@ -70,9 +70,9 @@ def test_the_table_names_each_mutant_once_and_a_place_that_is_there_once() -> No
 def test_what_is_named_passes_on_the_code_as_it_is(
     database: bool, trials: Trials, request: pytest.FixtureRequest
 ) -> None:
-    """Otherwise a mutant's failure would say nothing.
+    """Otherwise a mutant's failure would mean nothing.
 
-    One test of each file: the others pass in the run that this one is part of.
+    A single test of each file: the others pass in this same run.
     """
     tests = sorted({t for m in MUTANTS if m.database is database for t in m.tests})
     nursery = trials.nursery(request, database=database)

@@ -1,4 +1,4 @@
-"""`make mutate` on a file so small that all is known of it."""
+"""`make mutate` on a file so small that all its changes are known."""
 
 from __future__ import annotations
 

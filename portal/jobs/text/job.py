@@ -147,7 +147,7 @@ def starting_hold(story: JobStory) -> LeaseView | None:
 
 
 def moves_of(story: JobStory) -> dict[int, LeaseView]:
-    """Return, by the id of a lease that a round ended for a move, the lease that took over.
+    """Return lease id -> next lease, for leases that a round ended for a move.
 
     A move is an end and a grant of the same job in one round, without waiting in between.
     """
