@@ -108,7 +108,7 @@
     if (!window.Plotly || !chart.box.isConnected) return;
     var figure = figureOf(chart);
     var config = { displayModeBar: false, responsive: true, showTips: false, doubleClick: false };
-    chart.plot.setAttribute("aria-label", chart.data.title + ". Arrow keys read it point by point.");
+    chart.plot.setAttribute("aria-label", chart.data.title + ". Use the arrow keys to read each point.");
     if (document.activeElement === chart.plot) chart.at = null;
     chart.busy = Plotly.react(chart.plot, figure.data, figure.layout, config).then(function () {
       chart.drawn = (chart.drawn || 0) + 1;

@@ -37,7 +37,7 @@
     var save = impact && impact.querySelector("button[value=save]");
     if (!save) return;
     save.disabled = true;
-    save.textContent = "Ask again: the draft has changed";
+    save.textContent = "Preview again: the draft has changed";
   }
 
   function move(field, step) {

@@ -13,7 +13,7 @@ from evenshare_core.domain.reason_texts import GPU_STATES, LIMITS
 from scheduling.requests.jobs import JobRequest
 from tenants.input.requests import RequestField, request_fields
 
-_HEAD = '''"""A job's fields and reasons in words, written by `make fields`."""
+_HEAD = '''"""A job's fields and reason texts, written by `make fields`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 
 class JobField(NamedTuple):
-    """One field of a job. `option` is empty where the command line does not ask for it."""
+    """One field of a job. `option` is empty if the command line has none."""
 
     name: str
     option: str
@@ -31,7 +31,7 @@ class JobField(NamedTuple):
     about: str
 
 
-# What stands for an option where the words after it are the value.
+# The option of the field that takes all following words.
 COMMAND = "--"
 JOB_FIELDS = (
 '''

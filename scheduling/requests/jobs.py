@@ -215,8 +215,8 @@ class JobRequest(Request, frozen=True, kw_only=True):
         tuple[Annotated[str, Meta(max_length=TEXT_MAX)], ...],
         Meta(
             max_length=STEPS_MAX,
-            description="For soft_slo: percent of the time to its deadline, and points for an"
-            " end by then, such as 110:80.",
+            description="For soft_slo: percent of the time to its deadline and points by then,"
+            " such as 110:80.",
         ),
         Input(
             label="Points by time",

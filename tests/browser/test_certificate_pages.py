@@ -46,7 +46,7 @@ class TestACertificate:
         assert first.locator("> .v").inner_text().startswith("violated")
         assert first.locator("svg").count() == 1
         # The third: a planted round does not follow from the round before it.
-        assert "3 promises do not hold." in page.locator(".cert.broken").inner_text()
+        assert "3 promises are broken." in page.locator(".cert.broken").inner_text()
         page.goto(there.url(f"rounds/{red - 1}/"))
         assert page.locator(".cert.broken, .crow.violated").count() == 0
         assert page.locator(".crow.holds").count() >= 5
@@ -54,7 +54,7 @@ class TestACertificate:
 
     def test_leads_to_other_reports_and_takes_ones_own(self, there: Stage, page: Page) -> None:
         page.goto(there.url("rounds/1/"))
-        follow(page, "a >> text=Had I reported otherwise?")
+        follow(page, "a >> text=What-if reports")
         page.get_by_label("v100").fill("3.5")
         page.get_by_label("v100").press("Enter")
         page.wait_for_url("**speed-v100=3.5**")

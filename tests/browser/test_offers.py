@@ -55,7 +55,7 @@ class TestAManager:
         page.keyboard.press("ArrowDown")
         tab_to(page, "button[value=set]")
         page.keyboard.press("Enter")
-        page.wait_for_selector(".toast >> text=v100 is set.")
+        page.wait_for_selector(".toast >> text=Saved for v100.")
         assert SharingSetting.objects.get().by_offer
         tab_to(page, "#o-gpus")
         page.keyboard.type("2")
@@ -68,8 +68,8 @@ class TestAManager:
         assert "Nothing is lent" in page.inner_text("h1")
         tab_to(page, "button[value=revoke]")
         page.keyboard.press("Enter")
-        page.wait_for_selector(".toast >> text=The offer is revoked.")
-        assert "2 GPUs are borrowed now: they are back by" in page.inner_text(".toast")
+        page.wait_for_selector(".toast >> text=Offer revoked.")
+        assert "2 GPUs are borrowed now and return by" in page.inner_text(".toast")
         assert IdleOffer.objects.get().revoked_at is not None
 
     def test_sees_a_page_that_fits_and_has_nothing_serious(self, page: Page) -> None:

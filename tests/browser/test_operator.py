@@ -106,12 +106,12 @@ class TestAnOperator:
         page.fill(field(there, "gpus", "south"), "2")
         page.click("text=Preview")
         page.click("#impact button[value=save]:not([disabled])")
-        page.wait_for_selector(".toast >> text=You can take it back until round")
+        page.wait_for_selector(".toast >> text=You can undo this until round")
         quotas = Quota.objects.filter(tenant=there.tenant).order_by("valid_from")
         assert [quota.gpus for quota in quotas] == [4, 6]
         assert (quotas[1].valid_from.hour, quotas[1].valid_from.minute) == (0, 0)
         page.click(".toast >> text=Undo")
-        page.wait_for_selector("text=Undone: the quotas are as they were.")
+        page.wait_for_selector("text=Undone: the old quotas are restored.")
         assert Quota.objects.count() == 3
         page.goto("/operate/audit/")
         assert "eve" in page.inner_text("#t-audit")
@@ -143,7 +143,7 @@ class TestAnOperator:
         page.goto(f"{base(there)}/quotas/")
         page.fill(field(there, "gpus"), "six")
         page.keyboard.press("Enter")
-        page.wait_for_selector("#impact >> text=Write a whole number.")
+        page.wait_for_selector("#impact >> text=Enter a whole number.")
         assert page.get_attribute(field(there, "gpus"), "aria-invalid") == "true"
         page.click("#impact .errs a")
         assert page.evaluate("document.activeElement.id") == field(there, "gpus")[1:]
@@ -210,7 +210,7 @@ class TestAnOperator:
         stood = read_clock(pool_id).pool_at
         assert run_round(pool_id) == "not_due"
         page.click("text=Resume pool-")
-        page.wait_for_selector("h1 >> text=decides every 10 s.")
+        page.wait_for_selector("h1 >> text=runs a round every 10 s.")
         assert read_clock(pool_id).pool_at >= stood
         actions = AuditRecord.objects.order_by("id").values_list("action", flat=True)
         assert list(actions) == ["clock.paused", "clock.resumed"]
@@ -234,11 +234,11 @@ class TestAnOperator:
         page.goto(f"{base(there)}/health/")
         page.click("#losses-ask")
         assert page.evaluate("document.activeElement.textContent").strip() == "Wait"
-        page.fill("#losses-reason", "installed anew")
+        page.fill("#losses-reason", "reinstallation")
         page.press("#losses-reason", "Enter")
         page.click("#losses-yes")
         page.wait_for_selector("text=Accepted: the next round")
-        assert AuditRecord.objects.get().reason == "installed anew"
+        assert AuditRecord.objects.get().reason == "reinstallation"
 
     def test_lists_the_options_of_an_executor_within_the_window(
         self, there: Town, page: Page

@@ -82,7 +82,7 @@ class TestAMember:
         story.press("Submit the job")
         made = Job.objects.order_by("-pk")[0]
         assert page.url.endswith(f"/jobs/{made.uid}/")
-        story.sees("Why it is queued", "What happened")
+        story.sees("Why it is queued", "Event log")
         story.follow("Clone")
         story.menu("Jobs")
         page.locator(f"main a[href='/jobs/{made.uid}/']").wait_for()
@@ -95,8 +95,8 @@ class TestAMember:
             pool__name="pool-1", tenant__slug="north", state="pending"
         ).exists()
         story.menu("Ledger")
-        story.follow("Lines behind it")
-        story.sees("All sides sum to zero")
+        story.follow("Lines")
+        story.sees("All sides (sum: zero)")
         story.menu("Rounds")
         with page.expect_navigation():
             page.locator("main tbody th a").first.click()
@@ -112,7 +112,7 @@ class TestAMember:
         story.account("API tokens")
         story.page.fill("#token-name", "workstation")
         story.page.fill("#id_old_password", "a long enough password")
-        story.press("Make the token")
+        story.press("Create token")
         assert story.page.locator("#new-token").inner_text().count("es_") == 1
         story.press("Revoke workstation")
         assert not ApiToken.objects.exists()
@@ -133,7 +133,7 @@ class TestAViewer:
             story.menu(step)
             assert page.locator(CHANGES).count() == 0, step
             if step == "Ledger":
-                story.follow("Lines behind it")
+                story.follow("Lines")
                 assert page.locator(CHANGES).count() == 0
         story.follow(queued_job("pool-1"))
         story.sees("Why it is queued")
@@ -164,7 +164,7 @@ class TestAManager:
         story.sees("Why it is queued")
         story.menu("Ledger")
         story.pool("pool-2")
-        story.sees("Each settled hour")
+        story.sees("Transfers by settled hour")
         story.menu("Rounds")
         story.menu("Pool")
         story.account("Account and password")
@@ -177,9 +177,9 @@ class TestFinance:
         assert page.url.endswith("/ledger/")
         story.sees("Book main", "Book replay")
         story.follow("north")
-        story.sees("Each settled hour")
-        story.follow("Lines behind it")
-        story.sees("All sides sum to zero")
+        story.sees("Transfers by settled hour")
+        story.follow("Lines")
+        story.sees("All sides (sum: zero)")
         assert page.locator("main a[href^='/jobs/']").count() == 0
         assert not any(
             job.name in page.inner_text("main") for job in Job.objects.filter(tenant__slug="north")
@@ -216,7 +216,7 @@ class TestAnOperator:
         page.fill("main [name=slug]", "west")
         page.fill("main [name=name]", "West")
         page.fill("main [name=initials]", "W")
-        story.press("Create the tenant")
+        story.press("Create tenant")
         assert Tenant.objects.filter(slug="west").exists()
         story.follow("People", within=".op-nav")
         story.follow("Audit log", within=".op-nav")
@@ -230,7 +230,7 @@ class TestAnAuditor:
         page = story.page
         story.begin("aud")
         story.menu("Operator")
-        story.sees("You may read this console, not change it.")
+        story.sees("You have read-only access.")
         steps = ("pool-1", "Nodes", "Settings", "Round health", "What if", "People")
         for step in (*steps, "Audit log", "Tenants"):
             story.follow(step, within=".op-nav")
@@ -242,5 +242,5 @@ class TestAnAuditor:
         story.menu("Rounds")
         story.menu("Ledger")
         story.follow("south")
-        story.follow("Lines behind it")
+        story.follow("Lines")
         assert page.locator(CHANGES).count() == 0

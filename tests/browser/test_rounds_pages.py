@@ -40,4 +40,4 @@ class TestARound:
     def test_opens_a_key_to_the_numbers_that_decided(self, there: Stage, page: Page) -> None:
         page.goto(there.url("rounds/2/"))
         page.locator("#t-grants tbody button.x").first.click()
-        assert "rho then" in page.locator("#t-grants tbody [popover]").first.inner_text()
+        assert "rho at that point" in page.locator("#t-grants tbody [popover]").first.inner_text()

@@ -105,14 +105,14 @@ def asked(page: Page, pool: str, policy: str) -> None:
     """Request a simulation from the pool's page, by keyboard in the form."""
     page.goto(f"/pools/{pool}/")
     follow(page, "text=What if …")
-    page.wait_for_selector("h1 >> text=What would the next hours")
+    page.wait_for_selector("h1 >> text=Simulate the next hours")
     page.select_option("#w-hours", "6")
     page.select_option("#w-policy", policy)
     page.wait_for_url(f"**policy={policy}**")
     assert page.input_value("#w-hours") == "6", "what was chosen before is kept"
     page.focus("#w-ask")
     page.keyboard.press("Enter")
-    page.wait_for_selector("h1 >> text=Waits for its turn.")
+    page.wait_for_selector("h1 >> text=Queued.")
 
 
 class TestAChoice:
@@ -178,7 +178,7 @@ class TestAnOperator:
         assert Simulation.objects.get().state == "cancelled"
         assert serious(page) == []
         follow(page, "text=Simulate again")
-        page.wait_for_selector("h1 >> text=What would the next hours")
+        page.wait_for_selector("h1 >> text=Simulate the next hours")
         assert page.input_value("#w-policy") == "srtf"
 
     def test_is_told_what_to_do_when_it_fails(self, there: Town, page: Page) -> None:

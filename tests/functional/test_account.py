@@ -75,7 +75,7 @@ class TestAPassword:
 
     def test_takes_the_tokens_with_it_where_that_is_asked(self, there: Town) -> None:
         secret, other = secret_of("ada"), secret_of("bea")
-        assert "Drop my 1 API token too" in there.owner.get("/account/").content.decode()
+        assert "Revoke my 1 API token too" in there.owner.get("/account/").content.decode()
         there.owner.post("/account/", {**FORM, "drop_tokens": "yes"})
         assert (api(secret), api(other)) == (401, 200)
 
@@ -91,10 +91,10 @@ class TestAPassword:
     @pytest.mark.parametrize(
         ("typed", "words"),
         [
-            ({"old_password": ""}, "Write your present password."),
-            ({"old_password": "not this"}, "This is not your present password."),
-            ({"old_password": "x" * 2000}, "Write your present password."),
-            ({"new_password_again": "else"}, "The two are not the same"),
+            ({"old_password": ""}, "Enter your current password."),
+            ({"old_password": "not this"}, "This is not your current password."),
+            ({"old_password": "x" * 2000}, "Enter your current password."),
+            ({"new_password_again": "else"}, "The two passwords differ"),
             ({"new_password": "short", "new_password_again": "short"}, "at least 12 characters"),
             ({"new_password": "password1234", "new_password_again": "password1234"}, "too common"),
             ({"new_password": OLD, "new_password_again": OLD}, "choose another"),
@@ -141,7 +141,7 @@ class TestADeactivatedPerson:
         assert session.get("/api/v1/jobs").status_code == 401
         assert api(secret) == 401
         wrong = Client().post("/login/", {"username": "ada", "password": OLD})
-        assert "Name and password do not belong together" in wrong.content.decode()
+        assert "Wrong name or password" in wrong.content.decode()
         asked = {"username": "ada", "password": OLD}
         answer = Client().post("/api/v1/tokens", asked, content_type="application/json")
         assert answer.status_code == 401
@@ -190,11 +190,11 @@ class TestADeactivatedPerson:
     @pytest.mark.parametrize(
         ("name", "do", "words"),
         [
-            ("eve", "deactivate", "Your own account stays"),
-            ("nobody", "deactivate", "Nobody has this login name."),
-            ("", "deactivate", "Nobody has this login name."),
-            ("nobody", "reactivate", "Nobody has this login name."),
-            ("ada", "delete", "This page has no such button."),
+            ("eve", "deactivate", "You cannot deactivate your own account"),
+            ("nobody", "deactivate", "There is no person with this login name."),
+            ("", "deactivate", "There is no person with this login name."),
+            ("nobody", "reactivate", "There is no person with this login name."),
+            ("ada", "delete", "Unknown action."),
         ],
     )
     def test_is_nobody_whom_the_page_refuses(

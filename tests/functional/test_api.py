@@ -174,7 +174,7 @@ class TestAJob:
         assert (row["round"], row["starts"]) == (2, False)
         assert row["reason_code"] == answer["reason_code"] != ""
         assert row["eta"] == {"p50": None, "p90": None, "reason": "too_little_known"}
-        assert "No honest estimate" in answer["detail"]
+        assert "No reliable start estimate" in answer["detail"]
 
     def test_comes_in_bulk(self, stage: ApiStage) -> None:
         specs = [stage.spec(name=f"n{i}") for i in range(30)]

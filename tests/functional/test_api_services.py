@@ -241,7 +241,7 @@ class TestADryRun:
         answer = self.ask(stage, gpus=9)
         assert (answer.feasible, answer.reason_code) == (False, "too_large")
         assert answer.never
-        assert "the most that it may use are 8 of" in answer.detail
+        assert "the most available to it are 8 of" in answer.detail
 
     def test_is_larger_than_the_types_that_it_accepts(self, stage: Cluster) -> None:
         """Regression: the pool's largest type was reported, whatever the job accepts."""
@@ -280,7 +280,7 @@ class TestADryRun:
             submit(stage, gpus=5)
         (error,) = refused.value.errors
         assert (error.field, error.code) == ("gpus", "quota_limit")
-        assert "Ask for 4 at most" in error.hint
+        assert "Request at most 4" in error.hint
         # A limit with an end date allows the job to wait for it.
         rows.update(valid_until=stage.at + timedelta(days=1))
         answer = self.ask(stage, gpus=5)

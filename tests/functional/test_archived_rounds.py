@@ -136,7 +136,7 @@ class TestARoundsPage:
 class TestTheOperator:
     def test_reads_what_days_take(self, filed: Filed) -> None:
         shown = health_page(filed.api)
-        assert "What stored rounds take" in shown
+        assert "Storage of rounds" in shown
         assert "2020-05-04" in shown
         assert "In files, MB" in shown
         row = filed.row()

@@ -189,7 +189,7 @@ class TestWholeRounds:
         page = there.page("neighbour", there.url("rounds/3/"))
         assert "that round 2 left" in certificate_line(page, "Follows from round 2")
         first = there.page("neighbour", there.url("rounds/1/"))
-        assert "the pool&#x27;s first round" in certificate_line(first, "Begins with nothing")
+        assert "the pool&#x27;s first round" in certificate_line(first, "First round")
         body = there.get("owner", f"/api/v1/rounds/{there.pool}/3").json()
         assert body["following"] == {"round": 2, "follows": True, "why": []}
 
@@ -245,10 +245,10 @@ class TestSumsThatTheOwnerBends:
         there = owner.there
         there.lab.round(after_s=10)
         body = there.get("neighbour", f"/api/v1/rounds/{there.pool}/3").json()
-        assert body["following"]["why"] == ["It does not; the operator can read why."]
+        assert body["following"]["why"] == ["It does not; operators can see the cause."]
         page = there.page("neighbour", there.url("rounds/3/"))
         assert "alloc_gpu_us" not in page
-        assert "the operator can read why" in certificate_line(page, "Follows from round 2")
+        assert "operators can see the cause" in certificate_line(page, "Follows from round 2")
 
 
 class TestARoundThatTheOwnerRewrites:

@@ -50,14 +50,14 @@ class TestTheOrderOfPicks:
         page = words(mixed.page("owner", mixed.url(f"rounds/{last_round(mixed).number}/")))
         assert "Each job type up to its whole GPUs, larger gangs first" in page
         assert "is served first" not in page
-        assert "rho then" not in page
+        assert "rho at that point" not in page
 
     def test_is_by_rho_under_ltgf(self, committed_db: str) -> None:
         assert committed_db
         there = stage(policy="ltgf")
         page = words(there.page("owner", there.url(f"rounds/{last_round(there).number}/")))
-        assert "The tenant with the least rho is served first" in page
-        assert "its tenant's rho then" in page
+        assert "The tenant with the lowest rho" in page
+        assert "its tenant's rho at that point" in page
 
 
 class TestARound:
@@ -144,11 +144,11 @@ class TestTheRoundsPage:
 P = Property
 PLANTED = [
     (envious, Property.ENVY_FREE, "Envy-freeness violated"),
-    (overfull, Property.CAPACITY, "No GPU is given twice violated"),
-    (partial, Property.GANG, "No job holds a part of its GPUs violated"),
+    (overfull, Property.CAPACITY, "No GPU is granted twice violated"),
+    (partial, Property.GANG, "Each job holds all of its GPUs violated"),
     (overpriced, Property.INDIVIDUAL_RATIONALITY, "Individual rationality violated"),
     (passed_over, Property.QUOTA_GUARANTEE, "Quotas are guaranteed violated"),
-    (starved, Property.LONG_TERM_ORDER, "Who received least for its due goes first violated"),
+    (starved, Property.LONG_TERM_ORDER, "Furthest below fair share goes first violated"),
 ]
 # The pool's own policy has no number for these in the round before.
 NEW_LINES = {
@@ -169,7 +169,7 @@ class TestAPlantedViolation:
             assert sample(found, "certificate_violations", pool=there.pool, property=name) == 0
         round_ = plant(there, change)
         page = sheet(there, round_.number)
-        assert "not hold." in page
+        assert "broken." in page
         assert line in page
         for one in (P.ENVY_FREE, P.SHARING_INCENTIVE, P.PARETO, P.OVERSTATING, P.UNDERSTATING):
             assert NAMES[one] in page
@@ -177,7 +177,7 @@ class TestAPlantedViolation:
         assert sample(found, "certificate_violations", pool=there.pool, property=name) >= 1
         assert sample(found, "certificate_age_seconds", pool=there.pool) >= 0
         # The round before was certified too, and violated nothing.
-        assert "not hold." not in sheet(there, round_.number - 1)
+        assert "broken." not in sheet(there, round_.number - 1)
 
     def test_is_counted_for_who_looks_too_late(self, there: Stage, client: Client) -> None:
         scrape(client)
@@ -192,7 +192,7 @@ class TestAPlantedViolation:
 
     def test_certifies_red_again(self, there: Stage) -> None:
         round_ = plant(there, envious)
-        assert "again while you opened this page: the same" in sheet(there, round_.number)
+        assert "again when you opened this page: the same" in sheet(there, round_.number)
 
 
 class TestWhatATenantSees:

@@ -378,7 +378,7 @@ class TestUnderTheHead:
         path.unlink()
         done = run("bob", "--from-dir", str(folder))
         assert (done.code, path.exists()) == (0, False)
-        assert "nothing is pinned of files alone" in done.out
+        assert "files are never pinned" in done.out
 
     def test_a_newest_record_held_back_is_named(
         self, run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch

@@ -123,7 +123,7 @@ class TestThePage:
 
     def test_says_where_it_counts_no_quota(self, there: Stage) -> None:
         page = there.page("neighbour", f"{PAGE}?{ALL}")
-        assert "over 31 days at most" in page
+        assert "periods of at most 31 days" in page
 
     def test_pages_by_key(self, there: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("portal.ledger.views.contribution.PAGE", 2)
@@ -140,9 +140,9 @@ class TestThePage:
     @pytest.mark.parametrize(
         ("query", "message"),
         [
-            ("from=yesterday", "Write a day or an instant such as 2026-11-20T14:30."),
-            ("to=9999-12-31", "Write a day or an instant such as 2026-11-20T14:30."),
-            ("from=2030-02-02T10:00&to=2030-02-02T10:00", "This is not after the beginning."),
+            ("from=yesterday", "Enter a day or an instant such as 2026-11-20T14:30."),
+            ("to=9999-12-31", "Enter a day or an instant such as 2026-11-20T14:30."),
+            ("from=2030-02-02T10:00&to=2030-02-02T10:00", "The end must be after the start."),
             ("from=2001-01-01&to=2030-01-01", "Choose at most 400 days. Or sum by month."),
             ("by=fortnight", "Choose day, week, month."),
         ],
@@ -175,8 +175,10 @@ class TestRevenueFairness:
         page = there.get("neighbour", f"{PAGE}?{ALL}").context
         row = page["fairness"]
         assert row.alpha == pytest.approx(row.income_part / row.quota_part)
-        assert [one.name for one in page["alpha_chart"].series] == ["income alone"]
-        assert "no job that completed" in " ".join(there.page("neighbour", f"{PAGE}?{ALL}").split())
+        assert [one.name for one in page["alpha_chart"].series] == ["income only"]
+        assert "no job with a declared value completed" in " ".join(
+            there.page("neighbour", f"{PAGE}?{ALL}").split()
+        )
 
     def test_of_all_is_for_who_sees_all_money(self, there: Stage) -> None:
         path = there.url("revenue/")
@@ -210,7 +212,7 @@ class TestRevenueFairness:
         assert len(page["charts"]) == 2
         own = there.get("owner", f"/t/alpha/ledger/contribution/?{ALL}").context
         assert own["fairness"].full_alpha == rows["alpha"].full_alpha
-        assert [one.name for one in own["alpha_chart"].series] == ["income alone", "with utilities"]
+        assert [one.name for one in own["alpha_chart"].series] == ["income only", "with utilities"]
 
     def test_stands_beside_a_utility_that_cannot_be_read(
         self, there: Stage, monkeypatch: pytest.MonkeyPatch

@@ -192,7 +192,10 @@ class TestAnAllowance:
         [
             ("tenant,amount,name\n", "line 1, reason: this column is missing"),
             ("tenant,amount,name,reason\naa,1,one,x\naa,1,one,x\n", "line 3, name: is that of"),
-            ("tenant,amount,name,reason\naa,1,one,x\nzz,1,one,x\n", "line 3, tenant: is no tenant"),
+            (
+                "tenant,amount,name,reason\naa,1,one,x\nzz,1,one,x\n",
+                "line 3, tenant: is not a tenant",
+            ),
             ("tenant,amount,name,reason\naa,1e3,one,x\n", "line 2, amount: must be"),
         ],
     )
@@ -240,7 +243,7 @@ class TestATransfer:
         uid = self.ask(stage).json()["id"]
         refused = stage.post(f"operate/transfers/{uid}/approve", {}, as_="mia")
         assert refused.status_code == 409
-        assert "somebody else decides" in refused.json()["detail"]
+        assert "another person must decide" in refused.json()["detail"]
         row = TransferRequest.objects.filter(uid=uid)
         mia = User.objects.get(username="mia")
         with pytest.raises(Error, match="transfer_request_by_two_people"), transaction.atomic():
@@ -293,7 +296,7 @@ class TestABudget:
             "stops_at": "120.000000", "state": "notice",
         }  # fmt: skip
         assert (budget["runs_out_on"], row["promisable"]) == (None, "35.000000")
-        assert "No honest projection" in budget["projection"]
+        assert "No reliable projection" in budget["projection"]
 
     def test_that_blocks_refuses_what_could_only_borrow(self, stage: ApiStage) -> None:
         stage.cluster.round()
@@ -414,13 +417,11 @@ class TestThePages:
         assert "Budget at 85" in shown
         plain = " ".join(re.sub(r"<[^>]*>", "", shown).split())
         assert "At 120 %, 120" in plain
-        assert "nothing more is borrowed, anew or by renewal" in plain
-        assert "All of it used: No honest projection" in plain
+        assert "new and renewed borrowing stops" in plain
+        assert "Runs out: No reliable projection" in plain
         Budget.objects.filter(tenant=there.tenant).update(period_action="block")
         blocks = there.owner.get("/t/north/").content.decode()
         assert "At 100 %, 100" in " ".join(re.sub(r"<[^>]*>", "", blocks).split())
         Budget.objects.filter(tenant=there.tenant).update(period_amount=85)
-        assert (
-            "Nothing more is borrowed; own quota" in there.owner.get("/t/north/").content.decode()
-        )
+        assert "Borrowing has stopped; own quota" in there.owner.get("/t/north/").content.decode()
         assert "85" in there.owner.get("/t/north/credit/").content.decode()

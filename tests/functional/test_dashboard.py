@@ -69,11 +69,11 @@ class TestIdleQuota:
     @pytest.mark.parametrize(
         ("terms", "said", "unsaid"),
         [
-            ({"mode": "RESERVE"}, "they are not lent", "others may borrow"),
-            ({"mode": "LEND", "lend_limit": 0}, "they are not lent", "others may borrow"),
-            ({"mode": "LEND"}, "others may borrow them", "not lent"),
+            ({"mode": "RESERVE"}, "they are not lent", "other tenants may borrow"),
+            ({"mode": "LEND", "lend_limit": 0}, "they are not lent", "other tenants may borrow"),
+            ({"mode": "LEND"}, "other tenants may borrow them", "not lent"),
             ({"lend_limit": 3}, "borrow 3 of them, and pay for it; the other 1 is", "borrow them"),
-            ({}, "others may borrow them", "not lent"),
+            ({}, "other tenants may borrow them", "not lent"),
         ],
     )
     def test_is_said_to_be_lent_where_it_is(
@@ -91,7 +91,7 @@ class TestIdleQuota:
     def test_of_one_gpu_reads_as_one(self) -> None:
         place = town()
         Quota.objects.filter(tenant=place.tenant).update(gpus=1)
-        assert b"others may borrow it" in place.owner.get(PAGE).content
+        assert b"other tenants may borrow it" in place.owner.get(PAGE).content
 
 
 class TestTheDay:

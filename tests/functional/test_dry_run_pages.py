@@ -43,7 +43,7 @@ class TestTheAnswer:
             for path in (ASK, NEW):
                 page = place.owner.post(path, form(place, gpus=gpus)).content.decode()
                 assert re.search(r'<button[^>]*id="submit"[^>]*disabled', page), gpus
-                assert f"It can never run as written ({reason})" in page
+                assert f"This job could never run ({reason})" in page
             sent = place.owner.post(NEW, form(place, gpus=gpus, act="submit"))
             assert sent.status_code == 422
             assert re.search(r'id="err-gpus"[^>]*>\s*<p', sent.content.decode())
@@ -60,7 +60,7 @@ class TestTheAnswer:
     def test_offers_the_shells_line_where_that_would_work(self, place: Town) -> None:
         page = place.owner.post(ASK, form(place)).content.decode()
         assert "evenshare job submit" not in page
-        assert "once there is a command to run" in page
+        assert "For the CLI equivalent, enter a command." in page
         page = place.owner.post(ASK, form(place, command="python x.py")).content.decode()
         assert "-- python x.py" in page
         shown = place.owner.get(f"/jobs/{place.submit().uid}/").content.decode()

@@ -53,7 +53,7 @@ class TestTheForm:
         assert "1 lease of" in page(there.operator, "/operate/")
         table = page(there.operator, _health(there)).split('id="t-overdue"')[1].split("</table>")[0]
         assert ">north-4</a>" in table
-        assert "its process runs" in table
+        assert "lists a running process" in table
         assert "north-2" not in table
         finance = page(visitor("fay", site_role=User.SiteRole.FINANCE), _health(there))
         assert "?end=" not in finance.split('id="t-overdue"')[1].split("</table>")[0]
@@ -61,14 +61,14 @@ class TestTheForm:
         # Missing fields are required, and the input stays in the form.
         refused = _post(there, reason="node is dead")
         assert refused.status_code == 422
-        assert "Choose gone or unknown" in refused.content.decode()
+        assert "Choose gone if" in refused.content.decode()
         assert 'value="node is dead"' in refused.content.decode()
         assert (
             "cancel the job instead"
             in _post(there, "north-2", processes="gone", reason="x").content.decode()
         )
         assert not AuditRecord.objects.filter(action=ACTION).exists()
-        for said in ("ends this lease", "Asked for already"):
+        for said in ("ends this lease", "Already requested"):
             assert _post(there, processes="gone", reason="node is dead").status_code == 302
             assert said in page(there.operator, _health(there))
         record = AuditRecord.objects.get(action=ACTION)

@@ -15,7 +15,7 @@ from tests.functional.test_operator import page
 from tests.functional.visitors import Town, town
 from tests.stages import staged
 
-LABELS = ("Executor refuses", "Executor does not answer", "Orders wait", "Executor down")
+LABELS = ("Executor refuses", "Executor does not answer", "Calls waiting", "Executor down")
 
 
 class TestAnErrorOfAnExecutor:
@@ -67,7 +67,7 @@ class TestAnExecutor:
         [
             ("sbatch: error: Invalid account", "Executor refuses"),
             ("squeue did not answer within 5 s", "Executor does not answer"),
-            ("", "Orders wait"),
+            ("", "Calls waiting"),
         ],
     )
     def test_that_fails_is_said_once_to_refuse_or_to_be_silent(
@@ -154,7 +154,7 @@ class TestAnExecutor:
         )
         queue, health = self._pages(there)
         assert f"4 of 10 leases of {pool.name} are not listed by its executor." in queue
-        assert "when somebody says that they are gone" in queue
+        assert "An operator can accept their loss" in queue
         assert "does not list <b>4</b>" in health
         assert "Accept the loss of 4 leases" in health
         for accepted, said in (
@@ -166,7 +166,7 @@ class TestAnExecutor:
             queue, health = self._pages(there)
             assert said in " ".join(health.split())
             assert ("Their loss is accepted" in queue) == (accepted == "abcd")
-            assert ("when somebody says that they are gone" in queue) == (accepted == "a")
+            assert ("An operator can accept their loss" in queue) == (accepted == "a")
         assert "Accept the loss of" not in health
 
     def _pages(self, there: Town) -> tuple[str, str]:

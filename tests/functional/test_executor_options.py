@@ -135,7 +135,7 @@ class TestThePage:
         for name in ("gres_types", "limit_minutes"):
             assert f"<code>{name}</code>" in shown
         other = f"/operate/pools/{there.elsewhere.pool.name}/settings/"
-        assert "it has no options" in page(there.operator, other)
+        assert "executor has no options" in page(there.operator, other)
 
     def test_saves_with_a_record_of_what_differs(self, there: Town) -> None:
         wanted = {"partition": "gpu", "accounts": {"north": "physics"}}
@@ -149,7 +149,7 @@ class TestThePage:
         }
         assert "executor options, accounts, north" in page(there.operator, "/operate/audit/")
         assert _save(there, wanted).status_code == 302
-        assert "Nothing differed" in page(there.operator, _path(there))
+        assert "No changes, so nothing was saved" in page(there.operator, _path(there))
         assert AuditRecord.objects.count() == 1
 
     def test_replaces_nothing_that_was_not_seen(self, there: Town) -> None:
@@ -160,9 +160,9 @@ class TestThePage:
             answer = _save(there, mine, seen=stale, reason="own account")
             shown = answer.content.decode()
             assert answer.status_code == 422
-            assert "They were changed since you looked: compare" in shown
-            assert shown.count("were changed since you looked") == 1
-            assert "Set now:" in shown
+            assert "The options were changed meanwhile: compare" in shown
+            assert shown.count("were changed meanwhile") == 1
+            assert "Saved meanwhile:" in shown
             assert escape(json.dumps(mine)) in shown
             assert 'value="own account"' in shown
             now = shown.split('id="x-set-since"')[1].split("</pre>")[0]
@@ -202,8 +202,8 @@ class TestThePage:
             ("[1]", "Must be an object"),
             ('{"partition": "a", "partition": "b"}', "partition is there twice"),
             ('{"partition": NaN}', "NaN is no number"),
-            ('{"partition": "a\\u0000"}', "characters that an option may not have"),
-            ('{"partition": "a\\n"}', "characters that an option may not have"),
+            ('{"partition": "a\\u0000"}', "characters that are not allowed"),
+            ('{"partition": "a\\n"}', "characters that are not allowed"),
             ("[" * 100_000, "nested more than 32 levels deep"),
             *((_nested(levels), "nested more than 32 levels deep") for levels in (33, 400, 900)),
         ],
@@ -397,13 +397,13 @@ class TestTheCommand:
         file = tmp_path / "options.json"
         file.write_text(json.dumps(GOOD))
         visitor("fay", site_role=User.SiteRole.FINANCE)
-        for user, why in (("fay", "no operator"), ("nobody-here", "there is nobody called")):
+        for user, why in (("fay", "no operator"), ("nobody-here", "there is no user")):
             with pytest.raises(CommandError, match=why):
                 self.run(there.cluster.pool.name, str(file), "--user", user)
 
 
 @pytest.mark.parametrize(
-    ("options", "why"), [((), "--user NAME"), (("--user", "nobody-here"), "there is nobody called")]
+    ("options", "why"), [((), "--user NAME"), (("--user", "nobody-here"), "there is no user")]
 )
 def test_sync_nodes_asks_who_does_it_before_its_engine(
     there: Town, options: tuple[str, ...], why: str

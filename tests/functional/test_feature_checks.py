@@ -252,7 +252,7 @@ class TestAway:
         assert not there_then.filter(starts_at__lt=ends).exists()
         for who in (there.operator, there.owner):
             banner = words(page(who, f"/pools/{pool.name}/"))
-            assert "n0001 is away until" in banner
+            assert "n0001 is in maintenance until" in banner
             assert f"{ends:%Y-%m-%d %H:%M}" in banner
         drained = there.cluster.at
         assert (

@@ -47,7 +47,7 @@ class TestTheFrontDoor:
         client.force_login(User.objects.create(username="solo"))
         assert client.get("/").headers["Location"] == "/account/"
         page = client.get("/account/").content.decode()
-        assert "(in no tenant)" in page
+        assert "(no tenant)" in page
         assert "Ask an operator to add you" in " ".join(page.split())
         assert "pool-1" not in page
         assert "pool-1" in place.owner.get("/account/").content.decode()
@@ -102,7 +102,7 @@ class TestTheDemosTenants:
     def test_say_on_the_front_page_whose_names_they_are(self, client: Client) -> None:
         seed_demo()
         page = " ".join(client.get("/").content.decode().split())
-        assert "Its name is ours; the hash beside it" in page
+        assert "only by a hash; we made up the names" in page
 
 
 @pytest.mark.django_db

@@ -82,7 +82,7 @@ class TestAnIncomeLine:
         lenders = page.context["lenders"]
         assert (lenders is None) == (visibility == "own")
         if visibility == "own":
-            assert "cannot be computed again from here" in " ".join(text.split())
+            assert "cannot be recomputed here" in " ".join(text.split())
 
     def test_asks_as_often_for_any_line(self, there: Stage) -> None:
         assert there.reads("neighbour", links(there)[0]) <= 22

@@ -73,7 +73,7 @@ class TestTheJobPage:
         place.play()
         shown = page(place, job)
         assert "Deadline refused: it takes longer than that" in shown
-        assert "It is not turned away" in shown
+        assert "The job still runs" in shown
         link = f"?from={job.uid}&amp;deadline=2030-01-01T00%3A30%3A20.000000Z"
         assert link in place.owner.get(f"/jobs/{job.uid}/").content.decode()
         assert "deadline=2030" not in place.mate.get(f"/jobs/{job.uid}/").content.decode()
@@ -84,10 +84,10 @@ class TestTheJobPage:
         job = due(place, within_s=600, gpus=64)
         place.play()
         shown = page(place, job)
-        assert "No deadline would do on the pool as it is. It is not turned away" in shown
+        assert "No deadline is feasible on the present pool. The job still runs" in shown
         budget = none_text(DeadlineLimit.BUDGET)
-        assert budget == "No later deadline would do while they have them."
-        assert none_text(DeadlineLimit.CAPACITY) == "No deadline is known that would do."
+        assert budget == "No later deadline is feasible while they do."
+        assert none_text(DeadlineLimit.CAPACITY) == "No feasible deadline is known."
 
     def test_says_how_far_ahead_leases_are_planned(
         self, place: Town, monkeypatch: pytest.MonkeyPatch
@@ -98,8 +98,8 @@ class TestTheJobPage:
         horizon_us = 1400 * SECOND_US
         monkeypatch.setattr(POLICY, "deadline_horizon_us", lambda *_: horizon_us, raising=False)
         shown = page(place, job)
-        assert "Planned for a deadline further ahead than leases are planned" in shown
-        assert "In this pool leases are planned 0.4 hours ahead." in shown
+        assert "Planned; its deadline is beyond the planned leases" in shown
+        assert "This pool plans leases 0.4 hours ahead." in shown
 
     def test_tells_how_its_answers_moved_and_why(self, place: Town) -> None:
         place.submit(8, 10_000, "south")
@@ -122,7 +122,7 @@ class TestTheJobPage:
     ) -> None:
         job = due(place, within_s=15, work_s=60)
         place.play(3)
-        assert "Deadline missed: it runs with what is left" in page(place, job)
+        assert "Deadline missed: it runs without a plan" in page(place, job)
         place.play(6)
         job.refresh_from_db()
         assert job.state == "succeeded"
@@ -213,7 +213,7 @@ class TestADryRun:
         monkeypatch.setattr(POLICY, "decide", fail)
         answered = stage.post("jobs/dry-run", stage.spec(deadline="10m")).json()["deadline_answer"]
         assert answered["answer"] is None
-        assert "could not be decided" in answered["text"]
+        assert "cannot be decided" in answered["text"]
 
     def test_is_beside_the_form(self, place: Town) -> None:
         sent = {

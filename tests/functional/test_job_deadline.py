@@ -136,7 +136,7 @@ BAD: list[tuple[dict[str, object], str, str]] = [
     ({"deadline": "28d1s"}, "deadline", "is more than four weeks"),
     ({"deadline": "9999-12-31T00:00:00Z"}, "deadline", "is more than four weeks"),
     ({"job_class": "soft_slo", "deadline": "20d"}, "deadline", "last step"),
-    ({"deadline": "1h", "deadline_steps": STEPS}, "deadline_steps", "soft_slo alone"),
+    ({"deadline": "1h", "deadline_steps": STEPS}, "deadline_steps", "only for the class soft_slo"),
     ({**SOFT, "deadline_steps": ["110:80"]}, "deadline_steps[0]", "100 percent"),
     ({**SOFT, "deadline_steps": ["100:101"]}, "deadline_steps[0]", "at most 100"),
     ({**SOFT, "deadline_steps": ["100:0"]}, "deadline_steps[0]", "more than 0"),

@@ -49,7 +49,7 @@ class TestAJob:
 
     def test_that_is_over_is_not_expected_to_run(self, place: Town) -> None:
         job = place.cluster.submit("north", 1, 60, estimate_s=90)
-        assert "Expected to run 1 min 30 s, as its owner says." in shown(place, job)
+        assert "Expected to run 1 min 30 s, as declared." in shown(place, job)
         Job.objects.update(state="succeeded", ended_at=BEGIN)
         assert "Expected to run" not in shown(place, job)
         assert place.owner.get(f"/api/v1/jobs/{job.uid}").json()["estimate"] is None
@@ -67,7 +67,7 @@ class TestTheSentence:
         [
             ("fitted", 250, "Expected to run 1 h ± 25 %, by its iterations and 2 reports of how"),
             ("history", 1000, "Expected to run 1 h, from 2 measured runs."),
-            ("declared", 120, "Expected to run 1 h ± 12 %, as its owner says."),
+            ("declared", 120, "Expected to run 1 h ± 12 %, as declared."),
             ("cap", 1000, "Runs 1 h at most, as long as its most iterations take, by 2 reports."),
         ],
     )

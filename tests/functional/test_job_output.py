@@ -277,7 +277,7 @@ class TestAFailedJob:
             (None, ""),
             (1, ""),
             (127, "the command was not found"),
-            (-9, "ended by SIGKILL, often for memory, by the system"),
+            (-9, "ended by SIGKILL, often by the system, for lack of memory"),
             (134, "ended by SIGABRT"),
             (255, ""),
             (-(2**31), ""),

@@ -96,7 +96,7 @@ class TestAJobThatStarts:
         drawing = page.split('id="tl"')[1].split("</svg>")[0]
         assert drawing.count('class="wait turn"') == drawing.count('class="wait expected"') == 1
         queued = _page(place, f"/jobs/{Job.objects.get(name='north-8').uid}/")
-        assert "It has not run yet" in queued
+        assert "Not run yet" in queued
 
     def test_that_waits_for_its_gpus_starts_too(self, place: Town) -> None:
         Lease.objects.filter(job__name="north-4").update(state=Lease.State.WAITING)
@@ -143,7 +143,7 @@ class TestTheApi:
     def test_keeps_the_state_and_tells_the_phase(self, stage: ApiStage) -> None:
         assert self._told(stage) == ("running", "running", "It holds its GPUs.")
         Lease.objects.update(state=Lease.State.LAUNCHING, started_at=None)
-        said = "It has been granted its GPUs, and its program has not begun yet."
+        said = "It has GPUs, but its program has not started yet."
         assert self._told(stage) == ("running", "starting", said)
 
     def test_lists_by_phase(self, stage: ApiStage) -> None:

@@ -50,8 +50,8 @@ class TestARequest:
 class TestTheForm:
     def test_says_that_they_are_of_all_gpus_and_who_counts_them(self, place: Town) -> None:
         page = text(place.owner.get("/t/north/jobs/new/"))
-        assert "Of all its GPUs together; left out: not said." in page
-        assert "Only pools whose policy is dominant resource fairness count them." in page
+        assert "Optional. For all its GPUs together." in page
+        assert "Only pools with the policy dominant resource fairness count them." in page
 
     def test_submits_them_and_a_clone_has_them_again(self, place: Town) -> None:
         sent = {"side": "form", "pool": place.cluster.pool.name, "gpus": "1", "act": "submit"}
@@ -86,8 +86,8 @@ class TestAJobThatWaits:
         for job in jobs:
             page = text(place.owner.get(f"/jobs/{job.uid}/"))
             assert (
-                f"It needs {job.cpus} CPUs beside its GPUs; enough GPUs were free, but not so much"
-                " beside them."
+                f"It needs {job.cpus} CPUs beside its GPUs; Enough GPUs were free, but not enough"
+                " CPUs or memory on their nodes."
             ) in page
             assert "2 jobs of" in page
             assert "the numbers are of the smallest" not in page
@@ -114,5 +114,5 @@ class TestTheNodesPage:
         assert "must be a whole number" in refused.content.decode()
         refused = place.operator.post(path, {"do": "change", "nodes": ["n7"]})
         shown = refused.content.decode()
-        assert "Say CPUs, memory, or both." in shown
+        assert "Give CPUs, memory, or both." in shown
         assert "Choose nodes of this pool." in shown

@@ -148,10 +148,10 @@ class TestAJobThatIsSampled:
     @pytest.mark.parametrize(
         ("state", "why"),
         [
-            ("absent", "nvidia-smi is not there on its node."),
-            ("failed", "nvidia-smi failed there, and is not asked any more."),
-            ("asked", "nvidia-smi has not answered so far."),
-            ("none", "CUDA_VISIBLE_DEVICES gave it no GPU, or a part of one (MIG)"),
+            ("absent", "nvidia-smi is not installed on its node."),
+            ("failed", "nvidia-smi failed on its node and is no longer called."),
+            ("asked", "nvidia-smi has not answered yet."),
+            ("none", "CUDA_VISIBLE_DEVICES gave it no GPU, or only a MIG slice"),
         ],
     )
     def test_says_in_one_sentence_why_gpus_say_nothing(
@@ -184,7 +184,7 @@ class TestAJobThatIsSampled:
         lease = Lease.objects.get(job=job)
         Lease.objects.filter(job=job).update(placement=lease.placement * 2)
         wrote(tmp_path, job, said(busy(10)))
-        assert "Samples are there of 1 of the 2 nodes of lease 1." in page(place, job)
+        assert "Samples cover 1 of the 2 nodes of lease 1." in page(place, job)
 
     def test_costs_the_page_no_query_more(self, place: Town, tmp_path: Path) -> None:
         job = running(place, minutes=1)
@@ -232,7 +232,7 @@ class TestLeasesThatNeverStarted:
         leased(place, job, 2, place.cluster.at - timedelta(minutes=5))
         wrote(tmp_path, job, said(busy(10)), lease=2)
         assert rest(place, job)["earlier_leases"] is False
-        assert "Earlier leases are left out." not in page(place, job)
+        assert "Earlier leases are not shown." not in page(place, job)
 
     def test_are_no_reason_to_show_other_leases_on_the_page_than_in_the_region(
         self, place: Town, tmp_path: Path
@@ -273,7 +273,7 @@ class TestAJobWithoutSamples:
 
     def test_that_began_says_what_will_stand_there(self, place: Town) -> None:
         job = running(place, minutes=1)
-        assert "Resource usage: no sample so far" in page(place, job)
+        assert "Resource usage: no samples yet" in page(place, job)
         assert rest(place, job)["leases"][0]["usage"] is None
 
 
@@ -304,7 +304,7 @@ class TestAHostileJob:
         job = running(place, minutes=1)
         wrote(tmp_path, job, what)
         text = page(place, job)
-        assert "Samples could not be used: usage.0.json of lease 1 " in text
+        assert "Unusable samples: usage.0.json of lease 1 " in text
         assert WEIRD not in text
         (why,) = rest(place, job)["leases"][0]["refused"]
         assert why.startswith("usage.0.json of lease 1 ")
@@ -362,7 +362,7 @@ class TestAHostileJob:
         body = rest(place, job)
         assert [row["lease"] for row in body["leases"]] == [2]
         assert body["earlier_leases"]
-        assert "Earlier leases are left out." in page(place, job)
+        assert "Earlier leases are not shown." in page(place, job)
 
 
 class TestWhoSeesIt:

@@ -98,7 +98,7 @@ class TestAPlan:
     def test_that_refuses_says_the_price_that_it_would_have_needed(self, place: Town) -> None:
         job = self.planned(place, reason="price_above_value", kind="refused")
         page = text(place.owner.get(f"/jobs/{job.uid}/"))
-        assert "Borrowing costs more than it is worth" in page
+        assert "Borrowing costs more than the job's value" in page
         assert "0.8000" in page
         assert "1.2500" in page
 

@@ -105,7 +105,7 @@ class TestTheList:
                 assert [row["job"].name for row in rows] == names[f"?state={same}"], word
         for known, query in ((False, "odd"), (True, "queued")):
             page = place.owner.get(f"{LIST}?state={query}").content.decode()
-            assert ("Not a state" in page) is not known
+            assert ("Unknown state" in page) is not known
         assert names == {
             "": ["north-2", "north-1"],
             "?state=pending": ["north-1"],
@@ -174,7 +174,7 @@ class TestTheJobPage:
 
         monkeypatch.setattr(VirtualExecutor, "list", contradicted)
         busy.play(2)
-        assert text_of(busy, job).count(f"the job&#x27;s files say: {said}.") == 1
+        assert text_of(busy, job).count(f"the job&#x27;s files report: {said}.") == 1
 
     def test_says_that_it_starts_while_its_process_does_not_run(self, busy: Town) -> None:
         job = Job.objects.filter(state=Job.State.RUNNING).earliest("id")
@@ -222,7 +222,7 @@ class TestTheJobPage:
         Job.objects.filter(pk=winner.pk).update(name="secret-of-south")
         place.play(2, every_s=900)
         page = place.owner.get(f"/jobs/{loser.uid}/").content.decode()
-        story = " ".join(page.split("What happened")[1].split("</ul>")[0].split())
+        story = " ".join(page.split("Event log")[1].split("</ul>")[0].split())
         assert "Preempted:</b> at lease end, for jobs with a higher priority" in story
         assert "It was queued again at once" in story
         assert "A simulated job loses no work" in story
@@ -291,7 +291,7 @@ class TestTheJobPage:
         assert "It had held its GPUs for" in lost
         assert Lease.objects.get(job=never, number=1).end_reason == EndReason.LOST
         unseen = text_of(busy, never)
-        assert "Lost:</b> its start was never seen; its log may say why." in unseen
+        assert "Lost:</b> its start was never reported; see its log." in unseen
         assert "nothing of it ran" not in unseen
 
     def test_calls_no_loss_and_no_withdrawn_grant_a_preemption(self, busy: Town) -> None:
@@ -321,13 +321,13 @@ class TestTheJobPage:
         rows = job.leases
         rows.update(started_at=begun)
         page = text_of(busy, job)
-        assert "and its program began 3 s later." in page
+        assert "and its program started 3 s later." in page
         assert "jobs before it" not in page
         rows.update(started_at=lease.granted_at + timedelta(milliseconds=200))
         assert "and its program began at once." in text_of(busy, job)
         rows.update(started_at=None, state=Lease.State.LAUNCHING)
         page = text_of(busy, job)
-        assert "and its program has not begun yet." in page
+        assert "and its program has not started yet." in page
         assert "jobs before it" not in page
         # Launched later than granted: its GPUs were still held by others.
         Intent.objects.filter(lease=lease).update(at=begun)
@@ -371,7 +371,7 @@ class TestTheReasons:
         numbers = {"needed": 4, "free": 34, "largest_hole": 2}
         for reason in (Reason.FRAGMENTED, Reason.NO_FREE_GPUS):
             told = why(reason.value, numbers)
-            assert "when the round began" in told.sentence
+            assert "at the start of the round" in told.sentence
             assert not re.search(r"\d", told.next_step)
         asked = why(Reason.NO_FREE_GPUS.value, numbers, now=True)
         assert "34 are free now" in asked.sentence

@@ -80,21 +80,21 @@ class TestThePage:
 
     def test_says_of_how_many_it_names_none(self, there: Town) -> None:
         shown = page(there.operator, _health(there))
-        assert "that are named, and" not in shown
+        assert "are named above" not in shown
         row = ExecutorHealth.objects.get()
         row.missing |= {f"es-{number}-1": "" for number in range(1000, 1050)}
         row.save()
         shown = " ".join(page(there.operator, _health(there)).split())
-        assert "Of 50 that are named, and 3 more." in shown
+        assert "50 are named above; 3 more are included." in shown
 
     def test_accepts_what_was_seen_once(self, there: Town) -> None:
-        answer = _post(there, reason="installed anew")
+        answer = _post(there, reason="reinstallation")
         assert answer.status_code == 302
         (record,) = _records()
         row = ExecutorHealth.objects.get()
         assert row.accepted == sorted(row.missing)
         said = {"leases": 3, "tokens": row.accepted, "seen": name_of(row)}
-        assert (record.after, record.reason) == (said, "installed anew")
+        assert (record.after, record.reason) == (said, "reinstallation")
         shown = page(there.operator, _health(there))
         assert "Accepted: the next round of" in shown
         assert "Their loss is accepted" in shown
@@ -107,7 +107,7 @@ class TestThePage:
             typed = {"do": "accept_losses", "seen": seen}
             assert there.operator.post(_health(there), typed).status_code == 302
         assert len(_records()) == 1
-        assert "Accepted already" in page(there.operator, _health(there))
+        assert "Already accepted" in page(there.operator, _health(there))
 
     def test_accepts_nothing_that_was_not_seen(self, there: Town) -> None:
         seen = page(there.operator, _health(there)).split('name="seen" value="')[1].split('"')[0]
@@ -117,7 +117,7 @@ class TestThePage:
         )
         assert answer.status_code == 422
         said = answer.content.decode()
-        assert "Other leases are missing by now, 2 of them: look again" in said
+        assert "The set of missing leases has changed (2 now): check again" in said
         assert 'value="gone"' in said
         assert ExecutorHealth.objects.get().accepted == []
         assert not _records()
@@ -127,7 +127,7 @@ class TestThePage:
         assert "losses-yes" not in page(there.operator, _health(there))
         answer = _post(there)
         assert answer.status_code == 422
-        assert "No leases of this pool are held back" in answer.content.decode()
+        assert "This pool has no missing leases" in answer.content.decode()
 
     def test_is_for_operators_alone(self, there: Town) -> None:
         typed = {"do": "accept_losses"}
@@ -149,7 +149,9 @@ class TestThePage:
 class TestTheService:
     def test_refuses_others_than_were_seen(self, there: Town) -> None:
         actor = Actor(User.objects.get(username="eve"))
-        with pytest.raises(InvalidInputError, match="Other leases are missing") as refused:
+        with pytest.raises(
+            InvalidInputError, match="The set of missing leases has changed"
+        ) as refused:
             accept_losses(actor=actor, pool=there.cluster.pool, seen="0" * 32)
         assert refused.value.is_conflict
         assert accept_losses(actor=actor, pool=there.cluster.pool) == (3, True)

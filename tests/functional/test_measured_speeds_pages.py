@@ -58,7 +58,7 @@ class TestThePage:
     def test_tells_an_overclaim(self, place: Town, profile: Profile) -> None:
         assert profile.pk
         shown = text(place.owner, PAGE)
-        assert "gru was declared faster on v100 than it was measured." in shown
+        assert "gru was declared faster on v100 than measured." in shown
         assert "9.000" in shown
         assert "4.000" in shown
         assert "declared 125.0 % faster than measured" in shown
@@ -89,7 +89,7 @@ class TestThePage:
         refused = {"lease": 3, "why": "is no JSON"}
         MeasurementNote.objects.create(**of, kind="refused", data=refused, job=job)
         shown = text(place.owner, PAGE)
-        assert "on 1 v100 changed from 1.000 ms to 2.000 ms: its average started anew." in shown
+        assert "on 1 v100 changed from 1.000 ms to 2.000 ms: its average was reset." in shown
         assert "Rounds use v100 4.000 instead of v100 9.000." in shown
         assert "A report of lease 3 was left out: it is no JSON." in shown
         assert f"/jobs/{job.uid}/" in shown
@@ -97,8 +97,8 @@ class TestThePage:
     def test_says_that_nothing_was_measured(self, place: Town) -> None:
         place.cluster.profile("north", "gru", k80=1000, v100=4000)
         shown = text(place.owner, PAGE)
-        assert "gru was not measured yet; rounds use what was declared." in shown
-        assert "Times per iteration would stand here" in shown
+        assert "gru was not measured yet; rounds use the declared speeds." in shown
+        assert "No measurements yet." in shown
 
     def test_is_not_there_for_others(self, place: Town, profile: Profile) -> None:
         assert profile.pk

@@ -52,7 +52,7 @@ class TestAJobThatStopsByAMetric:
         )
         page = shown(place, job)
         assert words in page
-        assert "The same as a table" in page
+        assert "As a table" in page
         assert "Expected to run" in page
         assert "by the curve of its accuracy and" in page
         row = place.owner.get(f"/api/v1/jobs/{job.uid}").json()
@@ -69,7 +69,7 @@ class TestAJobThatStopsByAMetric:
     ) -> None:
         job = submit(place)
         assert "No evaluation of accuracy was reported" in shown(place, job)
-        assert "taken to make all of its 8,000 iterations" in shown(place, job)
+        assert "counts with all of its 8,000 iterations" in shown(place, job)
         place.play(8)
         refit()
         count = StopForecast.objects.get().evaluations
@@ -95,7 +95,7 @@ class TestAJobThatStopsByAMetric:
     def test_says_what_could_not_be_used(self, place: Town) -> None:
         job = submit(place)
         MetricHistory.objects.create(job=job, tenant_id=job.tenant_id, refused="is no JSON")
-        assert "A report of it could not be used: it is no JSON." in shown(place, job)
+        assert "A report was ignored: it is no JSON." in shown(place, job)
 
     def test_is_shown_to_nobody_else(self, place: Town) -> None:
         job = submit(place)

@@ -68,7 +68,7 @@ class TestNodes:
         assert 'name="reason"' in shown
         refused = there.operator.post(path, {"do": "drain", "node": "n0001", "reason": ""})
         assert refused.status_code == 422
-        assert "Say why" in refused.content.decode()
+        assert "Give a short reason" in refused.content.decode()
         assert "Drain n0001?" in refused.content.decode()
         node.refresh_from_db()
         assert node.state == Node.State.UP
@@ -87,10 +87,10 @@ class TestNodes:
             answer = there.operator.post(path, form, follow=True).content.decode()
             pages.append(answer)
         assert "n0001 takes no new lease." in pages[0]
-        assert "n0001 was drained already; nothing was changed." in pages[1]
+        assert "n0001 was drained already; Nothing was changed." in pages[1]
         assert "n0001 takes no new lease." not in pages[1]
         assert "n0001 takes leases again" in pages[2]
-        assert "n0001 was not drained; nothing was changed." in pages[3]
+        assert "n0001 was not drained; Nothing was changed." in pages[3]
         assert "n0001 takes leases again" not in pages[3]
         records = AuditRecord.objects.order_by("id").values_list("action", "reason")
         assert list(records) == [("node.drained", "fans"), ("node.resumed", "")]

@@ -127,19 +127,19 @@ class TestThePage:
         assert place.owner.post(PAGE, {"act": "limit", "max_price": "1"}).status_code == 403
         form = {"act": "set", "gpu_type": "v100", "mode": "LEND", "by_offer": "offers"}
         answer = boss.post(PAGE, {**form, "lend_limit": "3"}, follow=True)
-        assert "others may use 0." in words(answer)
-        assert "lends nothing, by offers alone; borrows nothing" in words(answer)
+        assert "other tenants may borrow 0." in words(answer)
+        assert "lends nothing, only by offers; borrows nothing" in words(answer)
         form = {"act": "offer", "gpu_type": "v100", "gpus": "2", "floor_price": "0.25"}
         answer = boss.post(PAGE, form, follow=True)
         assert "Nothing is lent: the posted price of v100 is 0.000000" in words(answer)
-        assert "It lends nothing: its floor is 0.250000 credits" in words(answer)
+        assert "Lends nothing: its floor is 0.250000 credits" in words(answer)
         boss.post(PAGE, {"act": "offer", "gpu_type": "v100", "gpus": "1", "floor_price": "0"})
-        assert "others may use 1." in words(boss.get(PAGE))
+        assert "other tenants may borrow 1." in words(boss.get(PAGE))
         answer = boss.post(PAGE, {"act": "limit", "max_price": "0.75"}, follow=True)
         assert "Its jobs pay at most 0.750000 credits" in words(answer)
         uid = IdleOffer.objects.order_by("id")[0].uid
         answer = boss.post(PAGE, {"act": "revoke", "offer": str(uid)}, follow=True)
-        assert "The offer is revoked. Nothing was borrowed" in words(answer)
+        assert "Offer revoked. Nothing was borrowed" in words(answer)
         assert "1 offer of idle quota stands" in words(answer)
         boss.post(PAGE, {"act": "limit", "max_price": ""})
         assert not PriceLimit.objects.exists()
@@ -256,7 +256,7 @@ class TestAPriceLimit:
         place.play()
         why = place.owner.get(f"/api/v1/jobs/{job.uid}/why").json()
         assert why["reason_code"] == "price_above_max"
-        assert "costs 0.41 credits; it waits for a price of 0.30 or less" in json.dumps(why)
+        assert "costs 0.41 credits; the maximum of the job or its tenant is 0.30" in json.dumps(why)
         spec = {"pool": "pool-1", "gpus": 1, "command": ["true"], "duration_s": 60}
         dry = dry_run_job(tenant=place.tenant, spec=spec, now=lambda _: place.cluster.now())
         assert dry.reason_code == "price_above_max"
@@ -294,11 +294,11 @@ class TestTheCommand:
         assert "no offers" in run("offer", "list")
         made = run("offer", "create", "--gpu-type", "v100", "--gpus", "2", "--floor", "0.25")
         uid, said = made.split("\n")[:2]
-        assert said.startswith("It lends nothing: its floor is 0.250000")
+        assert said.startswith("Lends nothing: its floor is 0.250000")
         assert "2     0.250000" in run("offer", "list").replace("  0.250000", "     0.250000")
         assert "Revoked" in run("offer", "revoke", uid)
-        assert "jobs pay at most: 0.500000" in run("sharing", "limit", "0.5")
-        assert "jobs pay at most: no limit" in run("sharing", "limit", "none")
+        assert "maximum price of jobs: 0.500000" in run("sharing", "limit", "0.5")
+        assert "maximum price of jobs: no limit" in run("sharing", "limit", "none")
         assert "LEND_AND_BORROW" in run("sharing", "show")
         assert main(["sharing", "set", "--pool", "pool-1", "--tenant", "north", "--gpu-type",
                      "v100", "--lend-limit", "x"]) == 2  # fmt: skip

@@ -157,7 +157,7 @@ class TestTheQueue:
             "Quotas of",
             "exceed its v100 GPUs by 4",
             "north may promise no more credits of main.",
-            "makes the policy of",
+            "The policy of",
         ):
             assert words in shown
         answer = there.operator.post(f"/operate/jobs/{aside.uid}/release/", follow=True)
@@ -167,9 +167,9 @@ class TestTheQueue:
         ("action", "spent", "words"),
         [
             ("block", 80, ""),
-            ("block", 100, "Nothing more is borrowed; when it is used up: nothing more"),
-            ("warn", 100, "It still borrows; when it is used up: notice;"),
-            ("warn", 120, "Nothing more is borrowed; when it is used up: notice;"),
+            ("block", 100, "Borrowing has stopped; when it is used up: nothing more"),
+            ("warn", 100, "Borrowing continues; when it is used up: notice;"),
+            ("warn", 120, "Borrowing has stopped; when it is used up: notice;"),
         ],
     )
     def test_names_budgets_that_are_used_up(
@@ -224,11 +224,14 @@ class TestTenants:
     @pytest.mark.parametrize(
         ("data", "words"),
         [
-            ({"do": "add", "username": "nobody-here", "role": "member"}, "Nobody has this login"),
-            ({"do": "add", "username": "ada", "role": "member"}, "is a member already"),
+            (
+                {"do": "add", "username": "nobody-here", "role": "member"},
+                "There is no person with this login",
+            ),
+            ({"do": "add", "username": "ada", "role": "member"}, "is already a member"),
             ({"do": "add", "username": "cem", "role": "king"}, "Choose viewer, member or manager"),
             ({"do": "role", "username": "dag", "role": "member"}, "is not a member"),
-            ({"do": "fly", "username": "ada"}, "no such button"),
+            ({"do": "fly", "username": "ada"}, "Unknown action"),
         ],
     )
     def test_say_what_is_wrong_and_keep_everything(
@@ -242,7 +245,7 @@ class TestTenants:
     def test_keep_their_last_manager(self, there: Town) -> None:
         data = {"do": "remove", "username": "cem"}
         answer = there.operator.post("/operate/tenants/south/", data)
-        assert "The last manager stays" in answer.content.decode()
+        assert "The last manager cannot be removed" in answer.content.decode()
         assert Membership.objects.filter(user__username="cem").exists()
 
     def test_take_no_field_that_the_form_does_not_have(self, there: Town) -> None:
@@ -326,7 +329,7 @@ class TestThePages:
         found = page(there.operator, "/operate/audit/", action="person.", actor="eve")
         assert found.count('<tr id="a-') == 1
         assert "person nina" in found
-        assert "No change fits" in page(there.operator, "/operate/audit/", subject="mars")
+        assert "No matching changes" in page(there.operator, "/operate/audit/", subject="mars")
 
 
 class TestTheGrid:
@@ -364,7 +367,7 @@ class TestTheGrid:
         assert "3 unallocated" in shown
         Quota.objects.filter(tenant=there.tenant).update(gpus=7)
         shown = page(there.operator, self.path(there))
-        assert headline(shown) == "Quotas promise 3 v100 GPUs too many."
+        assert headline(shown) == "Quotas exceed the GPUs by 3 v100 GPUs."
         assert "3 too many: scaled down" in shown
 
     def test_saves_what_was_estimated_and_takes_it_back(self, there: Town) -> None:
@@ -376,7 +379,7 @@ class TestTheGrid:
         assert self.rows(there) == [(4, None)]
         answer = there.operator.post(self.path(there), save, follow=True)
         assert [gpus for gpus, _ in self.rows(there)] == [4, 6]
-        assert "You can take it back until round" in answer.content.decode()
+        assert "You can undo this until round" in answer.content.decode()
         there.operator.post(self.path(there) + "undo/", follow=True)
         assert self.rows(there) == [(4, None)]
         log = page(there.operator, "/operate/audit/")
@@ -386,11 +389,11 @@ class TestTheGrid:
     def test_saves_nothing_that_was_not_estimated(self, there: Town) -> None:
         draft = self.draft(there, gpus="6")
         answer = there.operator.post(self.path(there), {**draft, "do": "save"})
-        assert "look at the new estimate first" in answer.content.decode()
+        assert "check the new preview first" in answer.content.decode()
         _, save = self.previewed(there, draft)
         other = next(name for name in save if name.startswith("gpus-"))
         answer = there.operator.post(self.path(there), {**save, other: "8"})
-        assert "look at the new estimate first" in answer.content.decode()
+        assert "check the new preview first" in answer.content.decode()
         assert self.rows(there) == [(4, None)]
 
     def test_names_the_cell_that_is_wrong(self, there: Town) -> None:
@@ -405,14 +408,14 @@ class TestTheGrid:
         draft = self.draft(there, gpus="six", until="")
         answer = there.operator.post(self.path(there), {**draft, "do": "preview"})
         assert answer.status_code == 422
-        assert "Write a whole number." in answer.content.decode()
+        assert "Enter a whole number." in answer.content.decode()
         draft = self.draft(there, gpus="6", until="")
         answer = there.operator.post(self.path(there), {**draft, "do": "preview"})
         assert "A period with 5 GPUs begins" in answer.content.decode()
 
     def test_does_not_begin_in_the_past(self, there: Town) -> None:
         shown = page(there.operator, self.path(there), since="2001-01-01")
-        assert "This is past" in shown
+        assert "This is in the past" in shown
         assert "Enter date and time" in page(there.operator, self.path(there), since="soon")
 
     def test_gives_a_first_quota(self, there: Town) -> None:
@@ -430,5 +433,5 @@ class TestTheGrid:
     def test_reads_without_changing_for_the_auditor(self, there: Town) -> None:
         auditor = visitor("aud", site_role=User.SiteRole.AUDITOR)
         shown = page(auditor, self.path(there))
-        assert "You may read this console, not change it." in shown
+        assert "You have read-only access." in shown
         assert "Preview" not in shown

@@ -42,9 +42,9 @@ class TestLateRounds:
         PoolFence.objects.update(until=wall_now())
         shown = queue_page(there)
         assert f"Pool {there.cluster.pool.name} had no round for 1 h." in shown
-        assert "The worker of rounds is behind: its last round ended " in shown
+        assert "The round worker is behind: its last round ended " in shown
         PoolFence.objects.update(until=wall_now() - timedelta(hours=1))
-        assert "check that beat and the worker" in queue_page(there)
+        assert "check that beat and the round worker" in queue_page(there)
         PoolFence.objects.update(until=wall_now() + timedelta(hours=1), holder="a worker")
         assert "of rounds is busy with pool-" in queue_page(there)
         health = there.operator.get(f"/operate/pools/{there.cluster.pool.name}/health/")
@@ -69,7 +69,7 @@ class TestTheMachine:
         shown = queue_page(there)
         assert "worker-rounds was started anew 1 time" in shown
         assert why in shown
-        assert "no earlier than 4 min after" in shown
+        assert "waits 4 min after" in shown
         assert "beat was started" not in shown
 
     @pytest.mark.parametrize(

@@ -56,8 +56,8 @@ class TestARoundWithOverclaims:
 
     def test_has_a_line_that_holds_with_a_note(self, there: Stage, planted: Round) -> None:
         page = words(there.page("owner", there.url(f"rounds/{planted.number}/")))
-        line = page[page.index("Speeds count as measured") :]
-        assert line.startswith("Speeds count as measured holds, with a note")
+        line = page[page.index("Measured speeds are used") :]
+        assert line.startswith("Measured speeds are used holds, with a note")
         said = "2 of 3 job types were declared faster than measured, by 100.0 % at most: alpha's."
         assert said in line
         # A planted round does not follow from the round before it; its other promises hold.
@@ -113,7 +113,7 @@ class TestARoundWithout:
     def test_shows_nothing(self, there: Stage) -> None:
         number = last_round(there).number
         assert section(there, number, "owner") == ""
-        assert "Speeds count as measured" not in there.page("owner", there.url(f"rounds/{number}/"))
+        assert "Measured speeds are used" not in there.page("owner", there.url(f"rounds/{number}/"))
         assert told(there, number, "owner")["overclaims"] == []
 
 

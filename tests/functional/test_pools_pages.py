@@ -242,7 +242,7 @@ class TestThePoolPage:
         there.lab.submit("gamma", 2, 100)
         there.lab.round(after_s=10)
         section = there.page("owner", there.url()).split('id="idle-why"')[1].split("</section>")[0]
-        assert "quota that is not lent" in section
+        assert "quota not lent" in section
         whose = {"full": "3 of beta", "pseudonyms": "3 of tenant 2", "own": "3 of other tenants"}
         assert f"Idle and not lent: {whose[visibility]}" in section
         assert ("beta" in section) == (visibility == "full")

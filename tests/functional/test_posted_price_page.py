@@ -46,7 +46,7 @@ class TestEveryCharge:
             return
         assert row.price == price
         assert f"{price:,.6f} credits." in page
-        assert "It is the price that was posted" in page
+        assert "Equal to the posted price" in page
         assert f"/rounds/{row.valid_from_round - 1}/" in page
 
     def test_of_a_job_leads_there_term_by_term(self, settled: Stage) -> None:
@@ -84,10 +84,10 @@ class TestThePage:
         page = settled.page("owner", path)
         assert f"{row.surcharge:.6f}" in page
         assert "GPUs queued for borrowing" in page
-        assert "It is the price that was posted" in page
-        before = LINK.search(page.partition("The price before")[2])
+        assert "Equal to the posted price" in page
+        before = LINK.search(page.partition("Previous price")[2])
         assert before is not None
-        assert "computed again" in settled.page("owner", before[1])
+        assert "recomputed" in settled.page("owner", before[1])
 
     @pytest.mark.parametrize("path", ["t4/1/", "v100/99999999999999/"])
     def test_is_not_there_of_what_was_never_posted(self, settled: Stage, path: str) -> None:

@@ -102,7 +102,7 @@ class TestTheJobPage:
         ) in words(page)
         assert loser().name not in page
         assert setting == "full" or ">alpha<" not in page
-        assert ("What the rule compared" in page) == (setting != "own")
+        assert ("Numbers compared by the rule" in page) == (setting != "own")
         (row,) = api(there, "neighbour", f"jobs/{winner.uid}/why")["made_way"]
         assert (row["gpus"], row["rule"], row["job"]) == (4, "guarantee", None)
         assert (row["tenant"] or {"name": "another tenant"})["name"] == who
@@ -120,7 +120,7 @@ class TestTheJobPage:
         held = Job.objects.filter(tenant=there.tenant("alpha"), state="running").earliest("id")
         page = words(there.page("owner", f"/jobs/{held.uid}/"))
         assert "unless it is preempted." in page
-        assert "it may be preempted or moved with 30 s notice" in page
+        assert "it may be preempted or moved earlier, with 30 s notice" in page
         assert "protected" not in page
 
     def test_says_until_when_a_lease_is_protected(self, there: Stage) -> None:
@@ -134,7 +134,7 @@ class TestTheJobPage:
         tenant = lease.job.tenant.slug
         who = {"alpha": "owner", "beta": "neighbour", "gamma": "third"}[tenant]
         page = words(there.page(who, f"/jobs/{lease.job.uid}/"))
-        assert "protected, no policy ends it before" in page
+        assert "protected from preemption until" in page
         shown = api_lease(there, who, lease.job)
         assert lease.protected_until is not None
         assert shown["protected_until"] == time_text(lease.protected_until)
@@ -161,9 +161,9 @@ class TestTheJobPage:
         VirtualWork.objects.filter(job=job).update(duration_us=65_000_000)
         made.lab.round(after_s=20)
         page = words(made.page("owner", f"/jobs/{job.uid}/"))
-        assert "(guarantee). It ended by itself before it was stopped." in page
+        assert "(guarantee). The job ended before it was stopped." in page
         assert "Finished. The job is done." in page
-        assert "ended by itself first" in section(made.page("owner", made.url()))
+        assert "job ended first" in section(made.page("owner", made.url()))
 
 
 class TestABeneficiaryThatIsCancelledAfterTheRound:
@@ -183,7 +183,7 @@ class TestABeneficiaryThatIsCancelledAfterTheRound:
         winner = made.lab.submit("beta", 3, 40_000)
         made.lab.round(after_s=50)
         victim = Job.objects.get(state="stopping")
-        gave_up = "That job gave its grant up before it started: a notice is not taken back."
+        gave_up = "The beneficiary gave up its grant before it started; notices are not withdrawn."
         assert gave_up not in words(made.page("owner", f"/jobs/{victim.uid}/"))
         Job.objects.filter(pk=winner.pk).update(cancel_asked_at=made.lab.at)
         made.lab.round(after_s=20)
@@ -245,7 +245,7 @@ class TestThePoolPage:
         assert ("tenant 2" in shown) == (setting == "pseudonyms")
         assert ("other tenants" in shown) == (setting == "own")
         # The numbers of the rule are shown if both tenants are visible.
-        assert ("What the rule compared" in shown) == (setting != "own")
+        assert ("Numbers compared by the rule" in shown) == (setting != "own")
 
     def test_shows_the_beneficiary_its_own_job_alone(self, there: Stage) -> None:
         there.see("own")
@@ -284,7 +284,7 @@ class TestTheRoundPage:
         page = there.page("owner", there.url(f"rounds/{number}/"))
         shown = words(page)
         assert f"Preempted with notice: {WHO[setting]} was below its quota (guarantee)" in shown
-        assert "With notice, before their terms were over." in shown
+        assert "With notice, before the end of their terms." in shown
         assert "Leases end when they are due, or with notice past their minimum runtime" in shown
         assert "1 other got notice before" in shown
         assert "secret-of-beta" not in page

@@ -65,8 +65,8 @@ class TestTheStretch:
 class TestTheForecast:
     def test_is_said_to_be_none_where_it_is(self, settled: Stage) -> None:
         page = settled.page("owner", settled.url("prices/"))
-        assert "No honest forecast of" in page
-        assert "None was made yet" in page
+        assert "No reliable forecast of" in page
+        assert "No forecast yet" in page
 
     def test_shows_its_band_and_how_often_such_bands_held(self, settled: Stage) -> None:
         last = PostedPrice.objects.order_by("-posted_at")[0]
@@ -77,7 +77,7 @@ class TestTheForecast:
             p10=[110_000] * many, p50=[220_000] * many, p90=[330_000] * many,
         )  # fmt: skip
         page = settled.page("owner", settled.url("prices/"))
-        assert "No honest forecast" not in page
+        assert "No reliable forecast" not in page
         assert re.search(r"Of 8 later prices,\s+75", page)
         for amount in ("0.1100", "0.2200", "0.3300"):
             assert amount in page.partition('id="t-forecast-v100"')[2]

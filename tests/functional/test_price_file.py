@@ -79,9 +79,9 @@ class TestTheFile:
     @pytest.mark.parametrize(
         ("query", "problem"),
         [
-            ("from=monday", "from: Write a day such as 2026-11-20."),
-            ("to=9999-12-31", "to: Write a day such as 2026-11-20."),
-            ("from=2030-01-02&to=2030-01-01", "to: This is before the first day."),
+            ("from=monday", "from: Enter a day such as 2026-11-20."),
+            ("to=9999-12-31", "to: Enter a day such as 2026-11-20."),
+            ("from=2030-01-02&to=2030-01-01", "to: The last day must not be before the first."),
             ("gpu_type=none", "gpu_type: None was ever posted in"),
         ],
     )

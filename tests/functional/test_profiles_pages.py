@@ -33,7 +33,7 @@ def declare(client: Client, **fields: str) -> Any:
 
 class TestThePage:
     def test_says_that_all_gpus_are_alike_until_a_type_is_declared(self, place: Town) -> None:
-        assert "runs equally fast everywhere" in text(place.owner, "/t/north/profiles/")
+        assert "equally fast on all GPU types" in text(place.owner, "/t/north/profiles/")
 
     def test_declares_and_drops(self, place: Town) -> None:
         answer = declare(place.owner, name="gru", **{"speed-k80": "2", "speed-v100": "9.62"})
@@ -63,7 +63,7 @@ class TestThePage:
         assert Profile.objects.exists()
 
     def test_is_for_a_viewer_to_read_alone(self, place: Town) -> None:
-        assert "Declare it" not in text(place.mate, "/t/north/profiles/")
+        assert "Save" not in text(place.mate, "/t/north/profiles/")
         assert declare(place.mate, name="gru").status_code == 403
         text(place.neighbour, "/t/north/profiles/", status=404)
 

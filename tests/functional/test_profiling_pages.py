@@ -99,13 +99,13 @@ class TestTheJobType:
     ) -> None:
         assert "A profiling run on 1 GPU is queued." in text(place.owner, self.PAGE)
         Job.objects.filter(pk=run.pk).update(state="running")
-        assert "It is being profiled on 1 GPU." in text(place.owner, self.PAGE)
+        assert "A profiling run on 1 GPU is running." in text(place.owner, self.PAGE)
         ended = {"state": "succeeded", "ended_at": BEGIN + timedelta(hours=1)}
         Job.objects.filter(pk=run.pk).update(**ended)
         second = place.cluster.submit("north", 2, 60, profile=profile, profiling_s=150)
         Job.objects.filter(pk=second.pk).update(**ended)
         shown = text(place.owner, self.PAGE)
-        assert "It was profiled on 2 GPUs last." in shown
+        assert "Last profiled on 2 GPUs." in shown
         assert f"/jobs/{run.uid}/" in shown
         assert place.owner.get(self.REST).json()["profiling_runs"] == [
             {

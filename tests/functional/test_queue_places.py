@@ -174,7 +174,7 @@ class TestTheList:
         rows = [row["job"] for row in page.context["rows"]]
         assert [row.position.tenant for row in rows] == [1, 2, 3]
         assert [row.position.pool for row in rows] == sorted(row.position.pool for row in rows)
-        assert "In the order of the queue" in text(page)
+        assert "In queue order" in text(page)
         mixed = place.owner.get("/t/north/jobs/")
         assert {row["job"].uid: row["job"].position for row in mixed.context["rows"]} == {
             row.uid: row.position for row in rows
@@ -185,7 +185,7 @@ class TestTheList:
         place.play()
         page = place.owner.get("/t/north/jobs/?state=pending")
         assert [row["job"].position for row in page.context["rows"]] == [None] * 3
-        assert "In the order of the queue" not in text(page)
+        assert "In queue order" not in text(page)
         assert f"By arrival, without positions. {NO_QUEUE}" in text(page)
 
     def test_goes_on_behind_a_page_while_the_queue_moves(self, place: Town) -> None:
@@ -205,12 +205,12 @@ class TestTheList:
         rows = [*first.context["rows"], *second.context["rows"]]
         assert len(first.context["rows"]) == PAGE
         assert [row["job"].uid for row in rows] == [*uids, late.uid]
-        assert "Further back, as of round 3 in pool-1; this page does not" in text(second)
-        assert "That is all." in text(second)
+        assert "Later in the queue, as of round 3 in pool-1. This page does not" in text(second)
+        assert "End of list." in text(second)
 
     def test_believes_no_mark_of_another_pool(self, place: Town) -> None:
         page = text(place.owner.get("/t/north/jobs/?state=pending&after=7.0.0.1.nosuch"))
-        assert "Further back; this page does not refresh itself." in page
+        assert "Further back; This page does not refresh." in page
         assert "nosuch" not in page
 
     def test_goes_on_from_pool_to_pool(self, place: Town) -> None:
@@ -238,5 +238,5 @@ class TestTheList:
         for made_up in ("x", "9", "1.2.3", "1.3.0.0.pool-1", "1.0.0.0.", f"{10**18}.0.0.0.pool-1"):
             assert len(place.owner.get(f"{path}{made_up}").context["rows"]) == 3, made_up
         for mark in ("2.2.0.999.pool-1", "99.0.0.0.pool-1", "1.0.0.0.zz"):
-            assert "No further job" in text(place.owner.get(f"{path}{mark}")), mark
+            assert "No more jobs" in text(place.owner.get(f"{path}{mark}")), mark
         assert len(place.owner.get(f"{path}1.0.0.0.elsewhere").context["rows"]) == 3

@@ -72,9 +72,9 @@ class TestAPool:
             "minimum runtime of the jobs that make room 5 min",
             "until the next round 10 s",
             "their notice 30 s",
-            "at most, by the pool's clock 5 min 40 s",
+            "at most, in pool time 5 min 40 s",
             "The job fits on one node",
-            "The tenant received less than 95 % of what it deserved over the window",
+            "The tenant received less than 95 % of its fair share over the window",
         ):
             assert part in shown
 

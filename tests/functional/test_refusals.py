@@ -82,7 +82,7 @@ class TestEveryChangeThatIsAnOperators:
                     ]
                     transaction.set_rollback(True)
                 subject = f"{method} {fill(template_of(address, route), known)}".partition("?")[0]
-                expected = [(name, subject, f"The role for the site: {role}.")]
+                expected = [(name, subject, f"Site role: {role}.")]
                 if answer.status_code not in (403, 404) or records != expected:
                     wrong.append(f"{answer.status_code} {records}, not {expected}")
         assert not wrong, "\n".join(wrong)
@@ -161,7 +161,7 @@ class TestTokens:
         uid = ApiToken.objects.get(user__username="bea").uid
         assert there.owner.delete(f"/api/v1/tokens/{uid}").status_code == 404
         (record,) = records()
-        assert record.reason == "The token is another person's."
+        assert record.reason == "The token belongs to another person."
         missing = "00000000-0000-4000-8000-000000000000"
         assert there.owner.delete(f"/api/v1/tokens/{missing}").status_code == 404
         assert len(records()) == 1
@@ -171,7 +171,7 @@ class TestTokens:
         secret_of("ada", *Scope)
         other = ApiToken.objects.filter(user__username="ada").order_by("-id")[0].uid
         assert bearer(secret).delete(f"/api/v1/tokens/{other}").status_code == 403
-        assert records()[0].reason == "The token may drop itself alone."
+        assert records()[0].reason == "The token may only revoke itself."
 
 
 class TestAFlood:

@@ -65,7 +65,7 @@ class TestTheRoundsPage:
         shown = section(there, "owner")
         assert "3 deadlines were answered: 1 refused, 2 planned" in shown
         assert "Of 3 jobs with deadlines." in shown
-        assert "alpha-600 Refused it takes longer than that, even on a pool of its own" in shown
+        assert "alpha-600 Refused it takes longer, even on an empty pool" in shown
         assert "earliest that would do:" in shown
         assert "alpha-1510 Planned" in shown
         assert "87 %" in shown
@@ -86,9 +86,9 @@ class TestTheRoundsPage:
         there.lab.submit("gamma", 1, 10)
         there.lab.round(after_s=10)
         shown = section(there, "owner")
-        assert "No deadline was answered anew" in shown
+        assert "No new answers to deadlines" in shown
         assert "Of 1 job with a deadline." in shown
-        assert "what was answered before stands" in shown
+        assert "Earlier answers of the other jobs remain valid" in shown
 
     def test_has_no_such_section_where_no_job_has_a_deadline(self, there: Stage) -> None:
         assert section(there, "owner", 1) == ""

@@ -123,8 +123,8 @@ class TestTheSettings:
         for form in ({**data, "reason": "shorter leases"}, price):
             first = there.operator.post(path, form, follow=True).content.decode()
             again = there.operator.post(path, {**form, "reason": "once more"}, follow=True)
-            assert ("Saved: the next round" in first, "Nothing differed" in first) == (True, False)
-            assert "Nothing differed: nothing was saved." in again.content.decode()
+            assert ("Saved: the next round" in first, "No changes" in first) == (True, False)
+            assert "No changes, so nothing was saved." in again.content.decode()
             assert "Saved: the next round" not in again.content.decode()
         actions = AuditRecord.objects.order_by("id").values_list("action", "reason")
         assert list(actions) == [("pool.changed", "shorter leases"), ("price.changed", "")]

@@ -75,7 +75,7 @@ class TestAsking:
         ask(there)
         answer = ask(there)
         assert answer.status_code == 422
-        assert "Cancel one, or wait for it." in answer.content.decode()
+        assert "Cancel one, or wait." in answer.content.decode()
 
     def test_options_are_those_of_the_form(self, there: Town) -> None:
         ask(there, policy="ltgf", **{"option-spread": "yes"})
@@ -151,9 +151,9 @@ class TestAResult:
         assert "This simulation was cancelled." in page
         assert 'id="sim-watch"' not in page
         again = there.operator.post(f"{path(there, row.pk)}cancel/", follow=True)
-        assert "It was over already." in again.content.decode()
+        assert "It has already ended." in again.content.decode()
 
     def test_is_in_the_audit_log(self, there: Town) -> None:
         ask(there)
         page = there.operator.get("/operate/audit/?action=simulation.").content.decode()
-        assert "asked what if" in page
+        assert "started a simulation" in page

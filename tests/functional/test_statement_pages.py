@@ -70,10 +70,10 @@ class TestTheStatement:
     @pytest.mark.parametrize(
         ("query", "message"),
         [
-            ("from=yesterday", "Write a day such as 2026-11-20."),
-            ("to=9999-12-31", "Write a day such as 2026-11-20."),
-            ("from=2030-02-30", "Write a day such as 2026-11-20."),
-            ("from=2030-02-02&to=2030-02-01", "This is before the first day."),
+            ("from=yesterday", "Enter a day such as 2026-11-20."),
+            ("to=9999-12-31", "Enter a day such as 2026-11-20."),
+            ("from=2030-02-30", "Enter a day such as 2026-11-20."),
+            ("from=2030-02-02&to=2030-02-01", "The last day must not be before the first."),
             ("from=2001-01-01&to=2030-01-01", "Choose at most 400 days. Or sum by month."),
             ("to=0001-01-02&by=fortnight", "Choose day, week, month."),
         ],

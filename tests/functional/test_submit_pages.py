@@ -88,14 +88,14 @@ class TestTheYaml:
             ("%YAML 1.1\n---\na: 1", 1, "%"),
             ("gpus: 1\ngpus: 2", 2, "given twice"),
             ("gpus: 1\n---\ngpus: 2", 2, "second document"),
-            ("- 1", 1, "one field a line"),
+            ("- 1", 1, "one field per line"),
             ("a: " + "[" * 40, 1, "nested too deep"),
             ("a: [" + "1," * 5000 + "]", 1, "more than 2,000 values"),
             ("gpus: 1\n  x: 2", 2, "not allowed"),
             ("name: 'x", 1, "end of stream"),
             ("name: \x00", 1, "character"),
             ("name: " + "x" * MOST_BYTES, None, "longer than"),
-            ("{[]: 1}", 1, "name must be a text"),
+            ("{[]: 1}", 1, "name must be a string"),
         ],
     )
     def test_of_a_stranger_is_refused_with_its_line(
@@ -145,7 +145,7 @@ class TestTheForm:
         assert form_of_text("tenant: t\ngpus: 1", Draft(), tenant="t").wrong == 0
         beside = form_of_text("gpus: 1\ntenant: u", Draft(), tenant="t").beside
         assert beside == [
-            "Line 2: tenant is another one. This page submits for t: leave the line out."
+            "Line 2: tenant is another tenant. This page submits for t: remove the line."
         ]
 
 
@@ -215,7 +215,7 @@ class TestASubmission:
         again = place.owner.post(NEW, form(place, act="submit", key=key, gpus="3"))
         page = again.content.decode()
         assert again.status_code == 422
-        assert "Submitted already" in page
+        assert "Already submitted" in page
         assert field(page, "gpus") == "3"
         assert field(page, "key") != key
         place.owner.post(NEW, form(place, act="submit", key=field(page, "key"), gpus="3"))
@@ -248,7 +248,7 @@ class TestASubmission:
         settings.PENDING_JOBS_MAX = 1
         place.submit()
         page = place.owner.post(NEW, form(place, act="submit", name="kept")).content.decode()
-        assert "the most it may have" in page
+        assert "the maximum" in page
         assert field(page, "name") == "kept"
 
     @pytest.mark.parametrize(
@@ -299,7 +299,7 @@ class TestTheAnswer:
         place.submit(4, tenant="south")
         page = place.owner.post(ASK, form(place, gpus="6")).content.decode()
         assert "Borrowing 2 GPUs costs" in says(page)
-        assert "one lease term of 15 min at most" in says(page)
+        assert "One lease term of 15 min costs at most" in says(page)
 
     @pytest.mark.parametrize(("base", "prices"), [("1", 2), ("0.02", 1)])
     def test_names_two_prices_only_where_they_print_differently(
@@ -320,7 +320,7 @@ class TestTheAnswer:
     def test_that_fits_says_that_the_next_round_decides(self, place: Town, gpus: str) -> None:
         page = place.owner.post(ASK, form(place, gpus=gpus)).content.decode()
         assert "It fits now" in says(page)
-        assert "The next round decides, and queued jobs may come first." in says(page)
+        assert "The next round decides; queued jobs may be ahead of it." in says(page)
         too_many = place.owner.post(ASK, form(place, gpus="64")).content.decode()
         assert "The next round decides" not in says(too_many)
 

@@ -64,7 +64,7 @@ class TestATokenOfAPage:
         record = AuditRecord.objects.get(action="token.created")
         assert record.after == {"name": "workstation", "scopes": ["read"], "days": 7}
         assert secret not in str(record.__dict__)
-        assert "made an API token" in there.operator.get("/operate/audit/").content.decode()
+        assert "created an API token" in there.operator.get("/operate/audit/").content.decode()
 
     def test_is_revoked_with_one_press(self, there: Town) -> None:
         secret = secret_in(there.owner.post(PAGE, FORM))
@@ -79,11 +79,11 @@ class TestATokenOfAPage:
     def test_is_revoked_twice_without_an_error_by_its_person_alone(self, there: Town) -> None:
         path = f"{PAGE}{some_token('ada').uid}/revoke/"
         invented = f"{PAGE}{uuid4()}/revoke/"
-        assert "Revoked the token" in there.owner.post(path, follow=True).content.decode()
+        assert "Token revoked" in there.owner.post(path, follow=True).content.decode()
         answer = there.owner.post(path, follow=True)
         assert answer.redirect_chain == [(PAGE, 302)]
-        assert "You had revoked this token before." in answer.content.decode()
-        assert "Revoked the token" not in answer.content.decode()
+        assert "This token was already revoked." in answer.content.decode()
+        assert "Token revoked" not in answer.content.decode()
         for client in (there.mate, there.operator):
             assert client.post(path).status_code == client.post(invented).status_code == 404
         assert there.owner.post(invented).status_code == 404
@@ -99,8 +99,8 @@ class TestATokenOfAPage:
     @pytest.mark.parametrize(
         ("change", "complaint"),
         [
-            ({"old_password": "wrong password"}, "This is not your present password."),
-            ({"old_password": ""}, "Write your present password."),
+            ({"old_password": "wrong password"}, "This is not your current password."),
+            ({"old_password": ""}, "Enter your current password."),
             ({"name": ""}, "Give it a name"),
             ({"days": "91"}, "a whole number from 1 to 90"),
             ({"days": "-1"}, "a whole number from 1 to 90"),

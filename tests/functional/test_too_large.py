@@ -10,7 +10,7 @@ from scheduling.selectors.jobs.too_large import TypeSize, why_now, why_too_large
 from tests.functional.visitors import Town, reads, town
 from tests.stages import staged
 
-LATER = "larger than what is schedulable now"
+LATER = "larger than the schedulable GPUs now"
 NEVER = "larger than the pool"
 
 
@@ -57,7 +57,7 @@ class TestAJobThatIsTooLarge:
         Job.objects.update(gpus=9)
         page = _page(there, f"/jobs/{job.uid}/")
         assert "It needs 9 GPUs; the pool has 8." in page
-        assert "It cannot start as it is" in page
+        assert "It can never start" in page
         assert NEVER in _page(there, "/t/north/jobs/")
 
     def test_counts_only_the_types_that_it_may_use(self, there: Town) -> None:
@@ -86,8 +86,8 @@ class TestTheWords:
         ("needed", "accepted", "text", "sentence"),
         [
             (6, {"v100"}, LATER, "of the 8 of v100, 4 are drained"),
-            (9, {"v100"}, NEVER, "the most that it may use are 8 of v100"),
-            (20, {"v100", "k80"}, NEVER, "the most that it may use are 16 of k80"),
+            (9, {"v100"}, NEVER, "the most available to it are 8 of v100"),
+            (20, {"v100", "k80"}, NEVER, "the most available to it are 16 of k80"),
             (2, set(), NEVER, "the pool has 0"),
             (12, {"k80"}, LATER, "It needs more GPUs than are schedulable now: nodes are drained"),
         ],

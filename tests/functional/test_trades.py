@@ -92,7 +92,7 @@ class TestThePoolPage:
         there.see("full")
         swap_shares(there, {"alpha": 2, "beta": -2})
         page = words(there.page("owner", there.url()))
-        assert "Rho of a type is by quotas before trades" in page
+        assert "The rho of a type uses quotas before trades" in page
         row = re.search(r'id="claim-v100-1".*?</tr>', there.page("owner", there.url()), re.DOTALL)
         assert row is not None
         assert "+2" in words(row[0])
@@ -136,9 +136,8 @@ class TestAQuotaAfterTrades:
         swap_shares(there, {"alpha": -2, "beta": 2})
         page = words(there.page("owner", "/t/alpha/"))
         assert "by trades \N{MINUS SIGN}2" in page
-        # its quota is smaller, but not because of missing GPUs
-        assert "fewer live GPUs" not in page
-        assert "The fair share is of quotas before trades" in page
+        assert "quotas exceed the pool" not in page
+        assert "The fair share uses quotas before trades" in page
 
 
 def swap_shares(there: Stage, swaps: dict[str, int]) -> None:
@@ -176,8 +175,8 @@ class TestTheList:
 
     def test_is_empty_and_says_what_would_be_there(self, there: Stage) -> None:
         page = words(there.page("owner", there.url("trades/")))
-        assert "No trade is shown here." in page
-        assert "Each trade of GPU types would stand here" in page
+        assert "No such trade is visible to you." in page
+        assert "No trades yet." in page
 
     @pytest.mark.parametrize("before", ["x", "-1", "9" * 19])
     def test_of_no_such_key_is_not_there(self, there: Stage, before: str) -> None:
@@ -190,7 +189,7 @@ class TestAReceipt:
         number = write_trade(there.lab, "beta", "alpha").number
         page = words(there.page("owner", there.url(f"trades/{number}/")))
         assert "Beta bought 1 v100 of quota from alpha for 3.125 k80." in page
-        assert "Neither side is worse off" in page
+        assert "No side is worse off" in page
         assert "+60.0 %" in page  # 5 for 3.125
         assert "+150.0 %" in page  # 3.125 for 1.25
         assert "1 v100 \N{MULTIPLICATION SIGN} 1.25" in page
@@ -234,7 +233,7 @@ class TestAReceipt:
             assert "It was undone at 20" in words(page)
             page = there.page("owner", there.url(f"trades/{later}/"))
             assert links_of(page) == [f"/pools/{there.pool}/trades/{made}/"]
-            assert f"This undid trade {made}, made at 20" in words(page)
+            assert f"This reverts trade {made}, made at 20" in words(page)
         page = there.page("owner", there.url(f"trades/{first.number}/"))
         assert links_of(page) == []
         assert "It was undone" not in words(page)
@@ -250,7 +249,7 @@ class TestAReceipt:
         number = write_trade(there.lab, "beta", "alpha", buyer_rate_micro=3_000_000).number
         page = words(there.page("owner", there.url(f"trades/{number}/")))
         assert "A side received less than it gave" in page
-        assert "Neither side is worse off" not in page
+        assert "No side is worse off" not in page
 
     def test_is_not_there_for_others_or_without_a_trade(self, there: Stage) -> None:
         there.see("own")
@@ -280,7 +279,7 @@ class TestARound:
         number = plant(there, undone).number
         page = words(there.page("owner", there.url(f"rounds/{number}/")))
         assert "1 trade was undone" in page
-        assert ("those that stand move 2 GPUs of quota" in page) == (setting == "full")
+        assert ("open trades move 2 GPUs of quota" in page) == (setting == "full")
         assert "move 0 GPUs" not in page
 
 

@@ -166,7 +166,7 @@ class TestATenant:
         town.verify(town.ada)
         town.play(2)
         said = town.bob.does("round", "pin", "--pool", town.pool, "--against", str(pin(town.ada)))
-        assert "is of the same history" in said
+        assert "has the same history" in said
 
 
 def pin(who: Person) -> Path:

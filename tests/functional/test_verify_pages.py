@@ -120,12 +120,13 @@ class TestAPage:
         paths = self.paths(there)
         assert (
             f"You verified {there.pool} last on {row.said_at:%Y-%m-%d %H:%M} UTC, up to round 9,"
-            " with 2 findings, as your client said."
+            " with 2 findings, as reported by your client."
         ) in text_of(there, "owner", paths["round"])
         for name in ("statement", "contribution", "transfer"):
             assert (
-                f"You verified a statement of alpha last on {of_money.said_at:%Y-%m-%d %H:%M} UTC,"
-                " 2030-01-01 to 2030-01-02 12:00, without findings, as your client said."
+                f"You verified a statement of alpha last on {of_money.said_at:%Y-%m-%d %H:%M}"
+                " UTC, 2030-01-01 to 2030-01-02 12:00, without findings, as reported by your"
+                " client."
             ) in text_of(there, "owner", paths[name]), name
 
     def test_tells_nobody_of_others(self, there: Stage) -> None:
@@ -169,7 +170,7 @@ class TestWhoVerifies:
     def test_is_nobody_at_first_and_teaches_how(self, there: Stage) -> None:
         text = text_of(there, "operator", self.path(there))
         assert "0 of 3 tenants verified" in text
-        assert "Each tenant that verifies this pool stands here" in text
+        assert "No tenant has verified this pool yet." in text
         assert f"evenshare round verify --last 10 --pool {there.pool}" in text
 
     def test_is_each_tenants_last_of_rounds_and_of_statements(self, there: Stage) -> None:

@@ -96,7 +96,7 @@ class TestACorrection:
     def test_gives_back_no_more_than_was_charged(self, story: Story) -> None:
         charge = charge_of(story)
         correct(charge, a=5 * CREDIT, b=-5 * CREDIT)
-        with pytest.raises(OverCorrectedError, match="give what is more as an allowance"):
+        with pytest.raises(OverCorrectedError, match="refund the excess as an allowance"):
             correct(charge, "once more", a=4 * CREDIT + 1, b=-4 * CREDIT - 1)
         assert (spent(story), Transfer.objects.filter(code="correction").count()) == (4 * CREDIT, 1)
         correct(charge, "all of it", a=4 * CREDIT, b=-4 * CREDIT)

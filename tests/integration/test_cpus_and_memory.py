@@ -163,5 +163,5 @@ class TestAnOperator:
                 actor=actor, pool=lab.pool, names=["n0000", "n7"], request=NodeChangeRequest()
             )
         assert refused.value.by_field == {
-            "cpus": "Say CPUs, memory, or both.", "nodes": "Choose nodes of this pool."
+            "cpus": "Give CPUs, memory, or both.", "nodes": "Choose nodes of this pool."
         }  # fmt: skip

@@ -91,7 +91,7 @@ def test_a_dry_run_says_what_the_next_batch_does(
     assert (run.feasible, run.reason_code) == (True, code)
     sentence = f"A GPU-hour of v100 is worth {value}"
     if code == "price_above_max":
-        sentence = f"A GPU-hour costs {eta(6)} credits; it waits for a price of 4"
+        sentence = f"A GPU-hour costs {eta(6)} credits; the maximum of the job or its tenant is 4"
     assert sentence in run.detail or not code
     job = lab.submit("b", 2, 600, **more)
     lab.round(after_s=60)

@@ -137,7 +137,7 @@ class TestAnOffer:
 
     def test_is_of_no_use_where_idle_quota_is_lent_as_it_is(self) -> None:
         lab = Lab()
-        with pytest.raises(InvalidInputError, match="lent as it is"):
+        with pytest.raises(InvalidInputError, match="lent without offers"):
             lab.offer(1)
         lab.set(by_offer=True)
         offer = lab.offer(1)

@@ -326,7 +326,7 @@ class TestAnUndo:
         record = save(lab, actor, [edit(lab, "a", 6)], BEGIN + DAY)
         assert record is not None
         lab.round()
-        with pytest.raises(InvalidInputError, match="round has used it"):
+        with pytest.raises(InvalidInputError, match="round has already used it"):
             undo_quotas(
                 actor=actor,
                 pool_id=lab.pool.pk,

@@ -66,7 +66,7 @@ class TestTheOutcomes:
         decided = [row.policy for row in compared if not row.error]
         assert decided == ["ltgf"]
         assert all(
-            row.error == "Not decided: the others took 0 s." for row in compared if row.error
+            row.error == "Skipped: the other policies took 0 s." for row in compared if row.error
         )
 
 
@@ -92,7 +92,7 @@ class TestThePage:
     def test_says_when_gpus_are_taken_back_and_what_jobs_need(self) -> None:
         texts = {name: preempts_text(policy.traits) for name, policy in POLICIES.items()}
         assert (texts["evenshare"], texts["ltgf"], texts["fifo"]) == (
-            "with notice", "where a lease ends", "never",
+            "with notice", "when a lease ends", "never",
         )  # fmt: skip
         assert needs(POLICIES["srtf"].traits) == ("estimates",)
         assert needs(POLICIES["oef"].traits) == ("speeds by GPU type",)

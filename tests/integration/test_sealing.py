@@ -186,7 +186,7 @@ class TestADamagedRound:
         assert [(row["number"], row["kind"]) for row in state(lab).findings] == [(2, "damage")]
         place = read_place(lab.pool.pk, 3)
         assert place is not None
-        assert place.follows is None, "there is nothing to follow from"
+        assert place.follows is None, "cannot be linked to it"
 
     def test_of_another_schema_quotes_no_row(
         self, lab: Cluster, monkeypatch: pytest.MonkeyPatch

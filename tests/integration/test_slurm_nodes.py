@@ -95,7 +95,7 @@ class TestNodesOfAPartition:
         world.slurm.run("scontrol", "update", "PartitionName=gpu", "Nodes=node-[1-4]")
         try:
             assert sync(pool, "--user", "otto")[0] == [
-                "- node-5: drained, its engine has it no more"
+                "- node-5: drained: its engine no longer has it"
             ]
             assert sync(pool, "--user", "otto")[0] == ["nothing to change"]
             assert names(pool, state="drained") == ["node-5"]
@@ -125,7 +125,7 @@ class TestSyncNodes:
         with pytest.raises(CommandError, match="--user"):
             sync(pool)
         User.objects.create(username="guest")
-        with pytest.raises(CommandError, match="guest is no operator"):
+        with pytest.raises(CommandError, match="guest is not an operator"):
             sync(pool, "--user", "guest")
         right = pool.executor_options
         for wrong, why in (

@@ -195,7 +195,7 @@ class TestWhoApplies:
     def test_must_be_an_operator(
         self, place: Cluster, tmp_path: Path, words: tuple[str, ...]
     ) -> None:
-        with pytest.raises(CommandError, match=r"--user NAME|is no operator|nobody called"):
+        with pytest.raises(CommandError, match=r"--user NAME|is not an operator|no user"):
             sync(tmp_path, AGREED, "--apply", *words)
         assert stored() == AT_FIRST
 

@@ -219,7 +219,7 @@ class TestALeaseThatIsNotOverdue:
         fresh.executor.heeds = True
         VirtualWork.objects.filter(job=fresh.runs).update(stopped_us=to_us(fresh.lab.at))
         fresh.round()
-        assert "has ended already (cancelled)" in refusal(fresh)
+        assert "has already ended (cancelled)" in refusal(fresh)
         fresh.lab.pool = cluster({"z": 1}).pool
         assert "no such lease" in refusal(fresh)
         assert not AuditRecord.objects.filter(action="lease.written_off").exists()

@@ -148,7 +148,7 @@ class TestAJobThatStarts:
         assert [job["id"] for job in found] == [old["id"]]
         refused = run("job", "list", "--state", "starting")
         assert refused.code != 0
-        assert "phase is not a parameter here" in refused.err
+        assert "phase is not a parameter of this address" in refused.err
 
 
 class TestList:
@@ -356,7 +356,7 @@ class TestLogs:
         for words in ((), ("--follow",)):
             done = run("job", "logs", job["id"], *words)
             assert (done.code, done.out) == (0, "second\n")
-            assert "lease 2; those before it: --lease N" in done.err
+            assert "lease 2; earlier leases: --lease N" in done.err
         assert run("job", "logs", job["id"], "--lease", "1").out == "first\n"
 
     def test_of_a_job_that_never_ran_end(self, run: Run, portal: Portal) -> None:
@@ -405,8 +405,8 @@ class TestThePool:
             },
         ]
         done = run("price", "forecast", "--pool", "local")
-        assert "cpu: 75 % of 40 later prices were from p10 to p90" in done.err
-        assert "odd: no honest forecast: too_little_known" in done.err
+        assert "cpu: 75 % of 40 later prices were within p10 to p90" in done.err
+        assert "odd: no reliable forecast: too_little_known" in done.err
         assert done.out.splitlines()[0].split() == ["TYPE", "AT", "P10", "P50", "P90"]
         assert done.out.splitlines()[1].split()[-3:] == ["1.0", "1.2", "1.5"]
 

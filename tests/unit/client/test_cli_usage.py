@@ -59,7 +59,7 @@ class TestUsage:
         lease = {**LEASE, "gpu_state": "absent", "usage": {**POINT, **UNKNOWN}}
         done = run("job", "usage", used(portal, leases=[lease]))
         assert done.out.splitlines()[1].split()[-5:] == ["-"] * 5
-        assert done.err == "GPU use is not reported: nvidia-smi is not there on its node\n"
+        assert done.err == "GPU use is not reported: nvidia-smi is not installed on its node\n"
 
     def test_says_nothing_of_the_gpus_of_a_job_without_any(self, run: Run, portal: Portal) -> None:
         lease = {**LEASE, "gpu_type": "cpu", "gpu_state": "none", "gpus_reporting": 0}
@@ -67,7 +67,7 @@ class TestUsage:
 
     def test_says_of_how_many_gpus_its_figures_are(self, run: Run, portal: Portal) -> None:
         done = run("job", "usage", used(portal, leases=[{**LEASE, "gpus_reporting": 3}]))
-        assert done.err == "GPU figures are of 3 of its 8 GPUs\n"
+        assert done.err == "GPU figures cover 3 of its 8 GPUs\n"
 
     def test_says_what_else_there_is_inertly(self, run: Run, portal: Portal) -> None:
         more = {
@@ -78,12 +78,12 @@ class TestUsage:
         assert run("job", "usage", used(portal, **more)).err.splitlines() == [
             "not used: usage.0.json \\x1b[31m",
             "GPUs idle since 2031-05-04T03:02:01Z",
-            "earlier leases are left out",
+            "earlier leases are not shown",
         ]
 
     @pytest.mark.parametrize(
         ("is_sampled", "said"),
-        [(True, "no sample so far\n"), (False, "jobs of this pool are not sampled\n")],
+        [(True, "no samples yet\n"), (False, "jobs of this pool are not sampled\n")],
     )
     def test_says_where_there_is_nothing(
         self, is_sampled: bool, said: str, run: Run, portal: Portal

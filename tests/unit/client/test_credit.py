@@ -17,7 +17,7 @@ ROW: dict[str, Any] = {
 }  # fmt: skip
 BUDGET = {
     "amount": "10.000000", "state": "notice", "runs_out_on": None,
-    "projection": "No honest projection: 2 whole days are known, 3 are needed.",
+    "projection": "No reliable projection: 2 whole days are known, 3 are needed.",
 }  # fmt: skip
 
 
@@ -30,7 +30,7 @@ class TestShow:
         assert done.code == 0
         assert "any" in done.out
         assert "3.000000" in done.out
-        assert "nlp: No honest projection" in done.err
+        assert "nlp: No reliable projection" in done.err
         assert run("credit", "show", "--output", "json").json == portal.credit
 
     def test_of_no_account_says_so(self, run: Run) -> None:
@@ -44,7 +44,7 @@ class TestTransfer:
         done = run(*self.WORDS, "--idempotency-key", "k", "--output", "json")
         assert done.json["key"] == "k"
         assert portal.seen[-1][3] == {"to": "nlp", "amount": "2.5", "reason": "course"}
-        assert "Asked to give 2.5 credits to nlp" in run(*self.WORDS).out
+        assert "Requested a transfer of 2.5 credits to nlp" in run(*self.WORDS).out
 
     def test_needs_somebody_an_amount_and_a_reason(self, run: Run) -> None:
         assert run("credit", "transfer", "--to", "nlp").code == 2

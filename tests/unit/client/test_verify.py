@@ -98,7 +98,7 @@ class TestVerify:
         kept.unlink()
         again = run("round", "verify", "--from-dir", folder)
         assert (again.code, kept.exists(), pool.size) == (0, False, ROUNDS)
-        assert "nothing is pinned of files alone" in again.out
+        assert "files are never pinned" in again.out
 
     @pytest.mark.parametrize(
         "answer",
@@ -145,7 +145,7 @@ class TestVerify:
             lambda words, query: (200, head) if words[2:] == [] else whole(words, query),
         )
         done = run("round", "verify", "--last", "3", "--pool", POOL)
-        text = f"the portal has a head of {ROUNDS} rounds, and holds back the last"
+        text = f"the portal has a head of {ROUNDS} rounds, but withholds the last"
         assert (done.code, text in done.err) == (3, True), done.out + done.err
 
     def test_downloads_what_is_kept_once(
@@ -217,7 +217,7 @@ class TestVerify:
         assert done.out.startswith(f"GET {portal.url}/api/v1/chain/{POOL}")
 
     def test_takes_no_path_from_an_answer(self, tmp_path: Path) -> None:
-        with pytest.raises(Exception, match="a name that is none"):
+        with pytest.raises(Exception, match="an invalid name"):
             verify_files.Files(tmp_path).write("names/../../x.json", b"")
 
 

@@ -81,9 +81,9 @@ class TestAPlant:
     @pytest.mark.parametrize(
         ("kept", "text"),
         [
-            (slice(0), "holds back the last"),
-            (slice(6), "holds back the last"),
-            (slice(4, None), "holds back the rounds before 5"),
+            (slice(0), "withholds the last"),
+            (slice(6), "withholds the last"),
+            (slice(4, None), "withholds the rounds before 5"),
         ],
     )
     def test_records_held_back(

@@ -76,7 +76,7 @@ class TestAReport:
         assert done.out.splitlines()[-1] == f"{ROUNDS} rounds proven"
         [line] = done.err.splitlines()
         assert line.startswith(
-            f"evenshare: the portal did not take the report of this verification: {said}"
+            f"evenshare: the portal refused the report of this verification: {said}"
         )
         assert "\x1b" not in line
 

@@ -34,7 +34,7 @@ class TestTheGuarantee:
         standard, tight = promised(), promised(preset="tight")
         assert tight.within_us == (60 + 10 + 30) * SECOND_US
         (owed,) = set(standard.conditions) - set(tight.conditions)
-        assert "less than 95 % of what it deserved" in owed
+        assert "less than 95 % of its fair share" in owed
         assert len(tight.conditions) == 2
 
     def test_is_a_target_where_it_is_switched_off(self) -> None:

@@ -47,8 +47,8 @@ class TestTheOrder:
 
     def test_says_with_whom_picks_were_compared(self) -> None:
         assert market_line(self.ORDER, checked=5, total=1.0, tenant=None) == (
-            "5 picks compared with the 1 job that was left waiting: nobody further below its share"
-            " could have been served before, nor anybody with the GPUs that stay idle."
+            "5 picks compared with the 1 job that was left waiting: no tenant further below its"
+            " share could have been served before, and none could use the idle GPUs."
         )
 
     def test_of_before_says_no_more_than_it_was(self) -> None:
@@ -59,14 +59,15 @@ class TestTheOrder:
     def test_says_who_was_passed_over(self) -> None:
         broken = {"verdict": Verdict.VIOLATED, "count": 1}
         assert market_line(self.ORDER, **broken, other=seen("blue")) == (
-            "blue was served before red, which was further below its share and could have been."
+            "blue was served before red, which was further below its share and could have been"
+            " served."
         )
         assert market_line(self.ORDER, **broken, worst=4.0) == (
             "red waits, though there is room for a job of up to 4 GPUs."
         )
         assert market_line(self.ORDER, **broken, tenant=None, worst=4.0, hidden=True) == (
-            "1 tenant was served before one further below its share, or left waiting beside idle"
-            " GPUs that there was a job for."
+            "1 tenant was served before a tenant further below its share, or left waiting"
+            " although a job fitted the idle GPUs."
         )
 
 
@@ -75,7 +76,7 @@ class TestMisreports:
 
     def test_are_the_best_that_was_found(self) -> None:
         tried = {"of": 15, "factor": 2.0, "gpu_type": "v100"}
-        start = "Best found, 2 of 15 misreports of red tried here:"
+        start = "Best of 2 out of 15 misreports of red tried here:"
         assert market_line(self.OVER, **tried, worst=0.339, count=1) == (
             f"{start} \N{MULTIPLICATION SIGN}2 on v100 would gain 0.34 over 3.00 (11.3 %)."
         )
@@ -102,7 +103,7 @@ class TestAMarket:
     QUOTAS, WORTH = Property.QUOTA_GUARANTEE, Property.INDIVIDUAL_RATIONALITY
 
     def test_says_by_when_a_node_is_clear(self) -> None:
-        way = "no lease that borrows began or went on in the way"
+        way = "no borrowing lease started or went on in their way"
         assert market_line(self.QUOTAS, worst=600.0) == (
             f"2 queued jobs are owed GPUs of a quota: {way}. A node is clear for red in 10 min at"
             " most."
@@ -110,7 +111,7 @@ class TestAMarket:
         assert market_line(self.QUOTAS, checked=1) == (
             f"1 queued job is owed GPUs of a quota: {way}."
         )
-        nobody = "Nobody waits for GPUs of its quota, and none of it was charged."
+        nobody = "No tenant waits for GPUs of its quota, and no own quota was charged."
         assert market_line(self.QUOTAS, checked=0) == nobody
 
     def test_says_before_whom_a_borrower_went(self) -> None:

@@ -24,7 +24,7 @@ from tests.tools import PATIENCE_S
 ROOT = Path(__file__).resolve().parents[3]
 FIX_KEY = "make one with `python3 -c 'import secrets; print(secrets.token_urlsafe(48))'`"
 FIX_STORAGE = (
-    "name the class of a storage that is installed, and what it takes in ROUNDS_STORAGE_OPTIONS"
+    "name the class of an installed storage, and set its arguments in ROUNDS_STORAGE_OPTIONS"
 )
 NO_STORAGE = "Could not find backend 'storages.backends.s3.NoSuch': No module named 'storages'"
 NO_OPTION = "FileSystemStorage.__init__() got an unexpected keyword argument 'secret'"
@@ -86,7 +86,10 @@ UNSAFE: dict[str, tuple[dict[str, str], str]] = {
     ),
     "no host": (
         {"ALLOWED_HOSTS": " , "},
-        "ALLOWED_HOSTS is empty: nobody would be served; name the hosts, with commas between",
+        (
+            "ALLOWED_HOSTS is empty: all requests would be refused; list the hosts, separated by"
+            " commas"
+        ),
     ),
     "every host": (
         {"ALLOWED_HOSTS": "gpu.invalid,*"},
@@ -121,23 +124,20 @@ UNSAFE: dict[str, tuple[dict[str, str], str]] = {
     ),
     "forms from any host": (
         {"CSRF_TRUSTED_ORIGINS": "https://*"},
-        (
-            "CSRF_TRUSTED_ORIGINS has 'https://*': forms of hosts that nobody named would pass; "
-            "name the origins"
-        ),
+        ("CSRF_TRUSTED_ORIGINS has 'https://*': forms of any host would pass; name the origins"),
     ),
     "forms from any host of a domain": (
         {"CSRF_TRUSTED_ORIGINS": "https://*.invalid"},
         (
-            "CSRF_TRUSTED_ORIGINS has 'https://*.invalid': forms of hosts that nobody named would "
-            "pass; name the origins"
+            "CSRF_TRUSTED_ORIGINS has 'https://*.invalid': forms of any host would pass; name"
+            " the origins"
         ),
     ),
     "forms from an address": (
         {"CSRF_TRUSTED_ORIGINS": "https://gpu.invalid/login/"},
         (
-            "CSRF_TRUSTED_ORIGINS has 'https://gpu.invalid/login/': it is no origin; write "
-            "https:// and the host, and nothing after it"
+            "CSRF_TRUSTED_ORIGINS has 'https://gpu.invalid/login/': not an origin; write only"
+            " https:// and the host"
         ),
     ),
     "forms from a host without a scheme": (
@@ -180,8 +180,8 @@ UNSAFE: dict[str, tuple[dict[str, str], str]] = {
     "a broker without a password": (
         {"REDIS_URL": "redis://valkey:6379/0"},
         (
-            "REDIS_URL has no password: whoever reaches the port may stop all rounds; set "
-            "`requirepass` and use redis://:password@host:port/0, or a unix socket"
+            "REDIS_URL has no password: anyone who reaches the port may stop all rounds; set"
+            " `requirepass` and use redis://:password@host:port/0, or a unix socket"
         ),
     ),
     "a broker in the clear": (
@@ -206,7 +206,7 @@ UNSAFE: dict[str, tuple[dict[str, str], str]] = {
     "a pool that is too small for pages": (
         {"DATABASE_POOL_SIZE": "5"},
         (
-            "DATABASE_POOL_SIZE is 5: log-ins, probes and open pages alone have 5 connections;"
+            "DATABASE_POOL_SIZE is 5: log-ins, probes and open pages need 5 connections;"
             " use 6 or more"
         ),
     ),

@@ -83,8 +83,8 @@ ROLES: dict[str, tuple[str, str, str]] = {
         "ALTER ROLE evenshare_app SET timezone TO 'Europe/Berlin'",
         "ALTER ROLE evenshare_app RESET timezone",
         (
-            "DATABASE_URL: the database's time zone is Europe/Berlin, so reports by hand would "
-            "tell other hours; ALTER DATABASE ... SET timezone TO 'UTC'"
+            "DATABASE_URL: the database's time zone is Europe/Berlin, so manual reports would"
+            " show wrong hours; ALTER DATABASE ... SET timezone TO 'UTC'"
         ),
     ),
 }
@@ -128,8 +128,8 @@ class TestADatabase:
         lab.pool.save()
         assert list(database_problems()) == [
             (
-                "EVENSHARE_INSTALLATION is the default 'es', and a pool runs on an engine that "
-                "others use too; give this installation a name of its own"
+                "EVENSHARE_INSTALLATION is the default 'es', and a pool runs on a shared engine;"
+                " give this installation a unique name"
             )
         ]
         settings.INSTALLATION = "north"

@@ -66,7 +66,7 @@ def test_the_work_that_is_left_is_told_with_its_sources() -> None:
     words = _work_text({**known, "pool_s": 90.0, "unknown_s": 3600.0})
     assert "1 job with an estimate of its own" in words
     assert "2 jobs without one taken for the median job of the pool (1 min 30 s)" in words
-    assert "1 job did all of that already and goes on for as long again." in words
+    assert "1 job did all of that already and goes on for the same time again." in words
 
 
 class TestTheBar:

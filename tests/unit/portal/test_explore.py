@@ -179,12 +179,12 @@ class TestAPool:
     @pytest.mark.parametrize(
         ("rhos", "hidden", "title"),
         [
-            ((1.1, 1.0), False, "Everybody is at the fair share or above"),
-            ((1.1, 1.0), True, "Your tenants are at the fair share or above"),
-            ((1.1,), True, "Your tenant is at the fair share or above"),
+            ((1.1, 1.0), False, "All tenants are at or above their fair share"),
+            ((1.1, 1.0), True, "Your tenants are at or above the fair share"),
+            ((1.1,), True, "Your tenant is at or above the fair share"),
             ((0.7, 1.0), True, "1 of your 2 tenants below the fair share"),
             ((0.7,), True, "Your tenant is below the fair share"),
-            ((None,), True, "Nobody shown has a rho now"),
+            ((None,), True, "No tenant shown has a rho now"),
         ],
     )
     def test_says_nothing_of_those_out_of_sight(

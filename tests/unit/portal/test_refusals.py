@@ -82,7 +82,7 @@ class TestTheStart:
         (tmp_path / "theirs").mkdir()
         (tmp_path / "run").symlink_to(tmp_path / "theirs")
         monkeypatch.setattr(folders, "_run_path", lambda _: tmp_path / "run")
-        with pytest.raises(StartError, match="belongs to somebody else"):
+        with pytest.raises(StartError, match="belongs to another user"):
             folders.prepare(tmp_path / "data")
 
     def test_keeps_the_address_of_the_socket_short(

@@ -37,8 +37,8 @@ class TestTheSentence:
             (-600, 0.5, DAY_S, "start any time now (p50), within a minute (p90)"),
             (7200, None, 80_000, "start in about 2 h (p50), maybe not within 22 h 13 min (p90)"),
             (10, None, 30, "start within a minute (p50), maybe not within a minute (p90)"),
-            (-5, None, 0, "start any time now (p50), maybe later than was simulated (p90)"),
-            (-9000, None, -1, "start any time now (p50), maybe later than was simulated (p90)"),
+            (-5, None, 0, "start any time now (p50), maybe after the simulated time (p90)"),
+            (-9000, None, -1, "start any time now (p50), maybe after the simulated time (p90)"),
         ],
     )
     def test_tells_what_is_still_to_come(
@@ -72,4 +72,4 @@ class TestTheOrderOfAList:
         assert queues_text({"a": ordered, "b": ordered}) == IN_ORDERS
         mixed = queues_text({"b": shared, "a": ordered, "c": shared})
         assert mixed == f"{IN_ORDERS} Without positions, by arrival: b, c."
-        assert "none of these pools" in queues_text({"a": shared, "b": shared})
+        assert "these pools" in queues_text({"a": shared, "b": shared})

@@ -54,7 +54,7 @@ class TestQuotaAfterTrades:
         [
             ((0, 2), False, "Trades move 2 v100 of quota now"),
             ((2, -1), False, "Trades move 1 v100 of quota now"),
-            ((2, 0), False, "No quota of v100 is moved by trades now"),
+            ((2, 0), False, "Trades move no quota of v100 now"),
             ((0, 0), False, "Quota of v100, by tenant"),
             # Trades among hidden tenants are unknown.
             ((0, 2), True, "Quota of v100, by tenant"),
@@ -77,5 +77,5 @@ class TestUse:
 
     def test_beside_rho_of_all_types_says_so(self) -> None:
         rho = pool_rho_chart(traded((0, 0)), BADGES, END, pool="p", of_all=True)
-        assert rho.text.startswith("Of all GPU types together.")
+        assert rho.text.startswith("All GPU types together.")
         assert "Of all" not in pool_rho_chart(traded((0, 0)), BADGES, END, pool="p").text

@@ -95,7 +95,7 @@ def gpu_texts(gpus: int, some: int) -> list[str]:
 class TestTheGpusOfAJob:
     def test_are_told_as_one_where_there_is_one(self) -> None:
         assert gpu_texts(1, 1) == [
-            "The share of time in which something ran on it. Dotted: the lowest samples.",
+            "The share of time in which a kernel ran on it. Dotted: the lowest samples.",
             "Used on its GPU. Dotted: the highest samples. The memory of a GPU: 78 GiB.",
         ]
 

@@ -15,9 +15,9 @@ from scheduling.selectors.rounds.verifications import SaidVerification
     ("findings", "unproven", "text"),
     [
         (2, 3, "with 2 findings"),
-        (0, 3, "nothing wrong, 3 not proven"),
-        (0, 0, "all that was asked for proven"),
-        (0, None, "without findings"),  # an older client, which did not report the number
+        (0, 3, "no errors, 3 not proven"),
+        (0, 0, "all requested parts proven"),
+        (0, None, "without findings"),  # an older client, which did not tell it
     ],
 )
 def test_a_page_says_no_more_than_the_client(

@@ -131,7 +131,7 @@ class TestABadField:
         with pytest.raises(InvalidInputError) as caught:
             read_job_request(GOOD | {"gpus": 3, "gpu_types": ["cpu"]}, LOCAL)
         (error,) = caught.value.errors
-        assert (error.field, error.code, error.hint) == ("gpus", "too_large", "Ask for 2 at most.")
+        assert (error.field, error.code, error.hint) == ("gpus", "too_large", "Request at most 2.")
 
     def test_is_a_finding_of_a_short_list_only(self) -> None:
         assert len(errors(GOOD | {f"x{i}": 1 for i in range(5000)})) == 100

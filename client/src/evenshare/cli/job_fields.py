@@ -1,4 +1,4 @@
-"""A job's fields and reasons in words, written by `make fields`."""
+"""A job's fields and reason texts, written by `make fields`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class JobField(NamedTuple):
-    """One field of a job. `option` is empty where the command line does not ask for it."""
+    """One field of a job. `option` is empty if the command line has none."""
 
     name: str
     option: str
@@ -16,7 +16,7 @@ class JobField(NamedTuple):
     about: str
 
 
-# What stands for an option where the words after it are the value.
+# The option of the field that takes all following words.
 COMMAND = "--"
 JOB_FIELDS = (
     JobField(
@@ -153,7 +153,7 @@ JOB_FIELDS = (
         "texts",
         False,
         True,
-        "For soft_slo: percent of the time to its deadline, and points for an end by then, such as 110:80.",
+        "For soft_slo: percent of the time to its deadline and points by then, such as 110:80.",
     ),
     JobField(
         "estimate_s",
@@ -199,5 +199,5 @@ GPU_STATES = {
     "absent": "nvidia-smi is not installed on its node",
     "failed": "nvidia-smi failed on its node and is no longer called",
     "asked": "nvidia-smi has not answered yet",
-    "none": "CUDA_VISIBLE_DEVICES gave it no GPU or only a MIG slice, whose use nvidia-smi does not report",
+    "none": "CUDA_VISIBLE_DEVICES gave it no GPU, or only a MIG slice",
 }

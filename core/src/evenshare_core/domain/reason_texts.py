@@ -264,6 +264,5 @@ GPU_STATES: dict[str, str] = {
     "absent": "nvidia-smi is not installed on its node",
     "failed": "nvidia-smi failed on its node and is no longer called",
     "asked": "nvidia-smi has not answered yet",
-    "none": "CUDA_VISIBLE_DEVICES gave it no GPU or only a MIG slice, whose use nvidia-smi does not"
-    " report",
+    "none": "CUDA_VISIBLE_DEVICES gave it no GPU, or only a MIG slice",
 }

@@ -109,14 +109,14 @@ def project_run_out(
         return RunOut(today, "Nothing of it is left.")
     days = list(daily_micro)[-DAYS_MOST:]
     if len(days) < DAYS_LEAST:
-        reason = f"No honest projection: {len(days)} whole days are known, {DAYS_LEAST} are needed."
+        reason = f"No reliable projection: {len(days)} whole days are known, {DAYS_LEAST} are needed."
         return RunOut(None, reason)
     total, count = sum(days), len(days)
     if not total:
         return RunOut(None, f"Nothing was spent in the last {count} days, so it lasts.")
     # Variance above the squared mean: n x sum of squares - total^2 > total^2, in integers.
     if count * sum(day * day for day in days) > 2 * total * total:
-        reason = f"No honest projection: the last {count} days are too uneven."
+        reason = f"No reliable projection: the last {count} days are too uneven."
         return RunOut(None, reason)
     lasts = left_micro * count // total
     rests_on = f"As in the last {count} days."

@@ -79,8 +79,8 @@ class AlloxOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=Tru
         Meta(
             ge=0.01,
             le=1,
-            description="The part of the tenants whose jobs wait that is served first, those of"
-            " least progress; 1: all, for the shortest average time alone.",
+            description="Fraction of tenants with queued jobs that is served first, by least"
+            " progress; 1: all, for the shortest average time only.",
         ),
     ] = 0.5
     matched_jobs: Annotated[
@@ -88,7 +88,7 @@ class AlloxOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=Tru
         Meta(
             ge=1,
             le=MOST_JOBS,
-            description="How many jobs that wait are matched to GPU types in a round.",
+            description="Number of queued jobs that a round matches to GPU types.",
             extra_json_schema={UNIT: "jobs"},
         ),
     ] = 60
@@ -101,23 +101,24 @@ class Allox(Policy):
     version = "1"
     title = "Matched to GPU types"
     promise = (
-        "Jobs of the tenants that received least for their quota wait for the GPU types on which"
-        " all of them end earliest."
+        "Jobs of tenants furthest below their quota are matched to the GPU types on which they"
+        " end earliest on average."
     )
-    suits = "Mixed GPU types and short average times, where jobs come with estimates and speeds."
+    suits = "Mixed GPU types and short average times; jobs need estimates and speeds."
     order_text = (
-        "Jobs of tenants that received least for their quota, each on the type that it is matched"
-        " to, short ones first; then the others."
+        "Jobs of tenants furthest below their quota, each on its matched type, short jobs first;"
+        " then the other jobs."
     )
     quota_text = (
-        "A quota says how much progress its tenant has made with what it received: tenants of least"
-        " progress choose first. Nothing is preempted for it, so that a tenant may hold less than"
-        " its quota as long as others' jobs run."
+        "A quota measures its tenant's progress: tenants with the least progress choose first."
+        " Nothing is preempted for it, so a tenant may hold less than its quota while others'"
+        " jobs run."
     )
     note_texts = MappingProxyType(
         {
-            MATCHED: "Its tenant made least progress, and it was matched to this GPU type.",
-            LEFT_OVER: "Those whose tenants made less progress could not use these GPUs.",
+            MATCHED: "Its tenant made the least progress, and the job was matched to this GPU"
+            " type.",
+            LEFT_OVER: "Jobs of tenants with less progress could not use these GPUs.",
         }
     )
     traits = Traits(needs_estimates=True, needs_profiles=True)

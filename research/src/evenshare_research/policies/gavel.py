@@ -44,7 +44,7 @@ class Gavel(SharingPolicy):
     title = "Gavel"
     version = f"{SharingPolicy.version}, 2"  # 2: the equal split is as published, without caps
     promise = "The tenant that gains least over an equal split gains as much as possible."
-    suits = "Mixed GPU types, where the tenant that gains least counts most; to compare with oef."
+    suits = "Mixed GPU types, for the tenant that gains least; to compare with oef."
     promised = frozenset({Property.SHARING_INCENTIVE})
     program = ShareRule.GAVEL
 

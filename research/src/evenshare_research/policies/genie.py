@@ -51,8 +51,8 @@ class GenieOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     late_first: Annotated[
         bool,
         Meta(
-            description="A job that can meet no deadline any more goes before those that can, as it"
-            " has the least slack of all. Off: it goes after them, and before best-effort jobs."
+            description="A job that cannot meet its deadline goes first, because it has the"
+            " least slack. Off: it goes after jobs that can, and before best-effort jobs."
         ),
     ] = False
     unknown_s: UnknownSeconds = UNKNOWN_S
@@ -63,16 +63,15 @@ class Genie(OrderedPolicy):
     name = "genie"
     version = "1"
     title = "Least laxity first"
-    promise = "Jobs with the least slack before their deadline start first, others after them."
-    suits = "Deadlines without preemption, where jobs come with estimates."
+    promise = "Jobs with the least slack before their deadline start first, other jobs after them."
+    suits = "Deadlines without preemption; jobs need estimates."
     order_text = (
-        "Of jobs with deadlines, whoever has the least time to spare goes first; then the others,"
-        " whoever was submitted first."
+        "Jobs with deadlines, least slack first; then the other jobs in the order of submission."
     )
     note_texts = MappingProxyType(
         {
-            LAXITY: "Of those that fit, it had the least time to spare before its deadline.",
-            LATE: "Its deadlines can no longer be met; no job that fits could still meet one.",
+            LAXITY: "Of the jobs that fit, it had the least slack before its deadline.",
+            LATE: "Its deadlines can no longer be met, like those of all jobs that fit.",
             BEST_EFFORT: "It has no deadline; no job with one fits.",
         }
     )

@@ -87,10 +87,9 @@ from evenshare_research.policies.buddy_cells import (
 
 OWN_CELLS, SPOT = "own_cells", "spot"
 CELLS_CONDITION = (
-    "The gang fits cells of its tenant that no other job of the tenant holds, and with all that the"
-    " tenant holds within quota."
+    "The gang fits free cells of its tenant and, with all GPUs that the tenant holds, its quota."
 )
-NODE_CONDITION = "On each node leases end for one gang in a round."
+NODE_CONDITION = "In a round, leases on a node end for one gang only."
 
 
 class HivedOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -112,21 +111,22 @@ class Hived(Policy):
     name = "hived"
     version = "1"
     title = "Buddy cells"
-    promise = "A tenant's quota is cells of nodes, there for it whatever others hold."
-    suits = "Quotas as parts of nodes: large gangs start at once, and idle parts are lent."
+    promise = "A tenant's quota is a set of cells of nodes, available to it at any time."
+    suits = "Quotas as parts of nodes: large gangs start quickly, and idle parts are lent."
     order_text = (
-        "Jobs that fit their tenant's own cells go first, whoever was submitted first; then others,"
-        " on cells that are idle."
+        "Jobs that fit their tenant's cells go first, in the order of submission; then other"
+        " jobs, on idle cells."
     )
     quota_text = (
-        "A quota is a part of certain nodes. Others may use it while it is idle, and give it back"
-        " within the minimum runtime of their jobs, the time to the next round, and their notice."
+        "A quota is a part of certain nodes. Others may use it while it is idle and return it"
+        " within the minimum runtime of their jobs, the time to the next round, and their"
+        " notice."
     )
     quota_kind = QuotaPromiseKind.GUARANTEED
     note_texts = MappingProxyType(
         {
-            OWN_CELLS: "It runs on cells of its own tenant.",
-            SPOT: "It runs on cells that were idle, and makes room when their owner needs them.",
+            OWN_CELLS: "It runs on its tenant's cells.",
+            SPOT: "It runs on idle cells and makes room when their owner needs them.",
         }
     )
     traits = Traits(preempts=True, preempts_running=True)

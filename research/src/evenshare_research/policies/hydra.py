@@ -53,16 +53,20 @@ class Hydra(OrderedPolicy):
     name = "hydra"
     version = "1"
     title = "Deadlines, then shortest remaining time"
-    promise = "Jobs with deadlines start before all others, of each those with the least work left."
-    suits = "Short waits and deadlines without preemption, where jobs come with estimates."
+    promise = (
+        "Jobs with deadlines start before all others; within each group, least remaining"
+        " work first."
+    )
+    suits = "Short waits and deadlines without preemption; jobs need estimates."
     order_text = (
-        "Jobs with deadlines go before all others; of each, the job with the least work left by"
-        " estimate."
+        "Jobs with deadlines go before all others; within each group, least estimated remaining"
+        " work first."
     )
     note_texts = MappingProxyType(
         {
-            SLO: "Of the jobs with deadlines that fit, it had the least work left.",
-            BEST_EFFORT: "No job with a deadline fits; of the others it had the least work left.",
+            SLO: "Of the jobs with deadlines that fit, it had the least remaining work.",
+            BEST_EFFORT: "No job with a deadline fits; of the other jobs it had the least"
+            " remaining work.",
         }
     )
     traits = Traits(needs_estimates=True)

@@ -14,8 +14,8 @@ from evenshare_core.policies.sharing.base import SharingPolicy
 class MaxEfficiency(SharingPolicy):
     name = "max_efficiency"
     title = "Max efficiency"
-    promise = "All tenants together get the most work done; a tenant alone is promised nothing."
-    suits = "The most throughput that there can be, fair to nobody; to compare with others."
+    promise = "Maximum total throughput; no promise to a single tenant."
+    suits = "Maximum throughput without fairness; to compare with other policies."
     promised = frozenset({Property.PARETO})
     program = ShareRule.MAX_EFFICIENCY
 

@@ -57,13 +57,13 @@ class Optimus(OrderedPolicy):
     name = "optimus"
     version = "1"
     title = "Largest marginal gain"
-    promise = "GPUs go where a lease of them takes most off a job's remaining time."
-    suits = "Short average times with gangs of all sizes, where jobs come with estimates."
+    promise = "GPUs go to the job whose remaining time a lease shortens most."
+    suits = "Short average times with gangs of all sizes; jobs need estimates."
     order_text = (
-        "Whoever gains most per GPU goes first: the job with the least GPU-time left, by estimate."
+        "The job with the largest gain per GPU goes first: least estimated remaining GPU-time."
     )
     note_texts = MappingProxyType(
-        {GAIN: "Of those that fit, a lease takes most off its remaining time, per GPU."}
+        {GAIN: "Of the jobs that fit, a lease shortens its remaining time most, per GPU."}
     )
     traits = Traits(needs_estimates=True, preempts=True)
     options_type = OptimusOptions

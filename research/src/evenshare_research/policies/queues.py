@@ -44,9 +44,9 @@ class Sjf(Fifo):
     name = "sjf"
     version = "3"
     title = "Shortest job first"
-    promise = "Jobs with the least work by estimate start first."
-    suits = "Short queues without preemption, where jobs come with estimates."
-    order_text = "The job with the least work by estimate goes first."
+    promise = "Jobs with the least estimated work start first."
+    suits = "Short queues without preemption; jobs need estimates."
+    order_text = "The job with the least estimated work goes first."
     traits = Traits(needs_estimates=True)
 
     def order(self, job: Queued) -> tuple[Any, ...]:
@@ -61,9 +61,9 @@ class Srtf(OrderedPolicy):
     name = "srtf"
     version = "3"
     title = "Shortest remaining time first"
-    promise = "Jobs with the least work left by estimate run first, others wait as leases end."
-    suits = "The shortest mean wait, where jobs come with estimates; long jobs starve."
-    order_text = "The job with the least work left by estimate goes first."
+    promise = "Jobs with the least estimated remaining work run first, as leases end."
+    suits = "The shortest mean wait; jobs need estimates, and long jobs starve."
+    order_text = "The job with the least estimated remaining work goes first."
     traits = Traits(needs_estimates=True, preempts=True)
     options_type = SrtfOptions
 

@@ -62,8 +62,8 @@ class ThemisOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         Meta(
             ge=0,
             le=0.9,
-            description="By how much estimates are made wrong on purpose, at most, as a part of"
-            " each; for comparisons.",
+            description="Maximum artificial error of estimates, as a fraction of each; for"
+            " comparisons.",
         ),
     ] = 0.0
     unknown_s: UnknownSeconds = UNKNOWN_S
@@ -81,14 +81,14 @@ class Themis(OrderedPolicy):
     name = "themis"
     version = "2"  # 2: errors do not depend on ids (0195)
     title = "Finish-time fairness"
-    promise = "The job that would finish latest, measured by its own length, goes first."
-    suits = "Fairness between jobs rather than tenants, where jobs come with estimates."
+    promise = "The job with the worst finish-time fairness goes first."
+    suits = "Fairness between jobs rather than tenants; jobs need estimates."
     order_text = (
-        "Whoever would finish latest for its length goes first: age and what is left, over what it"
-        " takes alone."
+        "The job with the largest finish-time ratio goes first: age plus remaining time, over"
+        " its run time alone."
     )
     note_texts = MappingProxyType(
-        {FINISH_TIME: "Of those that fit, it would have finished latest for its length."}
+        {FINISH_TIME: "Of the jobs that fit, it had the largest finish-time ratio."}
     )
     traits = Traits(needs_estimates=True, preempts=True)
     options_type = ThemisOptions

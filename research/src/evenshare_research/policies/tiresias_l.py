@@ -49,28 +49,30 @@ class TiresiasOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=
     """Options of Tiresias-L."""
 
     queues: Annotated[
-        int, Meta(ge=2, le=10, description="How many queues there are: steps of GPU-time received.")
+        int, Meta(ge=2, le=10, description="Number of queues: steps of GPU-time received.")
     ] = 3
     first_threshold: Annotated[
         int,
         Meta(
             ge=1,
             le=10**9,
-            description="A job that received so much GPU-time leaves the first queue.",
+            description="GPU-time after which a job leaves the first queue.",
             extra_json_schema={UNIT: "GPU-seconds"},
         ),
     ] = 3600
     threshold_factor: Annotated[
         int,
-        Meta(ge=2, le=1000, description="How many times that it takes to leave the next queue."),
+        Meta(
+            ge=2, le=1000, description="Factor from the threshold of one queue to that of the next."
+        ),
     ] = 10
     promote_after: Annotated[
         int,
         Meta(
             ge=0,
             le=1000,
-            description="A job that ran and has waited so many times as long as it ran goes first"
-            " once more; 0: it never does.",
+            description="A job goes first again when it has waited this many times its run time;"
+            " 0: never.",
         ),
     ] = 0
     spread: Annotated[bool, Meta(description=SPREAD_TEXT)] = False
@@ -86,17 +88,17 @@ class TiresiasL(OrderedPolicy):
     name = "tiresias_l"
     version = "1"
     title = "Least attained service"
-    promise = "Whoever has received little GPU-time goes before whoever has received much."
+    promise = "Jobs that received little GPU-time go before jobs that received much."
     suits = "Short waits for short jobs, without estimates."
     order_text = (
-        "Jobs that received little GPU-time go first, in a few steps; of one step whoever was"
-        " submitted first."
+        "Jobs that received little GPU-time go first, in a few steps; within a step in the order"
+        " of submission."
     )
     note_texts = MappingProxyType(
         {
             FIRST: "It has received little GPU-time so far.",
-            LATER: "It has received more GPU-time than those of the first queue, who go first.",
-            PROMOTED: "It waited so much longer than it ran that it goes first once more.",
+            LATER: "It has received more GPU-time than jobs of the first queue, which go first.",
+            PROMOTED: "It waited so long compared with its run time that it goes first again.",
         }
     )
     traits = Traits(preempts=True)
