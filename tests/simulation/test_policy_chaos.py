@@ -120,7 +120,6 @@ class Chaos:
         VirtualWork.objects.filter(job__in=jobs).update(token="", launched_us=None)
 
     def mend_node(self) -> None:
-        """Return all nodes."""
         Node.objects.update(state=Node.State.UP)
 
     def round(self) -> None:

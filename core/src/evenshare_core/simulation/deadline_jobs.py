@@ -49,7 +49,7 @@ def later(deadline: Deadline | None, by_us: int = 0) -> tuple[tuple[int, int], .
 
 
 def deadlines_of(jobs: Iterable[SimJob]) -> dict[int, Deadline]:
-    """Return the deadlines by job, of the jobs that have any."""
+    """Return the deadlines by job; jobs without deadline are left out."""
     rows = {job.id: deadline_of(job) for job in jobs}
     return {job: row for job, row in rows.items() if row is not None}
 

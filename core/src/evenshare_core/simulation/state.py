@@ -154,9 +154,7 @@ class SimulationState:
             self._cancel_ask(key, instant_us)
 
     def _expire(self, at_us: int) -> None:
-        """Set `due` to the leases that the round at `at_us` may take; some were renewed or have
-        ended.
-        """
+        """Set `due` to leases that a round at `at_us` may take; some were renewed or have ended."""
         self.events.take_due(at_us, self._expired)
         if not self._expired:
             return

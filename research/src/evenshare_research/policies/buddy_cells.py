@@ -125,7 +125,7 @@ def _rank(
 
 
 def cells_in(memory: Mapping[str, Any], gpu_type: str) -> list[Cell]:
-    """Return the cells of a type in a memory."""
+    """Return the cells of a type in a memory; empty if the memory has none."""
     return [Cell(*row) for row in memory.get("cells", {}).get(gpu_type, ())]
 
 
