@@ -46,7 +46,6 @@ def eventually(probe: Callable[[], T], *, every_s: float = 0.05) -> T:
 
 
 def drop_database(connection: psycopg.Connection, name: str) -> None:
-    """Drop a database with all its connections."""
     connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
 
 

@@ -43,7 +43,6 @@ class Charges:
         return {row["job"]: row["all"] for row in sums}
 
     def currency(self, book: str) -> str:
-        """Return the currency of a book."""
         return Book.objects.filter(slug=book).values_list("currency", flat=True).first() or book
 
 

@@ -24,7 +24,6 @@ def label(
 
 
 def crossed(caption: str, place: Place, curves: Iterable[Sequence[Point]]) -> bool:
-    """Return whether a curve crosses the caption at this place."""
     x, baseline, anchor = place
     wide = text_width(caption)
     left = x - {"start": 0.0, "middle": wide / 2, "end": wide}[anchor]

@@ -61,7 +61,7 @@ def seed_deadlines() -> bool:
 
 
 def _make_job_type(pool: Pool, tenant: Tenant, name: str) -> None:
-    """Make one job type for all jobs of a team, so that rounds learn the error of their estimates."""
+    """Make one job type for all jobs of a team, so that rounds learn their estimates' error."""
     speeds = {POOL.gpu_type: ONE_MILLI}
     profile = Profile.objects.create(
         tenant=tenant, pool=pool, name=name, speedups=speeds, declared=speeds

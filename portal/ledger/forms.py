@@ -28,7 +28,6 @@ class StatementRequest(Days):
 
     @property
     def query(self) -> str:
-        """Return the query string."""
         return f"from={self.first}&to={self.last}&by={self.period}"
 
 
@@ -110,7 +109,6 @@ class ContributionRequest:
 
     @property
     def query(self) -> str:
-        """Return the query string."""
         return f"from={self.typed_first}&to={self.typed_last}&by={self.period}"
 
 

@@ -34,7 +34,6 @@ View = TypeVar("View", bound=Callable[..., Response])
 def query(
     name: str, about: str, kind: OpenApiTypes = OpenApiTypes.STR, **more: Any
 ) -> OpenApiParameter:
-    """Return a query parameter."""
     return OpenApiParameter(name, kind, OpenApiParameter.QUERY, description=about, **more)
 
 

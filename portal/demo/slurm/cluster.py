@@ -75,7 +75,6 @@ class SlurmCluster:
 
     @property
     def conf(self) -> Path:
-        """Return the path of slurm.conf, for SLURM_CONF."""
         return self._paths.conf
 
     @property
