@@ -47,7 +47,7 @@ class TestTheOrder:
 
     def test_says_with_whom_picks_were_compared(self) -> None:
         assert market_line(self.ORDER, checked=5, total=1.0, tenant=None) == (
-            "5 picks compared with the 1 job that was left waiting: no tenant further below its"
+            "5 picks compared with the 1 job that was left queued: no tenant further below its"
             " share could have been served before, and none could use the idle GPUs."
         )
 

@@ -110,7 +110,9 @@ def project_run_out(
         return RunOut(today, "Nothing of it is left.")
     days = list(daily_micro)[-DAYS_MOST:]
     if len(days) < DAYS_LEAST:
-        reason = f"No reliable projection: {len(days)} whole days are known, {DAYS_LEAST} are needed."
+        reason = (
+            f"No reliable projection: {len(days)} whole days are known, {DAYS_LEAST} are needed."
+        )
         return RunOut(None, reason)
     total, count = sum(days), len(days)
     if not total:
