@@ -105,8 +105,8 @@ def front_stats(pool: PoolFacts, so_far: PoolSoFar, moved: MovedCredits) -> list
             LineItem("received \N{DIVISION SIGN} fair share: rho", ratio(so_far.least_rho)),
             Note(
                 "The tenant that received the least of its fair share",
-                text="rho = GPU-time received ÷ fair share, since the pool started. The tenant"
-                " with the lowest rho is served first, until it is back at 1.00.",
+                text="rho = GPU-time received ÷ fair share. The tenant with the lowest rho is"
+                " served first, until it is back at 1.00.",
             ),
         ),
         Stat(

@@ -247,7 +247,7 @@ class TestWhatATenantSees:
         assert told("neighbour") == (None, True, "violated")
         assert told("owner") == told("operator") == (-8.0, False, "violated")
         page = sheet(there, round_.number, "neighbour")
-        assert "alpha borrowed at more than a GPU-hour was worth to the job." in page
+        assert "alpha borrowed above the value of a GPU-hour to the job." in page
 
     def test_is_the_same_over_rest(self, there: Stage) -> None:
         round_ = plant(there, envious)

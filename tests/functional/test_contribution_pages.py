@@ -225,7 +225,7 @@ class TestRevenueFairness:
             state="succeeded", ended_at=hour, utility={"kind": "steep"}
         )
         own = there.page("owner", f"/t/alpha/ledger/contribution/?{ALL}")
-        assert "1 completed job left out: the stored utility cannot" in " ".join(own.split())
+        assert "1 completed job skipped: the stored utility cannot" in " ".join(own.split())
         assert "left out" not in there.page("neighbour", f"{PAGE}?{ALL}")
         assert "1 completed job left out" in there.page(
             "operator", f"{there.url('revenue/')}?{ALL}"

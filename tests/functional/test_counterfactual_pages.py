@@ -70,7 +70,7 @@ class TestAReport:
     def test_is_found_out_where_the_policy_is_not_truthful(self, there: Stage) -> None:
         page = there.page("owner", path(there))
         assert re.match(
-            r"Another report would have gained [\d.]+ % in this round, the best found.",
+            r"Another report would have gained [\d.]+ % in this round \(best found\).",
             headline(page),
         )
         assert "Policy oef is not truthful here" in words(page)

@@ -72,7 +72,11 @@ class TestIdleQuota:
             ({"mode": "RESERVE"}, "they are not lent", "other tenants may borrow"),
             ({"mode": "LEND", "lend_limit": 0}, "they are not lent", "other tenants may borrow"),
             ({"mode": "LEND"}, "other tenants may borrow them", "not lent"),
-            ({"lend_limit": 3}, "borrow 3 of them, and pay for it; the other 1 is", "borrow them"),
+            (
+                {"lend_limit": 3},
+                "borrow 3 of them at the posted price; the other 1 is",
+                "borrow them",
+            ),
             ({}, "other tenants may borrow them", "not lent"),
         ],
     )
@@ -220,7 +224,7 @@ class TestWhatItSays:
         assert owed.label == "You owe, last 24 h"
         assert owed.figure == credits_text(-board.money.net)
         assert owed.total is not None
-        assert owed.total == LineItem("owed, settled or not", owed.figure)
+        assert owed.total == LineItem("total owed", owed.figure)
 
     def test_asks_as_often_for_more_jobs(self, busy: Town) -> None:
         few = len(reads(busy.owner, PAGE))

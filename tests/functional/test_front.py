@@ -94,10 +94,10 @@ class TestTheDemosTenants:
         (stop,) = re.findall(r'name="next" value="(/t/vc-6214e9/sharing/[^"]*)"', page)
         assert client.post("/demo/manager/", {"next": stop}).headers["Location"] == stop
         shown = client.get(stop).content.decode()
-        assert "2 offers of idle quota stand" in shown
+        assert "2 open offers of idle quota" in shown
         first = IdleOffer.objects.earliest("id")
         client.post(stop, {"act": "revoke", "offer": str(first.uid)})
-        assert "1 offer of idle quota stands" in client.get(stop).content.decode()
+        assert "1 open offer of idle quota" in client.get(stop).content.decode()
 
     def test_say_on_the_front_page_whose_names_they_are(self, client: Client) -> None:
         seed_demo()

@@ -68,7 +68,7 @@ class TestTheSentence:
             ("fitted", 250, "Expected to run 1 h ± 25 %, by its iterations and 2 reports of how"),
             ("history", 1000, "Expected to run 1 h, from 2 measured runs."),
             ("declared", 120, "Expected to run 1 h ± 12 %, as declared."),
-            ("cap", 1000, "Runs 1 h at most, as long as its most iterations take, by 2 reports."),
+            ("cap", 1000, "Runs at most 1 h: the time of its maximum iterations, by 2 reports."),
         ],
     )
     def test_says_what_it_is_made_of(self, source: str, error: int, words: str) -> None:

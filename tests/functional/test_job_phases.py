@@ -92,7 +92,7 @@ class TestAJobThatStarts:
     def test_is_not_said_to_be_queued_since_its_grant(self, place: Town) -> None:
         job = Job.objects.get(name="north-4")
         page = _page(place, f"/jobs/{job.uid}/")
-        assert "It was queued 10 s and has not run yet" in page
+        assert "Queued 10 s, not run yet" in page
         drawing = page.split('id="tl"')[1].split("</svg>")[0]
         assert drawing.count('class="wait turn"') == drawing.count('class="wait expected"') == 1
         queued = _page(place, f"/jobs/{Job.objects.get(name='north-8').uid}/")

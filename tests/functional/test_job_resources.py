@@ -59,7 +59,7 @@ class TestTheForm:
         job = Job.objects.latest("pk")
         assert (job.cpus, job.memory_mb) == (8, 4096)
         page = text(place.owner.get(f"/jobs/{job.uid}/"))
-        assert "It needs 8 CPUs and 4,096 MB of memory in all beside its GPUs" in page
+        assert "It also needs 8 CPUs and 4,096 MB of memory in total" in page
         assert "cpus: 8" in page
         assert "memory_mb: 4096" in page
         clone = place.owner.get(f"/t/north/jobs/new/?from={job.uid}").content.decode()
@@ -69,7 +69,7 @@ class TestTheForm:
     def test_leaves_a_job_that_says_nothing_without_a_line(self, place: Town) -> None:
         job = place.submit()
         page = text(place.owner.get(f"/jobs/{job.uid}/"))
-        assert "beside its GPUs" not in page
+        assert "It also needs" not in page
         assert "cpus:" not in page
 
 

@@ -91,13 +91,13 @@ class TestThePage:
         shown = text(place.owner, PAGE)
         assert "on 1 v100 changed from 1.000 ms to 2.000 ms: its average was reset." in shown
         assert "Rounds use v100 4.000 instead of v100 9.000." in shown
-        assert "A report of lease 3 was left out: it is no JSON." in shown
+        assert "A report of lease 3 was ignored: it is no JSON." in shown
         assert f"/jobs/{job.uid}/" in shown
 
     def test_says_that_nothing_was_measured(self, place: Town) -> None:
         place.cluster.profile("north", "gru", k80=1000, v100=4000)
         shown = text(place.owner, PAGE)
-        assert "gru was not measured yet; rounds use the declared speeds." in shown
+        assert "gru is not measured yet; rounds use the declared speeds." in shown
         assert "No measurements yet." in shown
 
     def test_is_not_there_for_others(self, place: Town, profile: Profile) -> None:

@@ -87,7 +87,7 @@ class TestNodes:
             answer = there.operator.post(path, form, follow=True).content.decode()
             pages.append(answer)
         assert "n0001 takes no new lease." in pages[0]
-        assert "n0001 was drained already; Nothing was changed." in pages[1]
+        assert "n0001 was already drained. Nothing was changed." in pages[1]
         assert "n0001 takes no new lease." not in pages[1]
         assert "n0001 takes leases again" in pages[2]
         assert "n0001 was not drained; Nothing was changed." in pages[3]

@@ -122,7 +122,7 @@ class TestThePage:
     ) -> None:
         place.play()
         shown = words(place.owner.get(PAGE))
-        assert "4 GPUs of the quota are idle, and others may use 4." in shown
+        assert "4 GPUs of the quota are idle; other tenants may borrow 4." in shown
         assert "Offer idle quota" not in shown
         assert place.owner.post(PAGE, {"act": "limit", "max_price": "1"}).status_code == 403
         form = {"act": "set", "gpu_type": "v100", "mode": "LEND", "by_offer": "offers"}
@@ -140,7 +140,7 @@ class TestThePage:
         uid = IdleOffer.objects.order_by("id")[0].uid
         answer = boss.post(PAGE, {"act": "revoke", "offer": str(uid)}, follow=True)
         assert "Offer revoked. Nothing was borrowed" in words(answer)
-        assert "1 offer of idle quota stands" in words(answer)
+        assert "1 open offer of idle quota" in words(answer)
         boss.post(PAGE, {"act": "limit", "max_price": ""})
         assert not PriceLimit.objects.exists()
 

@@ -156,7 +156,7 @@ class TestTheQueue:
             "n0000 of",
             "Quotas of",
             "exceed its v100 GPUs by 4",
-            "north may promise no more credits of main.",
+            "north has no spendable credits in main.",
             "The policy of",
         ):
             assert words in shown

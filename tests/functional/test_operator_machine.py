@@ -46,7 +46,7 @@ class TestLateRounds:
         PoolFence.objects.update(until=wall_now() - timedelta(hours=1))
         assert "check that beat and the round worker" in queue_page(there)
         PoolFence.objects.update(until=wall_now() + timedelta(hours=1), holder="a worker")
-        assert "of rounds is busy with pool-" in queue_page(there)
+        assert "The round worker is busy with pool-" in queue_page(there)
         health = there.operator.get(f"/operate/pools/{there.cluster.pool.name}/health/")
         assert headline(health.content.decode()) == f"Rounds of {there.cluster.pool.name} are late."
 
@@ -67,7 +67,7 @@ class TestTheMachine:
         why = "it is idle and has taken no message for 121 s"
         note_restart(tmp_path, "worker-rounds", why, at=time.time(), next_after_s=240)
         shown = queue_page(there)
-        assert "worker-rounds was started anew 1 time" in shown
+        assert "worker-rounds was restarted 1 time" in shown
         assert why in shown
         assert "waits 4 min after" in shown
         assert "beat was started" not in shown

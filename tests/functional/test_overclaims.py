@@ -58,7 +58,7 @@ class TestARoundWithOverclaims:
         page = words(there.page("owner", there.url(f"rounds/{planted.number}/")))
         line = page[page.index("Measured speeds are used") :]
         assert line.startswith("Measured speeds are used holds, with a note")
-        said = "2 of 3 job types were declared faster than measured, by 100.0 % at most: alpha's."
+        said = "2 of 3 job types were declared faster than measured, by at most 100.0 %: alpha's."
         assert said in line
         # A planted round does not follow from the round before it; its other promises hold.
         assert "1 promise does not hold." in page

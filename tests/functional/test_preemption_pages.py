@@ -224,7 +224,7 @@ class TestAMove:
         assert (page.context["spent"].moved, page.context["spent"].preempted) == (1, 0)
         shown = words(page.content.decode())
         assert (
-            "Moved with 30 s notice: it makes room on its node for a job of alpha"
+            "Moved with 30 s notice: it made room on its node for a job of alpha"
             " (defragmentation). It stopped at once; it had held its GPUs for 20 s. The same round"
             " placed it on "
         ) in shown

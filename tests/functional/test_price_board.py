@@ -35,7 +35,7 @@ class TestOneMoreGpu:
     def test_costs_nothing_within_the_quota(self, settled: Stage) -> None:
         row = one_more(settled.page("neighbour", settled.url("prices/")))
         assert row.startswith("v100 0.000000 0.000000")
-        assert "Own quota: 3 GPUs of it left." in row
+        assert "Own quota: 3 GPUs left." in row
 
     def test_is_said_of_ones_own_tenants_alone(self, settled: Stage) -> None:
         own = settled.page("owner", settled.url("prices/"))

@@ -82,7 +82,7 @@ class TestTheFile:
             ("from=monday", "from: Enter a day such as 2026-11-20."),
             ("to=9999-12-31", "to: Enter a day such as 2026-11-20."),
             ("from=2030-01-02&to=2030-01-01", "to: The last day must not be before the first."),
-            ("gpu_type=none", "gpu_type: None was ever posted in"),
+            ("gpu_type=none", "gpu_type: No price of it was posted in"),
         ],
     )
     def test_says_what_is_wrong(self, there: Stage, query: str, problem: str) -> None:

@@ -97,7 +97,7 @@ class TestEveryChangeThatIsAnOperators:
                     (record,) = records()
                     transaction.set_rollback(True)
                 assert answer.status_code == 403
-                assert record.reason == "The token has not the scope operate."
+                assert record.reason == "The token lacks the scope operate."
 
     def test_is_not_recorded_where_it_is_only_looked_at(self, there: Town) -> None:
         for path in ("/operate/", "/operate/people/", "/operate/audit/"):

@@ -130,7 +130,7 @@ class TestAResult:
         for run in row.result["runs"]:
             assert run["row"]["sha256"] in page
         assert row.snapshot_sha256 in page
-        assert "jobs without one taken for 1 h, as no job has ended here yet" in page
+        assert "jobs without one counted with 1 h, because no job has ended yet" in page
 
     def test_costs_the_same_queries_however_much_is_in_it(self, there: Town) -> None:
         row = done(there)

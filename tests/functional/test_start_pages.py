@@ -188,11 +188,11 @@ class TestTheCalibration:
         for client in (place.owner, place.mate, place.neighbour, place.operator):
             page = client.get(path)
             shown = text(page)
-            assert "2 of 4 estimates held: the job started before p90." in shown
+            assert "2 of 4 estimates held (start before p90)." in shown
             past = page.context["past"]
             assert (past.by_p90, past.by_p50, past.of_p50) == (2, 1, 4)
             assert "corrected by 50 past estimates: p50 to 50 %, p90 to 125 % of its wait." in shown
-            assert "1 job without an honest estimate" in shown
+            assert "1 job without a reliable estimate" in shown
             assert "<svg" in page.content.decode()
             assert not any(job.name in shown or str(job.uid) in shown for job in jobs)
         for window in ("week", "month", "odd"):

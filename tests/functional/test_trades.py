@@ -210,7 +210,7 @@ class TestAReceipt:
         there.see("full")
         undone = write_trade(there.lab, "beta", "alpha", rate_micro=-3_125_000)
         page = words(there.page("owner", there.url(f"trades/{undone.number}/")))
-        assert "Beta gave 1 v100 of quota back to alpha, and has its 3.125 k80 again." in page
+        assert "Beta returned 1 v100 of quota to alpha and got its 3.125 k80 back." in page
         assert "its rate was 3.125" in page
         assert "Gain" not in page
 

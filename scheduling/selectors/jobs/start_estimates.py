@@ -146,7 +146,7 @@ def _why(reason: str, job: Job, facts: Mapping[str, Any]) -> str:
     of_type = f" of {name}" if len(prices) > 1 else ""
     return (
         f"A borrowed GPU-hour{of_type} costs {price} credits, above its maximum of"
-        f" {job.max_price}. It starts when the price falls or own quota is free."
+        f" {job.max_price}. It waits until the price falls or own quota is free."
     )
 
 

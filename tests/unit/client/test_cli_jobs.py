@@ -235,7 +235,7 @@ class TestOneJob:
         start["p90"] = None
         assert "after 2031-05-05T03:00:00Z (p90)" in out()
         start |= {"p50": None, "reason": "beyond", "why": "It did not start.\x1b"}
-        assert "no honest estimate as of round 4211: It did not start.\\x1b" in out()
+        assert "no reliable estimate as of round 4211: It did not start.\\x1b" in out()
         queue |= {"position": None, "order": "There is no queue.", "start": None}
         assert "There is no queue." in out()
         assert "not estimated yet" in out()

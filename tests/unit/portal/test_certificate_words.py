@@ -47,13 +47,13 @@ class TestTheOrder:
 
     def test_says_with_whom_picks_were_compared(self) -> None:
         assert market_line(self.ORDER, checked=5, total=1.0, tenant=None) == (
-            "5 picks compared with the 1 job that was left waiting: no tenant further below its"
+            "5 picks compared with the 1 job that was left queued: no tenant further below its"
             " share could have been served before, and none could use the idle GPUs."
         )
 
     def test_of_before_says_no_more_than_it_was(self) -> None:
         assert market_line(self.ORDER, checked=5, total=None, tenant=None) == (
-            "5 picks played again in order: each was its turn."
+            "5 picks replayed in order: each was its turn."
         )
 
     def test_says_who_was_passed_over(self) -> None:
@@ -63,7 +63,7 @@ class TestTheOrder:
             " served."
         )
         assert market_line(self.ORDER, **broken, worst=4.0) == (
-            "red waits, though there is room for a job of up to 4 GPUs."
+            "red waits although there is room for a job of up to 4 GPUs."
         )
         assert market_line(self.ORDER, **broken, tenant=None, worst=4.0, hidden=True) == (
             "1 tenant was served before a tenant further below its share, or left waiting"
@@ -105,8 +105,7 @@ class TestAMarket:
     def test_says_by_when_a_node_is_clear(self) -> None:
         way = "no borrowing lease started or went on in their way"
         assert market_line(self.QUOTAS, worst=600.0) == (
-            f"2 queued jobs are owed GPUs of a quota: {way}. A node is clear for red in 10 min at"
-            " most."
+            f"2 queued jobs are owed GPUs of a quota: {way}. A node is free for red within 10 min."
         )
         assert market_line(self.QUOTAS, checked=1) == (
             f"1 queued job is owed GPUs of a quota: {way}."
@@ -116,19 +115,19 @@ class TestAMarket:
 
     def test_says_before_whom_a_borrower_went(self) -> None:
         said = market_line(self.QUOTAS, count=1, named=(seen("blue"),))
-        assert said == "A lease that borrows went before blue, or own quota was charged."
+        assert said == "A borrowing lease was ahead of blue, or own quota was charged."
 
     def test_says_how_close_the_price_is(self) -> None:
         said = market_line(self.WORTH, worst=0.25)
         assert said == (
-            "2 new terms borrow: to its job, each GPU-hour is worth 0.25 credits more than the"
-            " price at least."
+            "2 new terms borrow: to each job, a GPU-hour is worth at least 0.25 credits more than"
+            " the price."
         )
 
     def test_says_it_without_the_number_that_is_anothers(self) -> None:
         said = market_line(self.WORTH, checked=1, hidden=True, tenant=None)
-        assert said == "1 new term borrows, none above what a GPU-hour is worth to its job."
+        assert said == "1 new term borrows, none above the value of a GPU-hour to its job."
 
     def test_says_who_borrowed_at_a_loss(self) -> None:
         said = market_line(self.WORTH, count=2, hidden=True)
-        assert said == "2 tenants borrowed at more than a GPU-hour was worth to the job."
+        assert said == "2 tenants borrowed above the value of a GPU-hour to the job."

@@ -54,7 +54,7 @@ class TestTheHeadline:
         assert "wait as long, and as many would be completed" in self.headline()
 
     def test_says_when_nothing_does(self) -> None:
-        assert self.headline(sha256="a") == "Fifo would do exactly the same in the next 24 h."
+        assert self.headline(sha256="a") == "Fifo would give the same result in the next 24 h."
 
     def test_of_one_policy_says_how_many_are_over(self) -> None:
         rows = [{"policy": "ltgf", "jobs": 9, "finished": 4}]
@@ -64,9 +64,9 @@ class TestTheHeadline:
 def test_the_work_that_is_left_is_told_with_its_sources() -> None:
     known = {"estimate": 1, "tenant": 0, "pool": 2, "unknown": 0, "past": 1}
     words = _work_text({**known, "pool_s": 90.0, "unknown_s": 3600.0})
-    assert "1 job with an estimate of its own" in words
-    assert "2 jobs without one taken for the median job of the pool (1 min 30 s)" in words
-    assert "1 job did all of that already and goes on for the same time again." in words
+    assert "1 job with its own estimate" in words
+    assert "2 jobs without one counted with the median ended job of the pool (1 min 30 s)" in words
+    assert "1 job exceeded the estimate and goes on for the same time again." in words
 
 
 class TestTheBar:

@@ -99,7 +99,7 @@ class TestTags:
         )
         html = shown("{% certificate c %}", c=cert)
         assert html.index(">B<") < html.index(">A<")
-        assert "1 promise does not hold." in html
+        assert "1 promise is broken." in html
 
 
 class TestPages:

@@ -51,13 +51,11 @@ class TestAPoolOfOneType:
 
 class TestLinesThatTheTableLeavesOut:
     def test_are_lines_and_no_tenants_where_there_are_several_types(self) -> None:
-        """Regression: a pool of five tenants and three types gave 8 other tenants."""
-        assert left_out("k80", "v100") == (
-            "8 lines of tenants and GPU types are as without the change."
-        )
+        """A pool of five tenants and three types told of 8 other tenants."""
+        assert left_out("k80", "v100") == ("8 lines of tenants and GPU types are unchanged.")
 
     def test_are_tenants_where_there_is_one_type(self) -> None:
-        assert left_out("gpu") == "8 other tenants are as without the change."
+        assert left_out("gpu") == "8 other tenants are unchanged."
 
 
 def left_out(*gpu_types: str) -> str:

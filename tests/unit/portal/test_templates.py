@@ -25,7 +25,7 @@ class TestAPage:
         )
         assert "\n    " in source  # the source has layout
         words = strip_tags(render_to_string("errors/404.html", {})).split()
-        assert "nothing" in words
+        assert "mistyped," in words
 
 
 class TestAName:

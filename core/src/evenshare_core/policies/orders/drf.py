@@ -66,8 +66,7 @@ GPUS, CPUS, MEMORY = "dominant_gpus", "dominant_cpus", "dominant_memory"
 NAMES = (GPUS, CPUS, MEMORY)
 NONE = Resources(0)
 EQUAL_TEXT = (
-    "All tenants have the same weight. GPUs within quota are a tenant's own; GPUs above it are"
-    " borrowed at the posted price."
+    "All tenants have the same weight. A tenant borrows GPUs above its quota, at the posted price."
 )
 
 
