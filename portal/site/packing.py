@@ -2,8 +2,8 @@
 
 The length of compressed text can reveal a secret next to text of an attacker's choosing, over many
 tries (BREACH). The only secret in a page is the form's token. Django masks it differently in each
-response, and its compression adds up to 100 random bytes. A new API token is in one response only.
-The form has that token and the password, so an attacker cannot repeat it.
+response, and its compression adds up to 100 random bytes. A new API token is in one response only,
+to a form with the form's token and the password, which an attacker cannot repeat.
 """
 
 from __future__ import annotations
