@@ -120,8 +120,8 @@ class JobRequest(Request, frozen=True, kw_only=True):
             label="Value",
             hint="Empty: a bid of the maximum price. One parameter per line: kind=bid and"
             " per_gpu_hour=0.8; or kind=linear, g=100 and k=-2: 100 credits at once, 2 less"
-            " per hour; or kind=convex, e=100 and kappa=1.5: (e / hours)^kappa. Only the"
-            " policy market uses it.",
+            " per hour; or kind=convex, e=100 and kappa=1.5: (e / hours)^kappa. Only"
+            " policies that plan by value use it.",
             example="kind=bid",
             option="--utility",
             read=read_utility_field,
