@@ -107,7 +107,9 @@ class TestWordsThatWereGivenUp:
 
     def test_stand_in_the_glossary(self) -> None:
         """A failing test thus leads to the replacement."""
-        _, _, table = GLOSSARY.read_text(encoding="utf-8").partition("## Words that we no longer use")
+        _, _, table = GLOSSARY.read_text(encoding="utf-8").partition(
+            "## Words that we no longer use"
+        )
         assert [word for word in GIVEN_UP if word.removesuffix("s") not in table] == []
 
 
