@@ -37,7 +37,7 @@ class TestRevenue:
         assert claim.verdict is verdict
         assert (claim.why == "") == (verdict is YES)
         if verdict is NO:
-            assert "fixed: other not below it" in claim.why
+            assert "fixed: no gain over other" in claim.why
 
 
 class TestOtherClaims:

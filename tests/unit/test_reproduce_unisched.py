@@ -129,8 +129,8 @@ class TestOtherClaims:
         given["SLO", "evenshare"]["deadline_miss_rate"] = 0.05
         note = unisched.greedy_note(given, noisy)
         assert note.endswith(
-            "the program loses in SLO, MIX2 with noise of 20 %, seed 1, MIX2 with noise of 40 %,"
-            " seed 1, MIX2 with noise of 40 %, seed 2, MIX2 with noise of 40 %, seed 3."
+            "The program misses more in SLO; MIX2 with noise of 20 %, seed 1; MIX2 with noise of"
+            " 40 %, seed 1; MIX2 with noise of 40 %, seed 2; MIX2 with noise of 40 %, seed 3."
         )
 
     @pytest.mark.parametrize(

@@ -28,9 +28,9 @@ SOURCE = (
     " Learning, EuroSys 2020"
 )
 RAN = (
-    "The clusters, users, tickets and job sizes of each experiment of section 5; no trace and no"
-    " chance. Turns of a minute; restarts cost nothing. A share is the average since the turn after"
-    " users came or left."
+    "The clusters, users, tickets and job sizes of each experiment of section 5, without a trace"
+    " and without randomness. A quantum is a minute; restarts cost nothing. A share is the average"
+    " since the quantum after users arrived or left."
 )
 # A share within this relative distance of the paper's is reproduced.
 NEAR = 0.05
@@ -120,7 +120,7 @@ def shares_verdict(
     if errors[worst] <= NEAR:
         return ClaimVerdict.REPRODUCED, ""
     name = names[worst] if names else f"user {worst + 1}"
-    why = f"{name} has {number(ours[worst], 2)} GPUs where {number(paper[worst], 2)} are fair"
+    why = f"{name} has {number(ours[worst], 2)} GPUs, its fair share is {number(paper[worst], 2)}"
     return ClaimVerdict.NOT_REPRODUCED, why
 
 
@@ -137,9 +137,9 @@ def _use(place: str, text: str, paper: int, least: int, least_part: float = 0.98
         place,
         text,
         f"close to {paper}",
-        f"{least} GPUs in use in the worst turn",
+        f"{least} GPUs in use in the worst quantum",
         held=least >= least_part * paper,
-        why_not=f"{paper - least} GPUs idle in one turn",
+        why_not=f"{paper - least} GPUs idle in one quantum",
     )
 
 
@@ -152,11 +152,11 @@ def _small(results: Results) -> Findings:
     claims = [
         _shares("5.1", "One node: 1-, 2- and 4-GPU jobs of three users get a third each",
                 _of(one, 0, 240), third),
-        _shares("5.1", "After users 1 and 3, user 2 has the node",
+        _shares("5.1", "After users 1 and 3 leave, user 2 has the whole node",
                 [mean_gpus(one, 241, 360)[2]], [4], ["user 2"]),
-        _shares("5.2", "Two nodes: an 8-GPU job over both, 2- and 1-GPU jobs get a third each",
+        _shares("5.2", "Two nodes: an 8-GPU job on both, 2- and 1-GPU jobs get a third each",
                 _of(two, 0, 90), [8 / 3] * 3),
-        _shares("5.2", "After user 1, users 2 and 3 have half each",
+        _shares("5.2", "After user 1 leaves, users 2 and 3 have half each",
                 _of(two, 91, 180)[1:], [4, 4], ["user 2", "user 3"]),
     ]  # fmt: skip # a table
     charts = [
@@ -177,24 +177,24 @@ def _many(results: Results) -> Findings:
     claims = [
         _shares("5.3", "70 users on 48 GPUs: each class of users gets its fair share",
                 before, [31, 3, 6, 8], names),
-        _shares("5.3", "After the 8-GPU jobs the others get the fair share of all 48",
+        _shares("5.3", "After the 8-GPU jobs end, the others get their fair share of all 48",
                 after[:3], [37.2, 3.6, 7.2], names),
         _use("5.3", "Total throughput stays close to 48", 48,
              min(least_use(users, 0, 100), least_use(users, 102, 300))),
         _shares("5.3", "Three groups of 128 jobs on 64 GPUs: a third each",
                 _of(groups, 0, 100), [64 / 3] * 3),
-        _shares("5.3", "After the third group, half each",
+        _shares("5.3", "After the third group leaves, half each",
                 _of(groups, 101, 220)[:2], [32, 32]),
-        _shares("5.3", "After the first as well, all for the one that is left",
+        _shares("5.3", "After the first group leaves, all GPUs for the second",
                 [mean_gpus(groups, 221, 300)[2]], [64], ["group 2"]),
         _use("5.3", "Total throughput stays close to 64", 64,
              min(least_use(groups, 0, 100), least_use(groups, 102, 220),
                  least_use(groups, 222, 300))),
     ]  # fmt: skip # a table
     note = (
-        "The 4-GPU class after the departure: a job as large as its node takes turns with all else"
-        " that is on the node, so it has half of the node's time even where users elsewhere have"
-        " more (known limits of `gandiva_fair`)."
+        "The 4-GPU class after the departure: a job as large as its node shares the node's time"
+        " with all other jobs there. So it has half of this time, even if users on other nodes"
+        " have more (known limits of `gandiva_fair`)."
     )
     charts = [
         _curves("Classes of 70 users (figure 6)", users, classes),
@@ -240,10 +240,10 @@ def _types(results: Results) -> Findings:
         *(_of_type(name, on) for name in TYPES),
     ]
     note = (
-        "Users 1 to 3 train the same model, so their speedups are alike: the second price is what a"
-        " fast GPU is worth to whoever buys it, and all of the gain is the seller's, user 4's. Why"
-        " user 1 gained in the paper cannot be told from it. Averages of 200 turns differ by a few"
-        " percent from those of more."
+        "Users 1 to 3 train the same model, so their speedups are equal. The second price is the"
+        " value of a fast GPU to every buyer, so the whole gain goes to the seller, user 4. The"
+        " paper does not show why its user 1 gained. Averages over 200 quanta differ by a few"
+        " percent from averages over more."
     )
     return Findings(claims, charts=charts, notes=[note])
 
@@ -259,16 +259,16 @@ def trade_claims(off: Mapping[int, float], on: Mapping[int, float]) -> list[Clai
     return [
         Claim(
             "5.5",
-            "With trading users 1 and 4 are about 30 % faster",
+            "With trading, users 1 and 4 are about 30 % faster",
             "+30 %, +30 %",
             shown,
             verdict_of(near, in_direction=not missing),
-            f"{missing} gains less than 10 %" if missing else "",
+            f"less than 10 % for {missing}" if missing else "",
         ),
         Claim.of(
             "5.5",
-            f"Nobody is slower with trading (here: by more than {NEAR:.0%})",
-            "said",
+            f"No user is slower with trading (here: by more than {NEAR:.0%})",
+            "stated",
             shown,
             held=gains[slow] >= -NEAR,
             why_not=f"user {slow} is {-100 * gains[slow]:.0f} % slower",
@@ -281,11 +281,11 @@ def _undone(on: Mapping[str, Any]) -> Claim:
     undone, after = on["undone"][LEAVES], sum(on["made"][LEAVES:])
     return Claim.of(
         "5.5",
-        "When a user leaves, trades are undone and new ones are made",
+        "When a user leaves, trades are undone and new trades follow",
         "figures 8 and 9",
-        f"{sum(on['made'][:LEAVES])} made before, {undone} undone then, {after} made after",
+        f"{sum(on['made'][:LEAVES])} trades before, {undone} undone, {after} afterwards",
         held=undone > 0 and after > 0,
-        why_not="none was made after" if undone else "none was undone",
+        why_not="no trade followed" if undone else "no trade was undone",
     )
 
 
@@ -329,10 +329,10 @@ def _smooth_curve(name: str, row: Sequence[float]) -> dict[str, Any]:
     return curve(name, list(range(len(row))), means)
 
 
-SMALL_TITLE = "Gandiva_fair: turns on one and two nodes"
+SMALL_TITLE = "Gandiva_fair: time slices on one and two nodes"
 MANY_TITLE = "Gandiva_fair: many users on one GPU type"
-TYPES_TITLE = "Gandiva_fair: three GPU types, trading off and on"
-TYPES_RAN = f"{RAN} Speeds of Table 1. Progress is compared from 40 turns after the start."
+TYPES_TITLE = "Gandiva_fair: three GPU types, without and with trading"
+TYPES_RAN = f"{RAN} Speeds are those of Table 1. Progress is compared from quantum 40 on."
 PARTS = (
     Part("gandiva_fair", SMALL_TITLE, SOURCE, RAN, [ONE_NODE, TWO_NODES], _small),
     Part("gandiva_fair-many", MANY_TITLE, SOURCE, RAN, [USERS, GROUPS], _many),

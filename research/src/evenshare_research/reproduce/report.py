@@ -47,7 +47,7 @@ def documents(done: Done, measured: str, before: Mapping[str, str] = EMPTY) -> d
         elif findings is None:
             text.append(f"{_not_run(part)}\n")
         else:
-            same = part.ran if first == part.title else f'as under "{first}".'
+            same = part.ran if first == part.title else f'as in "{first}".'
             text += _section(findings, measured, same)
     return {name: "\n".join(text).rstrip() + "\n" for name, text in texts.items()}
 
@@ -172,7 +172,7 @@ for (const [id, chart] of Object.entries(CHARTS)) Plotly.newPlot(id, chart.trace
 def page(done: Done, made: str) -> str:
     """Return the report as one HTML file with its charts."""
     charts: dict[str, Any] = {}
-    body = ["<h1>What holds of the papers' claims</h1>", f'<p class="lo">{html.escape(made)}</p>']
+    body = ["<h1>Which claims of the papers hold</h1>", f'<p class="lo">{html.escape(made)}</p>']
     verdicts = {part.name: _verdicts(part, findings, {}) for part, findings in done}
     if any(verdicts.values()):
         body += [f"<p>{_inline(_sums_text(verdicts))}</p>", _table(_sums(done, verdicts))]

@@ -63,10 +63,10 @@ def part_of(name: str, title: str, places: Sequence[Place], *, is_long: bool) ->
         return _judge(asked, results)
 
     ran = (
-        "Two weeks each of Philly (`research/data`), nodes of 8 GPUs: as many as are named, or as"
-        " give the slice the load of 2017-10-09 on 60, 1.135. A round every second, leases of"
-        " 900 s, cold starts of 30 s, quotas in proportion to what tenants ask for; estimates are"
-        f" durations wrong by up to {ERROR:.0%}, drawn with seed 1."
+        "Two weeks each of Philly (`research/data`) on nodes of 8 GPUs. The number of nodes is"
+        " given, or gives the slice the load of 2017-10-09 on 60 nodes, 1.135. Rounds are every"
+        " second, leases take 900 s, cold starts 30 s; quotas are in proportion to the tenants'"
+        f" demand. Estimates are durations wrong by up to {ERROR:.0%}, drawn with seed 1."
     )
     return Part(name, title, "", ran, list(asked.values()), judge, is_long)
 
@@ -104,8 +104,8 @@ def _ahead(asked: Asked, results: Results, places: Sequence[Place]) -> ReportTab
         for column in COMPARED
     ]
     for mine, rivals, said in (
-        (OURS, [name for name in OTHERS if name not in ESTIMATING], "those without estimates"),
-        (OURS_ESTIMATING, OTHERS, "all others"),
+        (OURS, [name for name in OTHERS if name not in ESTIMATING], "policies without estimates"),
+        (OURS_ESTIMATING, OTHERS, "all other policies"),
     ):
         row = [f"{mine} ahead of {said} on all of {', '.join(GOALS)}"]
         for place in places:
@@ -117,14 +117,17 @@ def _ahead(asked: Asked, results: Results, places: Sequence[Place]) -> ReportTab
             row.append(f"no: {', '.join(behind)}" if behind else "yes")
         rows.append(row)
     heads = [f"{day} ({nodes or 'load 1.135'})" for day, nodes in places]
-    return ReportTable("Least of each figure", ["", *heads], rows)
+    return ReportTable("Policy with the lowest value of each figure", ["", *heads], rows)
 
 
 PARTS = (
-    part_of("sixty", "Where the rules were chosen", [(TUNED, 60)], is_long=False),
-    part_of("sizes", "Fewer and more nodes", [(TUNED, 40), (TUNED, 88)], is_long=True),
+    part_of("sixty", "The slice on which the rules were chosen", [(TUNED, 60)], is_long=False),
+    part_of("sizes", "Smaller and larger clusters", [(TUNED, 40), (TUNED, 88)], is_long=True),
     part_of(
-        "verdict", "The verdict: four later slices", [(day, None) for day in VERDICT], is_long=True
+        "verdict",
+        "The verdict on four later slices",
+        [(day, None) for day in VERDICT],
+        is_long=True,
     ),
     part_of(
         "tuning", "An earlier slice", [(day, None) for day in TUNING if day != TUNED], is_long=True

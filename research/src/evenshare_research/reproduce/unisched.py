@@ -24,17 +24,18 @@ SOURCE = (
     " IEEE TC 2024"
 )
 RAN = (
-    f"every fourth job of the first {DAYS} days of the second week of Chronus' workloads from"
-    " Philly (SLO: 1,874 jobs, MIX1: 2,009, MIX2: 1,929; gangs of up to 32 GPUs) on"
-    f" {NODES} nodes of 8 GPUs, a quarter of the paper's 96: within these days jobs want 1.37, 1.77"
-    " and 1.11 times the GPU-hours that there are. Rounds and leases of 5 minutes, cold starts of"
-    " 30 s, a gang over several nodes 10 % slower than on one that would hold it; quotas in"
-    " proportion to what tenants ask for. Estimates are true durations, with noise drawn evenly up"
-    " to what is said (the paper's is Gaussian: evenly up to 40 % has a standard deviation of 23 %;"
-    " the rules of `unisched` for wrong estimates were chosen on the first 1,500 jobs of MIX2 with"
-    " seed 1). No job waits to be profiled; where it is said, a run of two GPUs for five minutes,"
-    " as the paper profiles, comes with each job. Runs end when the last job does. Deadlines are"
-    " those of the workloads: the first of a job 1.1 to 5 times its duration after its submission."
+    f"Every fourth job of the first {DAYS} days of the second week of Chronus' workloads from"
+    " Philly (SLO: 1,874 jobs, MIX1: 2,009, MIX2: 1,929; gangs of up to 32 GPUs). They run on"
+    f" {NODES} nodes of 8 GPUs, a quarter of the paper's 96. Within these days, jobs demand 1.37,"
+    " 1.77 and 1.11 times the GPU-hours of the nodes. Rounds and leases take 5 minutes, cold"
+    " starts 30 s. A gang on several nodes is 10 % slower than on one node that would hold it."
+    " Quotas are in proportion to the tenants' demand. Estimates are true durations with uniform"
+    " noise up to the stated percentage. The paper's noise is Gaussian; uniform noise up to 40 %"
+    " has a standard deviation of 23 %. The rules of `unisched` for wrong estimates were chosen on"
+    " the first 1,500 jobs of MIX2 with seed 1. No job waits to be profiled. If stated, each job"
+    " has a profiling run of two GPUs for five minutes, as in the paper. Runs end when the last"
+    " job ends. Deadlines are those of the workloads: a job's first deadline is 1.1 to 5 times its"
+    " duration after its submission."
 )
 OURS = "unisched"
 AWARE, OTHERS = ("three_sigma", "genie", "hydra"), ("optimus", "themis")
@@ -67,10 +68,10 @@ PROFILED = {
     for workload in WORKLOADS
 }
 PARTS_LEFT_OUT: dict[str, dict[str, Any]] = {
-    "as it is": {},
-    "speeds on several nodes not known": {"use_estimator": False},
+    "complete": {},
+    "speeds on several nodes unknown": {"use_estimator": False},
     "restarts not counted": {"count_restarts": False},
-    "consolidated alone": {"select": "consolidated"},
+    "only consolidated": {"select": "consolidated"},
     "deadlines counted, not rewards": {"objective": "alike"},
     "no margin before deadlines": {"margin_percent": 0},
     "SLO leases of 10 min, as in the paper": {"lease_multiple": 2},
@@ -113,11 +114,11 @@ class _Ahead(NamedTuple):
 
 AHEAD = (
     _Ahead(
-        "Weighted deadline miss rate below 3Sigma, GENIE and Hydra, deadlines alone",
+        "Weighted deadline miss rate below 3Sigma, GENIE and Hydra, only jobs with deadlines",
         "1.17 to 4.82x", MISS, WORKLOADS[:1], AWARE, 1.17,
     ),
     _Ahead(
-        "Weighted deadline miss rate below theirs, deadlines and best effort mixed",
+        "Weighted deadline miss rate below 3Sigma, GENIE and Hydra, with best-effort jobs",
         "0.95 to 2.77x", MISS, MIXES, AWARE, 0.95,
     ),
     _Ahead(
@@ -125,7 +126,7 @@ AHEAD = (
         "2.01 to 6.84x", MISS, WORKLOADS, OTHERS, 2.01,
     ),
     _Ahead(
-        "JCT of best-effort jobs below the others",
+        "JCT of best-effort jobs below the others'",
         "1.18 to 4.02x; Optimus 0.67x", BEST_EFFORT, MIXES, (*AWARE, *OTHERS), 1.18,
     ),
 )  # fmt: skip # a table
@@ -151,7 +152,7 @@ def ahead_claim(claimed: _Ahead, rows: Rows) -> Claim:
     )
     why = _named("not ahead of", behind)
     if not why and verdict is not ClaimVerdict.REPRODUCED:
-        why = _named("by less against", [key for key, one in factors.items() if one < wanted])
+        why = _named("smaller gain over", [key for key, one in factors.items() if one < wanted])
     show = percent if claimed.field == MISS else number
     ours = "; ".join(
         f"{workload}: {show(rows[workload, OURS][claimed.field])} against "
@@ -196,11 +197,11 @@ def noise_claim(exact: Mapping[str, Any], noisy: Mapping[Noise, Mapping[str, Any
     more = max(rates.values()) - exact[MISS]
     return Claim.of(
         "VI-A",
-        "Deadlines are kept alike where run times are wrong by up to 40 %",
-        "said",
-        ", ".join(f"{noise}: {percent(rate)}" for noise, rate in rates.items()),
+        "Deadlines are kept equally well if run times are wrong by up to 40 %",
+        "stated",
+        "; ".join(f"{noise}: {percent(rate)}" for noise, rate in rates.items()),
         held=more <= ALIKE,
-        why_not=f"{percent(more)} more are missed",
+        why_not=f"{percent(more)} more deadlines are missed",
     )
 
 
@@ -219,12 +220,12 @@ def profiling_claim(profiled: Mapping[str, Mapping[str, Any]]) -> Claim:
     )
     ours = "; ".join(
         f"{workload}: {number(wait)} s (mean {number(profiled[workload]['profiling_wait_s'])} s),"
-        f" with static nodes {number(static[workload])} s"
+        f" with reserved nodes {number(static[workload])} s"
         for workload, wait in waits.items()
     )
     return Claim(
         "VI-A",
-        "Longest wait of a job that is profiled, static nodes for it instead",
+        "Longest wait of a profiling run; with nodes reserved for profiling",
         "840 s; 2,105 s",
         ours,
         verdict,
@@ -237,7 +238,7 @@ def speed_claim(rows: Rows) -> Claim:
     slowest = max(rows[workload, OURS]["slowest_round_s"] for workload in WORKLOADS)
     return Claim.of(
         "VI-B",
-        "A plan for the next leases is made in time",
+        "A plan for the next leases is ready in time",
         "under 10 s",
         f"{number(slowest, 2)} s in the slowest round",
         held=slowest < 10,
@@ -262,7 +263,7 @@ def chronus_claim(rows: Rows) -> Claim:
             not behind and max(less.values()) >= 0.75 * POINTS_LESS,
             in_direction=max(less.values()) > ALIKE and len(behind) < len(less),
         ),
-        f"above it in {', '.join(behind)}" if behind else "",
+        f"above Chronus in {', '.join(behind)}" if behind else "",
     )
 
 
@@ -281,11 +282,11 @@ def claims_of(
         profiling_claim(profiled),
         Claim(
             "VI-A",
-            "Estimated durations wrong by about 10 % half-way through training",
+            "Estimated durations are wrong by about 10 % half-way through training",
             "10 %",
             DASH,
             ClaimVerdict.NOT_TESTABLE,
-            "the jobs' learning curves are not public; estimation.md has what could be had",
+            "the jobs' learning curves are not public; estimation.md has results on other curves",
         ),
     ]
 
@@ -296,10 +297,11 @@ def greedy_note(rows: Rows, noisy: Mapping[tuple[Noise, str], Mapping[str, Any]]
     for noise in NOISES:
         pairs[f"MIX2 with noise of {_noise(noise)}"] = (noisy[noise, OURS], noisy[noise, GREEDY])
     lost = [name for name, (ours, greedy) in pairs.items() if ours[MISS] > greedy[MISS]]
-    verdict = f"the program loses in {', '.join(lost)}" if lost else "the program loses nowhere"
+    verdict = f"misses more in {'; '.join(lost)}" if lost else "misses more in none"
     return (
-        f"Against a greedy rule (`{GREEDY}`, estimates `deadlines`: tenants by fairness, of each"
-        f" the job with the least GPU-time left): {verdict}."
+        f"Deadlines missed by the program and by a greedy rule (`{GREEDY}` with estimates"
+        " `deadlines`). The rule serves tenants by fairness, and of each tenant the job with the"
+        f" least GPU-time left. The program {verdict}."
     )
 
 
@@ -333,15 +335,15 @@ def _judge(results: Results) -> Findings:
     ]
     tables.append(
         _table(
-            "MIX2 with estimates that are wrong",
+            "MIX2 with wrong estimates",
             [(f"`{name}`, up to {_noise(noise)}", row) for (noise, name), row in noisy.items()],
         )
     )
     shown = [(name, results[run]) for name, run in OWN_ABLATIONS.items()]
-    tables.append(_table("UniSched without parts of it, MIX1", shown))
+    tables.append(_table("UniSched without some of its parts, MIX1", shown))
     tables.append(
         _table(
-            "Chronus, and with parts of UniSched",
+            "Chronus, without and with parts of UniSched",
             [(f"{workload}: {name}", results[run]) for (workload, name), run in ABLATIONS.items()],
         )
     )

@@ -119,14 +119,21 @@ def _judge(results: Results) -> Findings:
 
 
 _RAN = (
-    f"Drawn jobs, not Venus's own: of {HOURS} hours, gangs and lengths from those of Philly that"
-    f" take up to a day, with seed {SEED}, on the GPUs that the {TENANTS} largest virtual clusters"
-    f" of Venus had on {DAY} as quotas and as nodes of {NODE_GPUS} GPUs. Tenants ask for their"
-    f" quota times a log-normal factor (deviation {APPETITE}), no gang for more than its tenant's"
-    f" quota, in all for {ASKED} times what these GPUs can do in the hours: so much that jobs wait"
-    " under `ltgf`, by which it was chosen. A round at every event; cold starts of 30 s,"
-    " leases of 900 s; estimates wrong by up to 30 %."
+    "The jobs are drawn, and are not Venus's own. Their gangs and lengths are of Philly's jobs of"
+    f" up to a day, drawn with seed {SEED}, and they arrive within {HOURS} hours. The GPUs of the"
+    f" {TENANTS} largest virtual clusters of Venus on {DAY} are the quotas, and form nodes of"
+    f" {NODE_GPUS} GPUs. A tenant's demand is its quota times a log-normal factor (deviation"
+    f" {APPETITE}). No gang exceeds its tenant's quota. The total demand is {ASKED} times the"
+    " capacity of these GPUs in these hours, chosen so that jobs wait under `ltgf`. A round is"
+    " made at every event. Cold starts take 30 s, leases 900 s; estimates are wrong by up to 30 %."
 )
 PARTS = (
-    Part("ltgf-venus", "LTGF: on the quotas of Venus", SOURCE, _RAN, list(_RUNS.values()), _judge),
+    Part(
+        "ltgf-venus",
+        "LTGF: drawn jobs on the quotas of Venus",
+        SOURCE,
+        _RAN,
+        list(_RUNS.values()),
+        _judge,
+    ),
 )
