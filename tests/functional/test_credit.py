@@ -417,7 +417,7 @@ class TestThePages:
         assert "Budget at 85" in shown
         # What will happen, and when.
         plain = " ".join(re.sub(r"<[^>]*>", "", shown).split())
-        assert "At 120 %, 120" in plain
+        assert "At 120 % (120" in plain
         assert "new and renewed borrowing stops" in plain
         assert "Runs out: No reliable projection" in plain
         Budget.objects.filter(tenant=there.tenant).update(period_action="block")
