@@ -187,7 +187,7 @@ class TestWholeRounds:
         assert scrub_rounds() == 0
         assert rounds_check()[0] == "ok"
         page = there.page("neighbour", there.url("rounds/3/"))
-        assert "that round 2 left" in certificate_line(page, "Follows from round 2")
+        assert "prices and leases of round 2" in certificate_line(page, "Follows from round 2")
         first = there.page("neighbour", there.url("rounds/1/"))
         assert "the pool&#x27;s first round" in certificate_line(first, "First round")
         body = there.get("owner", f"/api/v1/rounds/{there.pool}/3").json()

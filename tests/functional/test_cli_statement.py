@@ -421,7 +421,7 @@ class TestAWrongCommand:
             ((), "give --from and --to"),
             (("--from", "soon", "--to", "2030-01-01"), "--from takes an instant like"),
             (("--from", "2030-01-02", "--to", "2030-01-01"), "--to is not after --from"),
-            (("--from-dir", "nowhere-at-all"), "is no folder"),
+            (("--from-dir", "nowhere-at-all"), "is not a folder"),
             (("--from-dir", ".", "--save-dir", "."), "not both"),
             (("--from-dir", "."), "has no statement.json"),
         ],

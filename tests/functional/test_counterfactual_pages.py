@@ -77,7 +77,7 @@ class TestAReport:
 
     def test_is_taken_from_the_form(self, there: Stage) -> None:
         page = words(there.page("owner", path(there, "?speed-v100=3,5&speed-k80=1")))
-        assert "Your own report says 1, 3.5" in page
+        assert "Your own report reports 1, 3.5" in page
         page = words(there.page("owner", path(there, "?speed-v100=fast")))
         assert "Not a number from 0.001 to 1000" in page
         assert "Your own report" not in page
@@ -102,7 +102,7 @@ class TestNoReport:
             assert len(found.tried) > len(FACTORS) + 1
             beaten = any(one.gain > found.noise for one in found.tried)
             assert ("Policy oef is not truthful here" in page) == beaten
-            assert (f"Of {len(found.tried) - 1} other reports tried" in page) == (not beaten)
+            assert (f"None of {len(found.tried) - 1} other reports" in page) == (not beaten)
 
     def test_above_the_truth_gains_without_cooperation(self, committed_db: str) -> None:
         assert committed_db

@@ -416,7 +416,7 @@ class TestThePages:
         shown = there.owner.get("/t/north/").content.decode()
         assert "Budget at 85" in shown
         plain = " ".join(re.sub(r"<[^>]*>", "", shown).split())
-        assert "At 120 %, 120" in plain
+        assert "At 120 % (120" in plain
         assert "new and renewed borrowing stops" in plain
         assert "Runs out: No reliable projection" in plain
         Budget.objects.filter(tenant=there.tenant).update(period_action="block")

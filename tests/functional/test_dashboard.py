@@ -48,7 +48,7 @@ class TestWhoMaySeeIt:
 class TestBeforeAnythingHappened:
     def test_says_what_there_is(self) -> None:
         page = town().owner.get(PAGE).content
-        assert b"has never had a job in this pool" in page
+        assert b"has had no job in this pool" in page
         assert b"No job is queued" in page
 
     def test_says_what_a_quota_means_under_the_policy(self) -> None:
@@ -89,7 +89,7 @@ class TestIdleQuota:
         deck = " ".join(page.split('class="deck"')[1].split("</p>")[0].split())
         assert said in deck
         assert unsaid not in deck
-        assert ("free for others" in page) == ("others may" in said or "borrow 3" in said)
+        assert ("free for others" in page) == ("tenants may" in said or "borrow 3" in said)
         assert ("idle, not lent" in page) == ("not lent" in said or "borrow 3" in said)
 
     def test_of_one_gpu_reads_as_one(self) -> None:
@@ -200,7 +200,7 @@ class TestWhatItSays:
         board = board_of(busy)
         assert [(wait.jobs, wait.gpus) for wait in board.waits] == [(3, 12)]
         assert "{" not in board.waits[0].why.sentence
-        assert b"3 jobs queued, and why" in busy.owner.get(PAGE).content
+        assert b"Why 3 jobs are queued" in busy.owner.get(PAGE).content
 
     def test_speaks_of_the_tenant_to_an_operator(self, busy: Town) -> None:
         page = busy.operator.get(PAGE).content

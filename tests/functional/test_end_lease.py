@@ -64,7 +64,7 @@ class TestTheForm:
         assert "Choose gone if" in refused.content.decode()
         assert 'value="node is dead"' in refused.content.decode()
         assert (
-            "cancel the job instead"
+            "It was not asked to end"
             in _post(there, "north-2", processes="gone", reason="x").content.decode()
         )
         assert not AuditRecord.objects.filter(action=ACTION).exists()
@@ -91,7 +91,7 @@ class TestTheForm:
             pool=there.cluster.pool, orphans={"es-1-1": "2030-01-01T10:00:00+00:00"}
         )
         shown = page(there.operator, "/operate/")
-        assert "runs on although the lease has ended, since 10:00 UTC" in shown
+        assert "still runs although the lease has ended, since 10:00 UTC" in shown
 
 
 class TestTheCommand:

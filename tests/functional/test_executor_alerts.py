@@ -92,7 +92,7 @@ class TestAnExecutor:
                 assert [one for one in LABELS if one in shown] == [label]
                 assert shown.count(label) == 1
                 assert error in shown
-        assert "1 order waits for it" in " ".join(health.split())
+        assert "1 call waits for it" in " ".join(health.split())
 
     def test_that_is_down_is_shown_to_tenants_without_its_error(self, there: Town) -> None:
         pool = there.cluster.pool

@@ -198,10 +198,10 @@ class TestThePage:
         ("written", "said"),
         [
             ('{"partition": "gpu",}', "Line 1, column "),
-            ("", "Line 1, column 1 is no JSON"),
+            ("", "Line 1, column 1 is not JSON"),
             ("[1]", "Must be an object"),
-            ('{"partition": "a", "partition": "b"}', "partition is there twice"),
-            ('{"partition": NaN}', "NaN is no number"),
+            ('{"partition": "a", "partition": "b"}', "partition is given twice"),
+            ('{"partition": NaN}', "NaN is not a number"),
             ('{"partition": "a\\u0000"}', "characters that are not allowed"),
             ('{"partition": "a\\n"}', "characters that are not allowed"),
             ("[" * 100_000, "nested more than 32 levels deep"),
@@ -249,7 +249,7 @@ class TestThePage:
         (name,) = risky
         answer = _save(there, {**GOOD, **risky})
         assert answer.status_code == 422
-        assert f"<code>{name}</code>: This names a program, a file" in answer.content.decode()
+        assert f"<code>{name}</code>: This option is a program, a file" in answer.content.decode()
         assert _stored() == GOOD
         pool = there.cluster.pool
         there.cluster.pool.executor_options = {**GOOD, **risky}
@@ -374,10 +374,10 @@ class TestTheCommand:
     @pytest.mark.parametrize(
         ("written", "said"),
         [
-            ("{", "Line 1, column 2 is no JSON"),
+            ("{", "Line 1, column 2 is not JSON"),
             ("[]", "must be an object"),
-            ('{"partition": "a", "partition": "b"}', "partition is there twice"),
-            ('{"partition": NaN}', "NaN is no number"),
+            ('{"partition": "a", "partition": "b"}', "partition is given twice"),
+            ('{"partition": NaN}', "NaN is not a number"),
             (_nested(33), "nested more than 32 levels deep"),
             (_nested(900), "nested more than 32 levels deep"),
             ('{"partition": "gpu", "users": {"a": "root"}}', "jobs never run as root"),
@@ -397,7 +397,7 @@ class TestTheCommand:
         file = tmp_path / "options.json"
         file.write_text(json.dumps(GOOD))
         visitor("fay", site_role=User.SiteRole.FINANCE)
-        for user, why in (("fay", "no operator"), ("nobody-here", "there is no user")):
+        for user, why in (("fay", "not an operator"), ("nobody-here", "there is no user")):
             with pytest.raises(CommandError, match=why):
                 self.run(there.cluster.pool.name, str(file), "--user", user)
 

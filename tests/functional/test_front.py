@@ -26,7 +26,7 @@ class TestTheFrontDoor:
         for role in ("researcher", "manager", "operator"):
             assert f'action="/demo/{role}/"'.encode() in page.content
         assert b"480 GPUs" in page.content
-        assert b"first round has not run yet" in page.content
+        assert b"follows the first round" in page.content
 
     def test_teaches_where_there_is_no_pool(self, client: Client) -> None:
         page = client.get("/")
@@ -152,7 +152,7 @@ class TestTheSession:
 
     def test_says_what_was_wrong(self, client: Client) -> None:
         page = client.post("/login/", {"username": "rosa", "password": "no"})
-        assert b"do not belong together" in page.content
+        assert b"Wrong name or password" in page.content
 
 
 @pytest.mark.django_db

@@ -120,8 +120,8 @@ class TestTheList:
 
     def test_teaches_where_there_is_nothing(self) -> None:
         place = town()
-        assert b"would stand here" in place.owner.get(LIST).content
-        assert b"fits all of that" in place.owner.get(f"{LIST}?q=zzz").content
+        assert b"has no jobs yet" in place.owner.get(LIST).content
+        assert b"No matching jobs" in place.owner.get(f"{LIST}?q=zzz").content
 
     def test_asks_as_often_for_more_jobs(self) -> None:
         place = town()

@@ -70,7 +70,7 @@ class TestTheMachine:
         assert "worker-rounds was restarted 1 time" in shown
         assert why in shown
         assert "waits 4 min after" in shown
-        assert "beat was started" not in shown
+        assert "beat was restarted" not in shown
 
     @pytest.mark.parametrize(
         ("wall_s", "with_sleep_s", "words"),

@@ -61,7 +61,7 @@ class TestARoundWithOverclaims:
         said = "2 of 3 job types were declared faster than measured, by at most 100.0 %: alpha's."
         assert said in line
         # A planted round does not follow from the round before it; its other promises hold.
-        assert "1 promise does not hold." in page
+        assert "1 promise is broken." in page
         assert re.search(r"Follows from round \d+ violated", page)
 
     def test_certifies_again(self, planted: Round) -> None:

@@ -81,7 +81,7 @@ class TestTheJobPage:
         page = there.page("owner", f"/jobs/{loser().uid}/")
         assert (
             f"Preempted with 30 s notice: {WHO[setting]} was below its quota (guarantee). It"
-            " stopped at once; it had held its GPUs for 1 min. It was queued again at once."
+            " exited immediately; it had held its GPUs for 1 min. It was queued again at once."
             " A simulated job loses no work"
         ) in words(page)
         assert "preempted (guarantee)" in page  # its timeline
@@ -98,7 +98,7 @@ class TestTheJobPage:
         page = there.page("neighbour", f"/jobs/{winner.uid}/")
         assert (
             f"Made way for it: 4 v100 GPUs of {who}, whose job was preempted with 30 s notice; it"
-            " stopped at once. By the rule guarantee"
+            " exited immediately. By the rule guarantee"
         ) in words(page)
         assert loser().name not in page
         assert setting == "full" or ">alpha<" not in page
@@ -225,8 +225,8 @@ class TestAMove:
         shown = words(page.content.decode())
         assert (
             "Moved with 30 s notice: it made room on its node for a job of alpha"
-            " (defragmentation). It stopped at once; it had held its GPUs for 20 s. The same round"
-            " placed it on "
+            " (defragmentation). It exited immediately; it had held its GPUs for 20 s. The same"
+            " round placed it on "
         ) in shown
         pool = client.get(f"/pools/{lab.pool.name}/").content.decode()
         assert "1 lease ended early, with notice: 1 moved" in section(pool)

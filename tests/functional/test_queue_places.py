@@ -210,7 +210,7 @@ class TestTheList:
 
     def test_believes_no_mark_of_another_pool(self, place: Town) -> None:
         page = text(place.owner.get("/t/north/jobs/?state=pending&after=7.0.0.1.nosuch"))
-        assert "Further back; This page does not refresh." in page
+        assert "Later in the queue. This page does not refresh." in page
         assert "nosuch" not in page
 
     def test_goes_on_from_pool_to_pool(self, place: Town) -> None:

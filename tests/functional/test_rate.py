@@ -124,5 +124,5 @@ class TestSubmissions:
         form = {"side": "form", "pool": stage.pool, "gpus": "1", "act": "submit", "name": "kept"}
         page = browser.post("/t/aa/jobs/new/", form)
         assert 9_000 < int(page.headers["Retry-After"]) <= 10_001
-        assert b"submits faster than it may" in page.content
+        assert b"exceeds its submission rate" in page.content
         assert b'value="kept"' in page.content

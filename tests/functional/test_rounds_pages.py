@@ -127,7 +127,7 @@ class TestARound:
         monkeypatch.setattr(promises, "violations", lambda *_: planted)
         page = there.page("owner", there.url("rounds/1/"))
         assert "violated" in page
-        assert "1 promise does not hold" in page
+        assert "1 promise is broken" in page
 
     def test_keeps_counts_and_hashes_when_its_bytes_are_gone(
         self, there: Stage, monkeypatch: pytest.MonkeyPatch
