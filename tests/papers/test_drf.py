@@ -75,7 +75,7 @@ class TestTheExample:
         row = decision.skips[0]
         assert row.numbers == {"gpu_type": "v100", "cpus": 1, "memory_mb": 4}
         text = why(row.reason, row.numbers)
-        assert text.sentence.startswith("It needs 1 CPU and 4 MB of memory beside its GPUs;")
+        assert text.sentence.startswith("It needs 1 CPU and 4 MB of memory in addition to its GPUs")
 
     def test_is_in_the_queue_as_if_all_fitted(self) -> None:
         snap = asked(self.JOBS, needs=self.NEEDS, has={1: (9, 18)})

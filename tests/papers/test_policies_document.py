@@ -13,7 +13,7 @@ ROW = re.compile(
     r"^\| \[`(\w+)`\]\((\w+\.md)\) \|([^|]*)\|([^|]*)\|([^|]*)\|([^|]*)\|([^|]*)\|([^|]*)\|$"
 )
 HEAD = (
-    "| policy | goes first | quota | preempts | needs | when to choose it | what a decision costs |"
+    "| policy | goes first | quota | preempts | needs | when to choose it | cost of a decision |"
 )
 COST = re.compile(r"\d+\.\dx, \d+\.\dx")
 QUOTA = {

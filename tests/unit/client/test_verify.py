@@ -187,7 +187,7 @@ class TestVerify:
             (["--since", "yesterday", "--pool", POOL], "--since takes an instant"),
             ([], "give --pool, or --from-dir"),
             (["--from-dir", "x", "--save-dir", "y"], "not both"),
-            (["--from-dir", "/nowhere"], "/nowhere is no folder"),
+            (["--from-dir", "/nowhere"], "/nowhere is not a folder"),
             (["--last", "0", "--pool", POOL], "not a whole number"),
         ],
     )
@@ -244,4 +244,4 @@ class TestAPin:
         run("round", "pin", "--pool", POOL)
         pin_path(tmp_path).write_text("{}")
         done = run("round", "verify", "--pool", POOL)
-        assert (done.code, "is no pin" in done.err, pool.size) == (2, True, ROUNDS)
+        assert (done.code, "is not a pin" in done.err, pool.size) == (2, True, ROUNDS)
