@@ -31,7 +31,7 @@ class JobField(NamedTuple):
     about: str
 
 
-# What stands for an option where the words after it are the value.
+# In place of an option: the words after it are the value.
 COMMAND = "--"
 JOB_FIELDS = (
 '''

@@ -134,7 +134,7 @@ class TestTheRecord:
         monkeypatch.setattr("tenants.services.accounts.operation", late)
         answer = there.operator.post("/operate/people/", {"do": "deactivate", "username": "ada"})
         assert answer.status_code == 403
-        assert records()[0].reason == "The role for the site was taken away meanwhile."
+        assert records()[0].reason == "The site role was removed meanwhile."
 
 
 class TestTokens:

@@ -86,7 +86,7 @@ class TestABacklog:
 
     def test_lets_what_failed_fail_again(self, place: Cluster) -> None:
         out, _ = run(place, DATA / "helios_like.csv", "--create-tenants")
-        assert "1 line asks for no GPU and is left out (line 3)" in out
+        assert "1 line requests no GPU and is skipped (line 3)" in out
         assert "1 job failed, and fails here too" in out
         codes = VirtualWork.objects.order_by("job_id").values_list("exit_code", flat=True)
         assert list(codes) == [0, 1, 143]
@@ -133,9 +133,9 @@ class TestABadLine:
             "good-3",
         ]
         for words in (
-            "line 4, gpus: is no number of GPUs from 0 on: 'many'",
+            "line 4, gpus: is not a number of GPUs of at least 0: 'many'",
             "line 5: has 3 cells, the header has 7",
-            "line 8: is no CSV",
+            "line 8: is not CSV",
             "line 10, tenant: there is no tenant 'west'",
             "line 11, gpu_types: there is no type 'h100'",
         ):

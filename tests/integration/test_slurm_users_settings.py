@@ -92,7 +92,7 @@ class TestAPrefixThatFails:
             world.executor.launch([Launch(token, token_job(token), world.now_us())])
         assert world.ended(token).state is ReportState.STOPPED
         said = world.log(token)
-        assert f"Slurm does not run this: nothing can be submitted as {ANN}: " in said
+        assert f"Slurm does not run this job: nothing can be submitted as {ANN}: " in said
         assert why in said
         assert said.count("Slurm does not run this") == 1
         assert world.slurm.run("squeue", "--states=all", "--format=%i") == before
@@ -108,7 +108,7 @@ class TestAPrefixThatFails:
         token = world.of("a", "true")
         world.launch(token)
         assert world.ended(token).state is ReportState.STOPPED
-        assert "Slurm does not run this: sbatch: error: " in world.log(token)
+        assert "Slurm does not run this job: sbatch: error: " in world.log(token)
         assert "nothing can be submitted" not in world.log(token)
 
 
@@ -178,7 +178,7 @@ class TestTheCheck:
             text, status = check(world.lab.pool.name)
         finally:
             world.slurm.run("scontrol", "update", "PartitionName=gpu", "AllowGroups=ALL")
-        assert f"error    user {ANN}: nothing can be submitted as it: " in text
+        assert f"error    user {ANN}: nothing can be submitted as this user: " in text
         assert status == 1
 
     def test_names_what_is_wrong_with_a_user(self, world: UsersWorld) -> None:
@@ -186,7 +186,9 @@ class TestTheCheck:
         world.root.parent.chmod(0o700)
         text, status = check(world.lab.pool.name)
         assert f"error    user {ANN}: cannot pass {world.root.parent}" in text
-        assert f"error    user {ANN}: nothing can be submitted as it: sudo: a password" in text
+        assert (
+            f"error    user {ANN}: nothing can be submitted as this user: sudo: a password" in text
+        )
         assert "error    user no-such-user: there is no Unix user no-such-user" in text
         assert status == 1
 

@@ -234,7 +234,7 @@ class TestKeys:
         (old,) = transparency.public_keys(LOG)
         said = StringIO()
         call_command("rotate_log_key", "--overlap-days", "7", stdout=said)
-        assert "signs along for 7 days" in said.getvalue()
+        assert "also signs for 7 days" in said.getvalue()
         before, after = transparency.public_keys(LOG)
         assert (before.vkey, before.since) == (old.vkey, old.since)
         assert before.until == after.since + timedelta(days=7)

@@ -148,7 +148,7 @@ class TestARun:
         args = ("simulate", "--trace", str(path), *maps, "--nodes", "1", "--json")
         call_command(*args, stdout=out, stderr=err)
         assert json.loads(out.getvalue())["results"][0]["jobs"] == 2
-        assert "1 line asks for no GPU and is left out (line 4)" in err.getvalue()
+        assert "1 line requests no GPU and is skipped (line 4)" in err.getvalue()
         assert "1 job asks for a fraction of a GPU" in err.getvalue()
 
     @pytest.mark.parametrize(
@@ -183,12 +183,12 @@ class TestWhatIsWrong:
             ((*SMALL, "--policy", "ltgf, ltgf"), "twice"),
             ((*SMALL, "--option", "ltgf.spreadd=true"), "spreadd"),
             ((*SMALL, "--option", "spread"), "POLICY.KEY=VALUE"),
-            ((*SMALL, "--option", "fifo.a=1"), "'fifo' is not among those that run"),
+            ((*SMALL, "--option", "fifo.a=1"), "'fifo' is not in --policy"),
             ((*SMALL, "--lease-s", "-1"), "--lease-s must be at least 0"),
             ((*SMALL, "--lease-s", "9", "--checkpoint-s", "9"), "must be shorter than --lease-s"),
             ((*SMALL, "--round-s", "nan"), "--round-s must be at least 0"),
             ((*SMALL, "--estimate-error", "2"), "--estimate-error"),
-            ((*SMALL, "--set", "SLO"), "--set chooses among the sets of a --trace"),
+            ((*SMALL, "--set", "SLO"), "--set needs a --trace that has several sets"),
             ((*SMALL, "--map", "a=tenant"), "--map and --format say how to read a --trace"),
             ((*SMALL, "--format", "swf"), "--map and --format say how to read a --trace"),
             (("--trace", GAVEL, "--map", "tenant", "--nodes", "1"), "--map takes COLUMN=FIELD"),
@@ -243,7 +243,7 @@ class TestWhatIsWrong:
             *("simulate", "--trace", str(path), "--nodes", "1", "--json"), stdout=out, stderr=err
         )
         assert json.loads(out.getvalue())["results"][0]["jobs"] == 1
-        assert "1 line is no job: line 2, gpus is no number of GPUs" in err.getvalue()
+        assert "1 line is not a job: line 2, gpus is not a number of GPUs" in err.getvalue()
         assert f"{DEFAULT}: 1 job never ends" in err.getvalue()
 
     def test_of_a_file_of_left_out_lines_is_said(self, tmp_path: Path) -> None:

@@ -34,24 +34,24 @@ class TestWhatIsWrong:
             ("--quotas", QUOTAS, "FILE: has no row of quotas"),
             ("--quotas", "tenant,gpus\na,1", "line 1: needs gpu_type"),
             ("--quotas", f"{QUOTAS},colour\na,gpu,1,red", "line 1: does not know 'colour'; known"),
-            ("--quotas", f"{QUOTAS},gpus\na,gpu,1,1", "line 1: a column is there twice"),
+            ("--quotas", f"{QUOTAS},gpus\na,gpu,1,1", "line 1: a column is repeated"),
             ("--quotas", f"{QUOTAS}\na,gpu", "line 2 has 2 cells, the header has 3"),
-            ("--quotas", f'{QUOTAS}\na,"gpu,1', "line 2 is no CSV"),
+            ("--quotas", f'{QUOTAS}\na,"gpu,1', "line 2 is not CSV"),
             ("--quotas", f"{QUOTAS}\n,gpu,1", "line 2, tenant is empty; name one"),
             ("--quotas", f"{QUOTAS}\na,,1", "line 2, gpu_type is empty; name one"),
-            ("--quotas", f"{QUOTAS}\na,g p u,1", "line 2, gpu_type is no name of a GPU type"),
+            ("--quotas", f"{QUOTAS}\na,g p u,1", "line 2, gpu_type is not a name of a GPU type"),
             ("--quotas", f"{QUOTAS}\na,gpu,", "line 2, gpus is empty; write a whole number"),
             (
                 "--quotas",
                 f"{QUOTAS}\na,gpu,-1",
-                "line 2, gpus is no whole number: '-1'; write 0 to",
+                "line 2, gpus is not a whole number: '-1'; write 0 to",
             ),
-            ("--quotas", f"{QUOTAS}\na,gpu,1.5", "line 2, gpus is no whole number: '1.5'"),
+            ("--quotas", f"{QUOTAS}\na,gpu,1.5", "line 2, gpus is not a whole number: '1.5'"),
             ("--quotas", f"{QUOTAS}\na,gpu,9999999", "line 2, gpus is out of bounds"),
             (
                 "--quotas",
                 f"{QUOTAS}\na,v100,1",
-                "line 2, gpu_type is of no node: 'v100'; the nodes",
+                "line 2, gpu_type has no node: 'v100'; the nodes",
             ),
             (
                 "--quotas",
@@ -71,7 +71,7 @@ class TestWhatIsWrong:
             ("--quotas", f"{QUOTAS},pool\na,gpu,1,x\nb,gpu,1,y", "line 3, pool is not that of the"),
             ("--quotas", f"{QUOTAS},until\na,gpu,1,soon", "line 2, until needs --start"),
             ("--quotas", "[", "FILE: is no JSON"),
-            ("--quotas", "{}", "FILE: needs a list of objects, alone or under 'quotas'"),
+            ("--quotas", "{}", "FILE: needs a list of objects, at the top or under 'quotas'"),
             ("--quotas", '[{"tenant": "a", "gpus": 1}]', "row 1: needs gpu_type"),
             ("--quotas", '[{"tenant": "a", "tenant": "b"}]', "names 'tenant' twice"),
             (
@@ -80,11 +80,15 @@ class TestWhatIsWrong:
             ),
             (
                 *("--quotas", '[{"tenant": "a", "gpu_type": "gpu", "gpus": NaN}]'),
-                "row 1, gpus is no whole number: 'NaN'",
+                "row 1, gpus is not a whole number: 'NaN'",
             ),
             ("--prices", "gpu_type,base,theta\nv100,1,2", "no node has GPUs of type 'v100'"),
             ("--prices", "gpu_type,base,theta\ngpu,-1,2", "line 2, base is out of bounds: '-1'"),
-            ("--prices", "gpu_type,base,theta\ngpu,1e3,2", "line 2, base is no such number: '1e3'"),
+            (
+                "--prices",
+                "gpu_type,base,theta\ngpu,1e3,2",
+                "line 2, base is not such a number: '1e3'",
+            ),
             ("--prices", "gpu_type,base,theta\ngpu,1,0.5", "line 2, theta is out of bounds"),
             (
                 "--prices",
@@ -95,7 +99,7 @@ class TestWhatIsWrong:
             (
                 "--prices",
                 "gpu_type,base,theta\ngpu,1,2\ngpu,1,2",
-                "line 3, gpu_type is there twice",
+                "line 3, gpu_type is repeated",
             ),
             (
                 "--profiles",
@@ -132,7 +136,7 @@ class TestWhatIsWrong:
         ("content", "says"),
         [
             ("name,gpu_type,gpus\nn1,gpu,0", "FILE: has no node with a GPU"),
-            ("name,gpu_type,gpus\nn1,gpu,1\nn1,gpu,1", "line 3, name is there twice: 'n1'"),
+            ("name,gpu_type,gpus\nn1,gpu,1\nn1,gpu,1", "line 3, name is repeated: 'n1'"),
             (
                 "name,gpu_type,gpus\nn1,gpu,2000",
                 "line 2, gpus is out of bounds: '2000'; write 0 to",

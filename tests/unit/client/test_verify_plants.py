@@ -228,7 +228,7 @@ class TestAPlant:
             return json.dumps(document, separators=(",", ":")).encode()
 
         pool.seal(swap)
-        self.assert_named(verify_all(), "of ada stands under the pseudonym of another tenant")
+        self.assert_named(verify_all(), "of ada has the pseudonym of another tenant")
 
     def test_a_record_edited(self, verify_all: Any, pool: StagedPool) -> None:
         record = read_record(pool.records[3])

@@ -96,7 +96,7 @@ class TestALaterHead:
     def test_without_a_proof_is_not_proven(self, pool: StagedPool) -> None:
         finding = verify_head(pool.note(), LOG, (FIRST,), pin=pinned(pool, 4))
         assert finding.problems == []
-        text = "no proof at hand that the head of 10 rounds begins with that of 4"
+        text = "there is no proof that the head of 10 rounds begins with that of 4"
         assert finding.unproven == [Unproven(Gap.HEAD, text)]
         assert finding.pin is None, "what nothing proves must not take the place of what was proven"
 
@@ -131,7 +131,9 @@ class TestAKey:
         pin = pinned(pool, 4)
         pool.keys = [key_of("first"), key_of("second")]
         both = head(pool, 8, pin)
-        assert both.remarks == [f"key {short_key(SECOND)} has joined, signing beside a known one"]
+        assert both.remarks == [
+            f"key {short_key(SECOND)} is new and signs together with a known key"
+        ]
         assert both.pin is not None
         pool.keys = [key_of("second")]
         alone = head(pool, 10, both.pin)
@@ -228,7 +230,7 @@ class TestRecordsUnderAHead:
         record = read_record(rows[0]["record"].encode())
         rows[0]["record"] = record_bytes(msgspec.structs.replace(record, previous="")).decode()
         files["records.json"] = json.dumps(rows).encode()
-        text = "records: entry 2 of the log, of round 3, names no record before it"
+        text = "records: entry 2 of the log, of round 3, names no previous record"
         assert text in texts(RoundHistory(files.get).head())
 
     @pytest.mark.parametrize("place", [0, 2, 4])
@@ -243,7 +245,7 @@ class TestRecordsUnderAHead:
         rows[place]["record"] = record_bytes(other).decode()
         files["records.json"] = json.dumps(rows).encode()
         index = rows[place]["index"]
-        text = f"records: entry {index + 1} of the log names another one than {index}"
+        text = f"records: entry {index + 1} of the log names a different record than {index}"
         finding = RoundHistory(files.get).head()
         assert text in texts(finding)
         assert finding.pin is None

@@ -51,7 +51,7 @@ class TestAWatch:
         third.load()
         assert third.rows == second.rows
         said = third.remarks()
-        assert said[0] == "2 looks, the longest time between two 30 s."
+        assert said[0] == "2 looks, the longest time between two polls 30 s."
         assert any(line.startswith("Jobs whose end was not seen") for line in said)
 
     def test_keeps_nothing_without_a_folder(self, cluster: list[object]) -> None:

@@ -79,8 +79,8 @@ class AlloxOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=Tru
         Meta(
             ge=0.01,
             le=1,
-            description="The part of the tenants whose jobs wait that is served first, those of"
-            " least progress; 1: all, for the shortest average time alone.",
+            description="The part of the tenants with waiting jobs that is served first, by the"
+            " least progress; 1: all, for the shortest average time only.",
         ),
     ] = 0.5
     matched_jobs: Annotated[
@@ -88,7 +88,7 @@ class AlloxOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=Tru
         Meta(
             ge=1,
             le=MOST_JOBS,
-            description="How many jobs that wait are matched to GPU types in a round.",
+            description="Number of waiting jobs that are matched to GPU types in a round.",
             extra_json_schema={UNIT: "jobs"},
         ),
     ] = 60
@@ -102,17 +102,17 @@ class Allox(Policy):
     title = "Matched to GPU types"
     promise = (
         "Jobs of the tenants that received least for their quota wait for the GPU types on which"
-        " all of them end earliest."
+        " they all end earliest."
     )
     suits = "Mixed GPU types and short average times, where jobs come with estimates and speeds."
     order_text = (
-        "Jobs of tenants that received least for their quota, each on the type that it is matched"
-        " to, short ones first; then the others."
+        "Jobs of tenants that received least for their quota go first, each on its matched type,"
+        " short jobs first; then the others."
     )
     quota_text = (
-        "A quota says how much progress its tenant has made with what it received: tenants of least"
-        " progress choose first. Nothing is preempted for it, so that a tenant may hold less than"
-        " its quota as long as others' jobs run."
+        "A tenant's progress is what it received for its quota: tenants with the least progress"
+        " choose first. Nothing is preempted for it, so a tenant may hold less than its quota"
+        " while others' jobs run."
     )
     note_texts = MappingProxyType(
         {

@@ -69,8 +69,8 @@ class BatchScheOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only
         Meta(
             ge=1,
             le=10_000,
-            description="For how many of a tenant's jobs that wait a start is planned; the others"
-            " wait behind them.",
+            description="Number of a tenant's waiting jobs for which a start is planned; the"
+            " others wait behind them.",
             extra_json_schema={UNIT: "jobs"},
         ),
     ] = 100
@@ -90,16 +90,17 @@ class BatchSche(Policy):
     version = "1"
     title = "Private partitions"
     promise = (
-        "Each tenant has its quota to itself, and plans its own jobs there as early as can be."
+        "Each tenant uses its quota exclusively, and its jobs are planned there as early as"
+        " possible."
     )
     suits = "Strict partitions in which gaps before large gangs are filled."
     order_text = (
-        "Whoever was submitted first is planned first, within the quota of its tenant; a later job"
-        " goes ahead where by the estimates it delays nobody."
+        "Jobs are planned in the order of submission, within the quota of their tenant. A later"
+        " job goes ahead if by the estimates it delays no other job."
     )
     quota_text = (
-        "A quota is a private partition: nobody else takes these GPUs, idle or not, and a tenant"
-        " holds no more than them. A gang may still have to wait until nodes fit."
+        "A quota is a private partition: no other tenant takes these GPUs, idle or not, and a"
+        " tenant holds no more than them. A gang may still have to wait until nodes fit."
     )
     quota_kind = QuotaPromiseKind.RESERVED
     note_texts = MappingProxyType(

@@ -93,22 +93,23 @@ class ChronusOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=T
         Meta(
             ge=0,
             le=16,
-            description="How many GPUs of each type are kept for profiling, on the last nodes.",
+            description="Number of GPUs of each type that are kept for profiling, on the last"
+            " nodes.",
             extra_json_schema={UNIT: "GPUs"},
         ),
     ] = 0
     estimator: Annotated[
         bool,
         Meta(
-            description="Count what a job is estimated to lose where it is interrupted. Off: its"
-            " work alone."
+            description="Count the estimated loss of a job when it is interrupted. Off: only its"
+            " work."
         ),
     ] = False
     selector: Annotated[
         bool,
         Meta(
-            description="A job with a deadline may have any cells, on several nodes too, at the"
-            " speed that it has there. Off: one block of GPUs of a node, or whole nodes."
+            description="A job with a deadline may get any cells, also on several nodes, at its"
+            " speed there. Off: one block of GPUs of a node, or whole nodes."
         ),
     ] = False
     horizon_leases: Annotated[
@@ -116,8 +117,8 @@ class ChronusOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=T
         Meta(
             ge=1,
             le=1008,
-            description="How many leases are planned ahead; of later deadlines only what must run"
-            " before.",
+            description="Number of leases planned ahead; for later deadlines only the work that"
+            " must run before.",
             extra_json_schema={UNIT: "leases"},
         ),
     ] = 288
@@ -129,11 +130,11 @@ class Chronus(Policy):
     name = "chronus"
     version = "1"
     title = "Leases planned for deadlines"
-    promise = "Leases go to the jobs that a plan brings to an end in time, others have the rest."
+    promise = "Leases go to jobs that a plan finishes in time; other jobs get the rest."
     suits = "Deadlines with leases of minutes, where jobs come with estimates."
     order_text = (
-        "Jobs with deadlines that a plan gives a lease now go first; then the others, those with"
-        " the least work left before."
+        "Jobs with deadlines that a plan gives a lease now go first; then the others, by the"
+        " least work left."
     )
     note_texts = MappingProxyType(
         {

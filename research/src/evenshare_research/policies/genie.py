@@ -51,8 +51,8 @@ class GenieOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     late_first: Annotated[
         bool,
         Meta(
-            description="A job that can meet no deadline any more goes before those that can, as it"
-            " has the least slack of all. Off: it goes after them, and before best-effort jobs."
+            description="A job that can no longer meet a deadline goes before jobs that can,"
+            " because it has the least slack. Off: it goes after them, and before best-effort jobs."
         ),
     ] = False
     unknown_s: UnknownSeconds = UNKNOWN_S
@@ -66,8 +66,8 @@ class Genie(OrderedPolicy):
     promise = "Jobs with the least slack before their deadline start first, others after them."
     suits = "Deadlines without preemption, where jobs come with estimates."
     order_text = (
-        "Of jobs with deadlines, whoever has the least time to spare goes first; then the others,"
-        " whoever was submitted first."
+        "Jobs with deadlines go first, by the least time to spare; then the others, in the order"
+        " of submission."
     )
     note_texts = MappingProxyType(
         {

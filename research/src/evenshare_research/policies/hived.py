@@ -112,15 +112,16 @@ class Hived(Policy):
     name = "hived"
     version = "1"
     title = "Buddy cells"
-    promise = "A tenant's quota is cells of nodes, there for it whatever others hold."
+    promise = "A tenant's quota is cells of nodes that are always available to it."
     suits = "Quotas as parts of nodes: large gangs start at once, and idle parts are lent."
     order_text = (
-        "Jobs that fit their tenant's own cells go first, whoever was submitted first; then others,"
-        " on cells that are idle."
+        "Jobs that fit their tenant's own cells go first, in the order of submission; then other"
+        " jobs, on idle cells."
     )
     quota_text = (
-        "A quota is a part of certain nodes. Others may use it while it is idle, and give it back"
-        " within the minimum runtime of their jobs, the time to the next round, and their notice."
+        "A quota is a part of certain nodes. Others may use it while it is idle. They give it"
+        " back within the minimum runtime of their jobs, the time to the next round, and their"
+        " notice."
     )
     quota_kind = QuotaPromiseKind.GUARANTEED
     note_texts = MappingProxyType(

@@ -53,11 +53,11 @@ class Hydra(OrderedPolicy):
     name = "hydra"
     version = "1"
     title = "Deadlines, then shortest remaining time"
-    promise = "Jobs with deadlines start before all others, of each those with the least work left."
+    promise = "Jobs with deadlines start before all others, in each group by the least work left."
     suits = "Short waits and deadlines without preemption, where jobs come with estimates."
     order_text = (
-        "Jobs with deadlines go before all others; of each, the job with the least work left by"
-        " estimate."
+        "Jobs with deadlines go before all others; in each group, the job with the least work"
+        " left by estimate."
     )
     note_texts = MappingProxyType(
         {

@@ -14,8 +14,8 @@ from evenshare_core.policies.sharing.base import SharingPolicy
 class MaxEfficiency(SharingPolicy):
     name = "max_efficiency"
     title = "Max efficiency"
-    promise = "All tenants together get the most work done; a tenant alone is promised nothing."
-    suits = "The most throughput that there can be, fair to nobody; to compare with others."
+    promise = "All tenants together get the most work done; a single tenant has no guarantee."
+    suits = "The most possible throughput, without fairness; to compare with others."
     promised = frozenset({Property.PARETO})
     program = ShareRule.MAX_EFFICIENCY
 

@@ -17,7 +17,7 @@ class MaxMin(SharingPolicy):
     name = "max_min"
     title = "Max-min"
     promise = "Each tenant gets its part of every GPU type."
-    suits = "An equal part of every GPU type for everybody; to compare with oef."
+    suits = "An equal part of every GPU type for each tenant; to compare with oef."
     promised = frozenset({Property.SHARING_INCENTIVE})
     program = ShareRule.MAX_MIN
 

@@ -57,10 +57,11 @@ class Optimus(OrderedPolicy):
     name = "optimus"
     version = "1"
     title = "Largest marginal gain"
-    promise = "GPUs go where a lease of them takes most off a job's remaining time."
+    promise = "GPUs go to the job whose remaining time a lease reduces most."
     suits = "Short average times with gangs of all sizes, where jobs come with estimates."
     order_text = (
-        "Whoever gains most per GPU goes first: the job with the least GPU-time left, by estimate."
+        "The job that gains most per GPU goes first: the job with the least GPU-time left, by"
+        " estimate."
     )
     note_texts = MappingProxyType(
         {GAIN: "Of those that fit, a lease takes most off its remaining time, per GPU."}

@@ -61,7 +61,7 @@ class Srtf(OrderedPolicy):
     name = "srtf"
     version = "3"
     title = "Shortest remaining time first"
-    promise = "Jobs with the least work left by estimate run first, others wait as leases end."
+    promise = "Jobs with the least work left by estimate run first; other jobs wait as leases end."
     suits = "The shortest mean wait, where jobs come with estimates; long jobs starve."
     order_text = "The job with the least work left by estimate goes first."
     traits = Traits(needs_estimates=True, preempts=True)

@@ -62,8 +62,8 @@ class ThemisOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         Meta(
             ge=0,
             le=0.9,
-            description="By how much estimates are made wrong on purpose, at most, as a part of"
-            " each; for comparisons.",
+            description="Maximum error that is added to estimates, as a part of each; for"
+            " comparisons.",
         ),
     ] = 0.0
     unknown_s: UnknownSeconds = UNKNOWN_S
@@ -84,8 +84,8 @@ class Themis(OrderedPolicy):
     promise = "The job that would finish latest, measured by its own length, goes first."
     suits = "Fairness between jobs rather than tenants, where jobs come with estimates."
     order_text = (
-        "Whoever would finish latest for its length goes first: age and what is left, over what it"
-        " takes alone."
+        "The job that would finish latest for its length goes first: (age + remaining time) / run"
+        " time without other jobs."
     )
     note_texts = MappingProxyType(
         {FINISH_TIME: "Of those that fit, it would have finished latest for its length."}

@@ -86,19 +86,18 @@ class ThreeSigmaOptions(Options, frozen=True, forbid_unknown_fields=True, kw_onl
 
     slot_s: Annotated[
         int,
-        Meta(ge=60, le=86_400, description="How long a slot of the plan is, in seconds."),
+        Meta(ge=60, le=86_400, description="Length of a slot of the plan, in seconds."),
     ] = 600
     window_slots: Annotated[
         int,
-        Meta(ge=1, le=96, description="How many slots are planned ahead."),
+        Meta(ge=1, le=96, description="Number of slots planned ahead."),
     ] = 12
     error: Annotated[
         float,
         Meta(
             ge=0,
             le=2,
-            description="How far estimates may be off that do not say so: their standard error as"
-            " a part of each.",
+            description="Standard error of estimates that come without one, as a part of each.",
         ),
     ] = 0.3
     exact_jobs: Annotated[
@@ -106,8 +105,8 @@ class ThreeSigmaOptions(Options, frozen=True, forbid_unknown_fields=True, kw_onl
         Meta(
             ge=0,
             le=200,
-            description="Up to so many waiting jobs with deadlines the best plan is looked for;"
-            " above, a quick one stands.",
+            description="Maximum number of waiting jobs with deadlines for which the best plan is"
+            " searched; above it, a quick plan is used.",
             extra_json_schema={UNIT: "jobs"},
         ),
     ] = 16
@@ -120,13 +119,13 @@ class ThreeSigma(Policy):
     version = "1"
     title = "Starts planned over distributions"
     promise = (
-        "Jobs with deadlines start where they are expected to earn most, and others give way as"
+        "Jobs with deadlines start where they are expected to earn most; other jobs make room as"
         " their leases end."
     )
-    suits = "Deadlines, where estimates come with how far they may be off."
+    suits = "Deadlines, where estimates come with their error."
     order_text = (
-        "Jobs with deadlines that a plan starts now go first; then the others, those that run"
-        " before those with the least work left."
+        "Jobs with deadlines that a plan starts now go first. Then the others: running jobs, then"
+        " by the least work left."
     )
     note_texts = MappingProxyType(
         {

@@ -49,28 +49,32 @@ class TiresiasOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=
     """Options of Tiresias-L."""
 
     queues: Annotated[
-        int, Meta(ge=2, le=10, description="How many queues there are: steps of GPU-time received.")
+        int, Meta(ge=2, le=10, description="Number of queues: steps of GPU-time received.")
     ] = 3
     first_threshold: Annotated[
         int,
         Meta(
             ge=1,
             le=10**9,
-            description="A job that received so much GPU-time leaves the first queue.",
+            description="GPU-time after which a job leaves the first queue.",
             extra_json_schema={UNIT: "GPU-seconds"},
         ),
     ] = 3600
     threshold_factor: Annotated[
         int,
-        Meta(ge=2, le=1000, description="How many times that it takes to leave the next queue."),
+        Meta(
+            ge=2,
+            le=1000,
+            description="Factor from the limit of a queue to the limit of the next queue.",
+        ),
     ] = 10
     promote_after: Annotated[
         int,
         Meta(
             ge=0,
             le=1000,
-            description="A job that ran and has waited so many times as long as it ran goes first"
-            " once more; 0: it never does.",
+            description="A job that has waited this many times as long as it ran goes first once"
+            " more; 0: never.",
         ),
     ] = 0
     spread: Annotated[bool, Meta(description=SPREAD_TEXT)] = False
@@ -86,11 +90,11 @@ class TiresiasL(OrderedPolicy):
     name = "tiresias_l"
     version = "1"
     title = "Least attained service"
-    promise = "Whoever has received little GPU-time goes before whoever has received much."
+    promise = "Jobs that received little GPU-time go before jobs that received much."
     suits = "Short waits for short jobs, without estimates."
     order_text = (
-        "Jobs that received little GPU-time go first, in a few steps; of one step whoever was"
-        " submitted first."
+        "Jobs that received little GPU-time go first, in a few steps; within a step in the order"
+        " of submission."
     )
     note_texts = MappingProxyType(
         {

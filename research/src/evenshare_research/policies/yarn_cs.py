@@ -38,9 +38,7 @@ class YarnCsOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     ] = True
     whole_nodes: Annotated[
         bool,
-        Meta(
-            description="A job larger than a node takes whole nodes, and one more for what is left."
-        ),
+        Meta(description="A job larger than a node takes whole nodes, and one more for the rest."),
     ] = False
     spread: Annotated[bool, Meta(description=SPREAD_TEXT)] = False
 
@@ -49,12 +47,12 @@ class YarnCs(OrderedPolicy):
     name = "yarn_cs"
     version = "2"
     title = "Capacity scheduler"
-    promise = "Each tenant has its quota to itself; nobody borrows."
+    promise = "Each tenant uses its quota exclusively; no tenant borrows."
     suits = "Strict partitions: nothing is lent, nothing is taken back."
-    order_text = "Whoever was submitted first goes first, within the quota of its tenant."
+    order_text = "In the order of submission, within the quota of the tenant."
     quota_text = (
-        "A quota is a fixed part: nobody else takes these GPUs, idle or not, and a tenant holds no"
-        " more than them. A gang may still have to wait until nodes fit."
+        "A quota is a fixed part: no other tenant takes these GPUs, idle or not, and a tenant"
+        " holds no more than them. A gang may still have to wait until nodes fit."
     )
     quota_kind = QuotaPromiseKind.RESERVED
     options_type = YarnCsOptions
