@@ -145,7 +145,7 @@ class TestABadLine:
     def test_is_counted_beyond_the_first_20(self, place: Cluster, tmp_path: Path) -> None:
         file = written(tmp_path, *["x,north,x,0,1"] * 30, "good,north,1,0,1")
         out, err = run(place, file, status=1)
-        assert err.count("is no number of GPUs") == 20
+        assert err.count("is not a number of GPUs") == 20
         assert "and 10 more bad lines" in err
         assert "imported 1 jobs" in out
 

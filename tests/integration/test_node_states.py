@@ -189,7 +189,7 @@ class TestADrainHere:
         both.drain("n0000")
         both.look()
         both.look()
-        assert "no operator of Slurm" in both.node().engine_trouble
+        assert "not a Slurm operator" in both.node().engine_trouble
         assert caplog.text.count("executor.nodes_refused") == 1
         both.slurm.refuses = False
         both.look()

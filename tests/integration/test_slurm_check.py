@@ -109,4 +109,4 @@ class TestAClusterThatIsNot:
         options = SlurmOptions(conf=str(slurm_cluster.conf), partition=slurm_cluster.partition)
         (line,) = trial_findings(Slurm(options), tmp_path / "jobs", "node-1")
         assert line.level is Level.ERROR
-        assert "mount the folder on all nodes" in line.text
+        assert "Mount the folder at the same path on all nodes" in line.text

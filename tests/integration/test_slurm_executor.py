@@ -326,7 +326,7 @@ class TestAJobOfSomebodyElse:
         (world.root / "active" / token).write_text(str(world.lab.pool.pk))
         world.executor.launch([Launch(token, token_job(token), world.now_us())])
         assert world.ended(token).state is STOPPED
-        assert "nothing began on its node" in world.log(token)
+        assert "nothing started on its node" in world.log(token)
 
 
 class TestATimeLimit:

@@ -144,7 +144,7 @@ class TestSyncNodes:
                 sync(pool, "--dry-run")
         pool.executor = "virtual"
         pool.save()
-        with pytest.raises(CommandError, match="no nodes of its own"):
+        with pytest.raises(CommandError, match="no own list of nodes"):
             sync(pool, "--dry-run")
         assert names(pool) == ["node-1", "node-2"]
 

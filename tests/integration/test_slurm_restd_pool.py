@@ -183,7 +183,7 @@ class TestTheCheck:
             "ok       slurmrestd, version: slurm 22.05.8",
             "ok       trial on node-5: reads and writes the folder of jobs",
             "ok       trial, time limit: was prolonged",
-            "warning  slurmrestd, token: it is for root: whoever reads it can act as any user",
+            "warning  slurmrestd, token: it is for root: its readers can act as any user",
         ):
             assert line in text
         assert "ok       slurmrestd: lists " in text

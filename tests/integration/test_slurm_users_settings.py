@@ -125,7 +125,7 @@ class TestAChangeOfUsers:
         later = world.again(token)
         world.launch(later)
         assert world.ended(later).state is ReportState.STOPPED
-        assert "(saved-0) are of another user" in world.log(later)
+        assert "(saved-0) do not belong to" in world.log(later)
         for path in (world.job(token) / "saved-0", world.job(token) / "progress.json"):
             shutil.chown(path, REST)
         last = world.again(later)
@@ -165,7 +165,7 @@ class TestTheCheck:
     def test_tries_a_job_as_each_user(self, world: UsersWorld) -> None:
         text, status = check(world.lab.pool.name, "--run", "--node", "node-1")
         for name in (ANN, BEN):
-            assert f"ok       user {name}: has a group with the portal alone" in text
+            assert f"ok       user {name}: shares a group with the portal only" in text
             assert (
                 f"ok       trial on node-1 as {name}: reads and writes the folder of jobs" in text
             )

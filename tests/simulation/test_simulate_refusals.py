@@ -66,9 +66,9 @@ class TestWhatIsWrong:
             (
                 "--quotas",
                 f"{QUOTAS},lend_limit\na,gpu,1,all",
-                "line 2, lend_limit is no whole number",
+                "line 2, lend_limit is not a whole number",
             ),
-            ("--quotas", f"{QUOTAS},pool\na,gpu,1,x\nb,gpu,1,y", "line 3, pool is not that of the"),
+            ("--quotas", f"{QUOTAS},pool\na,gpu,1,x\nb,gpu,1,y", "line 3, pool differs from the"),
             ("--quotas", f"{QUOTAS},until\na,gpu,1,soon", "line 2, until needs --start"),
             ("--quotas", "[", "FILE: is no JSON"),
             ("--quotas", "{}", "FILE: needs a list of objects, at the top or under 'quotas'"),
@@ -76,7 +76,7 @@ class TestWhatIsWrong:
             ("--quotas", '[{"tenant": "a", "tenant": "b"}]', "names 'tenant' twice"),
             (
                 *("--quotas", '[{"tenant": "a", "gpu_type": "gpu", "gpus": true}]'),
-                "row 1, 'gpus' is neither a text nor a number",
+                "row 1, 'gpus' is neither text nor a number",
             ),
             (
                 *("--quotas", '[{"tenant": "a", "gpu_type": "gpu", "gpus": NaN}]'),
@@ -106,16 +106,16 @@ class TestWhatIsWrong:
                 "model\nbert",
                 "FILE: has no profile of job 'a1'; add rows of model 'm'",
             ),
-            ("--profiles", "model,speed\nm,2", "line 2, speed goes with a gpu_type"),
+            ("--profiles", "model,speed\nm,2", "line 2, speed needs a gpu_type"),
             ("--profiles", "model,gpu_type,speed\nm,gpu,0", "line 2, speed is out of bounds"),
-            ("--profiles", "model,gpu_type,speed\nm,v100,2", "lets job 'a1' run on no type"),
+            ("--profiles", "model,gpu_type,speed\nm,v100,2", "and job 'a1' in common"),
             ("--profiles", "model,t1_s,t2_s\nm,1,2", "line 2, t2_s needs iteration_s"),
             ("--profiles", "model,iteration_s,t1_s,t2_s\nm,1,2,1", "line 2, t2_s is below t1_s"),
             ("--profiles", "model,iteration_s,t1_s\nm,1,2", "line 2, t1_s and t2_s go together"),
             ("--profiles", "model,iteration_s\nm,0", "line 2, iteration_s is out of bounds"),
             ("--profiles", "model,gpu_type\nm,gpu\nm,gpu", "line 3, gpu_type is not the only one"),
             ("--profiles", "model,gpu_type\nm,gpu\nm,", "line 3, gpu_type is not the only one"),
-            ("--profiles", "model,cold_s\nm,long", "line 2, cold_s is no number of seconds"),
+            ("--profiles", "model,cold_s\nm,long", "line 2, cold_s is not a number of seconds"),
             ("--profiles", "model,checkpoint_s\nm,900", "checkpoint_s of 900 must be shorter than"),
             (
                 *("--profiles", "model,gpu_type,cold_s\nm,gpu,1\nm,v100,2"),
@@ -151,20 +151,23 @@ class TestWhatIsWrong:
         ("args", "says"),
         [
             ((*ONE, "--start", "soon"), "--start is neither seconds nor an instant: 'soon'; write"),
-            ((*ONE, "--spread-penalty", "1"), "--spread-penalty: needs a share from 0 up to"),
-            ((*ONE, "--spread-penalty", "nan"), "--spread-penalty: needs a share"),
+            ((*ONE, "--spread-penalty", "1"), "--spread-penalty: must be a share from 0 to"),
+            ((*ONE, "--spread-penalty", "nan"), "--spread-penalty: must be a share"),
             ((*ONE, "--quotas", "nowhere"), "nowhere: No such file"),
-            ((*ONE, "--node-list", GAVEL), "--node-list or --partitions, one of them"),
+            ((*ONE, "--node-list", GAVEL), "--node-list and --partitions"),
             (
                 (*ONE, "--estimates", "none", "--estimate-error", "0.1"),
-                "--estimate-error is of true",
+                "--estimate-error changes true",
             ),
             (
                 ("--gpu-types", "k80:1", "--speeds", GAVEL, "--profiles", GAVEL),
-                "--speeds and --profiles both tell speeds of models",
+                "--speeds and --profiles both give speeds of models",
             ),
             ((*ONE, "--leases-out", GAVEL), "gavel_slice.csv: File exists"),
-            (("--partitions", GAVEL, "--quotas", GAVEL), "--quotas: with --partitions each tenant"),
+            (
+                ("--partitions", GAVEL, "--quotas", GAVEL),
+                "--quotas: not with --partitions, where each",
+            ),
         ],
     )
     def test_of_options_is_said(self, runs: Runs, args: tuple[str, ...], says: str) -> None:

@@ -73,7 +73,7 @@ class TestALine:
         begin = "7|b|COMPLETED|2024-01-01T00:00:00|2024-01-01T00:00:10"
         assert row(f"{begin}|2024-01-01T00:01:10|gres/gpu=1", header).summary()[0][4] == 60
         unknown = row(f"{begin}|Unknown|gres/gpu=1", header)
-        assert unknown.sentences[0].startswith("1 line does not say how long its job ran")
+        assert unknown.sentences[0].startswith("1 line has no run time")
 
     def test_may_have_gpus_by_node(self) -> None:
         header = "JobID|User|State|Submit|ElapsedRaw|NNodes|AllocGRES"
@@ -98,7 +98,7 @@ class TestALine:
         assert trace.jobs == []
         assert [sentence.partition(" and is")[0] for sentence in trace.sentences] == [
             "1 line is of a job that never ran",
-            "1 line is an earlier run of a job that was requeued",
+            "1 line is an earlier run of a requeued job",
         ]
 
     @pytest.mark.parametrize(

@@ -184,7 +184,7 @@ class TestTwoReaders:
 
     def test_without_a_proof_are_not_called_agreed(self, pool: StagedPool) -> None:
         [problem] = compare_heads(pinned(pool, 10), pinned(pool, 7), None)
-        assert problem.text.startswith("no proof at hand")
+        assert problem.text.startswith("there is no proof")
 
     def test_take_no_head_that_the_log_did_not_sign(self, pool: StagedPool) -> None:
         mine = pinned(pool, 10)

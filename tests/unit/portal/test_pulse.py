@@ -164,7 +164,7 @@ class TestTheRules:
             (879, "", 0, 0, "it has received no message for 121 s"),
             (None, "scheduling.rounds", 990, 0, ""),
             (None, "scheduling.rounds", 200, 995, ""),  # it makes progress
-            (None, "scheduling.rounds", 200, 879, "its task scheduling.rounds has stood still"),
+            (None, "scheduling.rounds", 200, 879, "its task scheduling.rounds has been idle"),
             (None, "scheduling.rounds", -21, 999, "its task scheduling.rounds has run for 1021 s"),
         ],
     )

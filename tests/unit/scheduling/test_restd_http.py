@@ -210,7 +210,7 @@ class TestAToken:
         ("text", "says_so"),
         [
             (token_for("somebody"), "is for the user 'somebody', the portal runs as"),
-            (token_for(OWN, -5), "has expired: write a new one"),
+            (token_for(OWN, -5), "has expired: write a new token"),
             ("", "is no token"),
             ("secret", "is no token"),
             ("secret.secret.secret", "is no token"),

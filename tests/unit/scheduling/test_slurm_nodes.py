@@ -149,7 +149,7 @@ class TestADrainFromHere:
 
     def test_that_is_no_right_of_the_portals_user_says_so(self) -> None:
         slurm = PretendedSlurm({"n1": PretendedNode()}, refuses=True)
-        with pytest.raises(ExecutorError, match=r"Invalid user id.*no operator of Slurm"):
+        with pytest.raises(ExecutorError, match=r"Invalid user id.*not a Slurm operator"):
             drain_nodes(slurm, {"n1": "fan"})
 
 
