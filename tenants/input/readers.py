@@ -22,7 +22,7 @@ NAME_HINT = "1 to 63 of a-z, 0-9 and -, with a letter or digit at both ends."
 NOT_TEXTS = "must be a list of strings"
 NOT_AMOUNT = "must be an amount from 0 to 999,999,999,999.999999"
 ENDS_FIRST = "Its end must be after its start."
-INSTANT_HINT = "Write RFC 3339 with an offset: 2026-12-01T00:00:00Z."
+INSTANT_HINT = "Write RFC 3339 with its offset: 2026-12-01T00:00:00Z."
 
 
 def whole(

@@ -282,7 +282,7 @@ _READERS: Mapping[Shape, Callable[[Mapping[str, object], str, FieldErrors], obje
 def _choice(field: RequestField, value: object, errors: FieldErrors) -> object:
     if isinstance(value, str) and value in field.input.choices:
         return value
-    errors.add(field.name, "is not one of the choices", f"One of {', '.join(field.input.choices)}.")
+    errors.add(field.name, "is not a valid choice", f"One of {', '.join(field.input.choices)}.")
     return None
 
 

@@ -197,7 +197,7 @@ class TestWhatIsWrong:
             ((*SMALL, *TYPES), "one of them"),
             ((*SMALL, "--speeds", GAVEL), "needs --gpu-types"),
             ((*SMALL, "--churn-from", "2017-10-09"), "needs --churn"),
-            ((*SMALL, "--churn", NODES, "--churn-from", "soon"), "--churn-from 'soon': is not a date"),
+            ((*SMALL, "--churn", NODES, "--churn-from", "soon"), "'soon': is not a date"),
             ((*SMALL, "--churn", NODES, "--churn-from", "2040-01-01"), "before the run begins"),
             ((*SMALL, "--churn", GAVEL), "gavel_slice.csv: a history of nodes needs"),
             ((*SMALL, "--churn", "nowhere"), "nowhere: No such file"),

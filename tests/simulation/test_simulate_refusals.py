@@ -56,12 +56,12 @@ class TestWhatIsWrong:
             (
                 "--quotas",
                 f"{QUOTAS}\na,gpu,1\na,gpu,2",
-                "line 3, tenant has a quota of this type in",
+                "line 3, tenant has a quota of this type already",
             ),
             (
                 "--quotas",
                 f"{QUOTAS},mode\na,gpu,1,KEEP",
-                "line 2, mode is none: 'KEEP'; write one of",
+                "line 2, mode is unknown: 'KEEP'; write one of",
             ),
             (
                 "--quotas",
@@ -119,11 +119,11 @@ class TestWhatIsWrong:
             ("--profiles", "model,checkpoint_s\nm,900", "checkpoint_s of 900 must be shorter than"),
             (
                 *("--profiles", "model,gpu_type,cold_s\nm,gpu,1\nm,v100,2"),
-                "line 3, cold_s is not that of line 2; a model has one",
+                "line 3, cold_s differs from line 2; a model has one",
             ),
             (
                 *("--profiles", "model,gpu_type,speed\nm,gpu,1\nm,v100,"),
-                "line 3, speed is told in some rows of model 'm'",
+                "line 3, speed is in some rows of model 'm'",
             ),
         ],
     )
