@@ -68,7 +68,7 @@ class TestTheFirstHead:
         finding = head(pool, 6)
         assert finding.problems == []
         [remark] = finding.remarks
-        assert remark.endswith(f"compare them elsewhere: {short_key(FIRST)}")
+        assert remark.endswith(f"compare them with another source: {short_key(FIRST)}")
         assert finding.pin is not None
         assert (finding.pin.size, finding.pin.keys) == (6, (FIRST,))
         assert read_pin(msgspec.json.encode(finding.pin)) == finding.pin
@@ -77,7 +77,7 @@ class TestTheFirstHead:
         finding = head(pool, 6, given=(SECOND,))
         assert finding.pin is None
         assert [problem.check for problem in finding.problems] == [HeadCheck.KEY]
-        assert f"signed by {short_key(FIRST)} alone" in finding.problems[0].text
+        assert f"signed only by {short_key(FIRST)}" in finding.problems[0].text
 
     def test_whose_text_was_changed_is_refused(self, pool: StagedPool) -> None:
         note = pool.note(6).replace("\n6\n", "\n7\n")
@@ -153,7 +153,8 @@ class TestAKey:
         finding = head(pool, 10, pin)
         assert finding.problems[0].check is HeadCheck.KEY
         assert (
-            f"signed by {short_key(SECOND)} alone; known is {short_key(FIRST)}" in texts(finding)[0]
+            f"signed only by {short_key(SECOND)}, and not by a known key ({short_key(FIRST)})"
+            in texts(finding)[0]
         )
         assert finding.pin is None
 

@@ -155,5 +155,5 @@ class TestADrainFromHere:
 
 class TestAPartition:
     def test_without_nodes_is_an_error_and_not_a_pool_of_which_all_is_gone(self) -> None:
-        with pytest.raises(ExecutorError, match="gpu is not there"):
+        with pytest.raises(ExecutorError, match="gpu does not exist"):
             read_nodes(PretendedSlurm({}))
