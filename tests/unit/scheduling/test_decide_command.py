@@ -72,7 +72,7 @@ class TestADecision:
         [
             (("--policy", "lottery"), "no policy is named 'lottery'"),
             (("--option", "environment=war"), "environment: Write one of"),
-            (("--option", "environment"), "an option is KEY=VALUE"),
+            (("--option", "environment"), "an option must be KEY=VALUE"),
         ],
     )
     def test_is_refused_by_name(self, stored: Path, words: Any, message: str) -> None:

@@ -78,7 +78,7 @@ class ShareProblem:
         weights = np.ones(tenants) if self.weights is None else _array("weights", self.weights, 1)
         _length("weights", weights, tenants, "tenants")
         if not (weights > 0).all():
-            raise ShareError("weights", f"must be above 0, not {_first(weights <= 0)}")
+            raise ShareError("weights", f"must be above 0; {_first(weights <= 0)} is not")
         given = np.full(tenants, np.inf) if self.caps is None else self.caps
         caps = _array("caps", given, 1, unbounded=True)
         _length("caps", caps, tenants, "tenants")
