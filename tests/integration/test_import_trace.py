@@ -228,7 +228,7 @@ class TestARefusal:
             call_command("import_trace", str(file), "--pool", "nowhere")
         with pytest.raises(CommandError, match="No such file"):
             run(place, tmp_path / "nothing.csv")
-        with pytest.raises(CommandError, match="takes COLUMN=FIELD"):
+        with pytest.raises(CommandError, match="must be COLUMN=FIELD"):
             run(place, file, "--map", "tenant")
 
     def test_of_unknown_columns_says_how_to_map_them(self, place: Cluster, tmp_path: Path) -> None:

@@ -310,7 +310,7 @@ class TestInput:
         job = strict(1, 1, 1, 1)
         with pytest.raises(ValueError, match="jobs: give each job once"):
             SelectorProblem([job, job], nodes(1))
-        with pytest.raises(ValueError, match="free: say"):
+        with pytest.raises(ValueError, match="free: give"):
             SelectorProblem([job], ())
         with pytest.raises(ValueError, match="horizon"):
             SelectorProblem([job], nodes(1), horizon=0)

@@ -172,7 +172,7 @@ class TestWhatIsWrong:
         ("args", "says"),
         [
             (("--nodes", "2"), "--trace or --synthetic"),
-            (("--synthetic", "9,2,1", "--trace", CHRONUS, "--nodes", "1"), "either --trace or --synthetic"),
+            (("--synthetic", "9,2,1", "--trace", CHRONUS, "--nodes", "1"), "either --trace or"),
             (("--synthetic", "9,2,1"), "exactly one of --nodes"),
             (("--synthetic", "9,2,1", "--nodes", "0"), "--nodes: must be a whole number from 1"),
             (("--synthetic", "9,2,1", "--nodes", "-3"), "--nodes: must be a whole number"),

@@ -46,7 +46,7 @@ WRONG: dict[str, tuple[Behaviour, str]] = {
     "drips many headers": (drips(HEAD, b"X: y\r\n"), "did not answer within|headers"),
     "drips its body": (drips(HEAD + b"Content-Length: 100000\r\n\r\n"), "did not answer within"),
     "drips chunks": (drips(CHUNKED, b"1\r\nx\r\n"), "did not answer within"),
-    "refuses the token": (answer("Authentication failure", "401 Unauthorized"), "401"),
+    "rejects the token": (answer("Authentication failure", "401 Unauthorized"), "401"),
     "has no such version": (answer("Unable find requested URL", "404 Not Found"), "status 404"),
     "fails in HTML": (answer("<html>oh</html>", "502 Bad Gateway"), "status 502"),
     "says good day in HTML": (answer("<html>hi</html>"), "malformed"),
