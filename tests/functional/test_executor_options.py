@@ -397,7 +397,7 @@ class TestTheCommand:
         file = tmp_path / "options.json"
         file.write_text(json.dumps(GOOD))
         visitor("fay", site_role=User.SiteRole.FINANCE)
-        for user, why in (("fay", "no operator"), ("nobody-here", "there is nobody called")):
+        for user, why in (("fay", "not an operator"), ("nobody-here", "there is nobody called")):
             with pytest.raises(CommandError, match=why):
                 self.run(there.cluster.pool.name, str(file), "--user", user)
 
