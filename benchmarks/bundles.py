@@ -47,7 +47,7 @@ def compare(lab: Any) -> None:
     print(f"bundle: {len(plain.content):,} bytes, {len(row.data):,} compressed")
     print(f"sealing a round: {first_ms:.0f} (first), {second_ms:.0f} (with the one before)")
     show("what a round waits for: a message", partial(wake_sealing, lab.pool.pk))
-    made_ms = show("made anew from the round's bytes", partial(make_anew, lab))
+    made_ms = show("rebuilt from the round's bytes", partial(make_anew, lab))
     packed = {"Accept-Encoding": "gzip"}
     served_ms = show("GET, compressed", partial(client.get, path, headers=packed))
     show("GET, unpacked", partial(client.get, path, headers={"Accept-Encoding": "identity"}))
@@ -55,8 +55,8 @@ def compare(lab: Any) -> None:
     show("GET, already there: 304", partial(client.get, path, headers=known))
     lab.pool.visibility = "own"
     lab.pool.save(update_fields=["visibility"])
-    own_ms = show("GET, own rows alone", partial(client.get, path, headers=packed))
-    print(f"served as stored: {made_ms / served_ms:.0f}x faster than made anew")
+    own_ms = show("GET, own rows only", partial(client.get, path, headers=packed))
+    print(f"served as stored: {made_ms / served_ms:.0f}x faster than rebuilt")
     slowest = max(served_ms, own_ms)
     print(f"goal: at most {GOAL_MS} ms; {'met' if slowest <= GOAL_MS else 'missed'}")
 

@@ -109,7 +109,7 @@ def main(processes: int = BUSY, minutes: float = MINUTES) -> int:
     waits = times.waits()
     multiples = {name: median(waits[name]) / times.round_s[name] for name in waits}
     ratio = max(multiples.values()) / min(multiples.values())
-    print(f"beside {processes} busy processes: ready after {ready_s:.0f} s")
+    print(f"next to {processes} busy processes: ready after {ready_s:.0f} s")
     print(f"in {minutes:g} minutes: {len(restarts)} restarts (goal 0)")
     for line in restarts:
         print(f"  {line}")

@@ -32,7 +32,7 @@ def measure(name: str, snapshot: Snapshot) -> float:
     with literal_search():
         plain_ms, plain = cpu_ms(lambda: POLICY.decide(ready), PLAIN_RUNS)
     if canonical_bytes(plain) != canonical_bytes(decision):
-        raise SystemExit(f"{name}: the decision differs from that of a plain search")
+        raise SystemExit(f"{name}: the decision differs from the decision of a plain search")
     ltgf = replace(ready, policy="ltgf")
     ltgf_ms, _ = cpu_ms(lambda: LTGF.decide(ltgf))
     print(

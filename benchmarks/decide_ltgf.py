@@ -88,8 +88,8 @@ def whole_round(name: str, snapshot: Snapshot) -> None:
         f"{name:<22} decide_round {round_ms:5.1f} ms"
         f" ({len(decision.grants)} granted, {len(decision.renewals)} renewed,"
         f" {sum(len(skip.jobs) for skip in decision.skips)} wait)\n"
-        f"    of it: sums to the next round {advance_ms:.1f} ms, invariants {check_ms:.1f} ms;"
-        f" besides: bytes of the snapshot {in_ms:.1f} ms ({len(in_bytes) / 1e6:.1f} MB),"
+        f"    of it: sums to the next round {advance_ms:.1f} ms, invariants {check_ms:.1f} ms. In"
+        f" addition: bytes of the snapshot {in_ms:.1f} ms ({len(in_bytes) / 1e6:.1f} MB),"
         f" of the decision {out_ms:.1f} ms ({len(out_bytes) / 1e6:.1f} MB)"
     )
 

@@ -82,14 +82,14 @@ def measure(title: str, snapshot: Snapshot, goal_ms: float) -> bool:
     one_ms, _ = cpu_ms(lambda: own_excerpts(read, [1]))
     plain_ms, parts = cpu_ms(lambda: plain_bundle(snapshot, decision))
     if canonical_bytes(decide_round(read.snapshot)) != canonical_bytes(read.decision):
-        raise SystemExit(f"{title}: what was read is decided otherwise")
+        raise SystemExit(f"{title}: the bundle that was read gives another decision")
     document = msgspec.json.decode(data)
     if [document["snapshot"], document["decision"]] != [msgspec.json.decode(p) for p in parts]:
-        raise SystemExit(f"{title}: the plain way gives other rows")
+        raise SystemExit(f"{title}: the plain method gives other rows")
     print(
         f"{title:<26} made {made_ms:6.1f} ms  read {read_ms:6.1f} ms  plain way {plain_ms:7.1f} ms:"
         f" {plain_ms / made_ms:4.1f} times  {len(data) / 1e6:5.2f} MB\n"
-        f"{'':<26} own rows of {len(own)} tenants {own_ms:6.1f} ms, of one alone {one_ms:6.1f} ms"
+        f"{'':<26} own rows of {len(own)} tenants {own_ms:6.1f} ms, of one tenant {one_ms:6.1f} ms"
     )
     return max(made_ms, read_ms) <= goal_ms
 

@@ -87,7 +87,7 @@ def main() -> None:
         solutions: list[ShareSolution] = []
         ours = cpu_s(lambda p=problem, r=rule, f=solutions: f.append(solve_shares(p, r)), runs)
         if solutions[0].fallback or solutions[0].status != "optimal":
-            raise SystemExit(f"not solved as asked: {solutions[0].fallback}")
+            raise SystemExit(f"not solved as requested: {solutions[0].fallback}")
         line = f"{rule:<15}{kind:<9}{tenants:>5} tenants  ours {ours * 1000:9.1f} ms"
         if asked:
             totals: list[float] = []

@@ -41,7 +41,7 @@ def calm() -> None:
     """Time renewals of 1,000 leases without waiting jobs, in bulk and row by row."""
     lab = filled(RENEWALS)
     _timed_round(lab, 0)
-    print(f"{RENEWALS:,} leases, nobody waits; milliseconds")
+    print(f"{RENEWALS:,} leases, no job waits; milliseconds")
     print(f"{'round':<34}{'snapshot':>9}{'decide':>9}{'apply':>9}{'dispatch':>9}{'whole':>9}")
     applied = []
     for _ in range(3):

@@ -103,7 +103,7 @@ def main() -> None:
     parser.add_argument("trace", nargs="?", type=Path)
     parser.add_argument("partitions", nargs="?", type=Path)
     parser.add_argument("--nodes", type=int)
-    parser.add_argument("--days", type=int, default=0, help="only so many; 0: all")
+    parser.add_argument("--days", type=int, default=0, help="number of days; 0: all")
     options = parser.parse_args()
     if options.trace:
         workload = read(options.trace)

@@ -140,7 +140,7 @@ def looks(world: Any) -> None:
         write_json(world.folder(token) / "shim.json", claim)
     fence = take_fence(world.lab.pool.pk, holder="benchmark", hold_s=600)
     if fence is None:
-        raise SystemExit("the pool is held by another")
+        raise SystemExit("the pool is held by another process")
 
     def look() -> int:
         return reconcile(
@@ -150,7 +150,7 @@ def looks(world: Any) -> None:
     plain = statistics.median(clocked(world.tools.queue) for _ in range(7))
     took = statistics.median(clocked(look) for _ in range(7))
     print(
-        f"a look at {len(known):,} jobs       squeue {plain:.2f} s, reconcile {took:.2f} s:"
+        f"one poll of {len(known):,} jobs       squeue {plain:.2f} s, reconcile {took:.2f} s:"
         f" {took / plain:.1f}x"
     )
 

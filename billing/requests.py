@@ -43,7 +43,7 @@ def _read_reason(given: Mapping[str, object], errors: FieldErrors) -> str:
     if len(errors.errors) > before:
         return ""
     if not value:
-        errors.add("reason", "is required", "Give a purpose: it stays in the books.", "required")
+        errors.add("reason", "is required", "Give a purpose: it is kept in the books.", "required")
     elif len(value) > REASON_MAX:
         errors.add("reason", f"is longer than {REASON_MAX} characters", code="too_long")
     return value

@@ -47,7 +47,7 @@ def problem(role: str, now: float) -> str:
     if sign_at is None or sign_at > now:
         return "it gave no sign of life"
     if now - sign_at > patience_s:
-        return f"no sign of life for {now - sign_at:.0f} s"
+        return f"no heartbeat for {now - sign_at:.0f} s"
     if role == BEAT:
         return ""
     progress_at = pulse_at or 0.0

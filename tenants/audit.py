@@ -46,7 +46,7 @@ def write_audit(
         InvalidInputError: the reason is longer than the log allows.
     """
     if not connection.in_atomic_block:
-        raise RuntimeError("an audit record belongs into the transaction of its change")
+        raise RuntimeError("an audit record must be in the transaction of its change")
     if len(reason) > REASON_MAX:
         raise invalid("reason", f"Write at most {REASON_MAX} characters.")
     return AuditRecord.objects.create(

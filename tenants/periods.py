@@ -61,7 +61,7 @@ def set_periods(
         ValueError: the period would be empty.
     """
     if until is not None and until <= since:
-        raise ValueError("a period must end after it begins")
+        raise ValueError("the end of a period must be after its start")
     kept: list[Period] = []
     for period in periods:
         ended = period.until is not None and period.until <= since

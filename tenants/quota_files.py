@@ -117,9 +117,9 @@ def _csv_rows(text: str) -> list[tuple[int, dict[str, str]]]:
 
 
 def _header_errors(header: Sequence[str], line: int) -> list[FieldError]:
-    errors = [FieldError(name, "is there twice", line=line) for name in _twice(header)]
+    errors = [FieldError(name, "is repeated", line=line) for name in _twice(header)]
     errors += [
-        FieldError("", f"{name!a} is no column; there are {', '.join(COLUMNS)}", line=line)
+        FieldError("", f"{name!a} is not a column; columns are {', '.join(COLUMNS)}", line=line)
         for name in header
         if name not in COLUMNS
     ]
@@ -166,12 +166,12 @@ def _mapping(node: Any, lines: Sequence[int], errors: list[FieldError]) -> dict[
         at = lines[key.start_mark.line]
         name = key.value if isinstance(key, yaml.ScalarNode) else ""
         if name not in COLUMNS:
-            reason = f"{str(name)[:40]!a} is no name; there are {', '.join(COLUMNS)}"
+            reason = f"{str(name)[:40]!a} is not a name; names are {', '.join(COLUMNS)}"
             errors.append(FieldError("", reason, line=at))
         elif name in row:
-            errors.append(FieldError(name, "is there twice", line=at))
+            errors.append(FieldError(name, "is repeated", line=at))
         elif not isinstance(value, yaml.ScalarNode):
-            errors.append(FieldError(name, "must be one value", line=at))
+            errors.append(FieldError(name, "must be a single value", line=at))
         else:
             row[name] = "" if not value.style and value.value in _NOTHING else value.value
     return row
@@ -210,7 +210,7 @@ def _count(text: str, name: str, wrong: Any) -> int | None:
     if not text:
         return None
     if not _WHOLE.fullmatch(text) or int(text) > GPUS_MAX:
-        wrong(name, f"is no whole number from 0 to {GPUS_MAX:,}: {text[:40]!a}")
+        wrong(name, f"is not a whole number from 0 to {GPUS_MAX:,}: {text[:40]!a}")
         return None
     return int(text)
 
@@ -224,7 +224,7 @@ def _instant(text: str, name: str, wrong: Any) -> datetime | None:
         instant = instant.replace(tzinfo=UTC) if instant.tzinfo is None else instant
         return instant.astimezone(UTC)
     except (ValueError, OverflowError):
-        wrong(name, f"is no instant like 2030-01-31 or 2030-01-31T08:00Z: {text[:40]!a}")
+        wrong(name, f"is not an instant such as 2030-01-31 or 2030-01-31T08:00Z: {text[:40]!a}")
         return None
 
 

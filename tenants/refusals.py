@@ -17,7 +17,7 @@ from tenants.models import AuditRecord, User
 from tenants.scopes import site_scope
 
 ACTION = "access.refused"
-ROLE_GONE = "The role for the site was taken away meanwhile."
+ROLE_GONE = "The site role was removed meanwhile."
 # A person's attempts at one URL are one record per window; at all URLs at most this many.
 WINDOW, MOST = timedelta(days=1), 20
 # Fields of a form that show the attempt. Never a password.
@@ -50,7 +50,7 @@ def record_refusal(
         if subject in known or len(known) >= MOST:
             return False
         if len(known) == MOST - 1:
-            why = f"{why} More of this person's refusals of this day are in the process's log only."
+            why = f"{why} More refusals of this person on this day are only in the process's log."
         write_audit(actor, ACTION, subject, after=wanted, reason=why)
     return True
 

@@ -106,14 +106,14 @@ def _fault_of(
     row: LoggedRow | None, body: TransferBody | None, digest: str, number: int, posted_us: int
 ) -> str:
     if row is None:
-        return f"transfer number {number} of the log was removed, with the row that names it"
+        return f"transfer number {number} of the log was removed, with its row"
     name = f"transfer {row.transfer_id}"
     if body is None:
         return f"{name} was removed"
     if transfer_digest(row.salt, body) != digest:
-        return f"{name} is not what it was: it, or one of its entries, was altered"
+        return f"{name} was altered, or one of its entries"
     if body.posted_us < posted_us - HOUR_US:
-        return f"{name} was added later than it says, {from_us(body.posted_us)}"
+        return f"{name} was added later than its date, {from_us(body.posted_us)}"
     return ""
 
 
@@ -121,7 +121,7 @@ def _of_missing(book: Book, place: int) -> Sequence[LogFault]:
     late = to_us(wall_now() - LATE)
     ids = pending_transfers(book.pk, since=None, limit=FAULTS_MAX)
     return [
-        LogFault(place, f"transfer {id_} was added, and is in no entry of the log")
+        LogFault(place, f"transfer {id_} was added, but is in no entry of the log")
         for id_, body in transfer_bodies(ids).items()
         if body.posted_us < late
     ]

@@ -153,8 +153,8 @@ def _posted(request: AllowanceRequest, tenant: Tenant, book: Book) -> Transfer |
     if entry is None:
         return None
     if entry.amount != request.amount:
-        reason = f"is taken by an allowance of {entry.amount} credits"
-        raise invalid("name", reason, "Give this one another name.", CONFLICT)
+        reason = f"belongs to an allowance of {entry.amount} credits"
+        raise invalid("name", reason, "Use another name.", CONFLICT)
     return entry.transfer
 
 
@@ -190,6 +190,6 @@ def _twice(lines: Sequence[AllowanceLine]) -> list[FieldError]:
     for one in lines:
         key = (one.request.book, one.request.tenant, one.request.name)
         if key in first:
-            errors.append(FieldError("name", f"is that of line {first[key]}", line=one.line))
+            errors.append(FieldError("name", f"repeats line {first[key]}", line=one.line))
         first.setdefault(key, one.line)
     return errors

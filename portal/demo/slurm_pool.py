@@ -125,7 +125,7 @@ def first_steps(conf: str) -> list[str]:
         return []
     wanted = f"--pool {NAME} --gpus 8 --gpu-type a100"
     return [
-        "a job on the Slurm cluster, over two of its nodes, and what Slurm says of it:",
+        "a job on the Slurm cluster, on two of its nodes, and its state in Slurm:",
         f".venv/bin/evenshare job submit {wanted} -- python examples/pretend.py",
         f"SLURM_CONF={shlex.quote(conf)} squeue",
         f"its pool: {{url}}/pools/{NAME}/",

@@ -141,7 +141,7 @@ class Child:
             failures += 1
             self._say(
                 f"{self.spec.name} ended ({_describe(status)}), again in {pause_s:g} s; "
-                f"its last words: {self.last_line}"
+                f"its last line: {self.last_line}"
             )
             await asyncio.sleep(pause_s)
 

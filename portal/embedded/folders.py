@@ -112,9 +112,9 @@ def lock(folders: Folders, note: str, *, patience_s: float = 30.0) -> int:
     while not try_lock(descriptor):
         owner, _, where = os.pread(descriptor, 200, 0).decode(errors="replace").partition(" ")
         if owner.isdigit() and alive(int(owner)):
-            raise StartError(f"it is running already (process {owner}, {where.strip()})")
+            raise StartError(f"it is already running (process {owner}, {where.strip()})")
         if time.monotonic() > deadline:
-            raise StartError(f"the data folder {folders.data} is still held by a former run")
+            raise StartError(f"the data folder {folders.data} is still in use by an earlier run")
         time.sleep(0.1)
     os.ftruncate(descriptor, 0)
     os.pwrite(descriptor, f"{os.getpid()} {note}\n".encode(), 0)

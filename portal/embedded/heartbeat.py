@@ -74,13 +74,13 @@ def complaint(
     if heartbeat.task:
         stood_s = now - max(progress_at, heartbeat.since)
         if stood_s > patience_s:
-            return f"its task {heartbeat.task} has stood still for {stood_s:.0f} s"
+            return f"its task {heartbeat.task} has been idle for {stood_s:.0f} s"
         ran_s = now - heartbeat.since
         # The worker itself ends a task at the limit and reports it.
         if ran_s > LONGEST_S + patience_s:
             return f"its task {heartbeat.task} has run for {ran_s:.0f} s"
     elif heartbeat.waits_since is not None and now - heartbeat.waits_since > patience_s:
-        return f"it is idle and has taken no message for {now - heartbeat.waits_since:.0f} s"
+        return f"it has received no message for {now - heartbeat.waits_since:.0f} s"
     return ""
 
 

@@ -135,7 +135,7 @@ class Postgres:
         if made != here:
             raise StartError(
                 f"{self.cluster} was made by PostgreSQL {made}, this is {here}: "
-                "dump it with the old one, or remove it"
+                "dump it with the old version, or remove it"
             )
         return True
 
@@ -152,7 +152,7 @@ class Postgres:
         done = self._run(command)
         if done.returncode != 0:
             last = (done.stderr.strip() or "no message").splitlines()[-1]
-            raise StartError(f"the database cannot be made in {self.identity.home}: {last}")
+            raise StartError(f"the database cannot be created in {self.identity.home}: {last}")
         fresh.rename(self.cluster)
 
     def _end_leftover(self) -> None:

@@ -173,11 +173,11 @@ class PulseWatch:
     def _complaint(self, name: str, sign: Sign, now: float, *, factor: float) -> str:
         silent_s = now - sign.since
         if not sign.is_ready:
-            said = f"no sign of life since its start {silent_s:.0f} s ago"
+            said = f"no heartbeat since its start {silent_s:.0f} s ago"
             return said if silent_s > STARTING_S * factor else ""
         patience_s = sign.patience_s * factor
         if silent_s > patience_s:
-            return f"no sign of life for {silent_s:.0f} s"
+            return f"no heartbeat for {silent_s:.0f} s"
         if name == BEAT:
             return ""
         last = read_heartbeat(self._run, name)

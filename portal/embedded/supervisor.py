@@ -38,8 +38,8 @@ HOST = "127.0.0.1"
 LOGINS_MARK = "logins: "
 USAGE = (
     "manage.py up starts web, workers, beat and, unless DATABASE_URL and REDIS_URL are set, their"
-    " servers. It takes no arguments: settings are environment variables, as PORT=8010 (docs/"
-    "configuration.md)."
+    " servers. It takes no arguments: settings are environment variables, such as"
+    " PORT=8010 (docs/configuration.md)."
 )
 # Only a process that hangs takes this long. A process that cannot start ends; `_until` sees it.
 START_PATIENCE_S = 900.0
@@ -164,7 +164,7 @@ class Tree:
     async def _start_postgres(self) -> None:
         postgres = Postgres(self._place)
         if postgres.identity.user is not None:
-            say(f"root may make no namespace here: the database is in {postgres.identity.home}")
+            say(f"root cannot create a namespace here: the database is in {postgres.identity.home}")
         await asyncio.to_thread(postgres.prepare)
         self._environment["DATABASE_URL"] = postgres.url(APP_ROLE)
         self._environment["OWNER_DATABASE_URL"] = postgres.url(OWNER_ROLE)
@@ -291,7 +291,7 @@ class Tree:
 
     def _on_signal(self) -> None:
         if self._ending.is_set():
-            say("killing what still runs")
+            say("killing the remaining processes")
             self._hurried = True
             if "jobs" in self._children:
                 self._children["jobs"].signal(signal.SIGTERM)

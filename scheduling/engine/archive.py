@@ -205,7 +205,7 @@ def drop_day(day: date) -> bool:
                 cursor.execute("SELECT evenshare_drop_archived_day(%s)", [day])
                 (dropped,) = cursor.fetchone() or (False,)
             if not dropped:
-                raise ArchivingError("a part of it is in no file that was found whole")
+                raise ArchivingError("part of it is in no complete file")
             fault_point("archive.before_drop")
     except OperationalError as error:
         if isinstance(error.__cause__, LockNotAvailable):
@@ -295,7 +295,7 @@ def _write(name: str, data: bytes) -> None:
     """
     storage = round_storage()
     if RoundArchive.objects.filter(name=name).exists():
-        raise ArchivingError(f"the file {name} is another round's already")
+        raise ArchivingError(f"the file {name} already belongs to another round")
     if storage.exists(name):
         storage.delete(name)
     written = storage.save(name, ContentFile(data))
@@ -314,7 +314,9 @@ def _compare(archive: RoundArchive, members: Mapping[str, bytes]) -> None:
     """
     data = round_files.read_file(archive)
     if sha256_hex(data) != archive.sha256:
-        raise ArchivingError(f"the file {archive.name} was not read back as it was written")
+        raise ArchivingError(
+            f"the file {archive.name} reads back with other bytes than were written"
+        )
     round_files.forget()
     hashes = {
         number: (snapshot, decision)
@@ -336,7 +338,9 @@ def _compare(archive: RoundArchive, members: Mapping[str, bytes]) -> None:
             number, part = int(name.partition("/")[0]), name.partition("/")[2]
             expected = _expected(part, number, hashes, bundles)
             if read != stored:
-                raise ArchivingError(f"{name} in the file {archive.name} is not what is stored")
+                raise ArchivingError(
+                    f"{name} in the file {archive.name} differs from the stored bytes"
+                )
             if expected is not None and packed_damage(part, read, expected):
                 damaged.add(number)
     if damaged:

@@ -106,5 +106,5 @@ def _change(job: Job, said: Evaluations) -> _Change | None:
 
 def _refusal(job: Job, said: Evaluations) -> str:
     if said.metric != job.stop_metric:
-        return "is of another metric than the job's criterion"
+        return "is not for the metric of the job's criterion"
     return refusal_of(said.points)

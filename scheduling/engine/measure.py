@@ -133,7 +133,7 @@ class _TimeLimits:
         if spoken.count - before.iterations > spoken.time_us - before.time_us:
             return "has iterations of less than a microsecond"
         if spoken.time_us + (spoken.resumed_us or 0) > ran_us:
-            return "tells of more time than its lease ran"
+            return "reports more time than its lease ran"
         if (spoken.suspended_us or 0) > ran_us:
             return "took longer to suspend than its lease ran"
         return ""

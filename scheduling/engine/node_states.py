@@ -116,10 +116,14 @@ class _EngineWord:
     ) -> _EngineWord:  # fmt: skip # rows of what belongs together
         trouble = troubles.get(row.name, "")
         if node is None:
-            node = EngineNode(row.name, state=EngineNodeState.DOWN, reason="it has no such node")
+            node = EngineNode(
+                row.name, state=EngineNodeState.DOWN, reason="the engine has no such node"
+            )
         if trouble and node.state == EngineNodeState.UP and row.state == Node.State.UP:
             # A node that should have been resumed would keep its leases waiting.
-            node = replace(node, state=EngineNodeState.DRAINED, reason="the drain from here stands")
+            node = replace(
+                node, state=EngineNodeState.DRAINED, reason="the drain by the portal remains"
+            )
         if node.state == EngineNodeState.UP:
             return cls(row, node.state.value, "", None, trouble)
         is_known = row.engine_state == node.state.value

@@ -59,7 +59,7 @@ class RoundOutcome(StrEnum):
     COMMITTED = "committed"
     NOT_DUE = "not_due"  # this grid instant was checked already, or the pool is paused
     QUIET = "quiet"  # nothing changed, waits or is due: no round is stored
-    FENCED = "fenced"  # another holder has the pool, or took it meanwhile; nothing written
+    FENCED = "fenced"  # another process holds the pool, or took it meanwhile; nothing written
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ def execute_round(
     fault_point("round.before_fence")
     token = take_fence(pool_id, holder=_holder(), hold_s=hold_s)
     if token is None:
-        log.info("round.fenced", pool=pool.name, why="another holder has the pool")
+        log.info("round.fenced", pool=pool.name, why="another process holds the pool")
         return RoundResult(RoundOutcome.FENCED)
     try:
         if not _is_due(pool_id, at):

@@ -65,14 +65,14 @@ def well_formed(
         if not why and not token.startswith(f"{installation}-"):
             why = "is of another installation"
         if not why and asked is not None and token not in asked:
-            why = "was not asked for"
+            why = "was not requested"
         if why or not isinstance(one, Report):
             refused.append(f"{token or repr(one)[:80]} {why}")
         elif token in kept and kept[token] != one:
             twice.add(token)
         else:
             kept[token] = one
-    refused += [f"{token} is reported in two ways" for token in sorted(twice)]
+    refused += [f"{token} has contradictory reports" for token in sorted(twice)]
     for token in twice:
         del kept[token]
     if refused:
@@ -106,9 +106,9 @@ def _fault(report: object) -> str:
         "has no token": not _is_token(report.token),
         "has no state": not isinstance(report.state, ReportState),
         "has no start": not _is_int(report.started_us),
-        "has ended, and not when": is_over and not _is_int(report.ended_us),
-        "goes on, and has ended": not is_over and report.ended_us is not None,
-        "has no exit code that can be kept": code is not None and not _is_int(code, _INT),
+        "has ended, but without a time": is_over and not _is_int(report.ended_us),
+        "is running, but has an end": not is_over and report.ended_us is not None,
+        "has an invalid exit code": code is not None and not _is_int(code, _INT),
     }
     return next((why for why, is_so in faults.items() if is_so), "")
 

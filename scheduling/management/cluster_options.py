@@ -15,7 +15,9 @@ from tenants.scopes import site_scope
 
 def add_cluster_arguments(parser: CommandParser) -> None:
     """Take a pool, or a partition with its slurm.conf."""
-    parser.add_argument("pool", nargs="?", help="a pool whose executor_options have the rest")
+    parser.add_argument(
+        "pool", nargs="?", help="a pool; its executor_options have the other options"
+    )
     parser.add_argument("--partition", help="without a pool: the partition to check")
     parser.add_argument("--conf", default="", help="slurm.conf, if it is not the tools' default")
 
@@ -27,7 +29,7 @@ def chosen_cluster(options: dict[str, Any]) -> tuple[SlurmOptions, Pool | None]:
         CommandError: none or both are named, the pool does not exist, or its options are wrong.
     """
     if bool(options["pool"]) == bool(options["partition"]):
-        raise CommandError("name a pool, or a --partition; not both")
+        raise CommandError("give either a pool or a --partition")
     given = {"conf": options["conf"], "partition": options["partition"]}
     pool = named_pool(options["pool"]) if options["pool"] else None
     try:

@@ -28,7 +28,7 @@ def parse_executor_options(written: str) -> dict[str, Any]:
     except RecursionError as error:
         raise invalid(FIELD, TOO_DEEP) from error
     except ValueError as error:
-        raise invalid(FIELD, f"This is not JSON: {error}.") from error
+        raise invalid(FIELD, f"Invalid JSON: {error}.") from error
     errors = FieldErrors()
     options = read_executor_options(value, errors)
     errors.raise_any()

@@ -20,15 +20,17 @@ TOKENS_MAX = 200  # that one audit record names
 OTHERS_BY_NOW = "The set of missing leases has changed ({now} now): check again, then accept."
 
 ON_HOST = (
-    "This option is a program, a file or a system user, so set it only in a shell on the"
-    " machine: manage.py set_executor_options {pool} FILE --user NAME."
+    "This option is a program, a file or a system user. Set it in a shell on the machine:"
+    " manage.py set_executor_options {pool} FILE --user NAME."
 )
 LAUNCHED_BY = (
-    "{leases} launched by the present {option} and would not be found any more: drain the nodes"
-    " first. Where it finds the same cluster, a shell there may change it at once: manage.py"
+    "{leases} launched by the present {option} and would no longer be found: drain the nodes"
+    " first. If the cluster stays the same, change it at once in a shell there: manage.py"
     " set_executor_options {pool} FILE --user NAME --same-cluster."
 )
-CHANGED_SINCE = "The options were changed meanwhile: compare with the saved ones, then save again."
+CHANGED_SINCE = (
+    "The options were changed meanwhile: compare with the saved options, then save again."
+)
 
 
 class AcceptedLosses(NamedTuple):

@@ -118,7 +118,7 @@ def _profile(
     if name == "":
         return "", asked
     if not isinstance(name, str) or name not in offer.profiles:
-        there = ", ".join(sorted(offer.profiles)) or "none; leave it out"
+        there = ", ".join(sorted(offer.profiles)) or "none; omit it"
         reason = "is not a job type of this tenant in the pool"
         errors.add("profile", reason, f"Job types: {there}.", "unknown")
         return "", asked

@@ -90,7 +90,7 @@ def tune_lease(
     if not cold_s and not checkpoint_s:
         remark(
             "Preemptions cost nothing in these runs, which favours short lengths: give --cold-s"
-            " and --checkpoint-s as they are in this pool."
+            " and --checkpoint-s as measured in this pool."
         )
     scenario, runs = _runs(export, options, tried)
     rows = []
@@ -147,7 +147,7 @@ def _lengths(
     bounds = f"the least is {least_s:,} s ({why}), the most {most_s:,} s"
     if asked is None and kept:
         left = ", ".join(f"{length:,}" for length in outside)
-        remark(f"Lengths that this pool cannot have are left out: {left} s; {bounds}.")
+        remark(f"Lengths outside the pool's bounds are skipped: {left} s; {bounds}.")
         return kept
     named = ", ".join(f"{length:,} s" for length in outside)
     raise LeaseTuningError(
@@ -174,5 +174,5 @@ def _check_overheads(options: dict[str, Any], tried: Sequence[int]) -> None:
     if options["checkpoint_s"] >= least_s:  # then no job would ever end
         raise LeaseTuningError(
             f"--checkpoint-s: {options['checkpoint_s']:g} s would take up a whole lease; write less"
-            f" than {least_s:,}, the shortest that a lease can be, or leave short lengths out"
+            f" than {least_s:,}, the shortest that a lease can be, or omit short lengths"
         )

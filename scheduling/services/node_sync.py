@@ -57,7 +57,7 @@ def engine_nodes(pool: Pool) -> list[EngineNode]:
     """
     source = node_source(executor_for(pool.executor))
     if source is None:
-        raise ExecutorError(f"the executor {pool.executor} has no nodes of its own")
+        raise ExecutorError(f"the executor {pool.executor} has no own list of nodes")
     return source.nodes(pool.pk)
 
 
@@ -156,7 +156,9 @@ def _plan(pool: Pool, there: Sequence[EngineNode], beside: Sequence[Pool]) -> No
             changes.append(SyncedNode("added", node.name, {}, after))
         elif row.gpu_type.name != node.gpu_type:
             why = f"its GPUs are {row.gpu_type.name} here and {node.gpu_type} there"
-            left.append((node.name, f"{why}: drain and remove it here, then it is added again"))
+            left.append(
+                (node.name, f"{why}: drain and remove it here; the next sync adds it again")
+            )
         else:
             changes += _differences(row, node, left)
     for name, row in sorted(known.items()):
@@ -179,8 +181,8 @@ def _differences(row: Node, node: EngineNode, left: list[tuple[str, str]]) -> It
 
 def _held_text(other: str) -> str:
     return (
-        f"it is a node of the pool {other}, whose cluster is the same or does not answer: remove it"
-        " there first, or pause that pool, for each would undo the other's drains"
+        f"it is a node of the pool {other}, whose cluster is the same or does not answer. Remove it"
+        " there first, or pause that pool: each pool would undo the other's drains"
     )
 
 
@@ -193,7 +195,7 @@ def _unfit(node: EngineNode) -> str:
     if not re.fullmatch(GPU_TYPE_NAME, node.gpu_type):
         return (
             f"the name of its GPU type, {node.gpu_type}, cannot be used here."
-            f" {GPU_TYPE_COMPLAINT} gres_types of the options gives it another"
+            f" {GPU_TYPE_COMPLAINT} gres_types of the options gives it another name"
         )
     if node.gpus > GPUS_MAX or node.cpus > COUNT_MAX or node.memory_mb > MEMORY_MB_MAX:
         return f"it exceeds the limits: {node.gpus} GPUs, {node.cpus} CPUs, {node.memory_mb} MB"

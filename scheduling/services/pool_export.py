@@ -213,14 +213,14 @@ def _remarks(pool: Pool, start: datetime, jobs: PastJobs, *, simulates: bool) ->
     counted = (
         (
             open_jobs_count(pool.pk, start),
-            "Jobs from before the run's start that were not over then, which are left out",
+            "Jobs from before the run's start that had not ended, which are skipped",
         ),
-        (others, "Rounds decided by another policy, where the run has the present one"),
-        (changed, "Quotas that began later or have an end, where the run has those of now"),
-        (down, "Nodes that are not up, which offer nothing in the run, from its start on"),
+        (others, "Rounds decided by another policy; the run uses the present policy"),
+        (changed, "Quotas that began later or have an end; the run uses the present quotas"),
+        (down, "Nodes that are not up, which offer no GPUs in the run"),
         (windows, "Maintenance windows, which the run does not have"),
         (limits, "Tenants with a limit of credit, which the run does not have"),
-        (jobs.quarantined, "Jobs in quarantine, which are left out"),
+        (jobs.quarantined, "Jobs in quarantine, which are skipped"),
         (0 if simulates else jobs.guessed, "Jobs that are not over, whose work is estimated"),
         (
             jobs.scaled,
@@ -229,5 +229,5 @@ def _remarks(pool: Pool, start: datetime, jobs: PastJobs, *, simulates: bool) ->
     )
     remarks = [f"{text}: {count:,}." for count, text in counted if count]
     if pool.on_demand:
-        remarks.append("Rounds on demand, between two instants of the grid, are left out.")
+        remarks.append("Rounds on demand, between two instants of the grid, are skipped.")
     return remarks

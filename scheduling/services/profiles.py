@@ -87,7 +87,7 @@ def _check(pool: Pool, row: Profile | None, request: ProfileRequest) -> None:
         jobs = row.jobs.filter(state__in=Job.ACTIVE_STATES, gpu_types__contains=[kind]).count()  # type: ignore[union-attr]  # then there is a row
         if jobs:
             hint = "Cancel them, or wait for their end; or declare another job type."
-            errors.add(f"speeds.{kind}", f"is left out, but jobs accept it: {jobs}", hint, "in_use")
+            errors.add(f"speeds.{kind}", f"is missing, but jobs accept it: {jobs}", hint, "in_use")
     errors.raise_any(order=("speeds",))
 
 

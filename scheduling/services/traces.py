@@ -158,8 +158,8 @@ def _pool(name: str) -> Pool:
     if not executor_traits(pool.executor).simulates:
         needed = " or ".join(simulating_executors())
         raise TraceImportError(
-            f"pool {name} runs real processes ({pool.executor}); a trace says how long its jobs"
-            f" last, not what they do: it needs a pool of the executor {needed}"
+            f"pool {name} runs real processes ({pool.executor}); a trace has the run times of"
+            f" jobs, not their programs: it needs a pool of the executor {needed}"
         )
     return pool
 

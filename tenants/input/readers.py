@@ -19,9 +19,9 @@ CREDITS = re.compile(r"[0-9]{1,12}(\.[0-9]{1,6})?")
 PLAIN_CONTROLS = frozenset("\t\n")
 REASON_MAX = 200  # of the audit log
 NAME_HINT = "1 to 63 of a-z, 0-9 and -, with a letter or digit at both ends."
-NOT_TEXTS = "must be a list of texts"
+NOT_TEXTS = "must be a list of strings"
 NOT_AMOUNT = "must be an amount from 0 to 999,999,999,999.999999"
-ENDS_FIRST = "It must end after it begins."
+ENDS_FIRST = "Its end must be after its start."
 INSTANT_HINT = "Write RFC 3339 with its offset: 2026-12-01T00:00:00Z."
 
 
@@ -61,7 +61,7 @@ def text(value: object, name: str, errors: FieldErrors, *, most_bytes: int) -> s
     try:
         size = len(value.encode())
     except UnicodeEncodeError:
-        errors.add(name, "has half a surrogate pair", "Write it in valid Unicode.", "bad_text")
+        errors.add(name, "has an unpaired surrogate", "Write it in valid Unicode.", "bad_text")
         return None
     if size > most_bytes:
         errors.add(name, f"is longer than {most_bytes:,} bytes", code="too_long")

@@ -282,7 +282,7 @@ _READERS: Mapping[Shape, Callable[[Mapping[str, object], str, FieldErrors], obje
 def _choice(field: RequestField, value: object, errors: FieldErrors) -> object:
     if isinstance(value, str) and value in field.input.choices:
         return value
-    errors.add(field.name, "is none of the choices", f"One of {', '.join(field.input.choices)}.")
+    errors.add(field.name, "is not a valid choice", f"One of {', '.join(field.input.choices)}.")
     return None
 
 
@@ -291,7 +291,7 @@ def _text(field: RequestField, given: Mapping[str, object], errors: FieldErrors)
     if field.pattern:
         if isinstance(value, str) and re.fullmatch(field.pattern, value):
             return value
-        errors.add(field.name, "is not of the form that it must have", field.description)
+        errors.add(field.name, "has the wrong form", field.description)
         return None
     most = TEXT_MAX if field.most is None else field.most
     if isinstance(value, str) and len(value) > most:

@@ -16,7 +16,7 @@ from tenants.models import User
 def acting_as(username: str | None, *, refused: str = "is not an operator") -> Iterator[Actor]:
     """Act for somebody; `refused` is said of one whose role does not cover it."""
     if not username:
-        raise CommandError("name an operator by --user NAME: the audit log records who did it")
+        raise CommandError("name an operator with --user NAME, for the audit log")
     user = User.objects.filter(username=username).first()
     if user is None:
         raise CommandError(f"there is no user {username}")

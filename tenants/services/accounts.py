@@ -48,7 +48,7 @@ def check_new_password(person: User, request: NewPassword) -> None:
         except ValidationError as refused:
             errors.add("new_password", " ".join(refused.messages))
     if request.new_password != request.new_password_again:
-        errors.add("new_password_again", "The two passwords differ: enter the new one twice.")
+        errors.add("new_password_again", "The two passwords differ: enter the new password twice.")
     errors.raise_any()
 
 

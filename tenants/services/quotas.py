@@ -116,12 +116,12 @@ def _edit_errors(edit: QuotaEdit, since: datetime) -> FieldErrors:
     if terms is None:
         return errors
     if not 0 <= terms.gpus <= GPUS_MAX:
-        errors.add("gpus", f"Write 0 to {GPUS_MAX:,}, or nothing for no quota.")
+        errors.add("gpus", f"Write 0 to {GPUS_MAX:,}, or leave it empty for no quota.")
     if terms.mode not in [mode.value for mode in Mode]:
         errors.add("mode", "Choose one of the modes.")
     for name, limit in (("borrow_limit", terms.borrow_limit), ("lend_limit", terms.lend_limit)):
         if limit is not None and not 0 <= limit <= GPUS_MAX:
-            errors.add(name, f"Write 0 to {GPUS_MAX:,}, or nothing for no limit.")
+            errors.add(name, f"Write 0 to {GPUS_MAX:,}, or leave it empty for no limit.")
     return errors
 
 

@@ -42,7 +42,7 @@ def _read_scopes(given: Mapping[str, object], errors: FieldErrors) -> tuple[Scop
         or not 1 <= len(wanted) <= len(known)
         or any(name not in known for name in wanted)
     ):
-        errors.add("scopes", "Choose at least one of these.", f"A list of: {', '.join(known)}.")
+        errors.add("scopes", "Choose at least one.", f"A list of: {', '.join(known)}.")
         return ()
     return tuple(map(Scope, wanted))
 

@@ -56,7 +56,7 @@ def signing_seeds() -> list[bytes]:
     now = wall_now()
     active = [key for key in known if key.until is None or key.until > now]
     if not active:
-        raise LogKeyError("no key signs any more: run `manage.py rotate_log_key`")
+        raise LogKeyError("no key is active: run `manage.py rotate_log_key`")
     return [_read(key.public) for key in active]
 
 
@@ -131,7 +131,7 @@ def _make_file() -> bytes:
         _sync(folder)
     except OSError as error:
         raise LogKeyError(
-            f"no key can be made in {folder}: {error.strerror}; EVENSHARE_LOG_KEYS_DIR names the"
+            f"no key can be created in {folder}: {error.strerror}; EVENSHARE_LOG_KEYS_DIR names the"
             " folder"
         ) from error
     return public
@@ -160,11 +160,11 @@ def _read(public: bytes) -> bytes:
             " of this folder, or run `manage.py rotate_log_key --lost`"
         ) from error
     if mode & 0o077:
-        raise LogKeyError(f"others may read the log's private key {path}: chmod 600 it")
+        raise LogKeyError(f"other users may read the log's private key {path}: chmod 600 it")
     try:
         seed = bytes.fromhex(text)
     except ValueError:
         seed = b""
     if len(seed) != SEED_BYTES or public_key(seed) != public:
-        raise LogKeyError(f"{path} does not hold the key that its name says: restore it")
+        raise LogKeyError(f"{path} does not contain the key of its name: restore it")
     return seed

@@ -97,7 +97,7 @@ def append(log: str, records: Sequence[bytes], first: int) -> int:
     """
     with locked_log(log) as locked:
         if not 0 <= first <= locked.size:
-            raise ConflictingEntryError(f"{log} has {locked.size} entries; {first} is not its next")
+            raise ConflictingEntryError(f"{log} has {locked.size} entries; {first} is not the next")
         there = []
         if first < locked.size:
             there = [entry.record for entry in _entries(locked.id, first, len(records))]

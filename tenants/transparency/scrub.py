@@ -88,5 +88,5 @@ def _broken_growth(origin: str, scrub: LogScrub, there: int) -> LogFault | None:
         return LogFault(there, f"the log ends here; it had {scrub.size} entries")
     if scrub.root and root_or_nothing(origin, scrub.size) != scrub.root:
         place = max(scrub.size - 1, 0)
-        return LogFault(place, f"the first {scrub.size} entries have another root than before")
+        return LogFault(place, f"the first {scrub.size} entries have a different root than before")
     return None

@@ -72,7 +72,7 @@ def _of_entries(
         try:
             record = read_any_record(row.record)
         except RecordError as error:
-            yield LogFault(place, f"it is no record: {error}")
+            yield LogFault(place, f"it is not a record: {error}")
             before = None
             continue
         if record.log != log:
@@ -91,16 +91,16 @@ def _of_chain(
     # Recomputed: the stored hash may be the altered part.
     previous = merkle.leaf_hash(row_before.record).hex() if row_before else ""
     if record.previous != previous and (row_before is not None or place == 0):
-        yield LogFault(place, "it does not name the record before it")
+        yield LogFault(place, "it does not name the previous record")
     if isinstance(record, RoundRecord) and isinstance(before, RoundRecord):
         if record.round != before.round + 1:
             yield LogFault(place, f"round {record.round} follows round {before.round}")
     elif isinstance(record, LedgerRecord):
         known = before.first + len(before.transfers) if isinstance(before, LedgerRecord) else 0
         if (before is not None or place == 0) and record.first != known:
-            yield LogFault(place, f"it goes on after {record.first} transfers, of {known}")
+            yield LogFault(place, f"it continues after {record.first} transfers, of {known}")
     elif before is not None:
-        yield LogFault(place, "it is a record of another kind than the one before")
+        yield LogFault(place, "it is a record of another kind than the previous record")
 
 
 def _record(row: _StoredEntry | None) -> RoundRecord | LedgerRecord | None:
@@ -150,7 +150,9 @@ def _of_nodes(log_id: int, first: int, end: int) -> Iterable[LogFault]:
             yield LogFault(last, f"the hash of {last - begin + 1} entries from {begin} is missing")
         elif len(halves) != 64 or merkle.node_hash(halves[:32], halves[32:]) != bytes(stored):
             yield LogFault(
-                last, f"the hash of {last - begin + 1} entries from {begin} is not of its halves"
+                last,
+                f"the hash of {last - begin + 1} entries from {begin} does not follow from"
+                f" its halves",
             )
 
 
@@ -163,4 +165,4 @@ def _of_surplus(log_id: int, end: int) -> Iterable[LogFault]:
             return
         if (last + 1) << level > end:
             missing = ((last + 1) << level) - 1
-            yield LogFault(missing, f"there is a hash over it, and the log ends at {end}")
+            yield LogFault(missing, f"a hash covers it, but the log ends at {end}")

@@ -123,7 +123,7 @@ def assert_everybody_says_so(owner: Owner, number: int, why: str) -> None:
     said = replay()
     assert f"DOES NOT FOLLOW from round {number - 1}:" in said
     assert why in said
-    assert "1 of 3 rounds do not follow from the one before" in said
+    assert "1 of 3 rounds do not follow from the previous round" in said
     (violation,) = broken_checks()["rounds_follow"]
     assert f"round {number} does not follow from round {number - 1}: {why}" in violation
     assert scrub_rounds() == 1
@@ -198,7 +198,7 @@ class TestSumsThatTheOwnerBends:
     def test_are_found_before_a_round_takes_them(self, owner: Owner) -> None:
         there = owner.there
         owner.bend_sums(2)
-        assert "its state is another one than was left" in replay()
+        assert "its state differs from the saved state" in replay()
         assert "its state is another one" in broken_checks()["rounds_follow"][0]
         assert scrub_rounds() == 1
         assert rounds_check() == ("warning", f"{there.pool}: 1 stored are damaged")
@@ -212,7 +212,7 @@ class TestSumsThatTheOwnerBends:
         owner.bend_sums(2)
         left = left_by(there.lab.pool)
         note = "the state that round 2 left is another one than it left"
-        assert left.note == f"{note}: its decision says what that was"
+        assert left.note == f"{note}: its decision contains the cause"
         assert replace_note(left) == whole
         there.lab.round(after_s=10)
         row = Round.objects.latest("number")
@@ -291,9 +291,9 @@ class TestAStateThatIsMissing:
         assert left.sums() == whole.sums()
         assert left.prices == whole.prices
         assert left.note == (
-            "the state that round 2 left is missing: its decision says what that was"
+            "the state that round 2 left is missing: its decision contains the cause"
         )
-        assert "its state is missing, though the next round begins with it" in replay()
+        assert "its state is missing, although the next round starts with it" in replay()
 
     def test_with_the_decision_stops_the_round_and_says_why(self, owner: Owner) -> None:
         there = owner.there

@@ -26,7 +26,7 @@ from tests.functional.api_stage import ApiStage
 from tests.functional.lending_stage import lending_stage
 from tests.stages import Copy, copied, name_of_copy
 
-FIRST = "keys seen for the first time"
+FIRST = "new keys; compare them"
 TIME = ("--from", "2029-12-01", "--to", "2030-12-01T00:00:00Z")
 
 
@@ -143,7 +143,9 @@ class TestAStatement:
         words = ("--from", "2028-01-01", "--to", "2028-01-02")
         done = run("bob", *words)
         assert done.code == 5
-        assert "NOT PROVEN: rows: 1 x: no row of usage, income or entries" in done.out
+        assert (
+            "NOT PROVEN: rows: 1 x: the portal gave no row of usage, income or entries" in done.out
+        )
         assert run("bob", *words, "--accept", "rows").code == 0
 
     def test_is_compared_with_the_rounds_that_it_names(self, run: Run, folder: Path) -> None:

@@ -223,7 +223,7 @@ class TestThePage:
         answer = _save(there, {**GOOD, "partition": "other"})
         assert answer.status_code == 422
         assert (
-            "1 lease was launched by the present partition and would not be found any more"
+            "1 lease was launched by the present partition and would no longer be found"
             in answer.content.decode()
         )
         assert _stored() == GOOD
@@ -345,7 +345,7 @@ class TestTheCommand:
         pool, file = there.cluster.pool.name, tmp_path / "options.json"
         file.write_text(json.dumps({"partition": "other"}))
         for words in ((str(file),), ("-",), ("--reason", "moved"), ("--same-cluster",)):
-            with pytest.raises(CommandError, match="nothing is set without --user NAME"):
+            with pytest.raises(CommandError, match="nothing is changed without --user NAME"):
                 self.run(pool, *words)
         assert _stored() == GOOD == json.loads(self.run(pool))
 

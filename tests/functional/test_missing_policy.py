@@ -105,7 +105,7 @@ class TestTheConsole:
 class TestItsRounds:
     def test_are_not_decided_again(self, lab: Cluster) -> None:
         out = StringIO()
-        with pytest.raises(CommandError, match="rounds are of policies that are not here"):
+        with pytest.raises(CommandError, match="rounds are of policies that are not installed"):
             call_command("replay_round", "--all", "--pool", lab.pool.name, stdout=out)
         assert f"round 1: NOT DECIDED AGAIN: {WHY}" in out.getvalue()
 

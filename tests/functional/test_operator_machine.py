@@ -64,7 +64,7 @@ class TestTheMachine:
     ) -> None:
         monkeypatch.setenv("EVENSHARE_RUN_DIR", str(tmp_path))
         note_restart(tmp_path, "beat", "no sign of life", at=time.time() - 2 * 3600)
-        why = "it is idle and has taken no message for 121 s"
+        why = "it has received no message for 121 s"
         note_restart(tmp_path, "worker-rounds", why, at=time.time(), next_after_s=240)
         shown = queue_page(there)
         assert "worker-rounds was restarted 1 time" in shown

@@ -134,7 +134,7 @@ class TestTheRecord:
         monkeypatch.setattr("tenants.services.accounts.operation", late)
         answer = there.operator.post("/operate/people/", {"do": "deactivate", "username": "ada"})
         assert answer.status_code == 403
-        assert records()[0].reason == "The role for the site was taken away meanwhile."
+        assert records()[0].reason == "The site role was removed meanwhile."
 
 
 class TestTokens:
@@ -186,8 +186,8 @@ class TestAFlood:
             there.owner.post(f"/operate/tenants/no-{number}/", {"do": "add"})
         found = records()
         assert len(found) == MOST
-        assert "in the process's log only" in found[-1].reason
-        assert "in the process's log only" not in found[-2].reason
+        assert "only in the process's log" in found[-1].reason
+        assert "only in the process's log" not in found[-2].reason
 
     def test_of_one_person_leaves_room_for_others(self, there: Town) -> None:
         for number in range(MOST + 1):

@@ -152,7 +152,7 @@ class TestATenant:
         town.play(3)
         said = town.verify(town.ada)
         assert f"{ROUNDS + 3} rounds, root" in said
-        assert "seen for the first time" not in said
+        assert "new keys" not in said
 
     def test_tells_the_portal_what_it_verified_unless_it_is_not_to(self, town: Town) -> None:
         shown = json.loads(town.verify(town.ada, "--output", "json"))
@@ -228,7 +228,7 @@ class TestTheOwner:
         kept |= {"keys": [make_vkey(other.name, other.public)], "note": sign_note(text, [other])}
         path.write_text(json.dumps(kept))
         said = town.verify(town.ada, code=3)
-        assert "WRONG: key: the head is signed by " in said
+        assert "WRONG: key: the head is signed only by " in said
 
     def test_that_edits_a_record_is_caught(self, town: Town, owner: Owner) -> None:
         log = transparency.round_log(town.pool)

@@ -204,7 +204,7 @@ class TestADayThatCannotBeMoved:
         assert stored(lab.pool) == before
         assert not RoundArchive.objects.exists()
         said = RoundArchiving.objects.get(pool=lab.pool).failure
-        assert "was not read back as it was written" in said
+        assert "reads back with other bytes than were written" in said
         monkeypatch.setattr(round_files, "read_file", real)
         put_away()
         assert not RoundBlob.objects.exists()

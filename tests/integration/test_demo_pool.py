@@ -131,7 +131,7 @@ class TestATreeThatHasJustStarted:
         second = RunningTree(demo.data, free_port())
         assert second.process.wait(PATIENCE_S) == 1
         (line,) = second.text().splitlines()
-        assert f"running already (process {demo.process.pid}" in line
+        assert f"already running (process {demo.process.pid}" in line
 
     def test_answers_through_a_crash_of_a_web_process(self, demo: RunningTree) -> None:
         other = demo.find("web-2")

@@ -86,7 +86,7 @@ class TestABacklog:
 
     def test_lets_what_failed_fail_again(self, place: Cluster) -> None:
         out, _ = run(place, DATA / "helios_like.csv", "--create-tenants")
-        assert "1 line asks for no GPU and is left out (line 3)" in out
+        assert "1 line requests no GPU and is skipped (line 3)" in out
         assert "1 job failed, and fails here too" in out
         codes = VirtualWork.objects.order_by("job_id").values_list("exit_code", flat=True)
         assert list(codes) == [0, 1, 143]
@@ -133,9 +133,9 @@ class TestABadLine:
             "good-3",
         ]
         for words in (
-            "line 4, gpus: is no number of GPUs from 0 on: 'many'",
+            "line 4, gpus: is not a number of GPUs of at least 0: 'many'",
             "line 5: has 3 cells, the header has 7",
-            "line 8: is no CSV",
+            "line 8: is not CSV",
             "line 10, tenant: there is no tenant 'west'",
             "line 11, gpu_types: there is no type 'h100'",
         ):
@@ -145,7 +145,7 @@ class TestABadLine:
     def test_is_counted_beyond_the_first_20(self, place: Cluster, tmp_path: Path) -> None:
         file = written(tmp_path, *["x,north,x,0,1"] * 30, "good,north,1,0,1")
         out, err = run(place, file, status=1)
-        assert err.count("is no number of GPUs") == 20
+        assert err.count("is not a number of GPUs") == 20
         assert "and 10 more bad lines" in err
         assert "imported 1 jobs" in out
 
@@ -228,7 +228,7 @@ class TestARefusal:
             call_command("import_trace", str(file), "--pool", "nowhere")
         with pytest.raises(CommandError, match="No such file"):
             run(place, tmp_path / "nothing.csv")
-        with pytest.raises(CommandError, match="takes COLUMN=FIELD"):
+        with pytest.raises(CommandError, match="must be COLUMN=FIELD"):
             run(place, file, "--map", "tenant")
 
     def test_of_unknown_columns_says_how_to_map_them(self, place: Cluster, tmp_path: Path) -> None:

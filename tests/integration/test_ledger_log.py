@@ -207,11 +207,11 @@ class TestATransferThatWasBent:
         )
         planted = Transfer.objects.get(book=book, data__name="planted")
         (said,) = violations()
-        assert f"transfer {planted.pk} was added, and is in no entry" in said
+        assert f"transfer {planted.pk} was added, but is in no entry" in said
         # Nor does it become a part of history by itself.
         assert log_new_transfers(look_at_all=True) == 1
         (said,) = violations()
-        assert f"transfer {planted.pk} was added later than it says" in said
+        assert f"transfer {planted.pk} was added later than its date" in said
         assert not Entry.objects.filter(transfer=planted).exists()
 
     def test_is_found_by_the_hourly_look_and_told_by_readyz(

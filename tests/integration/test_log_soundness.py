@@ -79,7 +79,7 @@ ALTERED = record_bytes(RoundRecord(SCHEMA, LOG, 9, 4, A, A, ()))
 AT_4 = "WHERE log_id = 1 AND index = 4"
 SET_RECORD = f"UPDATE tenants_logentry SET record = '\\x{ALTERED.hex()}'"
 SET_HASH = f"leaf_hash = '\\x{hashlib.sha256(bytes(1) + ALTERED).hexdigest()}'"
-NOT_NAMED = "it does not name the record before it"
+NOT_NAMED = "it does not name the previous record"
 DONE = {
     "an altered record": Bent(
         f"{SET_RECORD} {AT_4}",
@@ -87,7 +87,7 @@ DONE = {
     ),
     "an altered record with its hash": Bent(
         f"{SET_RECORD}, {SET_HASH} {AT_4}",
-        {(5, "the hash of 2 entries from 4 is not of its halves"), (5, NOT_NAMED)},
+        {(5, "the hash of 2 entries from 4 does not follow from its halves"), (5, NOT_NAMED)},
     ),
     "bytes that are no record": Bent(
         f"UPDATE tenants_logentry SET record = 'x' {AT_4}",
@@ -95,14 +95,17 @@ DONE = {
     ),
     "an entry that was taken out": Bent(
         f"DELETE FROM tenants_logentry {AT_4}",
-        {(4, "the entry is missing"), (5, "the hash of 2 entries from 4 is not of its halves")},
+        {
+            (4, "the entry is missing"),
+            (5, "the hash of 2 entries from 4 does not follow from its halves"),
+        },
     ),
     "a node's hash": Bent(
         "UPDATE tenants_lognode SET hash = sha256('x')"
         " WHERE log_id = 1 AND level = 2 AND index = 1",
         {
-            (7, "the hash of 4 entries from 4 is not of its halves"),
-            (7, "the hash of 8 entries from 0 is not of its halves"),
+            (7, "the hash of 4 entries from 4 does not follow from its halves"),
+            (7, "the hash of 8 entries from 0 does not follow from its halves"),
         },
     ),
     "a node that was taken out": Bent(
@@ -127,7 +130,7 @@ DONE = {
     ),
     "the last entries, with no care for the hashes": Bent(
         "DELETE FROM tenants_logentry WHERE log_id = 1 AND index >= 18",
-        {(19, "there is a hash over it, and the log ends at 18")},
+        {(19, "a hash covers it, but the log ends at 18")},
     ),
 }
 
@@ -183,7 +186,7 @@ class TestALogThatWasBent:
         session.execute("DELETE FROM tenants_lognode WHERE log_id = 1")
         write_log(LOG, SIZE + 1, bundle="b" * 64)
         for _ in range(2):
-            assert faults() == {(LOG, 20, "the first 21 entries have another root than before")}
+            assert faults() == {(LOG, 20, "the first 21 entries have a different root than before")}
         (faulty,) = faulty_logs()
         assert (faulty.origin, faulty.faults, faulty.place) == (LOG, 1, 20)
 

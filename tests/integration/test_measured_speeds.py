@@ -286,8 +286,8 @@ class TestReports:
 
     def test_that_cannot_be_read_are_noted_once(self, teller: Teller) -> None:
         for _ in range(2):
-            teller.report(refused="is no JSON object")
-        assert MeasurementNote.objects.get().data == {"lease": 1, "why": "is no JSON object"}
+            teller.report(refused="is not a JSON object")
+        assert MeasurementNote.objects.get().data == {"lease": 1, "why": "is not a JSON object"}
 
     def test_at_a_stale_token_write_nothing(self, teller: Teller) -> None:
         stale = teller.take()
@@ -323,7 +323,7 @@ class TestTheTables:
             MeasurementNote(tenant=profile.tenant, profile=profile, at=old, kind="changed")
             for _ in range(NOTES_MAX)
         )
-        teller.report(refused="is no JSON object")
+        teller.report(refused="is not a JSON object")
         teller.say(10, 1_000_000)
         assert Measurement.objects.count() == ROWS_MAX
         assert Measurement.objects.filter(seen_at=teller.lab.at).count() == 1

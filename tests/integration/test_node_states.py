@@ -136,7 +136,7 @@ class TestANodeThatSlurmTakesAway:
         del both.slurm.nodes["n0001"]
         both.look()
         assert both.gpus() == [4, 0]
-        assert both.node("n0001").engine_reason == "by Slurm: it has no such node"
+        assert both.node("n0001").engine_reason == "by Slurm: the engine has no such node"
 
 
 class TestADrainHere:
@@ -189,7 +189,7 @@ class TestADrainHere:
         both.drain("n0000")
         both.look()
         both.look()
-        assert "no operator of Slurm" in both.node().engine_trouble
+        assert "not a Slurm operator" in both.node().engine_trouble
         assert caplog.text.count("executor.nodes_refused") == 1
         both.slurm.refuses = False
         both.look()
@@ -203,7 +203,7 @@ class TestADrainHere:
         both.resume("n0000")
         both.look()
         assert both.gpus() == [0, 4]
-        assert both.node().engine_reason == "by Slurm: the drain from here stands"
+        assert both.node().engine_reason == "by Slurm: the drain by the portal remains"
         both.slurm.refuses = False
         both.look()
         assert both.gpus() == [4, 4]

@@ -345,7 +345,7 @@ class TestAHealthCheck:
         write_heartbeat(tmp_path, "rounds", Heartbeat(now, waits_since=now - 100))
         assert not healthcheck.problem("rounds", time.monotonic())
         write_heartbeat(tmp_path, "rounds", Heartbeat(now, waits_since=now - 130))
-        assert "idle and has taken no message" in healthcheck.problem("rounds", time.monotonic())
+        assert "has received no message" in healthcheck.problem("rounds", time.monotonic())
 
     def test_asks_the_first_process_to_end_only_where_it_is_told_to(
         self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path

@@ -118,7 +118,7 @@ class TestAProfile:
         job = submit(lab, profile="gru")
         with pytest.raises(InvalidInputError) as caught:
             put(lab, actor, v100="4.81")
-        assert errors(caught) == {"speeds.k80": "is left out, but jobs accept it: 1"}
+        assert errors(caught) == {"speeds.k80": "is missing, but jobs accept it: 1"}
         Job.objects.filter(pk=job.pk).update(state="succeeded")
         assert put(lab, actor, v100="4.81").speedups == {"v100": 1000}
 

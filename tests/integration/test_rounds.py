@@ -169,7 +169,7 @@ class TestARound:
         assert f"another version: {decided} decided, here is next" in replayed()
         assert "1 decided by another version" in replayed()
         monkeypatch.setattr(Ltgf, "version", decided)
-        with pytest.raises(CommandError, match="1 of 1 rounds gave another answer"):
+        with pytest.raises(CommandError, match="1 of 1 rounds gave a different result"):
             replayed()
 
     def test_says_why_a_job_waits_and_forgets_it_when_it_runs(self) -> None:

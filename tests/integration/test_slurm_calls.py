@@ -75,7 +75,7 @@ class TestALaunch:
         with pytest.raises(ExecutorError, match="No space left"):
             launch(world, bad, refused, good, last)
         assert world.ended(refused).state is ReportState.STOPPED
-        assert "Slurm does not run this: of nobody" in world.log(refused)
+        assert "Slurm does not run this job: of nobody" in world.log(refused)
         assert world.ended(good).exit_code == world.ended(last).exit_code == 0
         assert not world.folder(bad).exists()
 

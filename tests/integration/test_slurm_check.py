@@ -65,7 +65,7 @@ class TestAClusterThatIsInOrder:
     def test_is_held_against_a_pool(self, slurm_cluster: SlurmCluster) -> None:
         pool = make_lab(slurm_cluster).pool
         text, status = check(pool.name)
-        assert "ok       GPUs: of all nodes of the pool as in Slurm" in text
+        assert "ok       GPUs: of all nodes of the pool match Slurm" in text
         assert "warning  KillWait: 5 s, less than the pool's grace of 20 s" in text
         assert status == 0
         Node.objects.filter(pool=pool, name="node-2").update(name="node-9", gpus=8)
@@ -109,4 +109,4 @@ class TestAClusterThatIsNot:
         options = SlurmOptions(conf=str(slurm_cluster.conf), partition=slurm_cluster.partition)
         (line,) = trial_findings(Slurm(options), tmp_path / "jobs", "node-1")
         assert line.level is Level.ERROR
-        assert "mount the folder on all nodes" in line.text
+        assert "Mount the folder at the same path on all nodes" in line.text

@@ -88,7 +88,7 @@ class TestTwoPoolsOnOneCluster:
     ) -> None:
         about = "nodes of other pools"
         first = world.lab.pool.name
-        assert lines_on(check(first)[0], about) == [f"ok       {about}: none of this one's"]
+        assert lines_on(check(first)[0], about) == [f"ok       {about}: no node of this pool"]
         # Through another path, it is still the same cluster.
         conf = Path(shutil.copy(world.slurm.conf, tmp_path / "slurm.conf"))
         second = second_pool(world, conf)
@@ -113,7 +113,7 @@ class TestTwoPoolsOnOneCluster:
         second.save()
         world.slurm.run("scontrol", "update", "PartitionName=gpu", "Nodes=node-[1-2]")
         try:
-            line = "ok       nodes of other pools: none of this one's"
+            line = "ok       nodes of other pools: no node of this pool"
             assert line in check(first.name)[0]
         finally:
             world.slurm.run("scontrol", "update", "PartitionName=gpu", "Nodes=ALL")

@@ -223,7 +223,7 @@ class TestAStart:
         job = submit(own_cluster, LONG_JOB, "--nodes=2", "--gres=gpu:1")
         await_state(own_cluster, job, "RUNNING")
         monkeypatch.setattr("portal.demo.slurm.cluster.START_PATIENCE_S", 0.0)
-        with pytest.raises(SlurmError, match="runs still"):
+        with pytest.raises(SlurmError, match="still running"):
             SlurmCluster(own_cluster.conf.parent, sockets=sockets).start()
         assert own_cluster.dead_daemons() == []
         assert state_of(own_cluster, job) == "RUNNING"

@@ -138,7 +138,7 @@ class TestAStop:
         world.says(token, "ready")
         world.stop(token, grace_s=2.0)
         assert world.ended(token).state is STOPPED
-        assert "[evenshare] killed: its time to checkpoint is over" in world.log(token)
+        assert "[evenshare] killed: its time to checkpoint has expired" in world.log(token)
         assert "SIGCONT" not in world.log(token)
 
 
@@ -220,7 +220,7 @@ class TestALaunch:
         token = world.lease("true")
         world.launch(token)
         assert world.ended(token).state is STOPPED
-        assert "Slurm does not run this: " in world.log(token)
+        assert "Slurm does not run this job: " in world.log(token)
 
     def test_that_is_refused_late_takes_nothing_from_what_runs(self, world: SlurmWorld) -> None:
         """It was submitted twice, and Slurm accepts only the first."""
@@ -326,7 +326,7 @@ class TestAJobOfSomebodyElse:
         (world.root / "active" / token).write_text(str(world.lab.pool.pk))
         world.executor.launch([Launch(token, token_job(token), world.now_us())])
         assert world.ended(token).state is STOPPED
-        assert "nothing began on its node" in world.log(token)
+        assert "nothing started on its node" in world.log(token)
 
 
 class TestATimeLimit:

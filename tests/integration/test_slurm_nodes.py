@@ -75,7 +75,7 @@ class TestNodesOfAPartition:
             "+ node-3: v100, 4 GPUs, 64 CPUs, 64000 MB of memory",
             "+ node-4: v100, 4 GPUs, 64 CPUs, 64000 MB of memory",
             "+ node-5: k80, 4 GPUs, 64 CPUs, 64000 MB of memory",
-            "nothing written: --user NAME instead of --dry-run does it",
+            "nothing written: use --user NAME instead of --dry-run",
         ]
         assert complaints == []
         assert names(pool) == ["node-1", "node-2"]
@@ -144,7 +144,7 @@ class TestSyncNodes:
                 sync(pool, "--dry-run")
         pool.executor = "virtual"
         pool.save()
-        with pytest.raises(CommandError, match="no nodes of its own"):
+        with pytest.raises(CommandError, match="no own list of nodes"):
             sync(pool, "--dry-run")
         assert names(pool) == ["node-1", "node-2"]
 

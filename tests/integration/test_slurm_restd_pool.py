@@ -70,7 +70,7 @@ class TestALaunch:
         token = world.lease("/bin/true")
         world.launch(token)
         assert world.ended(token).state is ReportState.STOPPED
-        assert "Slurm does not run this: Requested node configuration" in world.log(token)
+        assert "Slurm does not run this job: Requested node configuration" in world.log(token)
 
     def test_whose_answer_is_lost_happens_once(
         self, tmp_path: Path, slurm_restd: RealRestd
@@ -183,7 +183,7 @@ class TestTheCheck:
             "ok       slurmrestd, version: slurm 22.05.8",
             "ok       trial on node-5: reads and writes the folder of jobs",
             "ok       trial, time limit: was prolonged",
-            "warning  slurmrestd, token: it is for root: whoever reads it can act as any user",
+            "warning  slurmrestd, token: it is for root: its readers can act as any user",
         ):
             assert line in text
         assert "ok       slurmrestd: lists " in text
@@ -216,7 +216,7 @@ class TestTheCheck:
             slurm_restd.token_file.chmod(0o644)
             text, status = check(pool.name)
             assert "warning  slurmrestd, token: it ends in 0.2 h" in text
-            assert "warning  slurmrestd, token: others can read" in text
+            assert "warning  slurmrestd, token: other users can read" in text
             slurm_restd.token_file.write_text("nothing")
             text, status = check(pool.name)
             assert "error    slurmrestd, token: what is in " in text
@@ -229,7 +229,7 @@ class TestTheCheck:
             text, status = check(pool.name)
         finally:
             slurm_restd.start()
-        assert "Connection refused: is it started, and with `-s openapi/v0.0.38`?" in text
+        assert "Connection refused: is it running, and with `-s openapi/v0.0.38`?" in text
         assert status == 1
 
 

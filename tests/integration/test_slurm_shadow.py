@@ -195,7 +195,7 @@ class TestWithoutACluster:
         monkeypatch.setenv("PATH", str(tmp_path))
         with pytest.raises(CommandError, match="squeue is not installed here"):
             call_command("shadow_slurm", "--partition", "gpu")
-        with pytest.raises(CommandError, match="a pool, or a --partition"):
+        with pytest.raises(CommandError, match="a pool or a --partition"):
             call_command("shadow_slurm")
         with pytest.raises(CommandError, match=r"executor_options .* are wrong"):
             call_command("shadow_slurm", "--partition", "no name")

@@ -92,7 +92,7 @@ class TestAPrefixThatFails:
             world.executor.launch([Launch(token, token_job(token), world.now_us())])
         assert world.ended(token).state is ReportState.STOPPED
         said = world.log(token)
-        assert f"Slurm does not run this: nothing can be submitted as {ANN}: " in said
+        assert f"Slurm does not run this job: nothing can be submitted as {ANN}: " in said
         assert why in said
         assert said.count("Slurm does not run this") == 1
         assert world.slurm.run("squeue", "--states=all", "--format=%i") == before
@@ -108,7 +108,7 @@ class TestAPrefixThatFails:
         token = world.of("a", "true")
         world.launch(token)
         assert world.ended(token).state is ReportState.STOPPED
-        assert "Slurm does not run this: sbatch: error: " in world.log(token)
+        assert "Slurm does not run this job: sbatch: error: " in world.log(token)
         assert "nothing can be submitted" not in world.log(token)
 
 
@@ -125,7 +125,7 @@ class TestAChangeOfUsers:
         later = world.again(token)
         world.launch(later)
         assert world.ended(later).state is ReportState.STOPPED
-        assert "(saved-0) are of another user" in world.log(later)
+        assert "(saved-0) do not belong to" in world.log(later)
         for path in (world.job(token) / "saved-0", world.job(token) / "progress.json"):
             shutil.chown(path, REST)
         last = world.again(later)
@@ -165,7 +165,7 @@ class TestTheCheck:
     def test_tries_a_job_as_each_user(self, world: UsersWorld) -> None:
         text, status = check(world.lab.pool.name, "--run", "--node", "node-1")
         for name in (ANN, BEN):
-            assert f"ok       user {name}: has a group with the portal alone" in text
+            assert f"ok       user {name}: shares a group with the portal only" in text
             assert (
                 f"ok       trial on node-1 as {name}: reads and writes the folder of jobs" in text
             )
@@ -178,7 +178,7 @@ class TestTheCheck:
             text, status = check(world.lab.pool.name)
         finally:
             world.slurm.run("scontrol", "update", "PartitionName=gpu", "AllowGroups=ALL")
-        assert f"error    user {ANN}: nothing can be submitted as it: " in text
+        assert f"error    user {ANN}: nothing can be submitted as this user: " in text
         assert status == 1
 
     def test_names_what_is_wrong_with_a_user(self, world: UsersWorld) -> None:
@@ -186,7 +186,9 @@ class TestTheCheck:
         world.root.parent.chmod(0o700)
         text, status = check(world.lab.pool.name)
         assert f"error    user {ANN}: cannot pass {world.root.parent}" in text
-        assert f"error    user {ANN}: nothing can be submitted as it: sudo: a password" in text
+        assert (
+            f"error    user {ANN}: nothing can be submitted as this user: sudo: a password" in text
+        )
         assert "error    user no-such-user: there is no Unix user no-such-user" in text
         assert status == 1
 

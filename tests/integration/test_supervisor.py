@@ -42,7 +42,7 @@ class TestAWorkerThatStandsStill:
             stopped = tree.find("--queues default")
             os.kill(stopped, signal.SIGSTOP)
             eventually(lambda: tree.find("--queues default") not in (0, stopped))
-            assert "worker-default restarts: no sign of life for" in tree.text()
+            assert "worker-default restarts: no heartbeat for" in tree.text()
             assert {name: tree.find(name) for name in others} == others
         finally:
             tree.end()

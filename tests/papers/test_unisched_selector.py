@@ -242,7 +242,7 @@ def _broken(plan: SelectorPlan, short: JobLeases) -> Iterator[tuple[SelectorPlan
         (short, "job 1 has too few leases"),
         (replace(row, slots=(0, 0)), "job 1 has two leases in one slot"),
         (replace(row, slots=(1, 3)), "job 1 runs before now or after its deadline"),
-        (replace(row, slots=(0, 1, 2)), "a slot has more cells planned than are free"),
+        (replace(row, slots=(0, 1, 2)), "a slot has more planned cells than free cells"),
         (replace(row, reward_micro=1), "the reward is not the sum of the jobs' rewards"),
     ):
         yield replace(plan, jobs={**plan.jobs, 1: changed}), text
@@ -310,7 +310,7 @@ class TestInput:
         job = strict(1, 1, 1, 1)
         with pytest.raises(ValueError, match="jobs: give each job once"):
             SelectorProblem([job, job], nodes(1))
-        with pytest.raises(ValueError, match="free: say"):
+        with pytest.raises(ValueError, match="free: give"):
             SelectorProblem([job], ())
         with pytest.raises(ValueError, match="horizon"):
             SelectorProblem([job], nodes(1), horizon=0)

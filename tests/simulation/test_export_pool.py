@@ -105,10 +105,10 @@ class TestWhatCannotBeSimulated:
         words, remarks = exported(lab, tmp_path)
         assert words[words.index("--start") + 1] == "2030-01-01T00:00:00+00:00"
         assert remarks.splitlines() == [
-            "Rounds decided by another policy, where the run has the present one: 1.",
-            "Quotas that began later or have an end, where the run has those of now: 1.",
+            "Rounds decided by another policy; the run uses the present policy: 1.",
+            "Quotas that began later or have an end; the run uses the present quotas: 1.",
             "Tenants with a limit of credit, which the run does not have: 1.",
-            "Rounds on demand, between two instants of the grid, are left out.",
+            "Rounds on demand, between two instants of the grid, are skipped.",
         ]
 
     def test_is_refused(self, tmp_path: Path) -> None:

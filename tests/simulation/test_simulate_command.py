@@ -148,8 +148,8 @@ class TestARun:
         args = ("simulate", "--trace", str(path), *maps, "--nodes", "1", "--json")
         call_command(*args, stdout=out, stderr=err)
         assert json.loads(out.getvalue())["results"][0]["jobs"] == 2
-        assert "1 line asks for no GPU and is left out (line 4)" in err.getvalue()
-        assert "1 job asks for a fraction of a GPU" in err.getvalue()
+        assert "1 line requests no GPU and is skipped (line 4)" in err.getvalue()
+        assert "1 job requests a fraction of a GPU" in err.getvalue()
 
     @pytest.mark.parametrize(
         ("name", "jobs"), [("jobs_dump.txt", 7), ("two_jobs.swf", 1), ("philly_log.json", 1)]
@@ -172,50 +172,50 @@ class TestWhatIsWrong:
         ("args", "says"),
         [
             (("--nodes", "2"), "--trace or --synthetic"),
-            (("--synthetic", "9,2,1", "--trace", CHRONUS, "--nodes", "1"), "one of them"),
-            (("--synthetic", "9,2,1"), "one of them"),
-            (("--synthetic", "9,2,1", "--nodes", "0"), "--nodes: needs a whole number from 1"),
-            (("--synthetic", "9,2,1", "--nodes", "-3"), "--nodes: needs a whole number"),
-            ((*SMALL, "--gpus-per-node", "0"), "--gpus-per-node: needs"),
+            (("--synthetic", "9,2,1", "--trace", CHRONUS, "--nodes", "1"), "either --trace or"),
+            (("--synthetic", "9,2,1"), "exactly one of --nodes"),
+            (("--synthetic", "9,2,1", "--nodes", "0"), "--nodes: must be a whole number from 1"),
+            (("--synthetic", "9,2,1", "--nodes", "-3"), "--nodes: must be a whole number"),
+            ((*SMALL, "--gpus-per-node", "0"), "--gpus-per-node: must"),
             ((*SMALL, "--policy", "nobody"), "nobody"),
             ((*SMALL, "--policy", "ltgf,"), "--policy: a name is empty"),
             ((*SMALL, "--policy", ","), "--policy: a name is empty"),
             ((*SMALL, "--policy", "ltgf, ltgf"), "twice"),
             ((*SMALL, "--option", "ltgf.spreadd=true"), "spreadd"),
             ((*SMALL, "--option", "spread"), "POLICY.KEY=VALUE"),
-            ((*SMALL, "--option", "fifo.a=1"), "'fifo' is not among those that run"),
-            ((*SMALL, "--lease-s", "-1"), "--lease-s must be at least 0"),
+            ((*SMALL, "--option", "fifo.a=1"), "'fifo' is not in --policy"),
+            ((*SMALL, "--lease-s", "-1"), "--lease-s must be a time of at least 0"),
             ((*SMALL, "--lease-s", "9", "--checkpoint-s", "9"), "must be shorter than --lease-s"),
-            ((*SMALL, "--round-s", "nan"), "--round-s must be at least 0"),
+            ((*SMALL, "--round-s", "nan"), "--round-s must be a time of at least 0"),
             ((*SMALL, "--estimate-error", "2"), "--estimate-error"),
-            ((*SMALL, "--set", "SLO"), "--set chooses among the sets of a --trace"),
-            ((*SMALL, "--map", "a=tenant"), "--map and --format say how to read a --trace"),
-            ((*SMALL, "--format", "swf"), "--map and --format say how to read a --trace"),
-            (("--trace", GAVEL, "--map", "tenant", "--nodes", "1"), "--map takes COLUMN=FIELD"),
+            ((*SMALL, "--set", "SLO"), "--set needs a --trace that has several sets"),
+            ((*SMALL, "--map", "a=tenant"), "--map and --format need a --trace"),
+            ((*SMALL, "--format", "swf"), "--map and --format need a --trace"),
+            (("--trace", GAVEL, "--map", "tenant", "--nodes", "1"), "--map must be COLUMN=FIELD"),
             (("--trace", GAVEL, "--map", "a=x", "a=y", "--nodes", "1"), "column 'a' twice"),
-            ((*SMALL, "--partitions", NODES), "one of them"),
-            ((*SMALL, *TYPES), "one of them"),
+            ((*SMALL, "--partitions", NODES), "exactly one of --nodes"),
+            ((*SMALL, *TYPES), "exactly one of --nodes"),
             ((*SMALL, "--speeds", GAVEL), "needs --gpu-types"),
             ((*SMALL, "--churn-from", "2017-10-09"), "needs --churn"),
-            ((*SMALL, "--churn", NODES, "--churn-from", "soon"), "--churn-from 'soon': is no date"),
+            ((*SMALL, "--churn", NODES, "--churn-from", "soon"), "'soon': is not a date"),
             ((*SMALL, "--churn", NODES, "--churn-from", "2040-01-01"), "before the run begins"),
             ((*SMALL, "--churn", GAVEL), "gavel_slice.csv: a history of nodes needs"),
             ((*SMALL, "--churn", "nowhere"), "nowhere: No such file"),
             ((*SMALL, "--report", "/nowhere/r.html"), "/nowhere/r.html: No such file"),
             ((*SMALL, "--jobs-out", GAVEL), "gavel_slice.csv"),
             (("--synthetic", "9,2", "--nodes", "1"), "--synthetic: needs hours"),
-            (("--synthetic", "9,2,x", "--nodes", "1"), "--synthetic hours: needs a whole"),
-            (("--synthetic", "0,2,1", "--nodes", "1"), "--synthetic jobs: needs a whole"),
-            (("--synthetic", "9,2,1,7", "--nodes", "1"), "does not know '7'"),
-            (("--synthetic", "9,2,1,cats=7", "--nodes", "1"), "does not know 'cats=7'"),
-            (("--synthetic", "9,2,1,failed=7", "--nodes", "1"), "failed: needs a share"),
+            (("--synthetic", "9,2,x", "--nodes", "1"), "--synthetic hours: must be a whole"),
+            (("--synthetic", "0,2,1", "--nodes", "1"), "--synthetic jobs: must be a whole"),
+            (("--synthetic", "9,2,1,7", "--nodes", "1"), "'7' is unknown or repeated"),
+            (("--synthetic", "9,2,1,cats=7", "--nodes", "1"), "'cats=7' is unknown or repeated"),
+            (("--synthetic", "9,2,1,failed=7", "--nodes", "1"), "failed: must be a share"),
             (("--synthetic", "9,2,1,models=nowhere", *TYPES), "nowhere: No such file"),
             (("--synthetic", DRAWN, "--gpu-types", "a100:2"), "runs on none of a100"),
-            (("--synthetic", "9,2,1", "--gpu-types", "k80"), "--gpu-types k80: needs a whole"),
-            (("--synthetic", "9,2,1", "--gpu-types", "k80:0"), "--gpu-types k80: needs a whole"),
-            (("--synthetic", "9,2,1", "--gpu-types", "k80:1,k80:2"), "is there already"),
-            (("--synthetic", "9,2,1", "--gpu-types", "k80:1:fast"), "needs a speed"),
-            (("--synthetic", "9,2,1", "--gpu-types", "k80:1:0"), "needs a speed"),
+            (("--synthetic", "9,2,1", "--gpu-types", "k80"), "--gpu-types k80: must be a whole"),
+            (("--synthetic", "9,2,1", "--gpu-types", "k80:0"), "--gpu-types k80: must be a whole"),
+            (("--synthetic", "9,2,1", "--gpu-types", "k80:1,k80:2"), "an empty or repeated type"),
+            (("--synthetic", "9,2,1", "--gpu-types", "k80:1:fast"), "must be a speed"),
+            (("--synthetic", "9,2,1", "--gpu-types", "k80:1:0"), "must be a speed"),
             (("--synthetic", "9,2,1", "--partitions", NODES), "no nodes for tenants"),
             (("--trace", "nowhere.csv", "--nodes", "1"), "nowhere.csv: No such file"),
             (("--trace", str(DATA), "--nodes", "1"), "Is a directory"),
@@ -233,7 +233,7 @@ class TestWhatIsWrong:
     def test_of_a_file_without_jobs_is_said_with_its_first_line(self, tmp_path: Path) -> None:
         path = tmp_path / "bad.csv"
         path.write_text("tenant,gpus,submit_s,duration_s\na,many,0,1\n")
-        with pytest.raises(CommandError, match="has no job; line 2 is no number of GPUs"):
+        with pytest.raises(CommandError, match="has no job; line 2 is not a number of GPUs"):
             command("--trace", str(path), "--nodes", "1")
 
     def test_of_some_lines_is_told_beside_the_results(self, tmp_path: Path) -> None:
@@ -243,13 +243,13 @@ class TestWhatIsWrong:
             *("simulate", "--trace", str(path), "--nodes", "1", "--json"), stdout=out, stderr=err
         )
         assert json.loads(out.getvalue())["results"][0]["jobs"] == 1
-        assert "1 line is no job: line 2, gpus is no number of GPUs" in err.getvalue()
+        assert "1 line is not a job: line 2, gpus is not a number of GPUs" in err.getvalue()
         assert f"{DEFAULT}: 1 job never ends" in err.getvalue()
 
     def test_of_a_file_of_left_out_lines_is_said(self, tmp_path: Path) -> None:
         path = tmp_path / "no_gpus.csv"
         path.write_text("tenant,gpus,submit_s,duration_s\na,0,0,1\na,0.0,0,1\n")
-        with pytest.raises(CommandError, match="has no job; 2 lines ask for no GPU"):
+        with pytest.raises(CommandError, match="has no job; 2 lines request no GPU"):
             command("--trace", str(path), "--nodes", "1")
 
     def test_of_a_partition_without_nodes_is_said(self, tmp_path: Path) -> None:

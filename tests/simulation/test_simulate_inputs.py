@@ -88,7 +88,7 @@ class TestQuotas:
         assert runs.run(*args, "--start", "2017-10-09")["jobs"] == 1
         for start, says in (
             ("2017-09-30", "line 2, until is during the run"),
-            (None, "line 2, from needs --start to say which periods hold"),
+            (None, "line 2, from needs --start, or leave it empty"),
         ):
             with pytest.raises(CommandError, match=says):
                 runs.run(*args, *(("--start", start) if start else ()))
@@ -111,7 +111,7 @@ class TestTheStart:
 
     def test_after_a_job_was_submitted_is_refused(self, runs: Runs) -> None:
         args = (*runs.trace("a1,a,1,7,100", "a2,a,1,9,100"), *ONE)
-        says = "--start: 1 job is submitted before it, first 'a1' at 7 s; leave them out, or start"
+        says = "--start: 1 job is submitted before it, first 'a1' at 7 s; remove them, or start"
         with pytest.raises(CommandError, match=re.escape(says)):
             runs.run(*args, "--start", "8")
 

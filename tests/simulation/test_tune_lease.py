@@ -108,7 +108,7 @@ class TestTheAnswer:
             f"Pool {lab.pool.name}, policy ltgf, 3 jobs since 2030-01-01T00:00:00+00:00"
         )
         assert [line.split()[0] for line in lines[1:4]] == ["lease", "300", "3,600"]
-        assert lines[4].startswith("Recommended: 3,600 s (now 900 s), the least sharing loss")
+        assert lines[4].startswith("Recommended: 3,600 s (now 900 s), the length with the least")
         assert err.getvalue().splitlines() == ["Length 1 of 2: 300 s.", "Length 2 of 2: 3,600 s."]
         assert Pool.objects.values().get() == before
         assert not Round.objects.exists()
@@ -141,7 +141,7 @@ class TestTheDays:
         result, remarks = tuned(lab, "--days", "1", "--lengths", "900")
         assert result["jobs"] == 4
         assert remarks[0] == (
-            "Jobs from before the run's start that were not over then, which are left out: 2."
+            "Jobs from before the run's start that had not ended, which are skipped: 2."
         )
         assert tuned(lab, "--days", "4", "--lengths", "900")[0]["jobs"] == 7
 
@@ -154,7 +154,7 @@ class TestTheDays:
         began = datetime.fromisoformat(result["start"]) - BEGIN
         assert timedelta(days=1) <= began < timedelta(days=1, hours=1)
         assert result["jobs"] == 1
-        assert remarks[0].endswith("not over then, which are left out: 3.")
+        assert remarks[0].endswith("not ended, which are skipped: 3.")
 
 
 class TestTheBoundsOfThePool:
@@ -163,7 +163,7 @@ class TestTheBoundsOfThePool:
         result, remarks = tuned(lab)
         assert [row["lease_s"] for row in result["lengths"]] == [600, 900, 1200, 1800]
         assert remarks[0] == (
-            "Lengths that this pool cannot have are left out: 300, 3,600 s; the least is 600 s"
+            "Lengths outside the pool's bounds are skipped: 300, 3,600 s; the least is 600 s"
             " (the pool's shortest lease length), the most 1,800 s."
         )
         says = refusal(lab, "--lengths", "300,900")
@@ -181,12 +181,12 @@ class TestTheBoundsOfThePool:
 
 
 WRONG: tuple[tuple[tuple[str, ...], str], ...] = (
-    (("--days", "0"), "--days: needs a whole number from 1 to 3,650, not '0'"),
-    (("--days", "x"), "--days: needs a whole number"),
-    (("--lengths", "300,x"), "--lengths: needs a whole number from 1 to 2,592,000"),
-    (("--lengths", ""), "--lengths: needs a whole number"),
-    (("--lengths", "300,0"), "--lengths: needs a whole number"),
-    (("--lengths", "300,300"), "--lengths: 300 is there twice; name it once"),
+    (("--days", "0"), "--days: must be a whole number from 1 to 3,650, not '0'"),
+    (("--days", "x"), "--days: must be a whole number"),
+    (("--lengths", "300,x"), "--lengths: must be a whole number from 1 to 2,592,000"),
+    (("--lengths", ""), "--lengths: must be a whole number"),
+    (("--lengths", "300,0"), "--lengths: must be a whole number"),
+    (("--lengths", "300,300"), "--lengths: 300 is repeated; name it once"),
     (("--lengths", "9"), "--lengths: this pool cannot have leases of 9 s; the least is 10"),
     (("--policy", "nobody"), "--policy: no policy is named 'nobody'; known are"),
     (("--policy", "ltgf,fifo"), "--policy: no policy is named 'ltgf,fifo'"),
@@ -215,4 +215,4 @@ class TestWhatIsWrong:
     def test_of_jobs_that_never_finish_is_said(self) -> None:
         lab = cluster({"a": 1}, nodes=1, gpus=1)
         lab.submit("a", 2, 50)
-        assert refusal(lab).startswith("no job did all its work at any of these lengths; take more")
+        assert refusal(lab).startswith("no job did all its work at any of these lengths. Use more")

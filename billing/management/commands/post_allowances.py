@@ -23,10 +23,10 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument(
-            "file", help="CSV with tenant,amount,name,reason and maybe book; - reads"
+            "file", help="CSV with tenant,amount,name,reason and optionally book; - reads"
         )
         parser.add_argument("--apply", action="store_true", help="post them, in one transaction")
-        parser.add_argument("--user", help="who applies it, for the audit log")
+        parser.add_argument("--user", help="the user who applies it, for the audit log")
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Print each line; exit with 1 if the file has an invalid one."""
@@ -52,7 +52,7 @@ class Command(BaseCommand):
             text = f"{sign} {wanted.tenant} {wanted.book} {wanted.amount} {wanted.name}"
             self.stdout.write(text + (": posted before" if line.is_posted else ""))
         new = sum(not line.is_posted for line in lines)
-        done = "posted" if options["apply"] else "nothing posted: --apply --user NAME does it"
+        done = "posted" if options["apply"] else "nothing posted: use --apply --user NAME"
         self.stdout.write(f"{new} of {len(lines)} new; {done}")
 
 

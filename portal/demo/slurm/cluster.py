@@ -201,9 +201,9 @@ class SlurmCluster:
     def _start(self) -> None:
         missing = missing_packages()
         if missing:
-            raise SlurmError(f"packages of Debian are missing: {how_to_install(missing)}")
+            raise SlurmError(f"Debian packages are missing: {how_to_install(missing)}")
         if self._daemons:
-            raise SlurmError(f"the cluster in {self._paths.folder} runs already")
+            raise SlurmError(f"the cluster in {self._paths.folder} is already running")
         is_new = not self._paths.state.exists()
         self._check_sockets()
         self._paths.folder.mkdir(parents=True, exist_ok=True)
@@ -359,7 +359,7 @@ def _hold(path: Path) -> int:
     while not try_lock(descriptor):
         if time.monotonic() > deadline:
             os.close(descriptor)
-            raise SlurmError(f"the cluster in {path.parent} runs still")
+            raise SlurmError(f"the cluster in {path.parent} is still running")
         time.sleep(0.05)
     return descriptor
 
@@ -368,7 +368,7 @@ def _user() -> str:
     try:
         return pwd.getpwuid(os.geteuid()).pw_name
     except KeyError as error:
-        raise SlurmError(f"Slurm wants a user with a name, not {os.geteuid()}") from error
+        raise SlurmError(f"Slurm needs a user with a name, not {os.geteuid()}") from error
 
 
 def _path(program: str) -> str:

@@ -24,7 +24,7 @@ LOOK_EVERY_S = 0.2
 CHECKPOINT_S = 6.0
 # Slurm's tools retry for 10 s if the controller is gone, and for a minute if the file is gone. A
 # file that they cannot parse is an immediate error.
-STOPPED = "# This cluster does not run: `make run-slurm` starts it, and writes this file anew.\n"
+STOPPED = "# This cluster does not run: `make run-slurm` starts it and rewrites this file.\n"
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -206,7 +206,9 @@ def executor_for(name: str) -> Executor:
         ExecutorError: the name is unknown, or the executor is not for production.
     """
     if name not in EXECUTORS:
-        raise ExecutorError(f"executor {name!r} is unknown; there are {', '.join(EXECUTORS)}")
+        raise ExecutorError(
+            f"executor {name!r} is unknown; known executors are {', '.join(EXECUTORS)}"
+        )
     if settings.PRODUCTION and executor_traits(name).runs_as_portal:
         raise ExecutorError(f"executor {name!r} runs jobs as the portal's user: not in production")
     return _class_of(name)()

@@ -31,7 +31,7 @@ def parse_evaluations(text: bytes, *, lease: int) -> Evaluations | None:
 
 def _refusal(said: Any) -> str:
     if not isinstance(said, dict) or said.get("version") != VERSION:
-        return f"is no JSON object of version {VERSION}"
+        return f"is not a JSON object of version {VERSION}"
     if not _is_whole(said.get("lease")):
         return "has no whole number in lease"
     if not isinstance(said.get("metric"), str):
@@ -39,7 +39,9 @@ def _refusal(said: Any) -> str:
     points = said.get("points")
     if not isinstance(points, list) or len(points) > HISTORY_MAX:
         return f"has no list of at most {HISTORY_MAX} points"
-    return "" if all(map(_is_point, points)) else "has a point that is no whole number and a number"
+    if not all(map(_is_point, points)):
+        return "has a point that is not a whole number and a number"
+    return ""
 
 
 def _is_point(point: Any) -> bool:

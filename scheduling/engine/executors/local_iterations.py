@@ -44,7 +44,7 @@ def parse_iterations(text: bytes, *, lease: int, started_us: object, scale: int)
 
 def _refusal(said: Any) -> str:
     if not isinstance(said, dict):
-        return "is no JSON object"
+        return "is not a JSON object"
     if said.get("version") != VERSION:
         return f"is not of version {VERSION}"
     for name in (*_NUMBERS, *_MAYBE):

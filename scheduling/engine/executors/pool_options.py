@@ -34,7 +34,7 @@ def check_options(
         errors.add(FIELD, f"is longer than {BYTES_MAX:,} bytes")
         return
     known = {field.encode_name: field for field in structs.fields(kind)}
-    there_are = f"There are {', '.join(known)}." if known else "This executor has none."
+    there_are = f"There are {', '.join(known)}." if known else "This executor has no options."
     for name in values:
         if name not in known:
             errors.add(f"{FIELD}.{ascii(name)[1:-1][:60]}", "is not an option", there_are)
@@ -87,4 +87,4 @@ def _default(field: structs.FieldInfo) -> Any:
 def _default_text(field: structs.FieldInfo) -> str:
     if field.required:
         return ""
-    return f"Left out, it is {msgspec.json.encode(_default(field)).decode()}."
+    return f"The default is {msgspec.json.encode(_default(field)).decode()}."

@@ -180,7 +180,7 @@ class ShimExecutor(ABC):
 
     def list(self, pool_id: int, at_us: int) -> list[Report]:
         """Report running processes, those that ended by `at_us`, and those that vanished."""
-        with refusing("nobody can tell what runs"):
+        with refusing("running processes are unknown"):
             return self._reopening(self._active(pool_id), lambda: self._listed(pool_id, at_us))
 
     def _reopening(self, tokens: Iterable[str], act: Callable[[], T]) -> T:
@@ -235,8 +235,8 @@ class ShimExecutor(ABC):
             runs = Lease.objects.filter(pool__executor__in=names, state__in=held).exists()
         if runs:
             raise ExecutorError(
-                f"the folder {self._root} is gone, although jobs run: mount it again, or make"
-                f" {self._root / 'active'} anew to give up what ran there"
+                f"the folder {self._root} is gone, although jobs run: mount it again, or create"
+                f" {self._root / 'active'} to give up the jobs that ran there"
             )
 
     def _claim(self, token: str) -> dict[str, Any] | None:
@@ -354,7 +354,9 @@ class ShimExecutor(ABC):
         if claim(folder, never=True) is not None:
             return True
         if self._claim(token) is None:
-            raise FileExistsError(errno.EEXIST, "no claim, and none can be made", str(folder))
+            raise FileExistsError(
+                errno.EEXIST, "there is no claim, and none can be created", str(folder)
+            )
         return False
 
     def _give_up_unclaimed(self, token: str) -> None:

@@ -20,11 +20,11 @@ from scheduling.management.cluster_options import add_cluster_arguments, chosen_
 class Command(BaseCommand):
     """Query the cluster's tools, and print a line per finding and a total."""
 
-    help = "Check a cluster of Slurm before, or while, a pool runs on it."
+    help = "Check a Slurm cluster before or while a pool runs on it."
 
     def add_arguments(self, parser: CommandParser) -> None:
         add_cluster_arguments(parser)
-        parser.add_argument("--run", action="store_true", help="run a tiny job on one node, too")
+        parser.add_argument("--run", action="store_true", help="also run a tiny job on one node")
         parser.add_argument(
             "--node", default="", help="node to run on (default: the first that is up)"
         )

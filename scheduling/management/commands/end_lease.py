@@ -24,7 +24,9 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("pool", help="the pool's name")
-        parser.add_argument("job", nargs="?", type=UUID, help="the job's id; without it, list")
+        parser.add_argument(
+            "job", nargs="?", type=UUID, help="the job's id; omit it to list leases"
+        )
         parser.add_argument("lease", nargs="?", type=int, help="its number among the job's leases")
         parser.add_argument("--user", default="", help="the operator, for the audit log")
         parser.add_argument("--reason", default="", help="why, for the audit log")
@@ -50,7 +52,7 @@ class Command(BaseCommand):
         except InvalidInputError as error:
             refused = [f"{one.field}: {one.reason}" for one in error.errors]
             raise CommandError("; ".join(refused)) from error
-        said = "the next round" if is_new else "asked for already: the next round"
+        said = "the next round" if is_new else "already requested: the next round"
         self.stdout.write(f"{said} ends lease {options['lease']} of job {options['job']}")
 
     def _list(self, pool: Pool) -> None:

@@ -14,11 +14,13 @@ from scheduling.services.pool_export import FILE_OPTIONS, PoolExportError, expor
 class Command(BaseCommand):
     """Write the files, and print the command that simulates them."""
 
-    help = "Write a pool's jobs, nodes, quotas, prices and profiles as files for simulate."
+    help = "Export a pool's jobs, nodes, quotas, prices and profiles as files for simulate."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("pool", help="its name")
-        parser.add_argument("--to", required=True, metavar="DIR", help="a folder; made if needed")
+        parser.add_argument(
+            "--to", required=True, metavar="DIR", help="a folder; created if missing"
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Write all files; the output is the command that repeats the pool's rounds."""

@@ -46,9 +46,11 @@ class Command(BaseCommand):
         add_trace_arguments(parser)
         parser.add_argument("--limit", type=int, help="stop after this number of jobs")
         parser.add_argument("--tenant-map", metavar="FILE", help="CSV: name in the trace, tenant")
-        parser.add_argument("--create-tenants", action="store_true", help="make those that lack")
-        parser.add_argument("--strict", action="store_true", help="one bad line: import nothing")
-        parser.add_argument("--dry-run", action="store_true", help="do it all, then undo it")
+        parser.add_argument("--create-tenants", action="store_true", help="create missing tenants")
+        parser.add_argument("--strict", action="store_true", help="import nothing if a line is bad")
+        parser.add_argument(
+            "--dry-run", action="store_true", help="import everything, then roll back"
+        )
         parser.add_argument(
             "--withdraw", action="store_true", help="delete the remaining jobs of a replay"
         )
@@ -99,12 +101,12 @@ class Command(BaseCommand):
         for name, lines in report.unknown.most_common(SHOWN):
             self.stderr.write(f"no tenant {name!a}: {lines:,} lines")
         if report.unknown:
-            self.stderr.write("make them with --create-tenants, or name others with --tenant-map")
+            self.stderr.write("create them with --create-tenants, or map them with --tenant-map")
         for sentence in report.tally.sentences():
             self.stdout.write(sentence)
         if report.made and report.kept:
             names = ", ".join(report.made)
-            self.stdout.write(f"new tenants, without quota so far: {names}")
+            self.stdout.write(f"new tenants, still without quota: {names}")
         done = "imported" if report.kept else "could import" if options["dry_run"] else "undone:"
         span = f", over {report.span} of pool time" if options["manner"] == "replay" else ""
         self.stdout.write(
@@ -124,9 +126,9 @@ def _tenant_map(name: str | None) -> dict[str, str]:
             if not any(cells):
                 continue
             if len(cells) != 2 or not all(cells):
-                raise CommandError(f"{name}, line {number}: takes two names")
+                raise CommandError(f"{name}, line {number}: needs two names")
             if tenants.setdefault(cells[0], cells[1]) != cells[1]:
-                raise CommandError(f"{name}, line {number}: {cells[0]!r} is there twice")
+                raise CommandError(f"{name}, line {number}: {cells[0]!r} is repeated")
     return tenants
 
 

@@ -19,7 +19,7 @@ IDLE_S, LIFE_S = 60.0, 1800.0
 class Command(BaseCommand):
     """Forecasts when jobs stop by their metrics, until it has been idle for a while."""
 
-    help = "Fit learning curves to what jobs report (started by a worker)."
+    help = "Fit learning curves to reports of jobs (started by a worker)."
     requires_system_checks = []
 
     def handle(self, *args: Any, **options: Any) -> None:

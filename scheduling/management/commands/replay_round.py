@@ -19,7 +19,7 @@ from scheduling.selectors.rounds.replay import (
 from scheduling.selectors.rounds.stored import DamagedRoundError, ReplayError, round_bytes
 
 CERTIFIED = {True: "the same", False: "DIFFERENT", None: "not stored"}
-FOLLOWS = {False: "DOES NOT FOLLOW", None: "not known whether it follows"}
+FOLLOWS = {False: "DOES NOT FOLLOW", None: "unknown whether it follows"}
 
 
 class Command(BaseCommand):
@@ -64,13 +64,17 @@ class Command(BaseCommand):
             failed += not is_outdated and (not replay.same or replay.certified is False)
             broken += replay.following is not None and replay.following.follows is False
             self._tell(round_, replay, is_outdated=is_outdated)
-        problems = [f"{failed} of {len(rounds)} rounds gave another answer"] if failed else []
+        problems = [f"{failed} of {len(rounds)} rounds gave a different result"] if failed else []
         if damaged:
             problems.append(f"{damaged} of {len(rounds)} rounds are damaged or not readable")
         if missing:
-            problems.append(f"{missing} of {len(rounds)} rounds are of policies that are not here")
+            problems.append(
+                f"{missing} of {len(rounds)} rounds are of policies that are not installed"
+            )
         if broken:
-            problems.append(f"{broken} of {len(rounds)} rounds do not follow from the one before")
+            problems.append(
+                f"{broken} of {len(rounds)} rounds do not follow from the previous round"
+            )
         if problems:
             raise CommandError("; ".join(problems))
         same = f"{len(rounds) - outdated} of {len(rounds)} rounds gave the same bytes"

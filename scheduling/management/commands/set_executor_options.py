@@ -25,14 +25,15 @@ class Command(BaseCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("pool", help="the pool's name")
         parser.add_argument(
-            "file", nargs="?", default="", help="a file with JSON; - or none: what is typed"
+            "file", nargs="?", default="", help="a file with JSON; - or omitted: standard input"
         )
         parser.add_argument("--user", default="", help="the operator, for the audit log")
         parser.add_argument("--reason", default="", help="why, for the audit log")
         parser.add_argument(
             "--same-cluster",
             action="store_true",
-            help="change by what leases are found although some run: it finds the same cluster",
+            help="allow changes that decide how leases are found while some run: the cluster is"
+            " the same",
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -40,7 +41,7 @@ class Command(BaseCommand):
         pool = named_pool(options["pool"])
         if not options["user"]:
             if any(options[name] for name in ("file", "reason", "same_cluster")):
-                raise CommandError("nothing is set without --user NAME, the operator")
+                raise CommandError("nothing is changed without --user NAME, the operator")
             self.stdout.write(json.dumps(pool.executor_options, indent=2, ensure_ascii=False))
             return
         try:
@@ -66,4 +67,4 @@ def _read(file: str) -> str:
     except OSError as error:
         raise CommandError(f"{file}: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise CommandError(f"{file}: this is not UTF-8") from error
+        raise CommandError(f"{file}: not UTF-8") from error

@@ -52,19 +52,19 @@ SHOWN = 8
 class Command(BaseCommand):
     """Watch, then compare Slurm's schedule with that of each policy."""
 
-    help = "Watch a partition of Slurm and compare it with policies; submits and changes nothing."
+    help = "Watch a Slurm partition and compare it with policies; submits and changes nothing."
 
     def add_arguments(self, parser: CommandParser) -> None:
         add_cluster_arguments(parser)
         add = parser.add_argument
-        add("--minutes", type=float, default=60, help="how long; 0: one look (%(default)s)")
-        add("--interval-s", type=float, default=30, help="between two looks (%(default)s)")
+        add("--minutes", type=float, default=60, help="duration; 0: one poll (%(default)s)")
+        add("--interval-s", type=float, default=30, help="interval between polls (%(default)s)")
         add("--out", metavar="FOLDER", help="folder of the recording; a later run continues it")
         add(
             "--tenant",
             choices=TENANT_KEYS,
             default="account",
-            help="what a tenant is (%(default)s)",
+            help="meaning of a tenant (%(default)s)",
         )
         add("--policy", metavar="P[,P...]", help="policies (the pool's, or the default one)")
         add("--option", action="append", default=[], metavar="P.KEY=VALUE", help="of a policy")

@@ -26,7 +26,7 @@ UNITS = {"gpus": ("GPU", "GPUs"), "cpus": ("CPU", "CPUs"), "memory_mb": ("MB of 
 class Command(BaseCommand):
     """Add new nodes, change nodes that differ, and drain nodes that are gone."""
 
-    help = "Bring a pool's nodes in line with its engine's: adds, changes and drains, never removes"
+    help = "Add, change and drain a pool's nodes to match its engine; never remove them"
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("pool", help="its name")
@@ -56,7 +56,7 @@ class Command(BaseCommand):
         if not sync.changes:
             self.stdout.write("nothing to change")
         elif is_dry:
-            self.stdout.write("nothing written: --user NAME instead of --dry-run does it")
+            self.stdout.write("nothing written: use --user NAME instead of --dry-run")
 
 
 def _amount(count: object, name: str) -> str:

@@ -22,7 +22,7 @@ ROW = "{:>8}  {:>16}  {:>8}  {:>11}  {:>12}  {:>8}  {:>10}"
 class Command(BaseCommand):
     """Simulate the lengths, and print them next to each other. Nothing is changed."""
 
-    help = "Simulate a pool's last days with several lease lengths, and recommend one."
+    help = "Simulate a pool's last days with several lease lengths and recommend a length."
 
     def add_arguments(self, parser: CommandParser) -> None:
         add = parser.add_argument
@@ -65,7 +65,7 @@ def _lengths(text: str | None) -> list[int] | None:
     lengths = [whole_number(part.strip(), "--lengths", most) for part in text.split(",")]
     for length in lengths:
         if lengths.count(length) > 1:
-            raise InputError(f"--lengths: {length} is there twice; name it once")
+            raise InputError(f"--lengths: {length} is repeated; name it once")
     return lengths
 
 
@@ -96,10 +96,13 @@ def _table(tuning: LeaseTuning) -> str:
 
 def _finding(tuning: LeaseTuning) -> str:
     best: LengthFigures = tuning.recommended
-    now = "which it has now" if best.lease_s == tuning.present_s else f"now {tuning.present_s:,} s"
+    now = (
+        "the current length" if best.lease_s == tuning.present_s else f"now {tuning.present_s:,} s"
+    )
     return (
-        f"Recommended: {best.lease_s:,} s ({now}), the least sharing loss of the lengths whose mean"
-        f" completion time is within {WITHIN_PERCENT} % of the best. Nothing was changed."
+        f"Recommended: {best.lease_s:,} s ({now}), the length with the least sharing loss among"
+        f" those with a mean completion time within {WITHIN_PERCENT} % of the best. Nothing was"
+        f" changed."
     )
 
 

@@ -187,7 +187,7 @@ def _unreadable(name: str, error: Exception) -> ArchiveError:
 
 
 def _another(name: str) -> ArchiveError:
-    return ArchiveError(f"cannot be read: the file {name} is another one than was kept")
+    return ArchiveError(f"cannot be read: the file {name} differs from the kept file")
 
 
 def _kind(error: Exception) -> str:

@@ -76,7 +76,7 @@ def find_rounds(pool_name: str, numbers: Sequence[int], *, every: bool = False) 
     if every:
         return list(kept_rounds(rounds, in_files=True))
     if not numbers:
-        raise ReplayError("name at least one round, or give --all")
+        raise ReplayError("give at least one round, or --all")
     by_number = {round_.number: round_ for round_ in rounds.filter(number__in=numbers)}
     missing = [number for number in numbers if number not in by_number]
     if missing:

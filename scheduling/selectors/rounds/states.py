@@ -106,7 +106,7 @@ def read_left_state(pool_id: int) -> LeftState:
             why = f"{why}, and {error}"
     if not states:
         raise MissingStateError(why)
-    return replace(states[0], note=f"{why}: its sums were taken as they are")
+    return replace(states[0], note=f"{why}: its sums were not checked")
 
 
 def posted_rows(pool_id: int) -> list[dict[str, Any]]:
@@ -150,14 +150,14 @@ def state_damages(round_: Round) -> tuple[Damage, ...]:
         return ()
     if not rows:
         newer = Round.objects.filter(pool_id=round_.pool_id, number__gt=round_.number)
-        why = "is missing, though the next round begins with it"
+        why = "is missing, although the next round starts with it"
         if not newer.exists():
             return (Damage(STATE, why, round_.state_sha256),)
         archive = archive_of(round_.pool_id, round_.number)
         return _filed_damages(round_, archive) if archive else ()
     state = _read(rows[0])
     actual = "" if state is None else state.sha256()
-    return (Damage(STATE, "is another one than was left", round_.state_sha256, actual),)
+    return (Damage(STATE, "differs from the saved state", round_.state_sha256, actual),)
 
 
 def _filed_damages(round_: Round, archive: RoundArchive) -> tuple[Damage, ...]:
@@ -172,7 +172,7 @@ def _filed_damages(round_: Round, archive: RoundArchive) -> tuple[Damage, ...]:
         actual = "" if state is None else state.sha256()
     except (AttributeError, TypeError, ValueError):
         actual = ""
-    why = f"is another one than was left, in the file {archive.name}"
+    why = f"differs from the saved state, in the file {archive.name}"
     return () if actual == expected else (Damage(STATE, why, expected, actual),)
 
 
@@ -221,5 +221,5 @@ def _of_decision(round_: Round, decision: Decision, states: list[LeftState], why
         round_.number, round_.at, round_.policy, round_.policy_version,
         canonical_bytes(decision.service), canonical_bytes(decision.memory),
         posted_prices(before, decision), states[0].entitled if states else {},
-        f"{why}: its decision says what that was",
+        f"{why}: its decision contains the cause",
     )  # fmt: skip # rows of what belongs together

@@ -194,7 +194,7 @@ def _unpack(
         damages.append(Damage(part, why, expected, sha256_hex(packed)))
         return b""
     if sha256_hex(data) != expected:
-        why = f"is another one than was stored{where}"
+        why = f"differs from the stored bytes{where}"
         damages.append(Damage(part, why, expected, sha256_hex(data)))
     return data
 

@@ -13,18 +13,18 @@ from tenants.transparency.keys import OVERLAP_DAYS, OVERLAP_DAYS_MAX, LogKeyErro
 class Command(BaseCommand):
     """Make a new key, and print until when the old keys sign."""
 
-    help = "Have a new key sign the heads of logs; the old one signs along for a while."
+    help = "Sign the heads of logs with a new key; the old key also signs for some days."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument(
             "--overlap-days",
             type=int,
             default=OVERLAP_DAYS,
-            help=f"how long the old key signs along, 0 to {OVERLAP_DAYS_MAX} (default:"
+            help=f"days that the old key also signs, 0 to {OVERLAP_DAYS_MAX} (default:"
             f" {OVERLAP_DAYS})",
         )
         parser.add_argument(
-            "--lost", action="store_true", help="the old key's file is gone: it ends now"
+            "--lost", action="store_true", help="the old key's file is lost: it stops signing now"
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -36,5 +36,5 @@ class Command(BaseCommand):
             public = rotate(overlap=timedelta(days=days), is_lost=options["lost"])
         except LogKeyError as error:
             raise CommandError(str(error)) from error
-        ended = "has ended" if options["lost"] else f"signs along for {days} days"
+        ended = "has ended" if options["lost"] else f"also signs for {days} days"
         self.stdout.write(f"new key {public.hex()}; the old one {ended}")

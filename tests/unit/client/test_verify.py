@@ -36,7 +36,7 @@ class TestVerify:
         assert [line.split()[1] for line in lines[:ROUNDS]] == [str(n + 1) for n in range(ROUNDS)]
         assert all(line.endswith(": ok") for line in lines[:ROUNDS])
         assert lines[ROUNDS].startswith(f"head of {LOG}: {ROUNDS} rounds, root ")
-        assert lines[ROUNDS + 1].startswith("keys seen for the first time")
+        assert lines[ROUNDS + 1].startswith("new keys; compare them")
         assert lines[-1] == f"{ROUNDS} rounds proven"
         assert done.err == "", "nothing for people who do not watch"
         path = pin_path(tmp_path)

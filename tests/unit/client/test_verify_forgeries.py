@@ -124,7 +124,9 @@ class TestAStatement:
         portal.answer = withheld  # type: ignore[method-assign,assignment]  # it is this test's own
         done = run(*self.WORDS)
         assert done.code == 5, done.out + done.err
-        assert "NOT PROVEN: rows: 1 x: no row of usage, income or entries was answered" in done.out
+        assert (
+            "NOT PROVEN: rows: 1 x: the portal gave no row of usage, income or entries" in done.out
+        )
         shown = run(*self.WORDS, "--output", "json").json
         assert (shown["ok"], shown["verdict"]) == (False, "not_proven")
         assert run(*self.WORDS, "--accept", "rows").code == 0

@@ -193,7 +193,7 @@ class TestAPlant:
         pool.records = pool.records[:5]
         (tmp_path / "bob" / "evenshare" / "pins").rename(tmp_path / "away2")
         done = run("round", "pin", "--pool", POOL, "--against", str(adas))
-        self.assert_named(done, "no proof at hand")
+        self.assert_named(done, "there is no proof")
         assert portal.seen
 
     def test_a_price_changed_after_posting(self, verify_all: Any, pool: StagedPool) -> None:
@@ -228,7 +228,7 @@ class TestAPlant:
             return json.dumps(document, separators=(",", ":")).encode()
 
         pool.seal(swap)
-        self.assert_named(verify_all(), "of ada stands under the pseudonym of another tenant")
+        self.assert_named(verify_all(), "of ada has the pseudonym of another tenant")
 
     def test_a_record_edited(self, verify_all: Any, pool: StagedPool) -> None:
         record = read_record(pool.records[3])
@@ -240,7 +240,7 @@ class TestAPlant:
     def test_a_checkpoint_signed_by_another_key(self, verify_all: Any, pool: StagedPool) -> None:
         assert verify_all().code == 0
         pool.keys = [key_of("second")]
-        self.assert_named(verify_all(), "WRONG: key: the head is signed by ")
+        self.assert_named(verify_all(), "WRONG: key: the head is signed only by ")
         assert verify_all("--vkey", vkey_of(key_of("second"))).code == 0
         assert verify_all().code == 0, "the key that was given is pinned"
 

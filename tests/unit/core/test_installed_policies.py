@@ -107,7 +107,7 @@ class TestAPackageThatIsWrong:
         policies, faults = read_policies(["smallest"])
         assert "smallest" not in policies
         assert faults["smallest"] == (
-            "policy 'smallest' of acme-policies 1.2 is left out: the core has one"
+            "policy 'smallest' of acme-policies 1.2 is skipped: the core has one of this name"
         )
 
     def test_does_not_replace_one_of_another_package(self, installed: Path) -> None:
@@ -116,8 +116,8 @@ class TestAPackageThatIsWrong:
         policies, faults = read_policies(())
         assert "smallest" not in policies
         assert faults["smallest"] == (
-            "policy 'smallest' of acme-policies 1.2 and other-policies 1.2 is left out:"
-            " one name is one policy"
+            "policy 'smallest' of acme-policies 1.2 and other-policies 1.2 is skipped:"
+            " policy names must be unique"
         )
 
     def test_is_what_the_registry_answers(self, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -57,7 +57,7 @@ class TestTheRecommendation:
     @pytest.mark.parametrize(
         ("cases", "says"),
         [
-            ((), "no job did all its work at any of these lengths; take more days"),
+            ((), "no job did all its work at any of these lengths. Use more days"),
             (((300, None, None), (600, None, None)), "no job did all its work"),
             (((300, None, None), (600, 1, None)), "give its tenants quotas"),
         ],

@@ -244,5 +244,5 @@ class TestAForgedProof:
             merkle.verify_consistency(8, 8, [], root, root[::-1])
         with pytest.raises(ProofError, match="differ"):
             merkle.verify_consistency(0, 8, [], root, root)
-        with pytest.raises(ProofError, match="is empty"):
+        with pytest.raises(ProofError, match="must be empty"):
             merkle.verify_consistency(8, 8, [root], root, root)

@@ -48,9 +48,9 @@ class TestSpeedups:
             ("job_type,scale\n", "per GPU type"),
             (HEAD + "a,x,1,1\n", "line 2: the scale"),
             (HEAD + "a,0,1,1\n", "line 2: the scale"),
-            (HEAD + "a,1,1,1\na,1,1,1\n", "line 3: 'a' on 1 is there twice"),
-            (HEAD + "a,1,-1,1\n", "line 2: '-1' is no throughput"),
-            (HEAD + "a,1,nan,1\n", "line 2: 'nan' is no throughput"),
+            (HEAD + "a,1,1,1\na,1,1,1\n", "line 3: 'a' on 1 is repeated"),
+            (HEAD + "a,1,-1,1\n", "line 2: '-1' is not a throughput"),
+            (HEAD + "a,1,nan,1\n", "line 2: 'nan' is not a throughput"),
         ],
     )
     def test_of_a_file_that_is_none_are_refused(self, text: str, says: str) -> None:

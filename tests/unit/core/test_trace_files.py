@@ -28,12 +28,12 @@ class TestALineOfNoGpu:
         cells = [{**GOOD, "gpus": none}.get(field, "") for field in columns.values()]
         trace = Trace(f"{','.join(columns)}\n{','.join(cells)}\n", form=form)
         assert (trace.jobs, trace.bad) == ([], [])
-        assert trace.sentences == ["1 line asks for no GPU and is left out (line 2)"]
+        assert trace.sentences == ["1 line requests no GPU and is skipped (line 2)"]
 
     def test_is_one_of_pandas(self) -> None:
         trace = Trace.of("helios_pandas.csv")
         assert trace.summary() == [("helios-2", "vcA", 1, 0, 3600, 0)]
-        assert trace.sentences == ["1 line asks for no GPU and is left out (line 2)"]
+        assert trace.sentences == ["1 line requests no GPU and is skipped (line 2)"]
 
 
 class TestAFractionOfAGpu:
@@ -41,7 +41,7 @@ class TestAFractionOfAGpu:
         trace = Trace(OWN + "a,t,0.25,0,1\nb,t,1.5,0,1\nc,t,2.0,0,1\n")
         assert [job.gpus for job in trace.jobs] == [1, 2, 2]
         assert trace.sentences == [
-            "2 jobs ask for a fraction of a GPU, which is rounded up (first: line 2)"
+            "2 jobs request a fraction of a GPU, which is rounded up (first: line 2)"
         ]
 
 
@@ -100,20 +100,20 @@ class TestAFileThatCannotBeRead:
             (OWN.replace(",", "\t").encode(), "tabs separate the cells"),
             (OWN.replace(",", "|").encode(), "vertical bars separate the cells"),
             (OWN.replace(",", "  ").encode(), "spaces separate the words"),
-            (OWN.replace("\n", "\ra,t,1,0,1\r").encode(), "carriage returns alone end the lines"),
-            (b'"name" x,tenant\n', "the first line is no CSV"),
+            (OWN.replace("\n", "\ra,t,1,0,1\r").encode(), "lines end with carriage returns only"),
+            (b'"name" x,tenant\n', "the first line is not CSV"),
             (b'[["a", "b"]]\n', "no column for tenant, gpus, submit, duration; name it with --map"),
-            (b"x," * 9999 + b"y\n", "columns that are there twice: x"),
+            (b"x," * 9999 + b"y\n", "repeated columns: x"),
             (",".join(f"c{n}" for n in range(9999)).encode(), "c10, c11, and 9,987 more)"),
-            (b'"name,tenant\n', "the first line is no CSV"),
+            (b'"name,tenant\n', "the first line is not CSV"),
             (b"PK\x03\x04rest", "is a ZIP archive or a spreadsheet; save the jobs as CSV"),
             (b"\xfd7zXZ\x00rest", "is packed with xz; unpack it"),
             (b"BZh91AY", "is packed with bzip2"),
             (b"\x28\xb5\x2f\xfdrest", "is packed with zstd"),
             (b"PAR1rest", "is Parquet"),
-            (b"[]", "is JSON without a job"),
+            (b"[]", "is JSON without jobs"),
             (b'{"jobs": []}', "its first job has no jobid, vc, submitted_time, attempts"),
-            (b'[{"jobid": 1', "begins as JSON, and is no JSON from here on"),
+            (b'[{"jobid": 1', "starts as JSON, but is not JSON from here on"),
             (b"", "the first line cannot be read: empty"),
         ],
     )
@@ -151,7 +151,7 @@ class TestPhillysLog:
         assert trace.columns.format == "philly_json"
         assert trace.summary() == [("application_1_1", "vc1", 2, 0, 74, 1)]
         assert trace.sentences == [
-            "1 line is of a job that never ran and is left out (line 1)",
+            "1 line is of a job that never ran and is skipped (line 1)",
             "1 job had not ended, and fails here after the time that it had run (line 1)",
         ]
 
@@ -185,7 +185,7 @@ class TestPhillysLog:
         ]
         sentences = [sentence.partition(" (")[0] for sentence in trace.sentences]
         assert sentences == [
-            "1 line asks for no GPU and is left out",
+            "1 line requests no GPU and is skipped",
             "2 jobs were cancelled, and fail here after the time that they ran",
             "1 line equals an earlier one, and is kept as another job",
         ]
@@ -199,4 +199,4 @@ class TestPhillysLog:
     def test_that_is_torn_gives_what_came_before(self) -> None:
         trace = Trace(json.dumps([self.job()] * 3)[:-40])
         assert len(trace.jobs) == 2
-        assert "is no JSON from here on" in trace.bad[0].reason
+        assert "is not JSON from here on" in trace.bad[0].reason

@@ -34,10 +34,10 @@ class TestADump:
 
     def test_counts_the_rest(self) -> None:
         assert self.TRACE.sentences == [
-            "1 line asks for no GPU and is left out (line 13)",
-            "2 lines are of jobs that never ran and are left out (first: line 7)",
-            "2 lines are parts of jobs, as steps, and are left out (first: line 3)",
-            "1 line is an earlier run of a job that was requeued and is left out (line 10)",
+            "1 line requests no GPU and is skipped (line 13)",
+            "2 lines are of jobs that never ran and are skipped (first: line 7)",
+            "2 lines are parts of jobs, such as steps, and are skipped (first: line 3)",
+            "1 line is an earlier run of a requeued job and is skipped (line 10)",
             "3 jobs failed, and fail here too (first: line 5)",
             "1 job was cancelled, and fails here after the time that it ran (line 8)",
             "1 job had not ended, and fails here after the time that it had run (line 12)",
@@ -73,7 +73,7 @@ class TestALine:
         begin = "7|b|COMPLETED|2024-01-01T00:00:00|2024-01-01T00:00:10"
         assert row(f"{begin}|2024-01-01T00:01:10|gres/gpu=1", header).summary()[0][4] == 60
         unknown = row(f"{begin}|Unknown|gres/gpu=1", header)
-        assert unknown.sentences[0].startswith("1 line does not say how long its job ran")
+        assert unknown.sentences[0].startswith("1 line has no run time")
 
     def test_may_have_gpus_by_node(self) -> None:
         header = "JobID|User|State|Submit|ElapsedRaw|NNodes|AllocGRES"
@@ -98,7 +98,7 @@ class TestALine:
         assert trace.jobs == []
         assert [sentence.partition(" and is")[0] for sentence in trace.sentences] == [
             "1 line is of a job that never ran",
-            "1 line is an earlier run of a job that was requeued",
+            "1 line is an earlier run of a requeued job",
         ]
 
     @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ class TestAWorkloadOfTheStandardFormat:
         trace = Trace.of("two_jobs.swf")
         assert trace.columns.format == "swf"
         assert trace.summary() == [("swf-1", "group-1", 16, 0, 120, 0)]
-        assert trace.sentences == ["1 line is of a job that never ran and is left out (line 5)"]
+        assert trace.sentences == ["1 line is of a job that never ran and is skipped (line 5)"]
 
     def test_has_parts_ends_and_numbers_that_are_not_known(self) -> None:
         trace = Trace.of("partial_jobs.swf")
@@ -150,9 +150,9 @@ class TestAWorkloadOfTheStandardFormat:
         ]
         assert [(one.line, one.field) for one in trace.bad] == [(10, "gpus")]
         assert [sentence.partition(" (")[0] for sentence in trace.sentences] == [
-            "1 line asks for no GPU and is left out",
-            "1 line does not say how long its job ran and is left out",
-            "1 line is a part of a job, as a step, and is left out",
+            "1 line requests no GPU and is skipped",
+            "1 line has no run time and is skipped",
+            "1 line is a part of a job, such as a step, and is skipped",
             "1 job failed, and fails here too",
             "1 job was cancelled, and fails here after the time that it ran",
             "1 job has the id or name of an earlier one, and is kept",

@@ -68,7 +68,7 @@ class TestTheFirstHead:
         finding = head(pool, 6)
         assert finding.problems == []
         [remark] = finding.remarks
-        assert remark.endswith(f"compare them elsewhere: {short_key(FIRST)}")
+        assert remark.endswith(f"compare them with another source: {short_key(FIRST)}")
         assert finding.pin is not None
         assert (finding.pin.size, finding.pin.keys) == (6, (FIRST,))
         assert read_pin(msgspec.json.encode(finding.pin)) == finding.pin
@@ -77,7 +77,7 @@ class TestTheFirstHead:
         finding = head(pool, 6, given=(SECOND,))
         assert finding.pin is None
         assert [problem.check for problem in finding.problems] == [HeadCheck.KEY]
-        assert f"signed by {short_key(FIRST)} alone" in finding.problems[0].text
+        assert f"signed only by {short_key(FIRST)}" in finding.problems[0].text
 
     def test_whose_text_was_changed_is_refused(self, pool: StagedPool) -> None:
         note = pool.note(6).replace("\n6\n", "\n7\n")
@@ -96,7 +96,7 @@ class TestALaterHead:
     def test_without_a_proof_is_not_proven(self, pool: StagedPool) -> None:
         finding = verify_head(pool.note(), LOG, (FIRST,), pin=pinned(pool, 4))
         assert finding.problems == []
-        text = "no proof at hand that the head of 10 rounds begins with that of 4"
+        text = "there is no proof that the head of 10 rounds begins with that of 4"
         assert finding.unproven == [Unproven(Gap.HEAD, text)]
         assert finding.pin is None, "what nothing proves must not take the place of what was proven"
 
@@ -131,7 +131,9 @@ class TestAKey:
         pin = pinned(pool, 4)
         pool.keys = [key_of("first"), key_of("second")]
         both = head(pool, 8, pin)
-        assert both.remarks == [f"key {short_key(SECOND)} has joined, signing beside a known one"]
+        assert both.remarks == [
+            f"key {short_key(SECOND)} is new and signs together with a known key"
+        ]
         assert both.pin is not None
         pool.keys = [key_of("second")]
         alone = head(pool, 10, both.pin)
@@ -151,7 +153,8 @@ class TestAKey:
         finding = head(pool, 10, pin)
         assert finding.problems[0].check is HeadCheck.KEY
         assert (
-            f"signed by {short_key(SECOND)} alone; known is {short_key(FIRST)}" in texts(finding)[0]
+            f"signed only by {short_key(SECOND)}, and not by a known key ({short_key(FIRST)})"
+            in texts(finding)[0]
         )
         assert finding.pin is None
 
@@ -182,7 +185,7 @@ class TestTwoReaders:
 
     def test_without_a_proof_are_not_called_agreed(self, pool: StagedPool) -> None:
         [problem] = compare_heads(pinned(pool, 10), pinned(pool, 7), None)
-        assert problem.text.startswith("no proof at hand")
+        assert problem.text.startswith("there is no proof")
 
     def test_take_no_head_that_the_log_did_not_sign(self, pool: StagedPool) -> None:
         mine = pinned(pool, 10)
@@ -228,7 +231,7 @@ class TestRecordsUnderAHead:
         record = read_record(rows[0]["record"].encode())
         rows[0]["record"] = record_bytes(msgspec.structs.replace(record, previous="")).decode()
         files["records.json"] = json.dumps(rows).encode()
-        text = "records: entry 2 of the log, of round 3, names no record before it"
+        text = "records: entry 2 of the log, of round 3, names no previous record"
         assert text in texts(RoundHistory(files.get).head())
 
     @pytest.mark.parametrize("place", [0, 2, 4])
@@ -243,7 +246,7 @@ class TestRecordsUnderAHead:
         rows[place]["record"] = record_bytes(other).decode()
         files["records.json"] = json.dumps(rows).encode()
         index = rows[place]["index"]
-        text = f"records: entry {index + 1} of the log names another one than {index}"
+        text = f"records: entry {index + 1} of the log names a different record than {index}"
         finding = RoundHistory(files.get).head()
         assert text in texts(finding)
         assert finding.pin is None

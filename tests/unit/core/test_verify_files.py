@@ -40,7 +40,7 @@ class TestOwnRowsAlone:
         files["bundles/4.json"] = json.dumps({**answer, "own": []}).encode()
         finding = list(RoundHistory(files.get).rounds(lambda _: ""))[3]
         assert finding.recomputed == [RoundCheck.RECORD]
-        assert gaps(finding)[Gap.NAMES] == ["no rows were answered of ada"]
+        assert gaps(finding)[Gap.NAMES] == ["the portal gave no rows of ada"]
 
     def test_beside_another_record_are_named(self, pool: StagedPool) -> None:
         pool.visibility = "own"
@@ -49,7 +49,7 @@ class TestOwnRowsAlone:
         answer["record"]["at_us"] += 1
         files["bundles/4.json"] = json.dumps(answer).encode()
         findings = list(RoundHistory(files.get).rounds(lambda _: ""))
-        text = "bytes: the record beside its own rows is not the one of the log"
+        text = "bytes: the record sent with its own rows differs from the record of the log"
         assert wrong(findings) == {4: [text]}
 
     def test_that_were_changed_are_named(self, pool: StagedPool) -> None:
@@ -59,7 +59,7 @@ class TestOwnRowsAlone:
         answer["own"][0]["excerpt"]["round"] = 5
         files["bundles/4.json"] = json.dumps(answer).encode()
         findings = list(RoundHistory(files.get).rounds(lambda _: ""))
-        text = "bytes: the record commits to none of the rows of ada that were answered"
+        text = "bytes: the record commits to none of the rows of ada that the portal gave"
         assert wrong(findings) == {4: [text]}
 
     @pytest.mark.parametrize("part", ["record", "excerpt"])

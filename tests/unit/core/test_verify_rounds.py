@@ -242,7 +242,7 @@ class TestAPlant:
         pool.seal(swap)
         broken = wrong(verified(pool))
         named = [text for text in broken[5] if text.startswith("names: ")]
-        assert any("of ada stands under the pseudonym of another tenant" in text for text in named)
+        assert any("of ada has the pseudonym of another tenant" in text for text in named)
         assert any("is said to be of ada, which has none of this name" in text for text in named)
 
     def test_of_the_tenants_pseudonym_swapped_is_named(self, pool: StagedPool) -> None:
@@ -254,7 +254,7 @@ class TestAPlant:
 
         pool.seal(swap)
         broken = wrong(verified(pool))
-        assert any("of ada stands under the pseudonym of another" in text for text in broken[5])
+        assert any("of ada has the pseudonym of another" in text for text in broken[5])
 
     def test_of_a_job_that_asks_for_fewer_gpus_is_named(self, pool: StagedPool) -> None:
         mine = next(job for job in pool.rounds[5].snapshot.jobs if job.tenant == 1)

@@ -21,7 +21,7 @@ from tests.unit.verified_rounds import (
     staged_rounds,
 )
 
-PLAN = "its decision was not recomputed, only its plan checked: "
+PLAN = "its decision was not recomputed; only its plan was checked: "
 
 
 @pytest.fixture

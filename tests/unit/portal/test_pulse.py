@@ -161,10 +161,10 @@ class TestTheRules:
         [
             (None, "", 0, 0, ""),  # idle, no message waits
             (985, "", 0, 0, ""),  # a message arrived recently
-            (879, "", 0, 0, "it is idle and has taken no message for 121 s"),
+            (879, "", 0, 0, "it has received no message for 121 s"),
             (None, "scheduling.rounds", 990, 0, ""),
             (None, "scheduling.rounds", 200, 995, ""),  # it makes progress
-            (None, "scheduling.rounds", 200, 879, "its task scheduling.rounds has stood still"),
+            (None, "scheduling.rounds", 200, 879, "its task scheduling.rounds has been idle"),
             (None, "scheduling.rounds", -21, 999, "its task scheduling.rounds has run for 1021 s"),
         ],
     )

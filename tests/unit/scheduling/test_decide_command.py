@@ -72,7 +72,7 @@ class TestADecision:
         [
             (("--policy", "lottery"), "no policy is named 'lottery'"),
             (("--option", "environment=war"), "environment: Write one of"),
-            (("--option", "environment"), "an option is KEY=VALUE"),
+            (("--option", "environment"), "an option must be KEY=VALUE"),
         ],
     )
     def test_is_refused_by_name(self, stored: Path, words: Any, message: str) -> None:
@@ -86,7 +86,7 @@ class TestADecision:
             (b"", "holds no snapshot"),
             (b"x\x9c123", "cannot be decompressed"),
             (canonical_bytes(SNAPSHOT)[:-9], "holds no snapshot"),
-            (canonical_bytes(replace(SNAPSHOT, schema=99)), "of version 99; known are up to"),
+            (canonical_bytes(replace(SNAPSHOT, schema=99)), "of version 99; the newest known is"),
             (canonical_bytes(replace(SNAPSHOT, lease_us=0)), "lease_us must be at least 1"),
             (
                 canonical_bytes(replace(SNAPSHOT, nodes=(Node(7, "v100", -1),))),

@@ -10,7 +10,9 @@ from scheduling.engine.executors import ExecutorError, executor_for
 
 class TestAnExecutor:
     def test_that_is_unknown_is_told_with_those_that_exist(self) -> None:
-        with pytest.raises(ExecutorError, match="'ray' is unknown; there are virtual, local"):
+        with pytest.raises(
+            ExecutorError, match="'ray' is unknown; known executors are virtual, local"
+        ):
             executor_for("ray")
 
     def test_that_runs_as_the_portal_is_refused_in_production(self, settings: Settings) -> None:

@@ -33,8 +33,8 @@ class TestAFile:
     @pytest.mark.parametrize(
         ("said", "why"),
         [
-            ([GOOD], "is no JSON object of version 1"),
-            ({**GOOD, "version": 2}, "is no JSON object of version 1"),
+            ([GOOD], "is not a JSON object of version 1"),
+            ({**GOOD, "version": 2}, "is not a JSON object of version 1"),
             ({**GOOD, "lease": True}, "has no whole number in lease"),
             ({**GOOD, "metric": 5}, "has no text in metric"),
             ({**GOOD, "points": {}}, "has no list of at most 200 points"),

@@ -44,7 +44,7 @@ class TestWhatAJobSays:
             (b"[" * 4000, "is no JSON"),
             (b"\xff\x00", "is no JSON"),
             (b" " * (ITERATIONS_BYTES + 1), "is longer than"),
-            ([], "is no JSON object"),
+            ([], "is not a JSON object"),
             ({}, "is not of version 1"),
             ({**SAID, "version": 2}, "is not of version 1"),
             ({**SAID, "iterations": -1}, "no whole number in iterations"),

@@ -46,7 +46,7 @@ WRONG: dict[str, tuple[Behaviour, str]] = {
     "drips many headers": (drips(HEAD, b"X: y\r\n"), "did not answer within|headers"),
     "drips its body": (drips(HEAD + b"Content-Length: 100000\r\n\r\n"), "did not answer within"),
     "drips chunks": (drips(CHUNKED, b"1\r\nx\r\n"), "did not answer within"),
-    "refuses the token": (answer("Authentication failure", "401 Unauthorized"), "401"),
+    "rejects the token": (answer("Authentication failure", "401 Unauthorized"), "401"),
     "has no such version": (answer("Unable find requested URL", "404 Not Found"), "status 404"),
     "fails in HTML": (answer("<html>oh</html>", "502 Bad Gateway"), "status 502"),
     "says good day in HTML": (answer("<html>hi</html>"), "malformed"),
@@ -58,7 +58,7 @@ WRONG: dict[str, tuple[Behaviour, str]] = {
     "has a text for a number": (
         says({"errors": [], "jobs": [{**JOB, "job_id": "7"}]}), "Expected `int`, got `str`"
     ),
-    "ends too early": (answer('{"errors": []', length=100), "ends too early"),
+    "ends too early": (answer('{"errors": []', length=100), "is incomplete"),
     "ends within a chunk": (raw(CHUNKED + b"ff\r\n{"), "IncompleteRead"),
     "is too long": (answer("{", length=2**40), "too long"),
     "is longer than it says": (drips(CHUNKED, b"100000\r\n" + b" " * 2**20 + b"\r\n"), "too long"),
@@ -210,13 +210,13 @@ class TestAToken:
         ("text", "says_so"),
         [
             (token_for("somebody"), "is for the user 'somebody', the portal runs as"),
-            (token_for(OWN, -5), "has expired: write a new one"),
-            ("", "is no token"),
-            ("secret", "is no token"),
-            ("secret.secret.secret", "is no token"),
-            (f"{TOKEN}\r\nX-SLURM-USER-NAME: root", "is no token"),
-            (token_for(OWN, sun=7), "is no token"),
-            (token_for(OWN, exp=None), "is no token"),
+            (token_for(OWN, -5), "has expired: write a new token"),
+            ("", "is not a token"),
+            ("secret", "is not a token"),
+            ("secret.secret.secret", "is not a token"),
+            (f"{TOKEN}\r\nX-SLURM-USER-NAME: root", "is not a token"),
+            (token_for(OWN, sun=7), "is not a token"),
+            (token_for(OWN, exp=None), "is not a token"),
             ("sécret", r"cannot be read \(UnicodeDecodeError\)"),
         ],
         # A token contains the time, but a test's name must be equal in all processes.
@@ -244,7 +244,7 @@ class TestAToken:
         self, client: tuple[RestdClient, FakeRestd], token_file: Path
     ) -> None:
         token_file.write_text(token_for(OWN, more="x" * restd_http.MOST_TOKEN_BYTES))
-        with pytest.raises(ExecutorError, match="is no token"):
+        with pytest.raises(ExecutorError, match="is not a token"):
             ask(client[0])
 
 

@@ -149,11 +149,11 @@ class TestADrainFromHere:
 
     def test_that_is_no_right_of_the_portals_user_says_so(self) -> None:
         slurm = PretendedSlurm({"n1": PretendedNode()}, refuses=True)
-        with pytest.raises(ExecutorError, match=r"Invalid user id.*no operator of Slurm"):
+        with pytest.raises(ExecutorError, match=r"Invalid user id.*not a Slurm operator"):
             drain_nodes(slurm, {"n1": "fan"})
 
 
 class TestAPartition:
     def test_without_nodes_is_an_error_and_not_a_pool_of_which_all_is_gone(self) -> None:
-        with pytest.raises(ExecutorError, match="gpu is not there"):
+        with pytest.raises(ExecutorError, match="gpu does not exist"):
             read_nodes(PretendedSlurm({}))

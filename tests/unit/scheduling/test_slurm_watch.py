@@ -51,8 +51,8 @@ class TestAWatch:
         third.load()
         assert third.rows == second.rows
         said = third.remarks()
-        assert said[0] == "2 looks, the longest time between two 30 s."
-        assert any(line.startswith("Jobs whose end was not seen") for line in said)
+        assert said[0] == "2 looks, the longest time between two polls 30 s."
+        assert any(line.startswith("Jobs without an observed end") for line in said)
 
     def test_keeps_nothing_without_a_folder(self, cluster: list[object]) -> None:
         cluster.append([RUNS])
@@ -60,7 +60,7 @@ class TestAWatch:
 
     def test_of_another_folder_is_refused(self, tmp_path: Path) -> None:
         (tmp_path / "observed.csv").write_text("job,tenant\n7,a\n")
-        with pytest.raises(ExecutorError, match="is no folder of a watch"):
+        with pytest.raises(ExecutorError, match="is not a folder of a watch"):
             PartitionWatch(OPTIONS, tmp_path).load()
 
     def test_leaves_out_looks_that_fail(self, cluster: list[object]) -> None:

@@ -83,9 +83,9 @@ def read_vkey(vkey: str) -> tuple[str, bytes]:
     _guard_name(name)
     data = _bytes(encoded, "the key")
     if data[:1] != _ED25519 or len(data) != 1 + KEY_BYTES:
-        raise NoteError(f"the key {vkey[:80]!r} is no Ed25519 key of 32 bytes")
+        raise NoteError(f"the key {vkey[:80]!r} is not an Ed25519 key of 32 bytes")
     if id_ != key_id(name, data[1:]).hex():
-        raise NoteError(f"the id {id_[:16]!r} is not that of the key of {name}")
+        raise NoteError(f"the id {id_[:16]!r} is not the id of the key of {name}")
     return name, data[1:]
 
 
@@ -97,7 +97,7 @@ def note_text(checkpoint: Checkpoint) -> str:
     """
     _guard_name(checkpoint.origin)
     if checkpoint.size < 0 or len(checkpoint.root) != HASH_BYTES:
-        raise NoteError(f"a head has a size from 0 on and a root of {HASH_BYTES} bytes")
+        raise NoteError(f"a head needs a size of at least 0 and a root of {HASH_BYTES} bytes")
     return f"{checkpoint.origin}\n{checkpoint.size}\n{_base64(checkpoint.root)}\n"
 
 
@@ -130,10 +130,10 @@ def verify_note(note: str, vkeys: Sequence[str], origin: str) -> Checkpoint:
         try:
             Ed25519PublicKey.from_public_bytes(key).verify(signature, text.encode())
         except (InvalidSignature, ValueError) as error:
-            raise NoteError(f"the signature of {name} is not of this text") from error
+            raise NoteError(f"the signature of {name} is not a signature of this text") from error
         signed += 1
     if not signed:
-        raise NoteError("none of the known keys has signed it")
+        raise NoteError("no known key has signed it")
     checkpoint = _read_text(text)
     if checkpoint.origin != origin:
         raise NoteError(f"it is the head of {checkpoint.origin}, not of {origin}")
@@ -153,7 +153,7 @@ def _parts(note: str) -> tuple[str, list[tuple[str, bytes, bytes]]]:
     for line in below[:-1].split("\n"):
         name, space, encoded = line.removeprefix(_DASH).partition(" ")
         if not line.startswith(_DASH) or not space:
-            raise NoteError(f"{line[:80]!r} is no signature line")
+            raise NoteError(f"{line[:80]!r} is not a signature line")
         data = _bytes(encoded, "a signature")
         if len(data) <= 4:
             raise NoteError(f"the signature of {name[:80]} is too short")
@@ -164,10 +164,10 @@ def _parts(note: str) -> tuple[str, list[tuple[str, bytes, bytes]]]:
 def _read_text(text: str) -> Checkpoint:
     lines = text.split("\n")
     if len(lines) < 4 or not all(lines[:-1]):
-        raise NoteError("it has no three lines: origin, size, root")
+        raise NoteError("it must have three lines: origin, size, root")
     origin, size, root = lines[:3]
     if not (size.isascii() and size.isdecimal() and len(size) < 20) or str(int(size)) != size:
-        raise NoteError(f"the size {size[:40]!r} is no number")
+        raise NoteError(f"the size {size[:40]!r} is not a number")
     data = _bytes(root, "the root")
     if len(data) != HASH_BYTES:
         raise NoteError(f"the root has {len(data)} bytes, not {HASH_BYTES}")

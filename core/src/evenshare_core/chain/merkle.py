@@ -149,7 +149,7 @@ def verify_consistency(
     _guard_sizes(first, second)
     if first in (0, second):
         if path:
-            raise ProofError("where sizes are the same, or the first is 0, the path is empty")
+            raise ProofError("the path must be empty if both sizes are equal or the first is 0")
         if first_root != (second_root if first else EMPTY_ROOT):
             raise ProofError(f"two roots of {first} leaves differ")
         return
@@ -182,7 +182,7 @@ def _climb(here: int, last: int, path: Sequence[bytes], start: bytes) -> tuple[b
     old = new = start
     for step in path:
         if last == 0:
-            raise ProofError("the path is longer than the tree is high")
+            raise ProofError("the path is longer than the height of the tree")
         if here % 2 or here == last:
             old, new = node_hash(step, old), node_hash(step, new)
             while not here % 2 and here:
@@ -191,7 +191,7 @@ def _climb(here: int, last: int, path: Sequence[bytes], start: bytes) -> tuple[b
             new = node_hash(new, step)
         here, last = here >> 1, last >> 1
     if last:
-        raise ProofError("the path is shorter than the tree is high")
+        raise ProofError("the path is shorter than the height of the tree")
     return old, new
 
 

@@ -114,7 +114,7 @@ def read_record(data: bytes) -> RoundRecord:
     if record.round < 0:
         raise RecordError("round", f"is {record.round}, below 0")
     if not FIRST_US <= record.at_us <= LAST_US:
-        raise RecordError("at_us", f"is {record.at_us}, outside of the years 1 to 9999")
+        raise RecordError("at_us", f"is {record.at_us}, outside the years 1 to 9999")
     _guard_hash("bundle", record.bundle, may_be_empty=bool(record.damage))
     for digest in record.own:
         _guard_hash("own", digest)
@@ -157,10 +157,10 @@ def _read(data: bytes, kind: type[RecordT]) -> RecordT:
         raise RecordError("schema", f"is {record.schema}; this version reads {SCHEMA}")
     _guard_hash("previous", record.previous, may_be_empty=True)
     if record_bytes(record) != data:
-        raise RecordError("", "is not in the one form that records have")
+        raise RecordError("", "is not in the canonical form of records")
     return record
 
 
 def _guard_hash(field: str, value: str, *, may_be_empty: bool = False) -> None:
     if not (may_be_empty and not value) and not _HEX.fullmatch(value):
-        raise RecordError(field, f"is no SHA-256 in hex: {value[:80]!r}")
+        raise RecordError(field, f"is not a SHA-256 in hex: {value[:80]!r}")

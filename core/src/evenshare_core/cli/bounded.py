@@ -46,7 +46,7 @@ def in_child(work: Callable[[], Result], limit_s: int) -> Result | None:
     if os.WIFSIGNALED(status) and os.WTERMSIG(status) in {signal.SIGXCPU, signal.SIGKILL}:
         return None
     if status:
-        raise ChildProcessError(f"the process that recomputes ended with status {status}")
+        raise ChildProcessError(f"the recomputing process ended with status {status}")
     result, problem = pickle.loads(data)  # noqa: S301 - of our own child
     if problem is not None:
         raise problem

@@ -69,11 +69,12 @@ def _read(path: Path) -> Snapshot:
         raise ValueError(f"{path} holds no snapshot: {error}") from error
     if snapshot.schema > SCHEMA_VERSION:
         raise ValueError(
-            f"{path} has a snapshot of version {snapshot.schema}; known are up to {SCHEMA_VERSION}"
+            f"{path} has a snapshot of version {snapshot.schema}; the newest known is"
+            f" {SCHEMA_VERSION}"
         )
     for what, holds in _bounds(snapshot):
         if not holds:
-            raise ValueError(f"{path} holds no valid snapshot: {what}")
+            raise ValueError(f"{path} has no valid snapshot: {what}")
     return snapshot
 
 
@@ -83,7 +84,7 @@ def _bounds(snapshot: Snapshot) -> Iterator[tuple[str, bool]]:
     bounds = snapshot.lease_bounds_us
     least, most = bounds if len(bounds) == 2 else (1, snapshot.lease_us)
     is_within = len(bounds) in (0, 2) and 1 <= least <= snapshot.lease_us <= most
-    yield "lease_bounds_us must be empty, or two around lease_us", is_within
+    yield "lease_bounds_us must be empty, or a minimum and a maximum around lease_us", is_within
     yield "round_us must be at least 0", snapshot.round_us >= 0
     for node in snapshot.nodes:
         yield f"node {node.id}: gpus must be at least 0", node.gpus >= 0
@@ -105,7 +106,7 @@ def _asked(snapshot: Snapshot, options: Options) -> Snapshot:
     for text in options["option"]:
         key, equals, value = text.partition("=")
         if not equals:
-            raise ValueError(f"an option is KEY=VALUE, not {text!r}")
+            raise ValueError(f"an option must be KEY=VALUE, not {text!r}")
         try:
             chosen[key] = json.loads(value)
         except json.JSONDecodeError:
@@ -135,5 +136,5 @@ def _counts(snapshot: Snapshot, decision: Decision) -> dict[str, object]:
 
 
 DECIDE = CoreCommand(
-    "decide", "Decide a stored snapshot by a policy; needs no database.", _add_arguments, _run
+    "decide", "Decide a stored snapshot with a policy; needs no database.", _add_arguments, _run
 )

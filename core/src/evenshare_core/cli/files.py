@@ -33,6 +33,6 @@ def opened(name: str) -> Iterator[TextIOWrapper]:
     except OSError as error:
         raise InputError(f"{name}: {error.strerror or error}") from error
     except (EOFError, UnicodeDecodeError, zlib.error) as error:
-        raise InputError(f"{name}: is damaged or no text ({error})") from error
+        raise InputError(f"{name}: is damaged or not a text file ({error})") from error
     except ValueError as error:
         raise InputError(f"{name}: {error}") from error

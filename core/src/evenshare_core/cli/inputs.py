@@ -56,9 +56,9 @@ def rules_of(options: Options) -> dict[str, Rules]:
         path, _, value = text.partition("=")
         name, _, key = path.partition(".")
         if not key:
-            raise InputError(f"--option is POLICY.KEY=VALUE, not {text!r}")
+            raise InputError(f"--option must be POLICY.KEY=VALUE, not {text!r}")
         if name not in chosen:
-            raise InputError(f"--option {text}: policy {name!r} is not among those that run")
+            raise InputError(f"--option {text}: policy {name!r} is not in --policy")
         chosen[name][key] = _value(value)
     return {name: _rules(name, chosen[name], options) for name in names}
 
@@ -81,7 +81,9 @@ def _rules(policy: str, chosen: dict[str, Any], options: Options) -> Rules:
         raise InputError("--checkpoint-s must be shorter than --lease-s")
     least_us, most_us = _us(options, "least_lease_s"), _us(options, "most_lease_s")
     if not checkpoint_us < (least_us or lease_us) <= lease_us:
-        raise InputError("--least-lease-s must be over --checkpoint-s, and at most --lease-s")
+        raise InputError(
+            "--least-lease-s must be longer than --checkpoint-s, and at most --lease-s"
+        )
     if most_us and most_us < lease_us:
         raise InputError("--most-lease-s must be at least --lease-s")
     return Rules(
@@ -103,7 +105,7 @@ def _lease_us(options: Options) -> int:
 def _us(options: Options, name: str) -> int:
     seconds: float = options[name]
     if not 0 <= seconds <= FOREVER_S:
-        raise InputError(f"--{name.replace('_', '-')} must be at least 0, and a time")
+        raise InputError(f"--{name.replace('_', '-')} must be a time of at least 0")
     return round(seconds * SECOND_US)
 
 
@@ -125,10 +127,10 @@ def scenario_of(options: Options) -> tuple[Workload, Scenario]:
 def _scenario(options: Options, workload: Workload, measured: Speeds | None) -> Scenario:
     error = options["estimate_error"]
     if not 0 <= error <= 1:
-        raise InputError("--estimate-error is a share from 0 to 1")
+        raise InputError("--estimate-error must be a share from 0 to 1")
     drawn = workload
     if error and options["estimates"] != "true":
-        raise InputError("--estimate-error is of true durations: leave --estimates out")
+        raise InputError("--estimate-error changes true durations: omit --estimates")
     if error:
         drawn = replace(drawn, jobs=noisy_estimates(drawn.jobs, options["seed"], error))
     pool = pool_inputs(options, measured)
@@ -160,7 +162,7 @@ def _check_checkpoints(options: Options, workload: Workload) -> None:
         if job.checkpoint_us is not None and job.checkpoint_us >= lease_us:
             raise InputError(
                 f"job {job.name!r}: its checkpoint_s of {job.checkpoint_us / SECOND_US:g} must be"
-                " shorter than --lease-s; write less, or lengthen leases"
+                " shorter than --lease-s; use a smaller value, or longer leases"
             )
 
 
@@ -169,8 +171,8 @@ def _check_history(changes: Sequence[NodeChange], workload: Workload) -> None:
     last_us = max((change.at_us for change in changes), default=0)
     if 0 < last_us < min(job.submitted_us for job in workload.jobs):
         raise InputError(
-            "--churn: nodes last come or go before the first job is submitted;"
-            " where the jobs' times are dates, use --churn-from 1970-01-01"
+            "--churn: the last change of the nodes is before the first job; if the jobs' times"
+            " are dates, use --churn-from 1970-01-01"
         )
 
 
@@ -178,22 +180,24 @@ def _instant(text: str) -> datetime:
     try:
         at = datetime.fromisoformat(text)
     except ValueError as error:
-        raise InputError(f"--churn-from {text!r}: is no date or instant") from error
+        raise InputError(f"--churn-from {text!r}: is not a date or an instant") from error
     return at if at.tzinfo else at.replace(tzinfo=UTC)
 
 
 def _workload(options: Options) -> tuple[Workload, Speeds | None]:
     """Return the jobs, and the speeds of their models if given."""
     if bool(options["synthetic"]) == bool(options["trace"]):
-        raise InputError("needs --trace or --synthetic, one of them")
+        raise InputError("needs either --trace or --synthetic")
     measured = _speeds(options["speeds"]) if options["speeds"] else None
     if options["synthetic"]:
         if options["set"]:
-            raise InputError("--set chooses among the sets of a --trace")
+            raise InputError("--set needs a --trace that has several sets")
         if options["map"] or options["format"] != "auto":
-            raise InputError("--map and --format say how to read a --trace; leave them out")
+            raise InputError("--map and --format need a --trace; omit them")
         if options["estimates"] == "given":
-            raise InputError("--estimates given is of a --trace; drawn jobs have true ones or none")
+            raise InputError(
+                "--estimates given needs a --trace; synthetic jobs have true estimates or none"
+            )
         drawn = _Drawn.parse(options["synthetic"])
         models = _speeds(drawn.models) if drawn.models else None
         return _known(drawn.workload(options["seed"], models), options), measured or models
@@ -251,7 +255,7 @@ class _Drawn:
             if not is_named:
                 name = names[place] if place < len(names) else ""
             if name not in cls.__slots__ or name in given:
-                raise InputError(f"--synthetic: does not know {part!r}, or knows it twice")
+                raise InputError(f"--synthetic: {part!r} is unknown or repeated")
             given[name] = value
         if missing := [name for name in names if name not in given]:
             raise InputError(f"--synthetic: needs {', '.join(missing)}")
@@ -280,5 +284,5 @@ def _share(text: str, what: str) -> float:
     except ValueError:
         share = -1.0
     if not 0 <= share <= 1:
-        raise InputError(f"{what}: needs a share from 0 to 1, not {text!r}")
+        raise InputError(f"{what}: must be a share from 0 to 1, not {text!r}")
     return share

@@ -91,7 +91,7 @@ class PoolInputs:
             count = plural(len(early), "job is", "jobs are")
             raise InputError(
                 f"--start: {count} submitted before it, first {early[0].name!r} at"
-                f" {early[0].submitted_us / SECOND_US:.0f} s; leave them out, or start earlier"
+                f" {early[0].submitted_us / SECOND_US:.0f} s; remove them, or start earlier"
             )
         return replace(
             scenario,
@@ -141,7 +141,7 @@ def pool_inputs(options: Options, measured: Speeds | None) -> PoolInputs:
             job_types = read_profiles(text.read())
     penalty = options["spread_penalty"]
     if not 0 <= penalty < 1:
-        raise InputError("--spread-penalty: needs a share from 0 up to, but not, 1: 0.2 is a fifth")
+        raise InputError("--spread-penalty: must be a share from 0 to less than 1, such as 0.2")
     spread_milli = max(1, round((1 - penalty) * ONE_MILLI))
     return PoolInputs(
         start_us, nodes, names, node_resources(rows), speeds, tuple(quotas), prices,
@@ -152,15 +152,17 @@ def pool_inputs(options: Options, measured: Speeds | None) -> PoolInputs:
 def _check_together(options: Options, measured: Speeds | None) -> None:
     given = [name for name in _CLUSTERS if options[name] is not None]
     if len(given) != 1:
-        raise InputError("needs --nodes, --gpu-types, --node-list or --partitions, one of them")
+        raise InputError("needs exactly one of --nodes, --gpu-types, --node-list and --partitions")
     if measured is not None and given[0] not in ("gpu_types", "node_list"):
-        raise InputError("speeds of models are told by GPU type: needs --gpu-types or --node-list")
+        raise InputError("speeds of models are by GPU type: needs --gpu-types or --node-list")
     if options["speeds"] and options["profiles"]:
-        raise InputError("--speeds and --profiles both tell speeds of models: give one of them")
+        raise InputError("--speeds and --profiles both give speeds of models: use only one of them")
     if options["partitions"]:
         for name in ("quotas", "prices"):
             if options[name]:
-                raise InputError(f"--{name}: with --partitions each tenant is alone on its nodes")
+                raise InputError(
+                    f"--{name}: not with --partitions, where each tenant has its own nodes"
+                )
 
 
 def _start_us(text: str) -> int:
@@ -177,7 +179,7 @@ def whole_number(text: str, what: str, most: int = COUNT_MAX) -> int:
         InputError: the text is no such number.
     """
     if not text.isascii() or not text.isdigit() or not 0 < int(text) <= most:
-        raise InputError(f"{what}: needs a whole number from 1 to {most:,}, not {text!r}")
+        raise InputError(f"{what}: must be a whole number from 1 to {most:,}, not {text!r}")
     return int(text)
 
 
@@ -199,7 +201,7 @@ def _nodes(options: Options) -> tuple[list[NamedNode], dict[str, int]]:
         name, _, rest = part.partition(":")
         count, _, speed = rest.partition(":")
         if not name or name in counts:
-            raise InputError(f"--gpu-types: {part!r} names no type, or one that is there already")
+            raise InputError(f"--gpu-types: {part!r} has an empty or repeated type")
         counts[name] = whole_number(count, f"--gpu-types {name}", COUNT_MAX // gpus)
         speeds[name] = _speed_milli(speed or "1", f"--gpu-types {name}")
     nodes = [NamedNode("", node) for node in make_nodes(counts, gpus)]
@@ -212,5 +214,5 @@ def _speed_milli(text: str, what: str) -> int:
     except (ValueError, OverflowError):
         milli = 0
     if not 0 < milli <= COUNT_MAX:
-        raise InputError(f"{what}: needs a speed from 0.001 to 1000, not {text!r}")
+        raise InputError(f"{what}: must be a speed from 0.001 to 1000, not {text!r}")
     return milli

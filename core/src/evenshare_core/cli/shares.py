@@ -56,7 +56,7 @@ def _run(options: Options, out: Stream, err: Stream) -> None:
     else:
         _write_table(out, summary)
     if solution.fallback:
-        say(err, f"not the backend that was asked: {solution.fallback}")
+        say(err, f"not the requested backend: {solution.fallback}")
 
 
 def summarise(problem: ShareProblem, solution: ShareSolution) -> dict[str, Any]:
@@ -183,7 +183,7 @@ def _write_table(out: Stream, summary: dict[str, Any]) -> None:
 
 SHARES = CoreCommand(
     "shares",
-    "Shares of mixed GPU types under a rule, and their properties; needs no database.",
+    "Compute shares of mixed GPU types under a rule, and their properties; needs no database.",
     _add_arguments,
     _run,
 )

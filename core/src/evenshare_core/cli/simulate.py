@@ -40,7 +40,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--option", action="append", default=[], metavar="P.KEY=VALUE", help="see below")
     add("--round-s", type=float, default=0, help="grid of rounds; 0: decide at every event")
     add("--lease-s", type=float, default=900, help="0: until the job is over (%(default)s)")
-    instead = "that a policy may give a term instead; 0: --lease-s"
+    instead = "term that a policy may choose instead; 0: --lease-s"
     add("--least-lease-s", type=float, default=0, help=f"the least {instead}")
     add("--most-lease-s", type=float, default=0, help=f"the most {instead}")
     add("--cold-s", type=float, default=0, help="lost when a job is resumed (%(default)s)")
@@ -117,7 +117,7 @@ def _report_bad_lines(workload: Workload, err: Stream) -> None:
     if workload.bad:
         first, count = workload.bad[0], len(workload.bad)
         where = f"line {first.line}{first.field and ', ' + first.field}"
-        lines = plural(count, "line is no job", "lines are no jobs")
+        lines = plural(count, "line is not a job", "lines are not jobs")
         say(err, f"{lines}: {where} {first.reason}")
     for sentence in workload.remarks:
         say(err, sentence)

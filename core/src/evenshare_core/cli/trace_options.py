@@ -37,7 +37,7 @@ def read_mapping(texts: Sequence[str]) -> dict[str, str]:
     for text in texts:
         column, sign, name = (part.strip() for part in text.rpartition("="))
         if not sign or not column:
-            raise InputError(f"--map takes COLUMN=FIELD, not {text!r}")
+            raise InputError(f"--map must be COLUMN=FIELD, not {text!r}")
         if column in pairs:
             raise InputError(f"--map names column {column!r} twice")
         pairs[column] = name

@@ -37,7 +37,7 @@ def verify_folder(options: Options, out: Stream) -> None:
     for text in head_lines(head):
         say(out, text)
     if not tally.rows:
-        raise CliError(f"{folder}: it has no record of a round, so nothing was verified")
+        raise CliError(f"{folder}: it has no round record, so nothing was verified")
     tally.add_head(head)
     verdict, text = tally.verdict, summary(tally)
     for line in gap_lines(tally):

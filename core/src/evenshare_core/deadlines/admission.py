@@ -38,7 +38,7 @@ class QuotaLimit:
             ValueError: `used` is empty, or a count is negative.
         """
         if not self.used or min(self.gpus, *self.used) < 0:
-            raise ValueError("gpus, used: must be at least 0, and used needs one lease at least")
+            raise ValueError("gpus, used: must be at least 0, and used needs at least one lease")
 
     @cached_property
     def _used(self) -> Counts:
@@ -123,9 +123,12 @@ def admit(
         ValueError: there is no option or no work, the deadline is negative, or an option is held.
     """
     if not options or leases < 1 or deadline < 0:
-        raise ValueError("options, leases, deadline: need one option, 1 lease, a deadline from 0")
+        raise ValueError(
+            "options, leases, deadline: need at least 1 option, 1 lease and a"
+            " deadline of at least 0"
+        )
     if any(option.is_held for option in options):
-        raise ValueError("options: a job that asks holds nothing yet")
+        raise ValueError("options: a job that requests a deadline holds no GPUs yet")
     changes = [len(problem.free), 1 if quota is None else len(quota.used)]
     if room is None:
         room = FreeRoom(free_after(problem, plan, max(problem.leases, deadline, *changes) + 1))

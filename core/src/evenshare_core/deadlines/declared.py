@@ -62,9 +62,9 @@ def read_steps(pairs: Iterable[Sequence[object]]) -> tuple[DeclaredStep, ...]:
         raise StepError("must be at 100 percent: the deadline itself", 0)
     for place, (one, then) in enumerate(pairwise(steps), start=1):
         if then.percent <= one.percent:
-            raise StepError("is not later than the step before it", place)
+            raise StepError("is not later than the previous step", place)
         if then.reward_micro >= one.reward_micro:
-            raise StepError("does not have fewer points than the step before it", place)
+            raise StepError("does not have fewer points than the previous step", place)
     return tuple(steps)
 
 

@@ -67,11 +67,11 @@ class SelectorJob:
                 class's maximum, or a count is negative.
         """
         if not self.options:
-            raise ValueError(f"job {self.id}: options: give one at least")
+            raise ValueError(f"job {self.id}: options: give at least one")
         if min(self.remaining_us, self.ready) < 0:
             raise ValueError(f"job {self.id}: remaining_us, ready: must be at least 0")
         if self.kind.has_deadline != bool(self.steps):
-            raise ValueError(f"job {self.id}: steps: a job has them if it has deadlines, else none")
+            raise ValueError(f"job {self.id}: steps: only jobs with deadlines have them")
         most = MOST_REWARD_MICRO[self.kind]
         for step in self.steps:
             if not 0 <= step.reward_micro <= most:
@@ -113,7 +113,7 @@ class SelectorProblem:
         if len(set(ids)) < len(ids):
             raise ValueError("jobs: give each job once")
         if not self.free:
-            raise ValueError("free: say what is free in slot 0 at least")
+            raise ValueError("free: give at least what is free in slot 0")
         if any(len(cells) != LEVELS or min(cells) < 0 for cells in self.free):
             raise ValueError("free: give four counts of at least 0 for each slot")
         if not 1 <= self.horizon <= HORIZON_MOST:

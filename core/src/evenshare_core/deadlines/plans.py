@@ -81,12 +81,12 @@ def faults(problem: SelectorProblem, plan: SelectorPlan) -> list[str]:
         for fault in _faults_of(problem, plan.jobs[job.id], job.id)
     ]
     if plan.jobs.keys() - {job.id for job in problem.jobs}:
-        wrong.append("a job is planned that did not ask")
+        wrong.append("a planned job was not requested")
     last = max((slot for row in plan.jobs.values() for slot in row.slots), default=0)
     if last >= problem.leases:
-        wrong.append("a slot is planned that is beyond the last")
+        wrong.append("a planned slot is after the last")
     elif any((free < 0).any() for free in free_units(problem, plan)):
-        wrong.append("a slot has more cells planned than are free")
+        wrong.append("a slot has more planned cells than free cells")
     if plan.reward_micro != sum(row.reward_micro for row in plan.jobs.values()):
         wrong.append("the reward is not the sum of the jobs' rewards")
     if plan.bound_micro < plan.reward_micro:
@@ -111,4 +111,4 @@ def _faults_of(problem: SelectorProblem, row: JobLeases, number: int) -> Iterato
     if row.slots and not job.ready <= row.slots[0] <= row.slots[-1] < step.deadline:
         yield f"job {number} runs before now or after its deadline"
     if row.reward_micro != step.reward_micro:
-        yield f"job {number} has not the reward of its step"
+        yield f"job {number} does not have the reward of its step"

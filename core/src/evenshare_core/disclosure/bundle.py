@@ -234,7 +234,7 @@ def bundle_schema() -> dict[str, Any]:
 
 # ---- making ----
 
-_MISFORMED = "has parts that are not of their form"
+_MISFORMED = "has malformed parts"
 
 
 def _redacted(snapshot: Snapshot) -> Snapshot:
@@ -254,7 +254,7 @@ def _collected(data: Any, policy: str) -> dict[IdKind, tuple[int, ...]]:
     except UndeclaredError as error:
         raise BundleError("snapshot.memory", str(error)) from None
     except (TypeError, ValueError, LookupError, AttributeError):
-        raise BundleError("snapshot.memory", f"is none that {policy} remembers") from None
+        raise BundleError("snapshot.memory", f"is not a valid memory of {policy}") from None
 
 
 def _round_ids(by_kind: Mapping[IdKind, tuple[int, ...]]) -> RoundIds:
@@ -276,7 +276,7 @@ def _names(naming: Naming, ids: RoundIds) -> Names:
             *(tuple([by_id[id_] for id_ in rows]) for by_id, rows in zip(naming, ids, strict=True))
         )
     except KeyError as error:
-        raise BundleError("names", f"nobody named the id {error.args[0]}") from None
+        raise BundleError("names", f"no name for the id {error.args[0]}") from None
 
 
 def _form(data: Any, value_type: type[Value], form: type[msgspec.Struct]) -> Any:
@@ -337,7 +337,7 @@ def _check(document: Any, snapshot: Snapshot, decision: Decision) -> None:
     try:
         day = day_of(document.at_us)
     except OverflowError:
-        raise BundleError("at_us", f"is {document.at_us}, on no day of a calendar") from None
+        raise BundleError("at_us", f"is {document.at_us}, not a day of the calendar") from None
     if document.day != day:
         raise BundleError("day", f"is {document.day}, but at_us is on {day}")
     numbers = _collected(msgspec.to_builtins(snapshot), snapshot.policy)

@@ -55,9 +55,9 @@ from evenshare_core.domain.values import Value
 
 SCHEMA = 1
 NOT_RECOMPUTABLE = (
-    "From your own rows you can check what you hold, what of it is own and what is borrowed, and"
-    " each charge at the posted price. The allocation itself and the posted prices cannot be"
-    " recomputed from them: both depend on the rows of others."
+    "From your own rows you can check your own and borrowed GPUs, and each charge at the posted"
+    " price. The allocation itself and the posted prices cannot be recomputed from them: both"
+    " depend on the rows of other tenants."
 )
 
 

@@ -46,7 +46,7 @@ def renamed(data: Any, plan: Plan, ids: Ids) -> Any:
     try:
         return plan(data, ids)
     except KeyError as error:
-        raise UnknownIdError(f"nothing is known of the id {error.args[0]!r}") from None
+        raise UnknownIdError(f"unknown id {error.args[0]!r}") from None
 
 
 def collected(data: Any, plan: Plan) -> dict[IdKind, tuple[int, ...]]:
@@ -170,7 +170,7 @@ def _plan_of_fields(shape: Fields) -> Plan:
     def run(rows: Any, ids: Ids) -> Any:
         if not rows.keys() <= plans.keys():
             unknown = ", ".join(sorted(str(key) for key in rows.keys() - plans.keys()))
-            raise UndeclaredError(f"nobody said whether these are ids: {unknown}")
+            raise UndeclaredError(f"it is not declared whether these are ids: {unknown}")
         for key, plan in with_ids:
             if key in rows:
                 rows[key] = plan(rows[key], ids)

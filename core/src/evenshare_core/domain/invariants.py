@@ -391,9 +391,9 @@ def _reasons(facts: _Facts) -> Iterator[str]:
             yield f"job {job.id} waits with {times_skipped[job.id]} reasons"
     for job_id in sorted(times_skipped):
         if job_id in holders:
-            yield f"job {job_id} holds a lease and is told to wait"
+            yield f"job {job_id} holds a lease and is listed as waiting"
         elif job_id not in facts.jobs:
-            yield f"job {job_id} is not active and is told to wait"
+            yield f"job {job_id} is not active and is listed as waiting"
     for skip in facts.decision.skips:
         if any(facts.jobs[job].tenant != skip.tenant for job in skip.jobs if job in facts.jobs):
             yield f"a {skip.reason.value} row of tenant {skip.tenant} has jobs of another"

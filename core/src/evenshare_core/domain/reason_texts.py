@@ -40,11 +40,11 @@ class ReasonWording:
 # The default policy ranks tenants by their sums (in its tight preset by the GPUs that they hold),
 # then the jobs of all tenants.
 _CAME_FIRST = (
-    "Its {needed} {needed:GPU was|GPUs were} free at the start of the round, but jobs ahead of"
-    " it took GPUs, and it did not fit into the rest."
+    "Its {needed} {needed:GPU was|GPUs were} free at the start of the round, but jobs ahead of it"
+    " took GPUs. It did not fit into the rest."
 )
 RECEIVED = (
-    f"{_CAME_FIRST} Tenants furthest below their fair share are served first: over the policy's"
+    f"{_CAME_FIRST} Tenants furthest below their fair share are served first. Over the policy's"
     " window its tenant received {received_gpu} of {deserved_gpu} GPU-hours, a ratio of"
     " {own_ratio} including this round."
 )
@@ -92,7 +92,7 @@ WORDINGS: dict[str, ReasonWording] = {
     ),
     Reason.FRAGMENTED: ReasonWording(
         "no node fits",
-        "It needs {needed} {needed:GPU|GPUs} together; at the start of the round {free}"
+        "It needs {needed} {needed:GPU|GPUs} together. At the start of the round {free}"
         " {free:was|were} free or up for renewal, at most {largest_hole} of them on one node.",
         "Enough GPUs were free, but not together.",
         "It starts when enough GPUs of one node are free; a smaller job fits sooner.",

@@ -59,7 +59,7 @@ NUMBERS: Mapping[UtilityKind, tuple[str, ...]] = {
 FORMS_HINT = (
     'Write {"kind": "linear", "k": "-2", "g": "100"},'
     ' {"kind": "convex", "e": "100", "kappa": "1.5"} or {"kind": "bid", "per_gpu_hour": "0.8"};'
-    ' or as a text: "linear k=-2 g=100", "convex e=100 kappa=1.5", "bid per_gpu_hour=0.8".'
+    ' or as text: "linear k=-2 g=100", "convex e=100 kappa=1.5", "bid per_gpu_hour=0.8".'
 )
 
 
@@ -134,14 +134,14 @@ def read_utility(job: int, raw: object) -> Utility:
     """
     given = _text_parts(raw) if isinstance(raw, str) else raw
     if not isinstance(given, Mapping):
-        raise UtilityError("", "must be an object or a text")
+        raise UtilityError("", "must be an object or text")
     kind = given.get("kind")
     if not isinstance(kind, str) or kind not in UtilityKind.__members__.values():
         kinds = ", ".join(UtilityKind)
         raise UtilityError("kind", f"must be one of {kinds}")
     names = NUMBERS[UtilityKind(kind)]
     for name in sorted(str(one) for one in given if one != "kind" and one not in names):
-        raise UtilityError(name[:40], f"is no number of a {kind} utility")
+        raise UtilityError(name[:40], f"is not a parameter of a {kind} utility")
     numbers = [_number(given, name) for name in names]
     utility = Utility(job, UtilityKind(kind), *numbers)
     _check(utility)
@@ -177,7 +177,7 @@ def _text_parts(text: str) -> dict[str, object]:
     for pair in pairs:
         name, sign, value = pair.partition("=")
         if not sign or name in parts:
-            raise UtilityError("", f"has a part that is no name=number: {pair[:40]}")
+            raise UtilityError("", f"has a part that is not name=number: {pair[:40]}")
         parts[name] = value
     return parts
 
@@ -209,7 +209,7 @@ def _check(utility: Utility) -> None:
         raise UtilityError(
             names[0] if not least <= scale <= MOST_MICRO else names[1],
             "is out of bounds",
-            "Write an amount above 0 and of a billion at most.",
+            "Write an amount above 0, at most a billion.",
         )
 
 

@@ -94,7 +94,7 @@ def _check_points(points: Sequence[MetricPoint]) -> None:
                 f"iteration: {point.iteration} comes after {last}; give them ascending"
             )
         if not isfinite(point.metric):
-            raise ValueError(f"metric: at iteration {point.iteration} it is no finite number")
+            raise ValueError(f"metric: at iteration {point.iteration} it is not a finite number")
         last = point.iteration
 
 

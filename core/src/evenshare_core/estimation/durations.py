@@ -64,7 +64,7 @@ def history_estimate(amounts: Sequence[int]) -> Estimate:
         ValueError: there is no run, or an amount is negative.
     """
     if not amounts or min(amounts) < 0:
-        raise ValueError("amounts: give one run at least, none of them negative")
+        raise ValueError("amounts: give at least one run, none of them negative")
     middle = median(amounts)
     if len(amounts) == 1:
         return Estimate(round(middle), ALONE_ERROR_MILLI if middle else 0, EstimateSource.HISTORY)

@@ -81,7 +81,7 @@ class MeasuredIteration:
         if self.spread_us < 0:
             raise ValueError("spread_us: must be at least 0")
         if self.gpus == 1 and self.several_nodes:
-            raise ValueError("several_nodes: one GPU is on one node; say no")
+            raise ValueError("several_nodes: one GPU is on one node; use False")
 
     @classmethod
     def from_average(cls, gpus: int, average: Average, *, several_nodes: bool) -> MeasuredIteration:
@@ -143,7 +143,9 @@ class SpeedModel:
         coefficient = self.t2_us if several_nodes else self.t1_us
         if gpus > 1 and coefficient is None:
             nodes = "several nodes" if several_nodes else "one node"
-            raise ValueError(f"several_nodes: nothing was measured on {nodes}; measure 2 GPUs so")
+            raise ValueError(
+                f"several_nodes: nothing was measured on {nodes}; measure 2 GPUs there"
+            )
         names = [name for name, value in self._coefficients() if value is not None]
         weights = np.array(_design_row(self.law, gpus, names, several_nodes=several_nodes))
         values = np.array([value for _, value in self._coefficients() if value is not None])
@@ -164,7 +166,7 @@ def fit_speeds(rows: Sequence[MeasuredIteration], law: Law = Law.LINEAR) -> Spee
             Computation and communication cannot then be separated.
     """
     if not rows:
-        raise ValueError("rows: nothing was measured; give one row at least")
+        raise ValueError("rows: nothing was measured; give at least one row")
     ordered = tuple(
         sorted(rows, key=lambda row: (row.gpus, row.several_nodes, row.time_us, row.count))
     )
@@ -175,8 +177,8 @@ def fit_speeds(rows: Sequence[MeasuredIteration], law: Law = Law.LINEAR) -> Spee
     )
     if np.linalg.matrix_rank(design) < len(names):
         raise ValueError(
-            "rows: one number of GPUs does not tell computation from communication;"
-            " measure 1 GPU too"
+            "rows: one number of GPUs cannot separate computation from communication; measure 1"
+            " GPU too"
         )
     times = np.array([float(row.time_us) for row in ordered])
     errors = np.array([sqrt(MODEL_ERROR**2 + row.relative_error**2) for row in ordered])

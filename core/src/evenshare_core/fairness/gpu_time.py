@@ -65,7 +65,7 @@ def advance(
     Source: eq. (1)-(15).
     """
     if at_us < service.at_us:
-        raise ValueError(f"service is at {service.at_us}, cannot go back to {at_us}")
+        raise ValueError(f"service is at {service.at_us} and cannot go back to {at_us}")
     sums = Sums(service, capacity or {})
     last_us = service.at_us
     for change in changes:
@@ -279,7 +279,7 @@ class Sums:
         if job.held:
             raise ValueError(f"job holds {job.held} GPUs already: {change}")
         if len(change.gpu_types) > 1:
-            raise ValueError(f"a hold is of one GPU type: {change}")
+            raise ValueError(f"a hold has exactly one GPU type: {change}")
         if change.gpu_types:  # empty in data from before holds had their type
             job = self.move(job, change.gpu_types[0], at_us)
         self._set_held(job, change.gpus, at_us)

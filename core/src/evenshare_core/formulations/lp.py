@@ -205,7 +205,7 @@ class LinearProgram:
 def _taken(status: highspy.HighsStatus) -> None:
     """Raise if HiGHS refused a value: it then drops all rows and reports it only here."""
     if status == highspy.HighsStatus.kError:
-        raise SolverError("HiGHS refuses a value of the program")
+        raise SolverError("HiGHS rejects a value of the program")
 
 
 def resting(

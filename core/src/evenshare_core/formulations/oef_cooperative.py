@@ -122,7 +122,7 @@ class EnvyModel:
                 self.drop(values)
             last = total
             self.add(violated)
-        raise SolverError(f"envy rows did not end after {ROUNDS} rounds")
+        raise SolverError(f"envy rows were still added after {ROUNDS} rounds")
 
     def complete(self, values: Array) -> bool:
         """Return whether no envy row is violated; otherwise add some violated rows."""

@@ -77,7 +77,7 @@ def quota_use(
         ValueError: `until_us` is before `since_us`.
     """
     if until_us < since_us:
-        raise ValueError("a time ends before it begins")
+        raise ValueError("a period ends before it begins")
     present = _Present(tenant)
     every: list[EntitledStep | UseStep] = [*quotas, *uses]
     every.sort(key=attrgetter("at_us"))

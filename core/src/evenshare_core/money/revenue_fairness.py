@@ -84,7 +84,7 @@ def resource_parts(quotas: Mapping[int, Sequence[int]]) -> dict[int, Fraction]:
         ValueError: a quota is negative, or tenants have different numbers of kinds.
     """
     if len({len(row) for row in quotas.values()}) > 1:
-        raise ValueError("give every tenant a quota of each kind of resource, 0 where it has none")
+        raise ValueError("give every tenant a quota of each kind of resource, 0 if it has none")
     if any(quota < 0 for row in quotas.values() for quota in row):
         raise ValueError("a quota must be at least 0")
     sums = [sum(column) for column in zip(*quotas.values(), strict=True)]

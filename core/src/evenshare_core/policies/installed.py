@@ -33,8 +33,12 @@ def read_policies(built_in: Collection[str]) -> tuple[dict[str, Policy], dict[st
     for name, entries in sorted(declared.items()):
         packages = " and ".join(sorted(map(_package, entries)))
         if name in built_in or len(entries) > 1:
-            taken = "the core has one" if name in built_in else "one name is one policy"
-            faults[name] = f"policy {name!r} of {packages} is left out: {taken}"
+            taken = (
+                "the core has one of this name"
+                if name in built_in
+                else "policy names must be unique"
+            )
+            faults[name] = f"policy {name!r} of {packages} is skipped: {taken}"
             continue
         try:
             policies[name] = _load(entries[0])

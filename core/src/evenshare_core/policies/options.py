@@ -148,4 +148,4 @@ def _shape(
             return "integer", (), type_.ge, type_.le
         case FloatType():
             return "number", (), type_.ge, type_.le
-    raise TypeError(f"{where}: no form can show a {type(type_).__name__}")
+    raise TypeError(f"{where}: forms do not support a {type(type_).__name__}")

@@ -346,7 +346,7 @@ class _KeptRounds:
     def sums(self) -> Sums:
         """GPU-time sums of this round."""
         if self._sums is None:
-            raise AssertionError("a session looks at a round that has begun")
+            raise AssertionError("a session reads only rounds that have started")
         return self._sums
 
     def held(self, tenant: int, gpu_type: str) -> int:

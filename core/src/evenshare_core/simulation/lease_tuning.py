@@ -100,12 +100,12 @@ def recommend_length(rows: Sequence[LengthFigures]) -> LengthFigures:
     if not known:
         if any(row.finished for row in rows):
             raise NoRecommendationError(
-                "no job that finished had a fair share of GPUs, so none can lose by sharing;"
+                "no job that finished had a fair share of GPUs, so no job can lose by sharing;"
                 " give its tenants quotas"
             )
         raise NoRecommendationError(
-            "no job did all its work at any of these lengths; take more days, or look why jobs"
-            " of this pool are cancelled or never start"
+            "no job did all its work at any of these lengths. Use more days, or check why jobs of"
+            " this pool are cancelled or never start"
         )
     least_s = min(jct_s for jct_s, _, _ in known)
     near = [

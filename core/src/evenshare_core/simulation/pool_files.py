@@ -76,7 +76,7 @@ def read_quotas(text: str, start_us: int | None) -> list[PoolQuota]:
     )
     pools = {row.text("pool"): row for row in rows}
     if len(pools) > 1:
-        wrong = "is not that of the rows above; keep the rows of one pool"
+        wrong = "differs from the rows above; keep the rows of one pool"
         raise list(pools.values())[-1].error("pool", wrong)
     lines: dict[tuple[str, str], PoolQuota] = {}
     for row in rows:
@@ -85,10 +85,10 @@ def read_quotas(text: str, start_us: int | None) -> list[PoolQuota]:
             continue
         key = (line.tenant, line.quota.gpu_type)
         if key in lines:
-            raise row.error("tenant", f"has a quota of this type in {lines[key].place} already")
+            raise row.error("tenant", f"has a quota of this type already, in {lines[key].place}")
         lines[key] = line
     if not lines:
-        raise TableError("has no quota that holds at the start")
+        raise TableError("has no quota at the start")
     return list(lines.values())
 
 
@@ -96,7 +96,7 @@ def _quota(row: TableRow) -> PoolQuota:
     modes = ", ".join(Mode)
     mode = row.text("mode") or Mode.LEND_AND_BORROW.value
     if mode not in set(Mode):
-        raise row.error("mode", f"is none: {shown(mode)}; write one of {modes}")
+        raise row.error("mode", f"is unknown: {shown(mode)}; write one of {modes}")
     gpus = row.whole("gpus")
     if gpus is None:
         raise row.error("gpus", "is empty; write a whole number from 0 on")
@@ -114,7 +114,7 @@ def _holds(row: TableRow, start_us: int | None) -> bool:
         if not text or (column == "from" and text == "now"):
             continue
         if start_us is None:
-            raise row.error(column, "needs --start to say which periods hold; or leave it empty")
+            raise row.error(column, "needs --start, or leave it empty")
         try:
             bounds[column] = submission(text)
         except UnfitError as error:
@@ -123,7 +123,7 @@ def _holds(row: TableRow, start_us: int | None) -> bool:
         return True
     if bounds.get("until", start_us + 1) <= start_us:
         return False
-    advice = "is during the run, and quotas that change are not simulated; leave"
+    advice = "is during the run, but changes of quotas are not simulated; leave"
     if bounds.get("from", start_us) > start_us:
         raise row.error("from", f"{advice} the row out, or start later")
     if "until" in bounds:
@@ -140,7 +140,7 @@ def gpu_type_of(row: TableRow) -> str:
     name = row.name("gpu_type")
     if not _TYPE.fullmatch(name):
         advice = "write up to 31 letters, digits, - and _"
-        raise row.error("gpu_type", f"is no name of a GPU type: {shown(name)}; {advice}")
+        raise row.error("gpu_type", f"is not a name of a GPU type: {shown(name)}; {advice}")
     return name
 
 
@@ -157,7 +157,7 @@ def read_nodes(text: str) -> list[NamedNode]:
         if gpus is None:
             raise row.error("gpus", f"is empty; write a whole number from 0 to {NODE_GPUS_MAX}")
         if name in nodes:
-            raise row.error("name", f"is there twice: {shown(name)}; name it otherwise")
+            raise row.error("name", f"is repeated: {shown(name)}; use another name")
         cpus, memory_mb = row.whole("cpus"), row.whole("memory_mb", most=MEMORY_MB_MAX)
         node = Node(index, gpu_type_of(row), gpus)
         nodes[name] = NamedNode(name, node, cpus or 0, memory_mb or 0)
@@ -181,7 +181,7 @@ def read_prices(text: str) -> dict[str, tuple[int, int]]:
             column = "base" if base is None else "theta"
             raise row.error(column, "is empty; write a number")
         if gpu_type in prices:
-            raise row.error("gpu_type", "is there twice; leave one out")
+            raise row.error("gpu_type", "is repeated; remove one")
         prices[gpu_type] = (to_micro(base), int(theta * ONE_MILLI))
     return prices
 
@@ -276,7 +276,7 @@ def entitlements_of(
     rows = []
     for line in lines:
         if line.quota.gpu_type not in known:
-            named = f"is of no node: {line.quota.gpu_type!a}; the nodes have {', '.join(known)}"
+            named = f"has no node: {line.quota.gpu_type!a}; the nodes have {', '.join(known)}"
             raise TableError(f"{line.place}, gpu_type {named}")
         row = line.quota
         rows.append(

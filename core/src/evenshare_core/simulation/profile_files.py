@@ -114,7 +114,7 @@ def _profiled_model(tenant: str, model: str, rows: Sequence[TableRow]) -> Profil
         by_type[gpu_type] = _measured(row, gpu_type)
         for column in _SHARED:
             if row.text(column) != first.text(column):
-                raise row.error(column, f"is not that of {first.place}; a model has one")
+                raise row.error(column, f"differs from {first.place}; a model has one value")
         here = by_type[gpu_type]
         before = by_type[next(iter(by_type))]
         for column, one, other in (
@@ -122,7 +122,9 @@ def _profiled_model(tenant: str, model: str, rows: Sequence[TableRow]) -> Profil
             ("speed", here.speed, before.speed),
         ):
             if (one is None) != (other is None):
-                raise row.error(column, f"is told in some rows of model {model!r}; tell it in all")
+                raise row.error(
+                    column, f"is in some rows of model {model!r} only; write it in each"
+                )
     return ProfiledModel(
         tenant,
         model,
@@ -141,13 +143,13 @@ def _measured(row: TableRow, gpu_type: str) -> IterationTimes:
         row.decimal("speed", least=Decimal("0.001"), most=Decimal(COUNT_MAX)),
     )
     if times.speed is not None and (times.iteration_s is not None or not gpu_type):
-        wrong = "goes with a gpu_type and without iteration_s; leave it out, or these"
+        wrong = "needs a gpu_type and no iteration_s; remove one of them"
         raise row.error("speed", wrong)
     if (times.t1_s is None) != (times.t2_s is None):
         raise row.error("t1_s", "and t2_s go together; write both or none")
     if times.t2_s is not None and times.t1_s is not None:
         if times.iteration_s is None:
-            raise row.error("t2_s", "needs iteration_s, which it adds to; write both")
+            raise row.error("t2_s", "needs iteration_s, to which it is added; write both")
         if times.t2_s < times.t1_s:
             wrong = "is below t1_s: several nodes are not faster than one; swap them"
             raise row.error("t2_s", wrong)
@@ -215,7 +217,7 @@ def _accepted(job: SimJob, able: set[str], types: Collection[str]) -> tuple[str,
     accepted = able.intersection(job.gpu_types or types)
     if not accepted.intersection(types):
         raise TableError(
-            f"lets job {job.name!r} run on no type that it accepts; add one to its model"
+            f"has no type of model and job {job.name!r} in common; add one to its model"
         )
     return tuple(sorted(accepted))
 

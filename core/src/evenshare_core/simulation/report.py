@@ -148,21 +148,22 @@ def _charts(drawn: Sequence[Result]) -> list[Chart]:
             "slowdown", _cdfs(drawn, "slowdown"), is_log=True,
         ),
         Chart(
-            "Completion time", "Share of jobs that are over so long after their submission.",
+            "Completion time", "Share of ended jobs, by time from submission to end.",
             "seconds", _cdfs(drawn, "jct_s"), is_log=True,
         ),
         Chart(
             "Fairness of tenants over time",
-            f"The tenant with the least of what it deserved; {UNFAIR_BELOW} is enough.",
+            f"The lowest share of deserved GPU-time of a tenant; {UNFAIR_BELOW} is enough.",
             "hour", [_hours(one, "least_rho") for one in drawn], is_ratio=True, mark=UNFAIR_BELOW,
         ),
         Chart(
-            "Deficit over time", "Share of what all tenants deserved in the hour and did not get.",
+            "Deficit over time",
+            "Share of the GPU-time that all tenants deserved in the hour and did not get.",
             "hour", [_hours(one, "deficit") for one in drawn],
         ),
-        Chart("Utilisation over time", "Share of GPUs at useful work.", "hour", uses),
+        Chart("Utilisation over time", "Share of GPUs that do useful work.", "hour", uses),
         Chart(
-            "Decision time", "Share of rounds up to it; snapshots and their effects left out.",
+            "Decision time", "Share of rounds up to it; without snapshots and their effects.",
             "milliseconds", [cdf(sorted(1000 * s for s in one.decide_s)) for one in drawn],
             is_log=True,
         ),
@@ -172,18 +173,18 @@ def _charts(drawn: Sequence[Result]) -> list[Chart]:
 _SHARE = "share"
 # Figures of a run: name in `Result.row`, label, unit.
 ROWS = (
-    ("jobs", "jobs that are over", "count"),
+    ("jobs", "ended jobs", "count"),
     ("avg_jct_s", "mean time from submission to end", "s"),
-    ("avg_queue_s", "of it without GPUs", "s"),
+    ("avg_queue_s", "part of this time without GPUs", "s"),
     ("avg_slowdown", "mean slowdown", "ratio"),
-    ("p99_slowdown", "slowdown that 99 % of the jobs do not exceed", "ratio"),
+    ("p99_slowdown", "99 % quantile of the slowdown", "ratio"),
     ("sharing_loss_jobs", f"jobs with rho below {LOSS_BELOW}", _SHARE),
     ("tenant_unfair_intervals", f"tenants' hours with rho below {UNFAIR_BELOW}", _SHARE),
     ("tenant_deficit", "deserved GPU-time not received, by tenant and hour", _SHARE),
     ("tenant_daily_deficit", "the same by tenant and day", _SHARE),
-    ("late_vs_fair_reference", "jobs later than on their tenant's quota alone", _SHARE),
+    ("late_vs_fair_reference", "jobs later than with their tenant's quota only", _SHARE),
     ("gpu_utilisation", "GPUs at useful work", _SHARE),
-    ("waste", "GPUs idle though jobs wait that could use them, or restarting", _SHARE),
+    ("waste", "GPUs restarting, or idle while jobs that could use them wait", _SHARE),
     ("preemptions", "leases taken back", "count"),
     ("deadline_miss_rate", "deadlines missed, by reward lost", _SHARE),
     ("deadline_reward_rate", "reward of jobs with deadlines", _SHARE),
@@ -240,7 +241,7 @@ def _lenders(results: Sequence[Result]) -> str:
     )
     return (
         "<details><summary>Lenders: idle quota while others borrowed (contributed), and income"
-        " from it; alpha is the share of all income over the share of all contributions</summary>"
+        " from it. Alpha is the share of all income over the share of all contributions</summary>"
         f'<div class="scroll"><table><tr>{head}</tr>{rows}</table></div></details>'
     )
 

@@ -24,18 +24,18 @@ _FIGURES = (
     "late_vs_fair_reference", "gpu_utilisation", "waste", "preemptions",
 )  # fmt: skip # a table
 UNKNOWN = """\
-- Users would have acted otherwise: whoever waits less submits more, and whoever sees a queue
-  chooses another GPU type, a smaller gang or another time limit.
-- Work of jobs that had not ended is guessed: the median run time of the tenant's jobs, those that
-  run still counted by their time so far (Kaplan-Meier), else of all, else an hour; as long again
-  for those that ran longer; no more than the time limit.
-- Work is the time that a job ran here. On another GPU type or over other nodes it may take more or
-  less, and a job that cannot checkpoint would lose what it did when it is asked to yield.
-- Jobs ran under what else this scheduler enforced (features, licences, memory, reservations, limits
-  per user), of which the run knows nothing but GPUs, their type and when a job could start.
-- What ran before the watch is known only as far as it was still there. The run begins with those
-  jobs in place, and with sums of GPU-time of 0 for all.
-- Nodes are those of the last look, throughout."""
+- Users would have behaved differently: users who wait less submit more. Users who see a queue
+  choose another GPU type, a smaller gang or another time limit.
+- Work of jobs that had not ended is estimated: the median run time of the tenant's jobs. Running
+  jobs count by their time so far (Kaplan-Meier). Without such jobs it is the median of all
+  jobs, or an hour. Jobs that ran longer take as long again. The time limit is the maximum.
+- Work is the time that a job ran here. On another GPU type or on other nodes it may take more or
+  less. A job that cannot checkpoint would lose its work when it is asked to yield.
+- This scheduler also enforced features, licences, memory, reservations and limits per user. The run
+  knows only GPUs, their type and when a job could start.
+- Of the jobs from before the watch, only those still listed at its start are known. The run starts
+  with them in place, and with GPU-time sums of 0 for all tenants.
+- Nodes are always those of the last poll."""
 
 
 def shadow_report(
@@ -92,11 +92,11 @@ def _summary(pool: WatchedPool) -> str:
 
 def _remarks(pool: WatchedPool) -> Iterator[str]:
     if pool.guessed:
-        yield f"Jobs that had not ended, whose work is guessed: {len(pool.guessed):,}."
+        yield f"Jobs that had not ended, whose work is estimated: {len(pool.guessed):,}."
     if pool.left_out:
         some = ", ".join(pool.left_out[:10]) + ", ..." * (len(pool.left_out) > 10)
         yield (
-            "Jobs left out, which are no gang of whole GPUs of one type on nodes that are up:"
+            "Skipped jobs, which are not a gang of whole GPUs of one type on nodes that are up:"
             f" {len(pool.left_out):,} ({some})."
         )
 
@@ -108,7 +108,7 @@ def _whole(sides: Sequence[ShadowSide]) -> Iterator[str]:
     ended = [sum(one.ended_us is not None for one in rows) for rows in courses]
     waits = [[one.waited_us / SECOND_US for one in rows] for rows in courses]
     yield _row("jobs that started", (f"{count:,}" for count in started))
-    yield _row("jobs that are over", (f"{count:,}" for count in ended))
+    yield _row("ended jobs", (f"{count:,}" for count in ended))
     mean = "mean wait until the first start, or until the end of the watch"
     yield _row(mean, (_length(fmean(rows)) if rows else "-" for rows in waits))
     yield _row("longest wait", (_length(max(rows)) if rows else "-" for rows in waits))

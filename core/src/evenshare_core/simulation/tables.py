@@ -61,7 +61,9 @@ class TableRow:
         if not text:
             return None
         if not (text.isascii() and text.isdigit() and len(text) <= 15):
-            raise self.error(column, f"is no whole number: {shown(text)}; write {least} to {most}")
+            raise self.error(
+                column, f"is not a whole number: {shown(text)}; write {least} to {most}"
+            )
         if not least <= int(text) <= most:
             raise self.error(column, f"is out of bounds: {shown(text)}; write {least} to {most}")
         return int(text)
@@ -80,7 +82,7 @@ class TableRow:
         match = _DECIMAL.fullmatch(text)
         if not match or len((match[1] or "").rstrip("0")) > places:
             advice = f"write digits and at most {places} decimals"
-            raise self.error(column, f"is no such number: {shown(text)}; {advice}")
+            raise self.error(column, f"is not such a number: {shown(text)}; {advice}")
         value = Decimal(text)
         if not least <= value <= most:
             advice = f"write {least:f} to {most:f}"
@@ -143,7 +145,7 @@ def _csv_rows(text: str, required: Collection[str], optional: Collection[str]) -
             if header is None:
                 header = [cell.strip() for cell in cells]
                 if len(set(header)) < len(header):
-                    raise TableError(f"{place}: a column is there twice; leave one out")
+                    raise TableError(f"{place}: a column is repeated; remove one")
                 _check_columns(place, header, required, (*required, *optional))
             elif len(cells) != len(header):
                 raise TableError(f"{place} has {len(cells)} cells, the header has {len(header)}")
@@ -151,7 +153,7 @@ def _csv_rows(text: str, required: Collection[str], optional: Collection[str]) -
                 stripped = [plain_cell(cell.strip()) for cell in cells]
                 rows.append(TableRow(place, dict(zip(header, stripped, strict=True))))
     except csv.Error as error:
-        raise TableError(f"line {reader.line_num} is no CSV: {error}") from None
+        raise TableError(f"line {reader.line_num} is not CSV: {error}") from None
     if header is None:
         raise TableError(f"is empty; the first line names the columns: {', '.join(required)}, ...")
     return rows
@@ -168,7 +170,7 @@ def _json_rows(text: str, table: str) -> list[TableRow]:
     if isinstance(data, dict):
         data = data.get(table)
     if not isinstance(data, list) or not all(isinstance(row, dict) for row in data):
-        raise TableError(f"needs a list of objects, alone or under {table!r}")
+        raise TableError(f"needs a list of objects, at the top or under {table!r}")
     return [
         TableRow(f"row {index}", {name: _cell(f"row {index}", name, row[name]) for name in row})
         for index, row in enumerate(data, start=1)
@@ -179,7 +181,7 @@ def _object(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     names = [name for name, _ in pairs]
     for name in names:
         if names.count(name) > 1:
-            raise TableError(f"an object names {shown(name)} twice; leave one out")
+            raise TableError(f"an object names {shown(name)} twice; remove one")
     return dict(pairs)
 
 
@@ -188,7 +190,7 @@ def _cell(place: str, name: str, value: Any) -> str:
     if value is None:
         return ""
     if not isinstance(value, str):
-        raise TableError(f"{place}, {shown(name)} is neither a text nor a number; write one")
+        raise TableError(f"{place}, {shown(name)} is neither text nor a number")
     return value.strip()
 
 

@@ -91,15 +91,17 @@ def read_speeds(text: Iterable[str]) -> Speeds:
         if name not in ("job_type", "scale") and not name.endswith(UNCONSOLIDATED)
     ]
     if "job_type" not in header or not types:
-        raise SpeedsError("needs a column job_type, and one of throughput per GPU type")
+        raise SpeedsError("needs a column job_type, and a column of throughput per GPU type")
     rows: dict[str, dict[int, dict[str, Decimal]]] = {}
     over_nodes: dict[str, dict[int, dict[str, Decimal]]] = {}
     for row in reader:
         model, scale = row["job_type"], row.get("scale") or "1"
         if not scale.isdigit() or not int(scale):
-            raise SpeedsError(f"line {reader.line_num}: the scale is no number of GPUs: {scale!r}")
+            raise SpeedsError(
+                f"line {reader.line_num}: the scale is not a number of GPUs: {scale!r}"
+            )
         if int(scale) in rows.setdefault(model, {}):
-            raise SpeedsError(f"line {reader.line_num}: {model!r} on {scale} is there twice")
+            raise SpeedsError(f"line {reader.line_num}: {model!r} on {scale} is repeated")
         by_type = {name: _throughput(row[name], reader.line_num) for name in types}
         rows[model][int(scale)] = {name: value for name, value in by_type.items() if value}
         spread = {
@@ -117,7 +119,7 @@ def _throughput(text: str | None, line: int) -> Decimal:
     except InvalidOperation:
         value = Decimal(-1)
     if not value.is_finite() or value < 0:
-        raise SpeedsError(f"line {line}: {text!r} is no throughput")
+        raise SpeedsError(f"line {line}: {text!r} is not a throughput")
     return value
 
 

@@ -38,7 +38,7 @@ class UnfitError(Exception):
 def whole(text: str, name: str, *, most: int = 2**31 - 1) -> int:
     """Return a whole number from 0 to `most`."""
     if not _WHOLE.fullmatch(text):
-        raise UnfitError(name, f"is no whole number: {shown(text)}")
+        raise UnfitError(name, f"is not a whole number: {shown(text)}")
     value = int(text.partition(".")[0])
     if value > most:
         raise UnfitError(name, f"is more than {most:,}: {shown(text)}")
@@ -49,7 +49,7 @@ def gpus_of(text: str) -> tuple[int, bool]:
     """Return the GPUs of a number, rounded up, and whether it was a fraction."""
     match = _GPUS.fullmatch(text)
     if not match:
-        raise UnfitError("gpus", f"is no number of GPUs from 0 on: {shown(text)}")
+        raise UnfitError("gpus", f"is not a number of GPUs of at least 0: {shown(text)}")
     is_fraction = bool((match[2] or "").strip("0"))
     gpus = int(match[1]) + is_fraction
     if gpus > GPUS_MAX:
@@ -61,7 +61,7 @@ def seconds(text: str, name: str) -> int:
     """Return seconds as microseconds; finer digits are cut off."""
     match = _SECONDS.fullmatch(text)
     if not match:
-        raise UnfitError(name, f"is no number of seconds from 0 on: {shown(text)}")
+        raise UnfitError(name, f"is not a number of seconds of at least 0: {shown(text)}")
     before_point = int(match[1])
     if before_point > SECONDS_MAX:
         raise UnfitError(name, f"{TOO_LONG}: {shown(text)}")
@@ -80,7 +80,7 @@ def submission(text: str) -> int:
         reason = f"is neither seconds nor an instant: {shown(text)}"
         raise UnfitError("submit", reason) from None
     if instant.year not in YEARS:
-        reason = f"is not of the years {YEARS[0]} to {YEARS[-1]}: {shown(text)}"
+        reason = f"is not in the years {YEARS[0]} to {YEARS[-1]}: {shown(text)}"
         raise UnfitError("submit", reason)
     return to_us(instant)
 
@@ -100,13 +100,13 @@ def _types(text: str, name: str) -> list[str]:
     types = [part.strip() for part in text.replace("|", " ").replace(";", " ").split()]
     for one in types:
         if not _TYPE.fullmatch(one):
-            raise UnfitError(name, f"has no name of a GPU type: {shown(one)}")
+            raise UnfitError(name, f"has an invalid name of a GPU type: {shown(one)}")
     return types
 
 
 def _price(text: str, name: str) -> str:
     if not _PRICE.fullmatch(text):
-        raise UnfitError(name, f"is no price with at most 6 decimals: {shown(text)}")
+        raise UnfitError(name, f"is not a price with at most 6 decimals: {shown(text)}")
     return text
 
 
@@ -135,7 +135,7 @@ def _deadlines(text: str, name: str) -> list[int]:
 def _values(text: str, name: str) -> list[int]:
     values = [whole(part, name) for part in _listed(text, name)]
     if values != sorted(values, reverse=True) or not values[-1]:
-        raise UnfitError(name, f"does not fall to a value above 0: {shown(text)}")
+        raise UnfitError(name, f"must fall, and to a value above 0: {shown(text)}")
     return values
 
 

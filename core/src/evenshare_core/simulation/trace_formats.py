@@ -109,7 +109,7 @@ _SIGNS: dict[str, frozenset[str]] = {
     "own": frozenset({"tenant", "gpus", "submit_s", "duration_s"}),
 }
 # Seconds in one unit of the format's times.
-_NO_SETS = "the file has no column for sets: leave --set out"
+_NO_SETS = "the file has no column for sets: omit --set"
 _UNITS = {"chronus": 60}
 # Known columns that are not read, so that messages do not list them for mapping.
 _KNOWN = frozenset({"submit_ts", "user", "node_num", "start_time", "end_time", "queue"})
@@ -159,14 +159,14 @@ def trace_lines(
         return sacct_lines(numbered, sacct_columns(names, mapping))
     columns = columns_of(_header(text), form=form, mapping=mapping)
     if ("set" in columns.at) != bool(chosen):
-        several = "the file holds several sets of jobs: choose one with --set"
+        several = "the file has several sets of jobs: choose one with --set"
         raise HeaderError(_NO_SETS if chosen else several)
     return columns, _rows(numbered, columns, chosen)
 
 
 def _check_fixed(mapping: Mapping[str, str], chosen: str, what: str) -> None:
     if mapping:
-        raise HeaderError(f"{what} has no columns to map: leave --map out")
+        raise HeaderError(f"{what} has no columns to map: omit --map")
     if chosen:
         raise HeaderError(_NO_SETS)
 
@@ -186,12 +186,12 @@ def _header(text: str) -> list[str]:
             f"spaces separate the words of the first line: {shown(text)}; write commas"
         )
     if "\r" in text:
-        raise HeaderError("carriage returns alone end the lines; write newlines")
+        raise HeaderError("lines end with carriage returns only; write newlines")
     try:
         return [cell.strip() for cell in _cells(text)]
     except csv.Error as error:
         raise HeaderError(
-            f"the first line is no CSV ({error}): {shown(text)};"
+            f"the first line is not CSV ({error}): {shown(text)};"
             " it names the columns, as in tenant,gpus,submit_s,duration_s"
         ) from error
 
@@ -204,7 +204,7 @@ def columns_of(header: Sequence[str], *, form: str, mapping: Mapping[str, str]) 
     """
     doubled = sorted(name for name, times in Counter(header).items() if times > 1)
     if doubled:
-        raise HeaderError(f"columns that are there twice: {_some(doubled)}")
+        raise HeaderError(f"repeated columns: {_some(doubled)}")
     _check_mapping(header, mapping)
     known = form if form != "auto" else _format_of(header)
     by_column = {**FORMATS.get(known, FORMATS["own"])}
@@ -221,7 +221,7 @@ def columns_of(header: Sequence[str], *, form: str, mapping: Mapping[str, str]) 
         unknown = [c for c in header if c not in by_column and c not in _KNOWN]
         raise HeaderError(
             f"no column for {', '.join(missing)}; name it with --map COLUMN=FIELD"
-            f" (columns without a meaning: {_some(unknown)})"
+            f" (unrecognised columns: {_some(unknown)})"
         )
     return Columns(known if known in FORMATS else "mapped", len(header), at)
 
@@ -238,7 +238,7 @@ def _check_mapping(header: Sequence[str], mapping: Mapping[str, str]) -> None:
         if column not in header:
             raise HeaderError(f"the file has no column {column!r} to map")
         if name not in FIELDS:
-            raise HeaderError(f"{name!r} is no field; there are {', '.join(FIELDS)}")
+            raise HeaderError(f"{name!r} is not a field; fields are {', '.join(FIELDS)}")
     fields = list(mapping.values())
     doubled = sorted({name for name in fields if fields.count(name) > 1})
     if doubled:
@@ -264,7 +264,7 @@ def _rows(
                 continue
             read = _row(number, cells, columns)
         except csv.Error as error:
-            yield BadLine(number, "", f"is no CSV ({error})")
+            yield BadLine(number, "", f"is not CSV ({error})")
             continue
         except UnfitError as error:
             yield BadLine(number, error.name, error.reason)

@@ -62,15 +62,15 @@ def json_lines(file: IO[bytes]) -> tuple[Columns, Iterator[Read]]:
     values = _values(file)
     first = next(values, None)
     if first is None:
-        raise HeaderError("the file is JSON without a job")
+        raise HeaderError("the file is JSON without jobs")
     if isinstance(first, BadLine):
-        raise HeaderError(f"the file begins as JSON, and {first.reason}")
+        raise HeaderError(f"the file starts as JSON, but {first.reason}")
     job = first[1]
     missing = [name for name in FIELDS if not isinstance(job, dict) or name not in job]
     if missing:
         raise HeaderError(
             f"the file is JSON, and its first job has no {', '.join(missing)}: only Philly's job"
-            " log is read as JSON; write other jobs as CSV"
+            " log is read as JSON; convert other traces to CSV"
         )
     return Columns("philly_json", 0, {}), _reads(chain([first], values))
 
@@ -99,7 +99,7 @@ def _values(file: IO[bytes]) -> Iterator[tuple[int, Any, str] | BadLine]:
         if is_over and not problem:
             return
         if is_over or len(buffer) - at > JOB_MAX:
-            yield BadLine(line, "", f"is no JSON from here on ({problem})")
+            yield BadLine(line, "", f"is not JSON from here on ({problem})")
             return
         try:
             chunk = file.read(CHUNK)
@@ -133,7 +133,7 @@ def _job(line: int, job: Any) -> Read:
     name, tenant = _text(job, "jobid"), _text(job, "vc")
     attempts = job.get("attempts")
     if not isinstance(attempts, list) or not all(isinstance(one, dict) for one in attempts):
-        raise UnfitError("attempts", "is no list of objects")
+        raise UnfitError("attempts", "is not a list of objects")
     spans = [(_instant(one, "start_time"), _instant(one, "end_time")) for one in attempts]
     if all(start_us is None for start_us, _ in spans):
         return LeftOut(line, Remark.NEVER_RAN)
@@ -167,7 +167,7 @@ def _job(line: int, job: Any) -> Read:
 def _text(job: dict[str, Any], field: str) -> str:
     text = job.get(field)
     if not isinstance(text, str) or not text.strip():
-        raise UnfitError(field, "is no text, or empty")
+        raise UnfitError(field, "is not text, or empty")
     if len(text) > NAME_MAX:
         raise UnfitError(field, f"is longer than {NAME_MAX} characters")
     return text.strip()

@@ -23,26 +23,26 @@ class Remark(Enum):
     # Enum's own hash is a Python function, called for each line of a file.
     __hash__ = object.__hash__
 
-    NO_GPU = ("line asks for no GPU and is left out", "lines ask for no GPU and are left out")
+    NO_GPU = ("line requests no GPU and is skipped", "lines request no GPU and are skipped")
     NEVER_RAN = (
-        "line is of a job that never ran and is left out",
-        "lines are of jobs that never ran and are left out",
+        "line is of a job that never ran and is skipped",
+        "lines are of jobs that never ran and are skipped",
     )
     NO_LENGTH = (
-        "line does not say how long its job ran and is left out",
-        "lines do not say how long their jobs ran and are left out",
+        "line has no run time and is skipped",
+        "lines have no run time and are skipped",
     )
     PART = (
-        "line is a part of a job, as a step, and is left out",
-        "lines are parts of jobs, as steps, and are left out",
+        "line is a part of a job, such as a step, and is skipped",
+        "lines are parts of jobs, such as steps, and are skipped",
     )
     EARLIER_RUN = (
-        "line is an earlier run of a job that was requeued and is left out",
-        "lines are earlier runs of jobs that were requeued and are left out",
+        "line is an earlier run of a requeued job and is skipped",
+        "lines are earlier runs of requeued jobs and are skipped",
     )
     FRACTION = (
-        "job asks for a fraction of a GPU, which is rounded up",
-        "jobs ask for a fraction of a GPU, which is rounded up",
+        "job requests a fraction of a GPU, which is rounded up",
+        "jobs request a fraction of a GPU, which is rounded up",
     )
     FAILED = ("job failed, and fails here too", "jobs failed, and fail here too")
     CANCELLED = (

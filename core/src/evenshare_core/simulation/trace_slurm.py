@@ -176,8 +176,8 @@ def _cells(text: str, columns: Columns) -> list[str]:
     if len(cells) != columns.width:
         raise UnfitError(
             "",
-            f"has {len(cells)} cells, the header has {columns.width}; a name may hold a |: leave"
-            " columns as JobName and Comment out",
+            f"has {len(cells)} cells, the header has {columns.width}; a name may contain a |:"
+            " omit columns such as JobName and Comment",
         )
     return cells
 
@@ -267,7 +267,7 @@ class _SacctRow:
             tenant = self.cell(name)
             if tenant.lower() not in _NO_TEXT:
                 return tenant
-        raise UnfitError("tenant", "is empty: neither an account nor a user is there")
+        raise UnfitError("tenant", "is empty: there is no account and no user")
 
     def _extra(self, mapped: Sequence[str]) -> dict[str, object]:
         extra = dict(_tres(self.cell("alloctres") or self.cell("reqtres")).extra)
@@ -310,7 +310,7 @@ def _counted(pairs: Sequence[tuple[str, str]]) -> int:
 def _elapsed_us(text: str) -> int:
     match = _ELAPSED.fullmatch(text)
     if not match:
-        raise UnfitError("duration", f"is no time as 1-02:03:04: {shown(text)}")
+        raise UnfitError("duration", f"is not a time such as 1-02:03:04: {shown(text)}")
     days, hours, minutes, rest = (int(part or 0) for part in match.groups())
     length_s = ((days * 24 + hours) * 60 + minutes) * 60 + rest
     if length_s > SECONDS_MAX:

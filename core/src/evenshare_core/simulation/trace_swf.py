@@ -91,7 +91,7 @@ def _row(number: int, cells: list[str], at: Mapping[str, int]) -> Read:
         return LeftOut(number, Remark.NEVER_RAN)
     asked = _known(cells, at["gpus"]) or _known(cells, at["asked_gpus"])
     if not asked:
-        reason = "is unknown: neither allocated nor requested processors are there"
+        reason = "is unknown: there are no allocated and no requested processors"
         raise UnfitError("gpus", reason)
     gpus, is_fraction = gpus_of(asked)
     if not gpus:
@@ -131,4 +131,4 @@ def _tenant(cells: list[str], at: Mapping[str, int]) -> str:
     for place in (at["tenant"], at["user"]):
         if number := _known(cells, place):
             return f"{SWF_FIELDS[place]}-{number}"
-    raise UnfitError("tenant", "is unknown: neither a group nor a user is there")
+    raise UnfitError("tenant", "is unknown: there is no group and no user")

@@ -24,7 +24,7 @@ _NO_TEXT = (
     (b"PK\x03\x04", "is a ZIP archive or a spreadsheet", "save the jobs as CSV"),
     (b"\xd0\xcf\x11\xe0", "is an old spreadsheet or document", "save the jobs as CSV"),
     (b"PAR1", "is Parquet", "save the jobs as CSV"),
-    (b"SQLite format 3", "is a database of SQLite", "save the jobs as CSV"),
+    (b"SQLite format 3", "is an SQLite database", "save the jobs as CSV"),
     (b"\xfd7zXZ", "is packed with xz", _UNPACK),
     (b"BZh", "is packed with bzip2", _UNPACK),
     (b"\x28\xb5\x2f\xfd", "is packed with zstd", _UNPACK),

@@ -314,7 +314,7 @@ def read_partitions(text: Iterable[str]) -> dict[str, int]:
         if len(row) < 2 or not row[1].strip().isdigit():
             raise ValueError(f"needs a tenant and a number of nodes: {','.join(row)!r}")
         if row[0].strip() in partitions:
-            raise ValueError(f"tenant {row[0].strip()!r} is there twice")
+            raise ValueError(f"tenant {row[0].strip()!r} is repeated")
         partitions[row[0].strip()] = int(row[1])
     return partitions
 
@@ -360,7 +360,7 @@ def _counts(
         if not 0 <= active <= total or not total:
             raise ValueError(f"line {rows.line_num}: {active} of {total} nodes are active")
         if last is not None and at < last:
-            raise ValueError(f"line {rows.line_num}: its time is before the one above it")
+            raise ValueError(f"line {rows.line_num}: its time is before the time above it")
         last, begin = at, begin or at
         yield max(0, to_us(at) - to_us(begin)), nodes * active // total
     if last is not None and begin is not None and last < begin:

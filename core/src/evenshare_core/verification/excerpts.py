@@ -13,7 +13,7 @@ from evenshare_core.disclosure.own import own_digest
 from evenshare_core.disclosure.pseudonyms import own_salt
 from evenshare_core.verification.verdict import Gap, Unproven
 
-OWN_ROWS = "own rows alone were answered, so its decision was not recomputed"
+OWN_ROWS = "the portal gave own rows only, so its decision was not recomputed"
 
 
 class ExcerptFinding(NamedTuple):
@@ -51,7 +51,7 @@ def verify_excerpts(data: bytes, record: RoundRecord, keys: Mapping[str, bytes])
     unproven = [own_rows]
     if absent or not keys:
         text = ", ".join(absent) or "any tenant of the reader's"
-        unproven.append(Unproven(Gap.NAMES, f"no rows were answered of {text}"))
+        unproven.append(Unproven(Gap.NAMES, f"the portal gave no rows of {text}"))
     return ExcerptFinding(
         broken if answer.own or broken else None, tuple(unproven), (answer.not_recomputable,)
     )
@@ -60,13 +60,13 @@ def verify_excerpts(data: bytes, record: RoundRecord, keys: Mapping[str, bytes])
 def _breaks(answer: OwnForm, record: RoundRecord, keys: Mapping[str, bytes]) -> Iterator[str]:
     # Floats have one shortest form, so decoding and encoding gives the bytes of the digest.
     if msgspec.json.decode(record_bytes(record)) != msgspec.json.decode(answer.record):
-        yield "the record beside its own rows is not the one of the log"
+        yield "the record sent with its own rows differs from the record of the log"
     pool = record.log.rpartition("/")[2]
     for row in answer.own:
         key = keys.get(row.tenant)
         if key is None:
-            yield f"no key is at hand for {row.tenant}"
+            yield f"there is no key for {row.tenant}"
             continue
         excerpt = msgspec.json.encode(msgspec.json.decode(row.excerpt))
         if own_digest(own_salt(key, pool, record.round), excerpt) not in record.own:
-            yield f"the record commits to none of the rows of {row.tenant} that were answered"
+            yield f"the record commits to none of the rows of {row.tenant} that the portal gave"

@@ -89,7 +89,7 @@ def verify_head(
     if not trusted:
         trusted = tuple(offered)
         names = ", ".join(map(short_key, trusted)) or "none"
-        finding.remarks.append(f"keys seen for the first time, compare them elsewhere: {names}")
+        finding.remarks.append(f"new keys; compare them with another source: {names}")
     try:
         checkpoint = verify_note(note, trusted, log)
     except NoteError as error:
@@ -98,7 +98,7 @@ def verify_head(
     finding.size, finding.root = checkpoint.size, checkpoint.root
     signers = tuple(_signers(note, log, (*trusted, *offered)))
     finding.remarks += [
-        f"key {short_key(key)} has joined, signing beside a known one"
+        f"key {short_key(key)} is new and signs together with a known key"
         for key in signers
         if key not in trusted
     ]
@@ -163,7 +163,7 @@ def _refused(
     if others:
         names = ", ".join(map(short_key, others))
         return HeadCheck.KEY, (
-            f"the head is signed by {names} alone; known is {known}, which did not sign beside it."
+            f"the head is signed only by {names}, and not by a known key ({known})."
             " If the operator confirms the new key, give it with --vkey"
         )
     return HeadCheck.SIGNATURE, f"the head is not signed by a known key ({known}): {error}"
@@ -195,7 +195,7 @@ def _history(
         return
     if proof is None or (proof.first, proof.second) != (pin.size, head.size):
         remarks.append(
-            f"no proof at hand that the head of {head.size} rounds begins with that of {pin.size}"
+            f"there is no proof that the head of {head.size} rounds begins with that of {pin.size}"
         )
         return
     try:

@@ -53,8 +53,8 @@ Reader = Callable[[str], bytes | None]
 VersionOf = Callable[[str], str]
 # Recomputes a round; None if it exceeded its time limit.
 Bounded = Callable[[Callable[[], RoundFinding]], RoundFinding | None]
-RECORD_ALONE = f"{OVER_LIMIT}, its record alone was checked"
-OTHER_BEFORE = "the bundle of the round before is not the one that its record commits to"
+RECORD_ALONE = f"{OVER_LIMIT}, only its record was checked"
+OTHER_BEFORE = "the bundle of the round before differs from the bundle that its record commits to"
 
 
 class EvidenceError(ValueError):
@@ -145,14 +145,14 @@ class RoundHistory:
             if entry.record.log != self.log:
                 yield f"the record of round {entry.record.round} is of the log {entry.record.log}"
             if bool(entry.record.previous) != bool(entry.index):
-                text = "names no record before it" if entry.index else "names one before it"
+                text = "names no previous record" if entry.index else "names a previous record"
                 yield f"entry {entry.index} of the log, of round {entry.record.round}, {text}"
         yield from self._held_back()
         for before, entry in zip(self.entries, self.entries[1:], strict=False):
             if entry.index != before.index + 1:
                 yield f"entry {before.index + 1} of the log is missing, before {entry.index}"
             elif entry.record.previous != record_hash(before.data):
-                yield f"entry {entry.index} of the log names another one than {before.index}"
+                yield f"entry {entry.index} of the log names a different record than {before.index}"
         if self.entries:
             yield from self._proof_breaks(head)
 

@@ -121,7 +121,7 @@ def name_breaks(disclosed: Disclosed, own: OwnNames) -> Iterator[str]:
             continue
         label = f"job {job.uid[:8]} of {job.tenant}"
         if tenant != job.tenant:
-            yield f"{label} stands under the pseudonym of {tenant or 'another tenant'}"
+            yield f"{label} has the pseudonym of {tenant or 'another tenant'}"
         elif (row.gpus, row.submitted_us) != (job.gpus, job.submitted_us):
             yield (
                 f"{label} asked for {job.gpus} GPUs at {job.submitted_us} us of pool time;"

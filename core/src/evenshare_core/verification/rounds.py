@@ -49,8 +49,8 @@ SOLVERS = ("highspy", "numpy", ORTOOLS)
 # Policies with a program include its solver in their version: "4 highs 1.15.1".
 _SOLVED_BY = " highs "
 NOBODY = OwnNames({}, {})
-PLAN_ALONE = "its decision was not recomputed, only its plan checked"
-NO_KEY = "no key of the reader's was answered for its day, so no row was compared with own jobs"
+PLAN_ALONE = "its decision was not recomputed; only its plan was checked"
+NO_KEY = "the portal gave no key of yours for its day, so no row was compared with your jobs"
 
 
 class RoundCheck(StrEnum):
@@ -202,7 +202,9 @@ def verify_round(
     finding = verify_record(bundle, record, record_before)
     disclosed = finding.disclosed
     if bundle is None and not record.damage:
-        finding.leave(Gap.BUNDLE, "its bundle was not answered, its record alone is under the head")
+        finding.leave(
+            Gap.BUNDLE, "the portal did not give its bundle; only its record is under the head"
+        )
     if disclosed is None:
         return finding
     others = _decide(finding, disclosed, version_here)
@@ -214,7 +216,7 @@ def verify_round(
     if before is not None:
         finding.note(RoundCheck.FOLLOWS, _following(before, disclosed))
     elif record.previous:
-        finding.leave(Gap.BEFORE, "not compared with the round before, which is not at hand")
+        finding.leave(Gap.BEFORE, "not compared with the previous round, which is missing here")
     if disclosed.superseded:
         finding.note(RoundCheck.CARRIED, superseded_breaks(disclosed))
         for text in superseded_gaps(disclosed, read_after()):

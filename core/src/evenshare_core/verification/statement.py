@@ -44,7 +44,7 @@ EARLIER = (
 )
 MISSING = "the remainder that a term took over: a term between rows of its lease is missing"
 Terms = Mapping[int, Mapping[str, UsageRow]]  # terms of a lease, by number and meter
-NO_ROWS = "no row of usage, income or entries was answered for this time"
+NO_ROWS = "the portal gave no row of usage, income or entries for this time"
 
 
 def verify_statement(statement: TenantStatement) -> StatementReport:
@@ -236,7 +236,7 @@ def _share(row: IncomeRow, where: str, report: StatementReport) -> None:
     mine = [part for part, one in zip(parts, row.lenders, strict=True) if one.is_you]
     again = mine[0] if len(mine) == 1 else exact
     if again != row.earned and _is_tie(row, weights):
-        report.left("the last micro-credit of an income: weights are noted to 18 places")
+        report.left("the last micro-credit of an income: weights are recorded with 18 places")
         again = row.earned
     report.compare("income", where, row.earned, Amount(again))
 
@@ -321,7 +321,7 @@ def _posted(statement: TenantStatement, report: StatementReport) -> None:
     for where, row in rows:
         prices = statement.prices.get(row.gpu_type, ())
         if row.round is None:
-            report.left("the price of a term: the round is not known any more", Gap.ROUNDS)
+            report.left("the price of a term: the round is no longer known", Gap.ROUNDS)
             continue
         index = bisect_right(prices, row.round, key=lambda price: price.valid_from_round)
         # In a pool's first round, and the first with a GPU type, no price was posted before.

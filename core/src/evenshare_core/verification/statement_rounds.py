@@ -34,12 +34,12 @@ from evenshare_core.verification.statement_rows import BORROWED, TenantStatement
 from evenshare_core.verification.verdict import Gap
 
 TermRows = dict[str, UsageRow]  # by meter
-NO_KEY = "own and borrowed GPUs of a term: no key of its day is at hand"
+NO_KEY = "own and borrowed GPUs of a term: there is no key of its day"
 PAST_EXPIRY = (
-    "a charge past the expiry of a term, although no round came in time: only terms that began"
-    " before late rounds were the operator's loss are charged so"
+    "a charge past the expiry of a term, although no round came in time. It applies only to"
+    " terms from before the operator paid for late rounds"
 )
-NO_BUNDLE = "a comparison with the round of a term: its bundle is not there"
+NO_BUNDLE = "a comparison with the round of a term: its bundle is missing"
 
 
 def verify_with_rounds(
@@ -218,7 +218,7 @@ class _Comparison:
         elif disclosed.superseded:
             why = "a part of its decision could not be applied", Gap.SUPERSEDED
         elif name not in disclosed.names.tenants:
-            why = "no key of its day is at hand, or the tenant is not in it", Gap.NAMES
+            why = "there is no key of its day, or the tenant is not in it", Gap.NAMES
         if why is not None:
             self.report.left(f"idle quota at a round: {why[0]}", why[1])
             return

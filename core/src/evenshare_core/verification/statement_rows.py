@@ -86,12 +86,12 @@ def read_statement(answers: Mapping[str, Any]) -> TenantStatement:
         of_type = steps.setdefault(row.gpu_type, {})
         step = IdleStep(row.at, row.own, row.total)
         if of_type.setdefault(row.at, step) != step:
-            raise StatementError(f"idle[{index}]", "says otherwise of an instant than another row")
+            raise StatementError(f"idle[{index}]", "contradicts another row about an instant")
     prices: dict[str, dict[int, PriceAnswer]] = {}
     for index, price in enumerate(_rows(answers, "prices", PriceAnswer)):
         posted = prices.setdefault(price.gpu_type, {})
         if posted.setdefault(price.valid_from_round, price) != price:
-            raise StatementError(f"prices[{index}]", "says otherwise of a round than another row")
+            raise StatementError(f"prices[{index}]", "contradicts another row about a round")
     return TenantStatement(
         usage=tuple(_rows(answers, "usage", UsageRow)),
         income=tuple(_rows(answers, "income", IncomeRow)),
@@ -104,7 +104,7 @@ def read_statement(answers: Mapping[str, Any]) -> TenantStatement:
 def _rows(answers: Mapping[str, Any], name: str, of: type[Row]) -> Sequence[Row]:
     rows = answers.get(name)
     if not isinstance(rows, list):
-        raise StatementError(name, "is no list of rows")
+        raise StatementError(name, "is not a list of rows")
     read: list[Row] = []
     for index, row in enumerate(rows):
         try:

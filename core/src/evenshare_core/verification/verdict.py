@@ -53,12 +53,12 @@ class Unproven(NamedTuple):
     text: str
 
 
-OVER_LIMIT = "its recomputation was ended at the limit of CPU time"
-_INSTALL = "install the version of evenshare-core that the portal has"
+OVER_LIMIT = "its recomputation was stopped at the limit of CPU time"
+_INSTALL = "install the portal's version of evenshare-core"
 TO_DO: Mapping[Gap, str] = MappingProxyType(
     {
         Gap.BUNDLE: "ask the operator how long bundles are kept, or verify later rounds",
-        Gap.OWN_ROWS: "ask the operator whether the pool discloses own rows alone",
+        Gap.OWN_ROWS: "ask the operator whether the pool discloses own rows only",
         Gap.NAMES: "ask the operator why they are missing; another login may have the key",
         Gap.VERSION: _INSTALL,
         Gap.CERTIFICATE: _INSTALL,
@@ -67,7 +67,7 @@ TO_DO: Mapping[Gap, str] = MappingProxyType(
         Gap.HEAD: "verify again from the portal, which has the proof",
         Gap.ROWS: "verify the rounds of this time, which show what the tenant held",
         Gap.LIMIT: "give it more time: --limit SECONDS",
-        Gap.ROUNDS: "verify a later time, or ask for the arithmetic alone: --without-rounds",
+        Gap.ROUNDS: "verify a later time, or check only the arithmetic: --without-rounds",
     }
 )
 EXIT_CODES: Mapping[ProofVerdict, int] = MappingProxyType(

@@ -71,7 +71,7 @@ class MarketPool:
         counts = [count for row in self.servers for count in (row.workers, row.ps)]
         quotas = [quota for row in self.owners for quota in (row.workers, row.ps)]
         if not self.servers:
-            raise ValueError("servers: a pool needs one at least")
+            raise ValueError("servers: a pool needs at least one")
         if min([*counts, *quotas]) < 0:
             raise ValueError("servers, owners: no count may be negative")
         tenants = [row.tenant for row in self.owners]

@@ -89,7 +89,7 @@ class Leader:
         missing = first - len(self._codes)
         if missing and not self._asked:
             codes = [step.returncode for step in self._steps]
-            _say(f"nodes that are gone without a word: {missing} of {first} (srun: {codes})")
+            _say(f"nodes that stopped responding: {missing} of {first} (srun: {codes})")
             write_text(self._folder / BROKEN, f"{missing} of {first}\n")
         return self._first_bad or (255 if missing else 0)
 

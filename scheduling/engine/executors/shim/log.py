@@ -10,7 +10,7 @@ HEAD_BYTES = 2**20
 TAIL_PARTS = 3
 READ_BYTES = 2**16
 # The log's note on a program that did not stop within its grace.
-OUT_OF_TIME = "killed: its time to checkpoint is over"
+OUT_OF_TIME = "killed: its time to checkpoint has expired"
 
 
 def redirect_own_output(folder: Path) -> None:

@@ -110,7 +110,7 @@ def _missing_tools(slurm: Slurm) -> Iterator[ClusterFinding]:
             slurm.ask(tool, "--version")
         except ExecutorError as error:
             is_missing = isinstance(error.__cause__, FileNotFoundError)
-            remedy = "install slurm-client" if is_missing else "mend slurm.conf, or `conf`"
+            remedy = "install slurm-client" if is_missing else "correct slurm.conf, or `conf`"
             yield ClusterFinding(Level.ERROR, tool, f"{error}; {remedy}")
 
 

@@ -118,7 +118,9 @@ class Slurm:
             try:
                 submission = make()
                 if submission.user in silent:
-                    return SlurmSilentError("sbatch was not called: it did not answer for others")
+                    return SlurmSilentError(
+                        "sbatch was not called: it did not answer for other jobs"
+                    )
                 try:
                     return self._submit(submission)
                 except SlurmSilentError:

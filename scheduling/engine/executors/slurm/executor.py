@@ -256,7 +256,7 @@ class SlurmExecutor(ShimExecutor):
         folder = lease_folder(self._root, token)
         # A job's own user may have put a link to another file there.
         remove(folder / "out.log")
-        Log(folder, LOG_BYTES).note(f"Slurm does not run this: {why}")
+        Log(folder, LOG_BYTES).note(f"Slurm does not run this job: {why}")
         return True
 
     def _wake(self, tokens: Mapping[str, dict[str, Any] | None]) -> dict[str, EngineWord]:
@@ -387,9 +387,9 @@ class SlurmExecutor(ShimExecutor):
             self._give_up_unclaimed(token)
         elif is_over(job.state):
             if _seconds_since(job.ended) > LAST_WORD_S:
-                self._refuse(token, f"it ended before its program began ({job.state})")
+                self._refuse(token, f"it ended before its program started ({job.state})")
         elif job.state == "RUNNING" and job.started and _seconds_since(job.started) > NO_SHIM_S:
-            refused = self._refuse(token, f"nothing began on its node within {NO_SHIM_S:g} s")
+            refused = self._refuse(token, f"nothing started on its node within {NO_SHIM_S:g} s")
             return [job.job_id] if refused else []
         return []
 

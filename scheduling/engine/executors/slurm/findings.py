@@ -114,9 +114,9 @@ def _priority(config: Mapping[str, str]) -> Iterator[ClusterFinding]:
     if weight not in ("", "0"):
         yield _warning(
             "PriorityWeightFairShare",
-            f"{weight}: Slurm's own fairshare orders jobs that wait. Evenshare names the nodes and"
-            " submits only what fits, so it decides nothing in a partition of its own; set it to 0"
-            " if no other partition needs it",
+            f"{weight}: Slurm's own fairshare orders pending jobs. It has no effect in"
+            f" Evenshare's own partition, because Evenshare submits only jobs that fit, with"
+            f" their nodes. Set it to 0 if no other partition needs it",
         )
         return
     yield _ok(about, f"{plugin} without fairshare")
@@ -137,7 +137,7 @@ def _preemption(config: Mapping[str, str]) -> Iterator[ClusterFinding]:
 def _requeue(config: Mapping[str, str]) -> ClusterFinding:
     if config.get("JobRequeue", "1") == "0":
         return _ok("JobRequeue", "0")
-    return _ok("JobRequeue", "1, which Evenshare's jobs refuse by --no-requeue")
+    return _ok("JobRequeue", "1, which Evenshare's jobs override with --no-requeue")
 
 
 def _job_age(config: Mapping[str, str]) -> ClusterFinding:
@@ -145,8 +145,8 @@ def _job_age(config: Mapping[str, str]) -> ClusterFinding:
     if seconds is None:
         return _warning("MinJobAge", "is unknown; ended jobs must stay listed for some minutes")
     advice = (
-        f"{seconds} s: an ended job is forgotten then. What the portal has not asked about by then"
-        f" it takes for lost; set MinJobAge={GOOD_JOB_AGE_S}"
+        f"{seconds} s: an ended job is forgotten then. Jobs that the portal has not polled by"
+        f" then count as lost; set MinJobAge={GOOD_JOB_AGE_S}"
     )
     if seconds < LEAST_JOB_AGE_S:
         return _error("MinJobAge", advice)
@@ -160,9 +160,8 @@ def _kill_wait(config: Mapping[str, str], pool: PoolNeeds) -> ClusterFinding:
     if seconds < pool.grace_s:
         return _warning(
             "KillWait",
-            f"{seconds} s, less than the pool's grace of {pool.grace_s} s: a job that somebody ends"
-            " by scancel, or whose limit passes, is killed after so long. Leases end by the pool's"
-            " grace",
+            f"{seconds} s, less than the pool's grace of {pool.grace_s} s: a job that"
+            " scancel or its time limit ends is killed then. Leases end by the pool's grace",
         )
     return _ok("KillWait", f"{seconds} s, grace of the pool {pool.grace_s} s")
 
@@ -171,25 +170,27 @@ def _node_timeout(config: Mapping[str, str], pool: PoolNeeds) -> ClusterFinding:
     seconds = parse_seconds(config.get("SlurmdTimeout", "")) or 0
     if not seconds:
         return _warning(
-            "SlurmdTimeout", "0: a silent node is never down, and its leases end by their time only"
+            "SlurmdTimeout",
+            "0: a node that does not respond is never down, and its leases end"
+            " only at their expiry",
         )
     if seconds > max(pool.lease_s, pool.outage_s):
         return _warning(
             "SlurmdTimeout",
-            f"{seconds} s: jobs of a lost node are known as lost only then; the pool's leases last"
+            f"{seconds} s: jobs of a lost node count as lost only then; the pool's leases last"
             f" {pool.lease_s} s",
         )
-    return _ok("SlurmdTimeout", f"{seconds} s until a silent node's jobs count as lost")
+    return _ok("SlurmdTimeout", f"{seconds} s until the jobs of an unresponsive node count as lost")
 
 
 def _gres(config: Mapping[str, str]) -> Iterator[ClusterFinding]:
     if "gpu" in re.split(r"[,\s]+", config.get("GresTypes", "")):
         yield _ok("GresTypes", config["GresTypes"])
     else:
-        yield _warning("GresTypes", "has no gpu: nodes have no GPUs for Slurm")
+        yield _warning("GresTypes", "has no gpu: Slurm knows no GPUs of the nodes")
     select = config.get("SelectType", "")
     if select and not select.endswith("cons_tres"):
-        yield _error("SelectType", f"{select}: GPUs are shared out by select/cons_tres alone")
+        yield _error("SelectType", f"{select}: only select/cons_tres allocates GPUs")
 
 
 def _limits(config: Mapping[str, str]) -> Iterator[ClusterFinding]:
@@ -203,12 +204,12 @@ def _limits(config: Mapping[str, str]) -> Iterator[ClusterFinding]:
     if config.get("JobSubmitPlugins"):
         yield _warning(
             "JobSubmitPlugins",
-            f"{config['JobSubmitPlugins']}: may change jobs or refuse them; try --run",
+            f"{config['JobSubmitPlugins']}: may change or reject jobs; try --run",
         )
     private = re.split(r"[,\s]+", config.get("PrivateData", "none"))
     if "jobs" in private:
         yield _warning(
-            "PrivateData", "jobs: shadow mode sees the jobs of others only as an operator of Slurm"
+            "PrivateData", "jobs: shadow mode sees jobs of other users only as a Slurm operator"
         )
 
 
@@ -233,27 +234,27 @@ def partition_findings(
     if sharing.startswith(("YES", "FORCE")):
         yield _warning(
             f"{about}, OverSubscribe",
-            f"{sharing}: jobs may share CPUs with others (GPUs never); set OverSubscribe=NO",
+            f"{sharing}: jobs may share CPUs with other jobs (but not GPUs); set OverSubscribe=NO",
         )
     elif sharing == "EXCLUSIVE":
         yield _error(
-            f"{about}, OverSubscribe", "EXCLUSIVE: a job would have its nodes alone; set it to NO"
+            f"{about}, OverSubscribe", "EXCLUSIVE: a job would get whole nodes; set it to NO"
         )
     if partition.get("ReqResv") == "YES" and not options.reservation:
-        yield _error(f"{about}, ReqResv", "YES: say `reservation` in executor_options")
+        yield _error(f"{about}, ReqResv", "YES: set `reservation` in executor_options")
     if partition.get("RootOnly") == "YES":
         yield _error(f"{about}, RootOnly", "YES: only root may submit; set RootOnly=NO")
     if options.users and partition.get("AllocNodes", "ALL") in ("", "ALL"):
         yield _warning(
             f"{about}, AllocNodes",
-            "ALL: users of tenants may submit jobs there from any machine, which Evenshare does not"
-            " count; set AllocNodes to the portal's machine",
+            "ALL: users of tenants may submit jobs there from any machine, and Evenshare does not"
+            " count them; set AllocNodes to the portal's machine",
         )
     accounts = partition.get("AllowAccounts", "ALL")
     if accounts not in ("", "ALL") and options.account not in accounts.split(","):
         yield _error(
             f"{about}, AllowAccounts",
-            f"{accounts}: say one of them as `account` in executor_options",
+            f"{accounts}: set one of them as `account` in executor_options",
         )
 
 
@@ -272,8 +273,8 @@ def _most_time(
         return _error(about, f"{text}: the pool's leases need {needed} s; set it to UNLIMITED")
     return _warning(
         about,
-        f"{text}: a lease that is renewed for longer is ended there by Slurm, and its job goes on"
-        " with the next lease; set it to UNLIMITED",
+        f"{text}: a lease that is renewed for longer is ended there by Slurm, and its job"
+        f" continues with the next lease; set it to UNLIMITED",
     )
 
 
@@ -297,8 +298,8 @@ def others_findings(
     )
     yield _error(
         "jobs of others",
-        f"{listed}: Evenshare counts the partition's GPUs as its own; close it to others"
-        " (AllowAccounts, AllowGroups), and let theirs end",
+        f"{listed}: Evenshare counts the partition's GPUs as its own; close it to other users"
+        f" (AllowAccounts, AllowGroups), and wait until their jobs end",
     )
 
 
@@ -325,7 +326,7 @@ def shared_node_findings(table: str, partition: str) -> Iterator[ClusterFinding]
         yield _warning(
             "nodes in other partitions",
             f"{list_some(sorted(shared))} (in {others}): a job there takes GPUs that Evenshare"
-            " counts as its own; take them out of the other partitions when the pool begins",
+            " counts as its own; remove them from the other partitions before the pool starts",
         )
     else:
         yield _ok("nodes in other partitions", "none")
@@ -359,7 +360,7 @@ def node_findings(
     if wrong:
         yield _error("GPUs", f"{list_some(wrong, 3)}; correct the nodes, or gres_types")
     elif pool.nodes and not missing:
-        yield _ok("GPUs", "of all nodes of the pool as in Slurm")
+        yield _ok("GPUs", "of all nodes of the pool match Slurm")
 
 
 def _other_gpus(node: SlurmNodeText, gpu_type: str, gpus: int, options: SlurmOptions) -> str:
@@ -377,18 +378,20 @@ def rights_findings(options: SlurmOptions, *, is_operator: bool) -> Iterator[Clu
     if options.users and not is_operator:
         yield _error(
             "users",
-            "this user is no operator of Slurm, and so may neither cancel nor prolong jobs of"
-            " tenants' users: make it one (sacctmgr modify user NAME set adminlevel=Operator)",
+            "this user is not a Slurm operator, so it may neither cancel nor extend jobs of"
+            " tenants' users. Make it an operator: sacctmgr modify user NAME set"
+            " adminlevel=Operator",
         )
     if options.limit_minutes:
         yield _ok("time limits", f"set once to {plural(options.limit_minutes, 'minute')}")
     elif is_operator:
-        yield _ok("time limits", "may be moved: this user is an operator of Slurm")
+        yield _ok("time limits", "may be moved: this user is a Slurm operator")
     else:
         yield _error(
             "time limits",
-            "this user is no operator of Slurm, and so may not prolong a job: make it one (sacctmgr"
-            " modify user NAME set adminlevel=Operator), or set limit_minutes in executor_options",
+            "this user is not a Slurm operator, so it may not extend a job. Make it an operator"
+            " (sacctmgr modify user NAME set adminlevel=Operator), or set limit_minutes in"
+            " executor_options",
         )
 
 
@@ -396,7 +399,7 @@ def clock_finding(machine: str, ahead_s: float) -> ClusterFinding:
     """Judge how far a machine's clock is ahead of the portal's."""
     about = f"clock of {machine}"
     if abs(ahead_s) > CLOCK_S:
-        text = f"{ahead_s:+.0f} s against the portal's; have all machines run NTP"
+        text = f"{ahead_s:+.0f} s off the portal's clock; run NTP on all machines"
         return _warning(about, text)
     return _ok(about, f"within {CLOCK_S:g} s of the portal's")
 

@@ -62,7 +62,7 @@ def read_nodes(slurm: Tools) -> list[EngineNode]:
     )
     nodes = parse_nodes(text, slurm.options)
     if not nodes:
-        raise ExecutorError(f"sinfo: the partition {partition} is not there, or has no nodes")
+        raise ExecutorError(f"sinfo: the partition {partition} does not exist, or has no nodes")
     return nodes
 
 
@@ -104,7 +104,7 @@ def _update(slurm: Tools, names: list[str], *changes: str) -> None:
         except ExecutorError as error:
             if re.search(r"invalid user|permission", str(error), re.IGNORECASE):
                 raise ExecutorError(
-                    f"{error}: the portal's user is no operator of Slurm (docs/slurm.md)"
+                    f"{error}: the portal's user is not a Slurm operator (docs/slurm.md)"
                 ) from error
             raise
 
@@ -198,7 +198,7 @@ def read_gpus(gres: str, options: SlurmOptions) -> tuple[tuple[str, int], str]:
         return ("", 0), "it has no GPUs"
     if len(counts) > 1:
         types = ", ".join(sorted(name or "untyped" for name in counts))
-        return ("", 0), f"it has GPUs of several types ({types}); a node here has one"
+        return ("", 0), f"it has GPUs of several types ({types}); a node may have only one"
     ((name, gpus),) = counts.items()
     ours = [portal for portal, theirs in options.gres_types.items() if theirs == name]
     if len(ours) == 1 or (name and not ours):

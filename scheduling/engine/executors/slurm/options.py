@@ -48,7 +48,9 @@ class RestdOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     def __post_init__(self) -> None:
         """Refuse TCP without a token, which slurmrestd would refuse, and invalid ports."""
         if not self.token_file and not self.url.startswith("unix:"):
-            raise ValueError("`token_file` is needed with http; without a token use `unix:/PATH`")
+            raise ValueError(
+                "`token_file` is needed with http; or, without a token, use `unix:/PATH`"
+            )
         port = self.url.rstrip("/").rpartition(":")[2]
         if port.isdecimal() and int(port) > 65535:
             raise ValueError(f"there is no port {port}")
@@ -94,8 +96,7 @@ class SlurmOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             raise ValueError(f"one of the words must be {USER} - at `$.submit_as`")
         if self.users and self.restd is not None:
             raise ValueError(
-                "slurmrestd takes jobs for one user alone: leave out `users` or `restd` - at"
-                " `$.restd`"
+                "slurmrestd submits jobs for one user only: omit `users` or `restd` - at `$.restd`"
             )
 
     def gres(self, gpu_type: str, gpus: int) -> str:

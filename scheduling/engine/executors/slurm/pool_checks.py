@@ -42,8 +42,9 @@ def _without_users(pool: Pool) -> Iterator[ClusterFinding]:
         yield ClusterFinding(
             Level.ERROR,
             "users of other pools",
-            f"jobs of {list_some(names)} run as the portal's user, who can read and change those of"
-            " all tenants: give these pools `users` too, pause them, or run them by another portal",
+            f"jobs of {list_some(names)} run as the portal's user, who can read and change the"
+            f" jobs of all tenants. Set `users` for these pools too, pause them, or run them with"
+            f" another portal",
         )
 
 
@@ -71,8 +72,8 @@ def _run_on_text(left: dict[str, SlurmJob]) -> str:
     listed = list_some([f"{job.job_id} ({token})" for token, job in left.items()])
     ids = " ".join(str(job.job_id) for job in [*left.values()][:LISTED])
     return (
-        f"{plural(len(left), 'job')} of leases that have ended, or that this portal does not know,"
-        f" on GPUs that it counts as free: {listed}. Where a second look names them again: scancel"
+        f"{plural(len(left), 'job')} of leases that have ended or are unknown to this portal,"
+        f" on GPUs that it counts as free: {listed}. If a second check lists them again: scancel"
         f" {ids}"
     )
 
@@ -97,20 +98,20 @@ def _shared(slurm: Slurm, pool: Pool) -> list[ClusterFinding]:
             theirs = Slurm(read_options(other.executor_options, other.name))
             shared = own & _names(theirs, other) if read_cluster(theirs) == cluster else set()
         except ExecutorError as error:
-            text = f"nobody knows whether the pool {other.name} shares them: {error}"
+            text = f"it is unknown whether the pool {other.name} shares them: {error}"
             findings.append(ClusterFinding(Level.WARNING, SHARED, text))
             continue
         if shared:
             # A paused pool reads no node states until it is resumed.
             level = Level.WARNING if other.clock.paused else Level.ERROR
             findings.append(ClusterFinding(level, SHARED, _shared_text(pool, other, shared)))
-    return findings or [ClusterFinding(Level.OK, SHARED, "none of this one's")]
+    return findings or [ClusterFinding(Level.OK, SHARED, "no node of this pool")]
 
 
 def _shared_text(pool: Pool, other: Pool, shared: set[str]) -> str:
     return (
         f"{list_some(sorted(shared))}: the pools {pool.name} and {other.name} would both count"
-        " their GPUs, and undo each other's drains; give each a partition with nodes of its own"
+        f" their GPUs, and undo each other's drains; give each pool a partition with its own nodes"
     )
 
 

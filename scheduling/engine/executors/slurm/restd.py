@@ -139,7 +139,7 @@ class RestdSubmitter(Slurm):
             self.client.ask(RestdAnswer, "DELETE", f"job/{job_id}")
             raise ExecutorError(
                 f"{self.client.where} submits jobs as the user {others.pop()}, the portal is"
-                f" {os.geteuid()}: have one user, with one number, everywhere"
+                f" {os.geteuid()}: use one user with the same number everywhere"
             )
 
 

@@ -60,7 +60,7 @@ def restd_findings(options: SlurmOptions) -> Iterator[ClusterFinding]:
     except RestdRefusedError as error:
         yield ClusterFinding(Level.ERROR, ABOUT, str(error))
     except ExecutorError as error:
-        text = f"{error}: is it started, and with `-s openapi/{options.restd.version}`?"
+        text = f"{error}: is it running, and with `-s openapi/{options.restd.version}`?"
         yield ClusterFinding(Level.ERROR, ABOUT, text)
 
 
@@ -72,8 +72,8 @@ def power_findings(options: SlurmOptions, slurm_user: str) -> Iterator[ClusterFi
         token = RestdClient(options.restd).token_user()
         if token is not None and token[0] in ("root", slurm_user):
             text = (
-                f"it is for {token[0]}: whoever reads it can act as any user. Have the portal run"
-                " as a user of its own, who is an operator of Slurm"
+                f"it is for {token[0]}: its readers can act as any user. Run the portal as its"
+                f" own user, who is a Slurm operator"
             )
             yield ClusterFinding(Level.WARNING, f"{ABOUT}, token", text)
 
@@ -87,10 +87,10 @@ def _token(client: RestdClient) -> Iterator[ClusterFinding]:
     if left_s <= 0:
         raise ExecutorError(f"the token in {path} {EXPIRED}")
     if left_s < SOON_S:
-        text = f"it ends in {left_s / 3600:.1f} h: have a timer write a new one"
+        text = f"it ends in {left_s / 3600:.1f} h: renew it with a timer"
         yield ClusterFinding(Level.WARNING, f"{ABOUT}, token", text)
     if path.stat().st_mode & (stat.S_IRGRP | stat.S_IROTH):
-        text = f"others can read {path}: chmod 600"
+        text = f"other users can read {path}: chmod 600"
         yield ClusterFinding(Level.WARNING, f"{ABOUT}, token", text)
 
 

@@ -28,7 +28,7 @@ from scheduling.engine.executors.slurm.commands import SlurmSilentError
 from scheduling.engine.executors.slurm.options import RestdOptions
 
 # MOST_BYTES is about 20,000 jobs; slurmrestd cannot list more within a call.
-EXPIRED = "has expired: write a new one there"
+EXPIRED = "has expired: write a new token there"
 MOST_BYTES = 64 * 1024**2
 MOST_TOKEN_BYTES = 16 * 1024
 _TOKEN = re.compile(r"[\w-]+\.([\w-]+)\.[\w-]+", re.ASCII)
@@ -165,14 +165,14 @@ class RestdClient:
             if len(data) > MOST_BYTES:
                 raise ValueError(f"an answer of more than {MOST_BYTES:,} bytes is too long")
             if response.length:
-                raise ValueError("the answer ends too early")
+                raise ValueError("the answer is incomplete")
             return response.status, data
         finally:
             connection.release()
 
     def _read(self, kind: type[_Reply], status: int, data: bytes) -> _Reply:
         if status == HTTPStatus.UNAUTHORIZED:
-            raise ExecutorError(f"{self.where} refuses the token or the user (401)")
+            raise ExecutorError(f"{self.where} rejects the token or the user (401)")
         # The comment of any job may be invalid UTF-8.
         text = data.decode(errors="replace")
         trouble = f"the status {status}"
@@ -218,12 +218,12 @@ class RestdClient:
         match = _TOKEN.fullmatch(token)
         try:
             if match is None:
-                raise ValueError("no JSON web token")
+                raise ValueError("not a JSON web token")
             payload = match[1] + "=" * (-len(match[1]) % 4)
             return msgspec.json.decode(urlsafe_b64decode(payload), type=_TokenClaims)
         except _NO_JSON:
             # Without the cause, which could show a part of the token.
-            text = f"what is in {self.options.token_file} is no token as `scontrol token` makes it"
+            text = f"what is in {self.options.token_file} is not a token of `scontrol token`"
             raise ExecutorError(text) from None
 
 

@@ -41,7 +41,7 @@ def read_restd_nodes(slurm: RestdSlurm) -> list[EngineNode]:
     every = slurm.client.ask(RestdNodes, "GET", "nodes").nodes
     texts = [_text(node) for node in every if partition in node.partitions]
     if not texts:
-        text = f"the partition {partition} is not there, or has no nodes"
+        text = f"the partition {partition} does not exist, or has no nodes"
         raise ExecutorError(f"{slurm.client.where}: {text}")
     return [engine_node(text, slurm.options) for text in sorted(texts)]
 

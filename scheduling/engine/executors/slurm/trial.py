@@ -134,14 +134,14 @@ def _state(slurm: Slurm, job: int) -> tuple[str, str]:
 def _why_silent(slurm: Slurm, folder: Path, job: int, patience_s: float) -> str:
     state, reason = _state(slurm, job)
     if state == "PENDING":
-        return f"it still waits after {patience_s:g} s ({reason}); try again when a CPU is free"
+        return f"it is pending after {patience_s:g} s ({reason}); try again when a CPU is free"
     output = last_line(read_text(folder / "output"))
     if output:
         return f"it ended without an answer ({state}): {output}"
     return (
-        f"it ran ({state}) and nothing of it is to be seen in {folder.parent}: the node has not the"
-        f" same folder there, or no Python at {slurm.options.interpreter}; mount the folder on all"
-        " nodes by one path, and set `python` in executor_options"
+        f"it ran ({state}) but wrote nothing in {folder.parent}: the node has another folder"
+        f" there, or no Python at {slurm.options.interpreter}. Mount the folder at the same path"
+        f" on all nodes, or set `python` in executor_options"
     )
 
 
@@ -149,7 +149,7 @@ def _judge(
     about: str, node: str, answer: dict[str, Any], asked: str, uid: int
 ) -> Iterator[ClusterFinding]:
     if answer.get("said") != asked:
-        yield ClusterFinding(Level.ERROR, about, "it read another file than was written here")
+        yield ClusterFinding(Level.ERROR, about, "it read a different file than was written here")
         return
     yield ClusterFinding(Level.OK, about, "reads and writes the folder of jobs")
     version = str(answer.get("python", ""))
@@ -163,7 +163,7 @@ def _judge(
     if answer.get("uid") != uid:
         text = f"its user has the number {answer.get('uid')}, here it is {uid}"
         yield ClusterFinding(
-            Level.ERROR, about, f"{text}: have one user, with one number, everywhere"
+            Level.ERROR, about, f"{text}: use one user with the same number everywhere"
         )
     yield clock_finding(node, number(answer.get("at"), 0.0) - time.time())
 
@@ -179,6 +179,6 @@ def _prolonged(slurm: Slurm, job: int) -> ClusterFinding:
         else:
             slurm.ask("scontrol", "update", f"JobId={job}", f"TimeLimit={_MINUTES + 5}")
     except ExecutorError as error:
-        text = f"{error}: make this user an operator of Slurm, or set limit_minutes"
+        text = f"{error}: make this user a Slurm operator, or set limit_minutes"
         return ClusterFinding(Level.ERROR, about, text)
     return ClusterFinding(Level.OK, about, "was prolonged")

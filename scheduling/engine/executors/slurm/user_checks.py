@@ -43,7 +43,7 @@ def user_findings(slurm: Slurm, root: Path) -> Iterator[ClusterFinding]:
         for text in errors:
             yield ClusterFinding(Level.ERROR, f"user {name}", text)
         if not errors:
-            text = "has a group with the portal alone, reaches the folder, and may submit"
+            text = "shares a group with the portal only, can reach the folder, and may submit"
             yield ClusterFinding(Level.OK, f"user {name}", text)
 
 
@@ -82,7 +82,7 @@ def _way(user: UnixUser, root: Path) -> str:
         elif status.st_gid in groups:
             needed = 0o010
         if not status.st_mode & needed:
-            return f"cannot pass {folder} on the way to its jobs: chmod o+x {folder}"
+            return f"cannot pass {folder} on the path to its jobs: chmod o+x {folder}"
     return ""
 
 
@@ -104,4 +104,4 @@ def _submitter(slurm: Slurm, tenant: str, name: str) -> str:
     if done.returncode == 0 and _WOULD_TAKE.search(done.stderr):
         return ""
     why = last_line(done.stderr) or f"sbatch --test-only answered {done.stdout[:100]!r}"
-    return f"nothing can be submitted as it: {why}; see docs/slurm.md, Users of tenants"
+    return f"nothing can be submitted as this user: {why}; see docs/slurm.md, Users of tenants"

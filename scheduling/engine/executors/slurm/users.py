@@ -59,12 +59,12 @@ def user_of(options: SlurmOptions, tenant: str) -> UnixUser | None:
         uid, gid = _numbers_of(other)
         if uid == user.uid:
             raise UserRefusedError(
-                f"the Unix users {name} and {other} are one user ({uid}) with two names: name one"
+                f"the Unix users {name} and {other} are one user ({uid}) with two names: use one"
             )
         if gid == user.gid:
             raise UserRefusedError(
-                f"the Unix users {name} and {other} have one primary group ({gid}), and could read"
-                " each other's files: give each a group of its own"
+                f"the Unix users {name} and {other} have one primary group ({gid}), and could"
+                f" read each other's files: give each user its own group"
             )
     return user
 
@@ -82,11 +82,11 @@ def find_user(name: str) -> UnixUser:
     if entry.pw_uid == 0:
         raise UserRefusedError(f"the Unix user {name} is root: jobs never run as root")
     if entry.pw_uid == os.geteuid():
-        raise UserRefusedError(f"the Unix user {name} is the portal's own: name another")
+        raise UserRefusedError(f"the Unix user {name} is the portal's own: use another user")
     if entry.pw_gid in (0, os.getegid()):
         raise UserRefusedError(
-            f"the primary group of the Unix user {name} is root's or the portal's own: give it one"
-            " of its own"
+            f"the primary group of the Unix user {name} belongs to root or the portal: give the"
+            f" user its own group"
         )
     if os.geteuid() != 0 and entry.pw_gid not in os.getgroups():
         raise UserRefusedError(
@@ -187,8 +187,8 @@ def _take_over(job: Path, user: UnixUser) -> None:
     others = sorted(entry.name for entry in foreign if entry.name not in REPLACED)
     if others:
         raise UserRefusedError(
-            f"files in {job} ({', '.join(others[:3])}) are of another user than {user.name}, as"
-            " whom this tenant's jobs now run: hand them over (docs/slurm.md, Users of tenants)"
+            f"files in {job} ({', '.join(others[:3])}) do not belong to {user.name}, the user of"
+            f" this tenant's jobs: change their owner (docs/slurm.md, Users of tenants)"
         )
     for entry in foreign:
         with contextlib.suppress(IsADirectoryError):
@@ -211,7 +211,7 @@ def _give(folder: Path, gid: int, mode: int) -> None:
     try:
         status = os.fstat(descriptor)
         if status.st_uid != os.geteuid():
-            raise FileExistsError(errno.EEXIST, "a folder of somebody else's", str(folder))
+            raise FileExistsError(errno.EEXIST, "a folder of another user", str(folder))
         if status.st_gid != gid:
             os.fchown(descriptor, -1, gid)
         if stat.S_IMODE(status.st_mode) != mode or status.st_gid != gid:

@@ -91,7 +91,7 @@ class PartitionWatch:
             self.rows = {row.key: row for row in _read_rows(self.folder / OBSERVED)}
             self.looks = list(_read_looks(self.folder / LOOKS))
         except (ValueError, KeyError, TypeError) as error:
-            raise ExecutorError(f"{self.folder}: is no folder of a watch ({error})") from error
+            raise ExecutorError(f"{self.folder}: is not a folder of a watch ({error})") from error
 
     def look(self) -> PartitionLook:
         """Poll once, and store the result.
@@ -132,15 +132,15 @@ class PartitionWatch:
             (self.failed, "Looks that failed"),
             (
                 sum(row.is_lost for row in rows),
-                "Jobs whose end was not seen, which count as over since they were last seen",
+                "Jobs without an observed end, which count as ended when they were last seen",
             ),
-            (sum(not row.gpus for row in rows), "Jobs that ask for no GPU, which are left out"),
+            (sum(not row.gpus for row in rows), "Jobs that request no GPU, which are skipped"),
             (
                 sum(row.ready is None and not row.is_over for row in rows),
-                "Jobs that are held or wait for others, which are left out until they may start",
+                "Jobs that are held or wait for other jobs, which are skipped until they may start",
             ),
         )
-        longest = f", the longest time between two {gap:,} s" if len(self.looks) > 1 else ""
+        longest = f", the longest time between two polls {gap:,} s" if len(self.looks) > 1 else ""
         said = [f"{plural(len(self.looks), 'look')}{longest}."]
         return said + [f"{text}: {count:,}." for count, text in counted if count]
 

@@ -147,7 +147,7 @@ class JobOrder(ABC):
         if fair_us is None:
             row = self._claims(claim)
             if not isinstance(row, ClaimSums):
-                raise TypeError("sums that stand have classes")
+                raise TypeError("sums of this round have classes")
             row.advance(self.at_us)
             fair_us = self._fair[key] = row.classes[demand, weight].fair_gpu_us
         return fair_us

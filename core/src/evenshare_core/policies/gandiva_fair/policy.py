@@ -95,8 +95,8 @@ class GandivaFair(Policy):
     version = "3"  # no id is hashed in its memory (ADR 0195)
     title = "Gang-aware stride with trading"
     promise = (
-        "Jobs share GPUs by turns, so that each tenant gets its quota of every GPU type over"
-        " minutes, and tenants trade GPU types so that both gain."
+        "Jobs take turns on GPUs, so each tenant gets its quota of every GPU type over minutes."
+        " Tenants trade GPU types if both gain."
     )
     suits = "Mixed GPU types, and jobs that save their state quickly and may trade types."
     order_text = (
@@ -105,9 +105,9 @@ class GandivaFair(Policy):
     )
     quota_text = (
         "A quota is a number of tickets. Over a few quanta a tenant's jobs together receive the"
-        " GPU-time of its quota of each GPU type, as far as they fit the nodes; at one moment it"
-        " may hold more or fewer. Where it trades, it receives other types instead, of no less"
-        " throughput at the speeds that are known."
+        " GPU-time of its quota of each GPU type, as far as they fit the nodes. At one moment it"
+        " may hold more or fewer. If it trades, it receives other types instead, with no less"
+        " throughput at the known speeds."
     )
     quota_kind = QuotaPromiseKind.LONG_TERM
     promised = frozenset({Property.TRADES})

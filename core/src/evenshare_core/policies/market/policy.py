@@ -67,8 +67,8 @@ from evenshare_core.policies.shared.estimates import LEAST_PERCENT
 ROOM_TEXT = (
     "Some node has enough GPUs that no tenant holds within its quota. The node that is free"
     " first is reserved for the job. The time starts again if an earlier owner's job takes the"
-    " node, if a borrowing lease there moves within its tenant's quota, or if the node goes"
-    " down."
+    " node or the node goes down. It also starts again if a borrowing lease there moves within"
+    " its tenant's quota."
 )
 
 
@@ -79,8 +79,8 @@ class Market(Policy):
     promise = "Quotas are free; other GPUs go to the jobs that value them most."
     suits = "Tenants that declare the value of their jobs and lend idle quota for credits."
     order_text = (
-        "Jobs within their tenant's quota first, in the order of submission; then jobs that gain"
-        " from borrowing at the posted price, planned in the order of submission."
+        "Jobs within their tenant's quota first; then jobs that gain from borrowing at the posted"
+        " price. Each group is in the order of submission."
     )
     quota_text = (
         "A quota costs nothing. Idle quota is borrowed lease by lease: borrowed GPUs are not"
