@@ -226,7 +226,7 @@ class TestTenants:
         [
             (
                 {"do": "add", "username": "nobody-here", "role": "member"},
-                "There is no person with this login",
+                "There is no such person",
             ),
             ({"do": "add", "username": "ada", "role": "member"}, "is already a member"),
             ({"do": "add", "username": "cem", "role": "king"}, "Choose viewer, member or manager"),

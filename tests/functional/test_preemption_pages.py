@@ -230,7 +230,7 @@ class TestAMove:
         ) in shown
         pool = client.get(f"/pools/{lab.pool.name}/").content.decode()
         assert "1 lease ended early, with notice: 1 moved" in section(pool)
-        assert "moved at once" in section(pool)
+        assert "moved immediately" in section(pool)
 
 
 class TestThePoolPage:

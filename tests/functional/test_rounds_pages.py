@@ -196,4 +196,4 @@ class TestALongRound:
         lab.round(after_s=300)  # past the minimum runtime
         second = operator.get(f"/pools/{lab.pool.name}/rounds/2/").content.decode()
         assert "<details" in second.split('id="ends"')[1].split("</section>")[0]
-        assert "Show 30 ends: 30 all GPUs" in " ".join(second.split())
+        assert "Show 30 ends: 30 GPUs in total" in " ".join(second.split())

@@ -38,7 +38,7 @@ class TestTheSettings:
         shown = page(there.operator, f"{path}?policy={policy}")
         for option in describe_options(POLICIES[policy].options_type):
             assert escape(option.description) in shown
-        assert "Write 0 to 1,000. Default: " in shown
+        assert "Range: 0 to 1,000. Default: " in shown
         assert "Default: 86,400 (1 d)." in shown
         assert ("lease lengths" in shown) == (policy == "ltgf")
         assert POLICIES[policy].quota_text in shown

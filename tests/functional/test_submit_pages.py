@@ -286,7 +286,7 @@ class TestTheAnswer:
         assert "Line 3 follows" in page
         assert 'id="form-side"' not in page  # the user's input is not replaced
         assert "It fits now, on 3 own GPUs." in says(page)
-        assert "feasibility, not a reservation" in page.lower()
+        assert "a snapshot of this moment, not a reservation" in page.lower()
 
     def test_follows_the_yaml_with_the_form(self, place: Town) -> None:
         text = f"pool: {place.cluster.pool.name}\ngpus: 4\ncommand: [echo, a b]\n"
