@@ -12,9 +12,7 @@ TABLE = Path(__file__).resolve().parents[2] / "docs" / "policies" / "README.md"
 ROW = re.compile(
     r"^\| \[`(\w+)`\]\((\w+\.md)\) \|([^|]*)\|([^|]*)\|([^|]*)\|([^|]*)\|([^|]*)\|([^|]*)\|$"
 )
-HEAD = (
-    "| policy | goes first | quota | preempts | needs | when to choose it | cost of a decision |"
-)
+HEAD = "| policy | goes first | quota | preempts | needs | when to choose it | cost of a decision |"
 COST = re.compile(r"\d+\.\dx, \d+\.\dx")
 QUOTA = {
     QuotaPromiseKind.GUARANTEED: "guaranteed",
