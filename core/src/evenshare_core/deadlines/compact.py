@@ -192,7 +192,7 @@ def _rows(problem: SelectorProblem, columns: Sequence[CompactColumn]) -> Iterato
     for horizon in sorted(horizons):
         for level in range(LEVELS):
             units = int(before[horizon - 1, level])
-            # only the first half of lease 0 has these units
+            # in the first half of lease 0 only
             more = int(now[level] - lease_units[0, level])
             if together:
                 yield CapacityRow(horizon, level, units + more, counts_now=True, counts_slo=True)

@@ -23,7 +23,7 @@ class Repair:
 
     reservations: SlotReservations
     effort: int
-    # column, slot before, slot after
+    # column, from slot, to slot
     _moves: list[tuple[int, int, int]] = field(default_factory=list)
 
     def run(self, order: Sequence[int], most_micro: int) -> None:

@@ -194,8 +194,7 @@ def _by_iterations(claims: JobClaims, size: SizeRecord | None) -> WorkEstimate |
     time, reports = size.iteration
     count = _count(claims)
     if count.source is EstimateSource.CAP:
-        # It is unknown how far below its cap a job stops, as in `curves` if there are too few
-        # points.
+        # As with too few points, it is unknown how far below its cap a job stops.
         return WorkEstimate(Estimate(_work_us(count, time), ONE_MILLI, EstimateSource.CAP), reports)
     # The squares of independent relative errors add up; the root is rounded up to a whole number.
     squares = count.error_milli**2 + time.error_milli**2

@@ -90,8 +90,7 @@ class MeasuredIteration:
         Raises:
             ValueError: nothing was reported.
         """
-        # In the long run, weights of 1/R, (1 - 1/R)/R, ... have the variance of 2 R - 1 equal
-        # weights.
+        # In the long run, weights 1/R, (1 - 1/R)/R, ... have the variance of 2 R - 1 equal ones.
         count = min(average.reports, 2 * RECENT - 1)
         spread_us = round(average.deviation * FROM_MEAN_DEVIATION / MICROSECOND_NS)
         return cls(gpus, several_nodes, round(average.mean / MICROSECOND_NS), count, spread_us)

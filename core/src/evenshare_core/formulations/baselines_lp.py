@@ -27,8 +27,7 @@ def equal_split(speedups: Array, capacity: Array, weights: Array, caps: Array) -
         over = open_ & (sums > caps)
         if not over.any():
             return np.asarray(np.where(open_[:, None], parts, shares))
-        # Fix the tightest caps first: others above their cap now may fit once the rest is split
-        # again.
+        # Fix the tightest caps first: the split of the rest may meet the other caps.
         shares[over] = parts[over] * (caps[over] / sums[over])[:, None]
         open_ &= ~over
         free = np.maximum(0.0, capacity - shares.sum(axis=0))

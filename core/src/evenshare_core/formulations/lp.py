@@ -19,7 +19,7 @@ from evenshare_core.fairness.solver import SilentHighs
 from evenshare_core.formulations.problems import Array, SolverError
 
 ITERATIONS = 2_000_000  # simplex iterations
-# interior-point iterations: it needs a few dozen, unless it cycles around the optimum
+# interior-point iterations; a few dozen, unless it cycles at the optimum
 INTERIOR = 1_000
 TOLERANCE = 1e-9
 DUAL = 1e-7  # smaller duals are rounding errors, in a program whose values are about 1

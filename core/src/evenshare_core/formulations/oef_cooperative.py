@@ -32,9 +32,9 @@ from evenshare_core.formulations.ties import min_max
 INF = float("inf")
 SMALL = 80  # up to this number of tenants, the start uses their nearest neighbours in log W
 EVERY = 4  # in larger problems, every fourth tenant is solved first
-# rows per tenant: at the start of small problems, of large ones, and per step
+# rows per tenant: at the start if small, at the start if large, per step
 NEAREST, MENU, WORST = 3, 4, 5
-# in ordered problems: rows towards this number of next tenants; most binding rows are among them
+# rows per tenant towards the next ones in ordered problems; most binding rows
 AHEAD = 5
 ROUNDS = 400  # maximum number of solves; each strictly improves, so it is never reached in practice
 ENVY = 1e-9  # fraction of the largest throughput; a row violated by less counts as met

@@ -39,8 +39,7 @@ class Fast(Highs):
         unsorted = np.empty_like(shares)
         unsorted[order] = shares
         none = np.zeros(len(order))
-        # All tenants are at the level, so a row's price is the cost of one unit of the tenant's
-        # work.
+        # Every level row binds: its price is the cost of a unit of the tenant's work.
         level_prices = (prices / program.speedups).min(axis=1)
         return SolverResult(unsorted, prices, none, level_prices, self.name)
 

@@ -23,7 +23,7 @@ from evenshare_core.formulations.selector_whole import choose_slots
 WHOLE = 1 - 1e-6  # larger shares count as 1
 ENOUGH = 200  # a plan within 1 / `ENOUGH` of the bound is not improved
 EFFORT = 50_000  # maximum number of checks of (14) to improve a plan
-# up to this sum of all columns' deadlines, the program with slots is solved as well
+# if all columns' deadlines sum to at most this, slots are solved too
 FEW_SLOTS = 1500
 EFFORT_OF_NODE = 250  # effort per node of that program's search tree
 SOME = 1e-6  # smaller shares count as 0

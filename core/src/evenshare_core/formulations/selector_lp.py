@@ -20,7 +20,7 @@ from evenshare_core.units import REWARD_MICRO
 SOLVES = 24  # maximum number of solves, each with more rows
 ADDED = 16  # maximum number of rows that are added after a solve
 FIRST_HORIZONS = 6
-# points subtracted from the largest column, so that the smaller of two equal rewards wins
+# points that the largest column costs, so that smaller ones win ties
 TIE = 1e-5
 VIOLATED = 1e-7  # a row violated by less than this fraction of its capacity counts as met
 ITERATIONS = 20_000  # simplex iterations of all solves together

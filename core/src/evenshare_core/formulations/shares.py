@@ -105,8 +105,7 @@ class Classes:
         for row in np.flatnonzero(sizes > 1):
             members = np.flatnonzero((self.of == row) & (self.part > 0))
             work = self.speedups[row] * shares[row]
-            # Cut the class's throughput into types, slowest first, and into members; overlaps are
-            # the shares.
+            # The class's throughput is cut by types, slowest first, and by members.
             types = np.concatenate([[0.0], np.cumsum(work)])
             ends = np.cumsum(self.part[members]) * types[-1]
             starts = np.concatenate([[0.0], ends[:-1]])

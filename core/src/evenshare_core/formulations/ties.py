@@ -65,8 +65,7 @@ def min_max(
             return values
         at = (levels * values.reshape(tenants, types)).sum(axis=1)
         for tenant in np.flatnonzero(lowered):
-            # This level cannot be lowered without raising another tenant's: fix it as an upper
-            # bound.
+            # This level cannot be lowered without raising another's: fix it as a maximum.
             place = first + int(tenant)
             model.highs.changeCoeff(place, top, 0.0)
             model.highs.changeRowBounds(place, -float(at[tenant]) - ROUNDING, INF)

@@ -238,7 +238,7 @@ def _rates(job_type: JobType, picks: SharingPicks) -> list[int]:
     """Return the growth of each deviation until the next round: ideal - held, in micro-GPUs.
 
     A deviation does not grow if no job waits. It also does not grow if the job type's unused whole
-    GPUs are too few for each of its waiting jobs: the job type did not use its share.
+    GPUs are too few for each of its waiting jobs.
     """
     waiting = [one.job for one in job_type.queue if picks.waits(one.id)]
     rates = []

@@ -9,8 +9,8 @@ Source: OEF (Middleware 2024), 4.2.4: each job type of a tenant is a virtual ten
   part in the program and gets only leftover GPUs.
 - The GPU types are those that have GPUs now, slowest first: by the mean speed of the profiles that
   run there, then by name. Speeds are relative to the first type.
-- The speed of a job type is 0 on a type that it cannot use. Either its profile has no speed there,
-  or none of its jobs accepts the type, or the type is too small for each of its jobs.
+- The speed of a job type is 0 on a type that it cannot use. Its profile has no speed there, none of
+  its jobs accepts the type, or the type is too small for each of them.
 - A job type is capped by the GPUs that its jobs can use. A cap of the whole pool or more is left
   out, so that arrivals in a long queue change nothing.
 """

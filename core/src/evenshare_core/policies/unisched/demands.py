@@ -31,7 +31,7 @@ from evenshare_core.policies.unisched.options import UniSchedOptions
 from evenshare_core.units import COUNT_MAX, ONE_MILLI, REWARD_MICRO
 
 LEAST_POINTS = 20  # minimum points that a job uses of its tenant's budget
-MOST_STEPS = 4  # maximum number of steps per job in a program, as of the paper's soft deadlines.
+MOST_STEPS = 4  # maximum number of steps per job in a program, as in the paper.
 # Percent of a step's points without a margin before it. The loss exceeds the reward of any
 # best-effort job, and is less than that of another deadline.
 WITHOUT_MARGIN_PERCENT = 90

@@ -319,7 +319,7 @@ class SolvedRound:
         return max(made.problem.leases, last, held, len(made.problem.free)) + 1
 
     def _is_too_long(self, demand: DeadlineDemand, gpu_type: str) -> bool:
-        """Return whether the job cannot meet any deadline on any pool and has no such answer yet."""
+        """Return whether the job cannot meet any deadline on any pool and lacks that answer."""
         job, known = demand.job, self.pool.memory.answers.get(demand.job.id)
         if demand.gpu_type != gpu_type or demand.selector_job is not None:
             return False
