@@ -52,8 +52,7 @@ class QuotaLimit:
 
 @dataclass(frozen=True, slots=True)
 class AdmissionAnswer:
-    """The answer to an admission request: leases and their option, or the limit that refuses the
-    job.
+    """The answer to an admission request: leases and their option, or the limit that refuses it.
 
     `blocked`: the SLO leases before the deadline in which the closest option does not fit. With
     each is the level of cells that is short (QUOTA_LEVEL: the quota is short). `earliest` is the
@@ -210,9 +209,7 @@ def _refusal(rows: Sequence[_OptionRoom], deadline: int, earliest: int | None) -
 
 
 def free_after(problem: SelectorProblem, plan: SelectorPlan, leases: int) -> Counts:
-    """Return the units that a plan leaves free, by lease and level; the last row is that of later
-    leases.
-    """
+    """Return the units that a plan leaves free, by lease and level; later leases have the last."""
     now, planned = free_units(problem, plan)
     if problem.is_slo_cycle:
         planned[0] = np.minimum(planned[0], now)

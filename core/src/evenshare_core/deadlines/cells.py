@@ -34,9 +34,7 @@ class CellDemand:
 
 @dataclass(frozen=True, slots=True)
 class CellPlacement:
-    """GPUs by node for each job; `unplaced` jobs wait, because renewed jobs kept the GPUs they
-    need.
-    """
+    """GPUs by node for each job; `unplaced` jobs wait, because renewed jobs kept their cells."""
 
     gpus: Mapping[int, GpusByNode]
     unplaced: tuple[int, ...]
@@ -130,15 +128,11 @@ class _FreeNodes:
         row[node] = row.get(node, 0) + gpus
 
     def _waste(self, node: int, gpus: int) -> tuple[bool, int, int]:
-        """Return a key: nodes on which no larger cell is broken first, then those with fewest free
-        GPUs.
-        """
+        """Return a sort key: nodes on which no larger cell is broken, then the fewest free GPUs."""
         count, larger = self.free[node], 1 << gpus.bit_length()
         return count // larger != (count - gpus) // larger, count, node
 
     def _nearness(self, node: int, need: int) -> tuple[bool, int, int]:
-        """Return a key: the smallest node with room for all GPUs first; if none has, the one with
-        most.
-        """
+        """Return a sort key: the smallest node with room for all GPUs, or else the largest."""
         count = self.free[node]
         return count < need, count if count >= need else -count, node

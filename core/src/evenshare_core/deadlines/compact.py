@@ -105,9 +105,7 @@ class CompactProgram:
 
     @cached_property
     def _must(self) -> dict[int, Counts]:
-        """For each horizon, the leases that each SLO column must run before it; 0 for other
-        columns.
-        """
+        """By horizon, the leases that each SLO column must run before it; 0 for other columns."""
         leases = np.array([column.leases for column in self.columns], dtype=np.int64)
         deadlines = np.array([column.deadline for column in self.columns], dtype=np.int64)
         leases[self.is_now] = 0
@@ -131,9 +129,7 @@ class CompactProgram:
         return best
 
     def priced(self, prices: Sequence[tuple[int, int]]) -> Counts:
-        """Return each column's reward minus its cost at `prices` of (row, price), times
-        PRICE_SCALE.
-        """
+        """Return each column's reward minus its cost at `prices` (row, price), in PRICE_SCALE."""
         values = self.rewards * PRICE_SCALE
         for row, price in prices:
             values = values - price * self.usage(self.rows[row])

@@ -146,8 +146,7 @@ class SelectorProblem:
         return free
 
     def fits(self, step: RewardStep, option: CellOption, ready: int = 0) -> tuple[int, int] | None:
-        """Return (leases to plan, their deadline) for a step with an option; None if it would end
-        late.
+        """Return (leases to plan, their deadline) for a step with an option; None if it is late.
 
         Leases that can run after the horizon are not planned. `ready` is that of the job.
         """

@@ -57,8 +57,7 @@ class SelectorPlan:
 
 
 def free_units(problem: SelectorProblem, plan: SelectorPlan) -> tuple[Counts, Counts]:
-    """Return the units that a plan leaves free, by level as (14) counts: in slot 0, in each SLO
-    lease.
+    """Return the units that a plan leaves free in slot 0 and in each SLO lease, by level.
 
     Best-effort leases use slot 0. In an SLO cycle, the first half of SLO lease 0 uses it too.
     """

@@ -59,7 +59,6 @@ class Repair:
                 return
 
     def _better(self, number: int) -> bool:
-        """Place a column if it earns more than the job's present column."""
         state = self.reservations
         present = self._present(number)
         if self._gain(number) <= 0:
@@ -168,9 +167,7 @@ class Repair:
             self._shift(number, to, slot)
 
     def _trade(self, number: int, order: Sequence[int]) -> bool:
-        """Replace another job by this column, and refill the rest; keep the result if it earns
-        more.
-        """
+        """Replace another job by this column and refill; undo it unless the reward rises."""
         state = self.reservations
         gain = self._gain(number)
         if gain <= 0 or self.effort <= 0:

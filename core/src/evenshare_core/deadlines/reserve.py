@@ -71,9 +71,7 @@ class SlotReservations:
         return slots
 
     def insert(self, number: int) -> bool:
-        """Reserve a column's leases in the last slots that fit; return False if there are too few
-        slots.
-        """
+        """Reserve a column's leases in the last slots that fit; False if there are too few."""
         column = self.program.columns[number]
         units = column.option.units
         if column.is_now:

@@ -168,9 +168,7 @@ def _score(fit: CurveFit, first: int, variance: float, count: int) -> float:
 
 
 def _steps_ahead(last: float, cap: int, every: float) -> tuple[Floats, float]:
-    """Return the iterations of evaluations up to the cap, and how many evaluations each step
-    covers.
-    """
+    """Return the iterations of evaluations up to the cap, and the evaluations per step."""
     count = max(1, int((cap - last) // every))
     several = -(-count // MOST_STEPS)
     steps = last + every * several * np.arange(1, count // several + 1, dtype=np.float64)

@@ -134,8 +134,7 @@ class SpeedModel:
         return self.fitted(gpus, several_nodes=several_nodes)
 
     def fitted(self, gpus: int, *, several_nodes: bool) -> Estimate:
-        """Return T^iter in microseconds from the fit only, even if this number of GPUs was
-        measured.
+        """Return T^iter in microseconds from the fit, even if this number of GPUs was measured.
 
         Raises:
             ValueError: as `predict`.

@@ -172,7 +172,7 @@ class LinearProgram:
         self.highs.setBasis(kept)
 
     def hold_optimum(self) -> bool:
-        """Fix the columns and rows with a dual at their bounds, so that every remaining point is
+        """Fix columns and rows with a dual at their bounds, so that all remaining points are
         optimal.
 
         By complementary slackness, columns with a reduced cost keep their value, and rows with a

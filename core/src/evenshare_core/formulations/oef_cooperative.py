@@ -1,17 +1,16 @@
 """OEF (10), cooperative, solved with a few of its n (n - 1) envy rows at a time.
 
 Columns are shares per unit of weight, z_l = x_l / pi_l. An envy row is then `w_l . (z_l - z_i) >=
-0` for any weights. About 1.5 n rows bind at the optimum. The rows of nearest neighbours do not
-contain all of them (in half of the general instances), so rows are added as needed:
+0` for any weights. About 1.5 n rows bind at the optimum. In half of the general instances, not all
+of these are between nearest neighbours, so rows are added as needed:
 
 1. Start. With ordered speedups, each tenant gets rows towards the next five, and towards the one
    before. Otherwise, every fourth tenant is solved first in the same way, which gives a few
-   different bundles. Each tenant gets rows towards the `MENU` bundles that it likes best, and the
-   owner of the best one gets a row towards it.
+   bundles. Each tenant gets rows towards the `MENU` bundles that it likes best, and the owner of
+   the best one gets a row towards it.
 2. Solve with HiGHS's dual simplex from the last basis.
-3. Check all of W Z^T. Add each tenant's `WORST` most violated rows. While the total still falls,
-   also drop slack rows: the program keeps a few rows per tenant and cannot cycle. Repeat until no
-   row is violated.
+3. Check all of W Z^T. Add each tenant's `WORST` most violated rows. While the total falls, also
+   drop slack rows: the program stays small and cannot cycle. Repeat until no row is violated.
 
 Ties: `evenshare_core.formulations.ties`.
 
@@ -134,9 +133,7 @@ class EnvyModel:
         return violated is None
 
     def violated(self, values: Array) -> Pairs | None:
-        """Return the most violated rows of each tenant, of all rows of W Z^T; None if there is no
-        envy.
-        """
+        """Return each tenant's most violated rows of all of W Z^T; None if there is no envy."""
         bundles = values.reshape(self.tenants, self.types)
         seen = self.speedups[self.envious] @ bundles.T
         envy = seen - seen[np.arange(len(self.envious)), self.envious][:, None]
@@ -201,9 +198,7 @@ def start(program: EnvyFree) -> Pairs:
 
 
 def nearest(speedups: Array, envious: NDArray[np.int64]) -> Pairs:
-    """Pair each tenant with the `NEAREST` tenants whose speedups have the smallest ratios to its
-    own.
-    """
+    """Pair each tenant with the `NEAREST` tenants of the smallest speedup ratios."""
     logs = np.log(np.maximum(speedups[envious], 1e-3))
     apart = ((logs[:, None] - logs[None]) ** 2).sum(axis=2)
     np.fill_diagonal(apart, np.inf)

@@ -86,12 +86,10 @@ def northwest(speedups: Array, capacity: Array, rates: Array) -> tuple[Array, Ar
     Slow types go to the first tenants. Let u = 1 / t. Type j serves the tenants from b_j-1 to b_j
     (fractions allowed), where S_j(b_j) - S_j(b_j-1) = m_j u. S_j(b) is the sum of rates_l / w_lj
     over l < b, linear in between. The last type must end at the last tenant. This is one equation
-    in u, piecewise linear. Newton's step is used if it stays inside the bracket, otherwise
-    bisection.
+    in u, piecewise linear. Newton's step is used inside the bracket, otherwise bisection.
 
     Raises:
-        SolverError: speeds differ too much for floats, or the last type did not end at the last
-            tenant.
+        SolverError: speeds differ too much for floats, or the last type ended at another tenant.
     """
     tenants = len(speedups)
     work = (rates[:, None] / speedups).T

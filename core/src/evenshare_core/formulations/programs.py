@@ -22,8 +22,7 @@ Mask = NDArray[np.bool_]
 
 @dataclass(frozen=True, eq=False)
 class Levels:
-    """Raise the level of all tenants together: max t with `w_l . x_l = rates_l t`, OEF (9) and
-    Gavel.
+    """Raise the level of all tenants: max t with `w_l . x_l = rates_l t`, OEF (9) and Gavel.
 
     Tenants of `held` stay at the throughput `held_at` instead. With `equal`, throughputs are equal
     to the level, as in (9); otherwise the level is a floor, as in Gavel's objective.

@@ -139,9 +139,7 @@ def _kept(program: CompactProgram, jobs: Mapping[int, JobLeases]) -> list[int]:
 def _as_promised(
     program: CompactProgram, best: SlotReservations, kept: Sequence[int], relaxed: RelaxedPlan
 ) -> SlotReservations:
-    """Return a plan in which jobs keep their rewards of the last plan, if it earns as much as
-    `best`.
-    """
+    """Return a plan that keeps the rewards of the last plan, if it earns as much as `best`."""
     columns = program.columns
     if not _broken(program, best, kept):
         return best

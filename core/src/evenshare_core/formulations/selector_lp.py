@@ -97,9 +97,7 @@ def _first_rows(program: CompactProgram, first: tuple[tuple[int, int], ...]) -> 
 def _linear(
     program: CompactProgram, usage: dict[int, NDArray[np.int64]], active: list[int]
 ) -> tuple[int, LinearProgram]:
-    """Return the number of job rows (one column per job at most), which come first, and the
-    program.
-    """
+    """Return the number of job rows (one column per job at most), and the program."""
     rows = ConstraintRows()
     order = np.argsort(program.jobs, kind="stable")
     numbers, begins = np.unique(program.jobs[order], return_index=True)

@@ -88,9 +88,7 @@ class Classes:
     gpus: float
 
     def spread(self, shares: Array) -> Array:
-        """Divide the shares of classes among their tenants, in GPUs; all tenants of a class get the
-        same mix.
-        """
+        """Divide the shares of classes among their tenants, in GPUs, with the same mix for each."""
         taken = shares[self.of] * (self.part * self.gpus)[:, None]
         return np.asarray(taken)
 

@@ -96,8 +96,7 @@ def _own(snapshot: Snapshot, decision: Decision, skip: Skip, job: Job) -> dict[s
 
 
 def _term_cost(snapshot: Snapshot, decision: Decision, skip: Skip, job: Job) -> int | None:
-    """Return the maximum cost of a term of the job, or None if the group's cost is not explained by
-    it.
+    """Return the maximum cost of a term of the job; None if the stored cost cannot be explained.
 
     The tenant would borrow the GPUs that exceed its quota after the round. The stored cost is that
     of one job of the group.

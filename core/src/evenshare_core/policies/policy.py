@@ -128,8 +128,7 @@ class Policy(ABC):
     def decide(self, snapshot: Snapshot) -> Decision:
         """Fill `grants`, `renewals`, `ends`, `skips` and `memory`; `decide_round` adds the rest.
 
-        `snapshot.service` must be advanced to `snapshot.at_us`, and `snapshot.changes` must be
-        empty.
+        `snapshot.service` must be advanced to `snapshot.at_us`, without `snapshot.changes`.
         """
 
     def ideals(
@@ -267,8 +266,7 @@ class Policy(ABC):
     ) -> Session | None:
         """Return queues that are kept between rounds; None if each round is decided separately.
 
-        A caller that keeps a pool's state, such as the simulator, gets the same decisions as from
-        `decide`.
+        Callers that keep a pool's state (the simulator) get the same decisions as from `decide`.
         """
         return None
 

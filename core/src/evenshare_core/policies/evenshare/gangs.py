@@ -43,7 +43,6 @@ class GangRoom:
         return self._guarantee(one, gpu_type, free) or self._overtake(one, gpu_type, free)
 
     def _guarantee(self, one: EvenCandidate, gpu_type: str, free: FreeCapacity) -> bool:
-        """Apply rule 4 (a)."""
         numbers = self._owed(one.job, gpu_type)
         if numbers is None:
             return False
@@ -53,7 +52,6 @@ class GangRoom:
         )
 
     def _overtake(self, one: EvenCandidate, gpu_type: str, free: FreeCapacity) -> bool:
-        """Apply rule 6."""
         if not self._options.gangs_overtake or self._options.is_tight:
             return False
         numbers = {"threshold_gpu_us": LONG_GPU_US}

@@ -127,7 +127,6 @@ class DecayedSums:
         return DecayedClaim(claim.tenant, claim.gpu_type, 0, 0, alloc, fair, 0, alloc, fair, 0, 0)
 
     def _marked(self, claim: ClaimRow, row: DecayedClaim) -> DecayedClaim:
-        """Apply the marks since the last round."""
         if self._mark == self._old_mark:
             return row
         alloc_now, fair_now = received(claim, self._at_us), deserved(claim, self._at_us)

@@ -94,8 +94,7 @@ class EvenPicks:
     def _may_ever(self, key: ClaimKey, kind: Kind) -> bool:
         """Return whether the pool and the tenant's limits could ever fit a gang of this kind.
 
-        Ties between tenants are decided by their first jobs, so jobs that can never start are left
-        out.
+        Ties between tenants are decided by first jobs, so jobs that can never start are left out.
         """
         gpus, accepted = kind[0], kind[1]
         for gpu_type in accepted or self._free_by_type:

@@ -318,7 +318,6 @@ def _entry(one: EvenCandidate, order: JobOrder) -> Entry:
 def _skips(
     candidates: list[Waiting], progress: RoundProgress, snapshot: Snapshot
 ) -> tuple[Skip, ...]:
-    """Return the reasons of jobs that were not picked, and of preempted jobs."""
     served = {row.job for row in progress.grants} | {row.job for row in progress.renewals}
     capacity = capacity_by_type(snapshot.nodes)
     types_of: dict[tuple[tuple[str, ...], str, int], tuple[str, ...]] = {}

@@ -54,8 +54,7 @@ class EvenCandidate(NamedTuple):
 class TenantStanding:
     """A claim in this round: A and F of rule 1, GPUs held, and GPUs given by the round.
 
-    `kept`: GPUs in leases that continue. `given`: GPUs given in this round so far. `share`: min(D,
-    Q).
+    `kept`: GPUs in leases that continue. `given`: GPUs of the round so far. `share`: min(D, Q).
     """
 
     __slots__ = ("deserved", "given", "granted_us", "kept", "quota", "received", "share", "tenant")

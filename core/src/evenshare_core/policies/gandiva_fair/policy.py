@@ -245,7 +245,6 @@ def _settle(
 
 
 def _touched(homes: Mapping[str, TypeHomes]) -> list[int]:
-    """Return nodes whose jobs have changed after their rates were computed."""
     return sorted(node for row in homes.values() for node in row.touched)
 
 

@@ -195,7 +195,6 @@ class _Filling:
             self._set_spanning(job, one.size * UNIT * share[one.tenant] // asked[one.tenant])
 
     def _set(self, node: int, tenant: int, units: int) -> int:
-        """Set a rate; return the size of the change."""
         before = self.small[node][tenant]
         self.small[node][tenant] = units
         self._totals[tenant] += units - before

@@ -315,5 +315,4 @@ def _furthest_behind_first(
 
 
 def _is_at(one: StrideJob, row: TypeHomes) -> bool:
-    """Return whether the job's ended lease is on this type."""
     return one.lease is not None and one.lease.placement[0][0] in row.gpus

@@ -48,9 +48,7 @@ class GpuTypes:
         return (Fraction(sum(speeds), len(speeds)) if speeds else Fraction(ONE_MILLI), name)
 
     def speed_milli(self, job: Job, gpu_type: str) -> int:
-        """Return a job's speed on a type, in thousandths of its slowest type; 1000 without a
-        profile.
-        """
+        """Return a job's speed on a type over that on its slowest, in thousandths."""
         profile = self.profiles.get(job.profile)
         return ONE_MILLI if profile is None else profile.speed_milli(gpu_type)
 

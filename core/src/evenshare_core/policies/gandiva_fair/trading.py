@@ -64,9 +64,7 @@ class Trader(NamedTuple):
         return sum(count * self.speeds.get(name, 0) for name, count in gpus.items())
 
     def rooms(self, gpus: Mapping[str, int]) -> list[tuple[tuple[str, ...], int]]:
-        """Return (types, micro-GPUs that the jobs could use in addition to `gpus`); all types
-        first.
-        """
+        """Return (types, micro-GPUs that jobs could use in addition to `gpus`); all types first."""
         return [
             (names, most - sum(gpus.get(name, 0) for name in names))
             for names, most in ((tuple(self.speeds), self.usable), *self.within)

@@ -332,7 +332,6 @@ def _allocate(
     *,
     work_conserving: bool,
 ) -> None:
-    """Run Algorithm 1, lines 4-17."""
     free_by_type = pick.free_by_type
     # Types on which no gang was tried yet; the first gang that is tried is first in line.
     untried = set(free_by_type)

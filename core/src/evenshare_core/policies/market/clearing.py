@@ -55,8 +55,7 @@ class ClearingNodes:
                 self._free[node_id] -= gpus
 
     def keep(self, gpus: int) -> int | None:
-        """Keep the node that is clear first for a gang, and return it; None if no node will be
-        clear.
+        """Keep the node that is clear first for a gang and return it; None if none will be clear.
 
         On a tie, the node with the most free GPUs is kept. Taken or kept GPUs only make a node
         clear later, so a rank is recomputed only when it is the first.

@@ -67,7 +67,6 @@ class JobValues:
     """Values of the jobs of a round, from their utility, their maximum price, or `default_bid`."""
 
     def __init__(self, pool: PricedPool, options: MarketOptions, types: Collection[str]) -> None:
-        """`types`: the pool's GPU types."""
         self._at_us, self._lease_us = pool.at_us, pool.lease_us
         self._types, self._options = types, options
         self._bases = {row.gpu_type: row.base_micro for row in pool.prices}

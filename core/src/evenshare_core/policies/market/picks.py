@@ -120,7 +120,6 @@ class MarketPicks:
                 self._consider(lease, self._jobs[lease.job])
 
     def _consider(self, lease: Lease, job: Job) -> None:
-        """Renew, collect or drop a lease that ended."""
         free_capacity = self.free_by_type[lease.gpu_type]
         refusal = self.admission.check(job, lease.gpu_type)
         is_own = self.admission.is_own(job, lease.gpu_type)
@@ -261,7 +260,6 @@ class MarketPicks:
         return bool(hopeful or own)
 
     def _best(self, own: Choice | None, hopeful: list[Search]) -> Choice | None:
-        """Return the best of the plan within quota and the plans on borrowed GPUs."""
         chosen = own
         for search in hopeful:
             start = search.best(self._use(search.one))
@@ -305,7 +303,6 @@ class MarketPicks:
         return True
 
     def _wait_for(self, one: JobOnType, start: PlannedStart) -> None:
-        """Reserve GPUs for a later start."""
         own = 0 if start.borrowed else one.job.gpus
         sure = start.slots if own else 0
         self._use(one).take(Hold(one.job.tenant, own, one.job.gpus, start.slots, sure), start.slot)
@@ -373,7 +370,6 @@ class MarketPicks:
         return use
 
     def _terms_before(self) -> list[tuple[Lease, int]]:
-        """Return continuing leases, with the end of their terms."""
         if self._going is None:
             self._going = [
                 (lease, max(lease.expires_us, lease.protected_until_us))

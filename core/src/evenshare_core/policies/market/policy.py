@@ -123,9 +123,7 @@ class Market(Policy):
         options: Options,  # noqa: ARG002 - it is the same with all
         lengths: PoolLengths,
     ) -> QuotaPromise:
-        """Return the guarantee of quota: borrowed leases are not renewed if an owner needs the
-        GPUs.
-        """
+        """Return the guarantee: borrowed leases are not renewed if an owner needs their GPUs."""
         parts = (
             WaitPart("leases of the jobs that borrow", lengths.lease_us),
             WaitPart("until the next round", lengths.round_us),

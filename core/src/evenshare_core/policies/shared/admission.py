@@ -106,7 +106,6 @@ class Admission:
     """
 
     def __init__(self, limits: Limits, lease_us: int) -> None:
-        """Start without held GPUs and without prices."""
         self._limits, self._lease_us = limits, lease_us
         self._accounts: dict[Claim, _Account] = {}
         self._prices: Mapping[str, int] = {}
@@ -148,8 +147,7 @@ class Admission:
     def let_go(self, lease: Lease) -> None:
         """Count the GPUs of a running lease as free, because the round ends it early.
 
-        A job that was refused before may then be admitted, so callers that need the GPUs check
-        again.
+        A job that was refused before may then be admitted, so callers must check it again.
         """
         self._change(lease, -1)
 

@@ -157,7 +157,6 @@ class VictimSearch:
     """
 
     def __init__(self, free: Mapping[int, int], index: LeaseIndex, rule: VictimRule) -> None:
-        """Evaluate every node."""
         self._free, self._index, self._rule = free, index, rule
         spare: dict[int, int | None] = {}
         choices = [_fewest(node, free, index, rule, spare) for node in index.by_node]

@@ -178,7 +178,6 @@ def settle_exchanges(
 
 
 def _called_off(terms: Terms, preemptions: Sequence[Preemption]) -> dict[int, Refusal]:
-    """Return the jobs whose exchange is called off, with their refusals."""
     withdrawn = {row.job: refusal for row, refusal in terms.withdrawn if isinstance(row, Grant)}
     gangs = {row.for_job for row in preemptions}
     broken = {job: refusal for job, refusal in withdrawn.items() if job in gangs}

@@ -19,8 +19,7 @@ class KeptAnswer:
     `end_us`: the end that the answer states. `until_us`: the end of the job's present SLO lease.
     `lost_us`: time lost on several nodes and in restarts until `seen_us`. At the time of the
     answer: `whole_us` is the job's estimate, `most` its tenant's GPU limit (-1 if unlimited),
-    `capacity` the GPUs of its type. `option`: counts of its cells by level, and 1 if it is on one
-    node.
+    `capacity` the GPUs of its type. `option`: counts of its cells by level, then 1 if on one node.
     """
 
     state: DeadlineState
@@ -63,8 +62,7 @@ class KeptAnswer:
 class UniSchedMemory:
     """Answers by job, and a hash of the inputs of the last solved round.
 
-    `origin_us`: the start of some lease of the current plans; all leases start a multiple of the
-    lease length from it.
+    `origin_us`: the start of a lease of the plans; other leases start multiples of a lease from it.
     """
 
     answers: dict[int, KeptAnswer] = field(default_factory=dict)

@@ -138,8 +138,7 @@ class _UniSchedRound:
         )
 
     def _looked_at(self, *, is_missed: bool) -> str:
-        """Return a hash of a plan's inputs except time and prices; if it changes, jobs are
-        replanned.
+        """Return a hash of a plan's inputs except time and prices; a change leads to a new plan.
 
         Ids are replaced by their ranks, and leases by their jobs and starts, so that the memory
         does not depend on ids (ADR 0195).
@@ -176,9 +175,7 @@ class _UniSchedRound:
         return False
 
     def _renew_kept(self) -> None:
-        """Renew leases in the middle of an SLO lease; if a limit refuses, the lease counts as
-        ended.
-        """
+        """Renew leases in the middle of an SLO lease; refused ones count as ended."""
         pool = self.pool
         for lease in sorted(pool.renewed, key=lambda row: (row.started_us, row.id)):
             if self.admission.check(pool.jobs[lease.job], lease.gpu_type) is None:
@@ -270,7 +267,6 @@ class _UniSchedRound:
 
 
 def _places(ids: Iterable[int]) -> dict[int, int]:
-    """Return the rank of each id, from 1."""
     return {id_: place for place, id_ in enumerate(sorted(ids), 1)}
 
 

@@ -34,7 +34,6 @@ class DeadlinePool:
     renewed: list[Lease] = field(init=False)  # leases in the middle of an SLO lease
 
     def __post_init__(self) -> None:
-        """Index the snapshot's rows by their ids."""
         snapshot = self.snapshot
         self.at_us, self.slot_us = snapshot.at_us, snapshot.lease_us
         self.lease_us = snapshot.lease_us * self.options.lease_multiple

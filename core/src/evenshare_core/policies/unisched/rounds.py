@@ -400,8 +400,7 @@ class SolvedRound:
     def _fill(self, made: TypePlan, jobs: list[Job]) -> None:
         """Give free GPUs of slot 0 to jobs without a lease that begins now, the shortest first.
 
-        Profiling runs come before them, since their reward is higher than that of any best-effort
-        job.
+        Profiling runs come before them, since they have more reward than any best-effort job.
         """
         pool = self.pool
         waiting = [
