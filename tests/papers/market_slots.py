@@ -33,7 +33,7 @@ def solve_by_pyomo(pool: MarketPool, jobs: Sequence[MarketJob], last: int) -> Ma
     """
     model = _model(pool, jobs, last)
     if not model.options:
-        return MarketOptimum(0, 0, {})  # HiGHS does not solve an empty model
+        return MarketOptimum(0, 0, {})  # HiGHS has no status for an empty model
     solve(model)
     planned, value = {}, 0
     for number, choice in model.options.items():

@@ -36,7 +36,7 @@ def nodes(count: int) -> tuple[Cells, ...]:
 
 
 def small_case(seed: int) -> SelectorProblem:
-    """Draw eight to fourteen jobs of all classes on two to four nodes; 15 % have odd sizes."""
+    """Draw eight to fourteen jobs of all classes on two to four nodes; 15 % have unusual sizes."""
     draw = Random(seed)  # noqa: S311 - drawn once, the same for ever
     free = nodes(draw.randint(2, 4))
     jobs = [_job(draw, number) for number in range(draw.randint(8, 14))]

@@ -44,7 +44,7 @@ def reward_by_ortools(program: CompactProgram, *, whole: bool) -> float:
 def reward_by_pyomo(program: CompactProgram, *, whole: bool) -> float:
     """Solve by HiGHS; return millionths of a point."""
     if not program.columns:
-        return 0.0  # HiGHS does not solve an empty model
+        return 0.0  # HiGHS has no status for an empty model
     model = pyo.ConcreteModel()
     model.c = pyo.RangeSet(0, len(program.columns) - 1)
     model.s = pyo.Var(model.c, within=pyo.Binary if whole else pyo.UnitInterval)

@@ -269,7 +269,7 @@ class TestBatchSharingIncentive:
 
 class TestRevenueFairness:
     def test_of_private_partitions_is_not_1_by_its_own_definition(self) -> None:
-        """5.2 claims that BatchSche, which shares nothing, has alpha 1 for every tenant.
+        """Section 5.2 claims that BatchSche, which shares nothing, has alpha 1 for every tenant.
 
         By 5.1, alpha compares revenue with resources, so a tenant without jobs has 0 in any case.
         """

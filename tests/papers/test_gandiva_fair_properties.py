@@ -296,7 +296,7 @@ class TestWhatATenantCanUse:
         seed=st.integers(0, 10**6),
     )
     def test_is_told_exactly(self, sizes: list[int], gangs: list[int], seed: int) -> None:
-        """Check Hall's condition: for any types, no more GPUs than their jobs request."""
+        """Check Hall's condition: any types have at most the GPUs that jobs for them request."""
         profile = Profile(1, 1, (("k80", 1000), ("p100", 2000), ("v100", 4000)))
         cluster = pool_of(
             {name: [size] for name, size in zip(TYPES, sizes, strict=True)}, [profile]

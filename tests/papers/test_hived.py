@@ -41,7 +41,7 @@ class TestCells:
         assert cell_sizes(quota, largest) == sizes
 
     def test_are_bound_largest_first_and_leave_no_gap(self) -> None:
-        """Quotas of 6, 6 and 4 on two nodes of 8: the first halves are bound, then the others."""
+        """Cells of 4 are bound first, two on node 1 and one on node 2; cells of 2 fill node 2."""
         cells = bind_cells(nodes(8, 8), quotas(6, 6, 4), [], {})
         assert cells == [
             Cell(1, 2, 2), Cell(1, 4, 1), Cell(2, 2, 2), Cell(2, 4, 1), Cell(3, 4, 2),

@@ -209,7 +209,7 @@ def _refusal(rows: Sequence[_OptionRoom], deadline: int, earliest: int | None) -
 
 
 def free_after(problem: SelectorProblem, plan: SelectorPlan, leases: int) -> Counts:
-    """Return the units that a plan leaves free, by lease and level; later leases have the last."""
+    """Return units left free by a plan, by lease and level; the last row holds for later leases."""
     now, planned = free_units(problem, plan)
     if problem.is_slo_cycle:
         planned[0] = np.minimum(planned[0], now)

@@ -21,7 +21,7 @@ from evenshare_core.policies.registry import POLICIES, options
 
 # Reasons whose numbers are those of the group's first job, except the numbers in `OF_EACH`.
 OF_THE_FIRST = frozenset({Reason.PLANNED_LATER, Reason.PRICE_ABOVE_VALUE})
-Turns = Mapping[tuple[int, str], Mapping[str, Any]]  # by tenant and GPU type
+Turns = Mapping[tuple[int, str], Mapping[str, Any]]  # numbers by (tenant, GPU type)
 OF_EACH = frozenset({"gpu_type", "needed", "other_types"})
 
 

@@ -66,7 +66,7 @@ def parse_options(kind: type[OptionsT], raw: dict[str, Any]) -> OptionsT:
         raise OptionError(f"{name or 'options'}: {advice.get(name, str(error))}") from error
 
 
-# ---- described ----
+# ---- descriptions for forms and documents ----
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,7 +65,7 @@ class DecayedSums:
         self._step_us = max(1, window_us // MARKS)
         self._rows: dict[tuple[int, str], DecayedClaim] = {}
         self._memory: dict[str, Any] = {}
-        self._mark = self._old_mark = -1  # -1: no mark yet
+        self._mark = self._old_mark = -1  # -1 before the first mark
         self._at_us = self._round_us = 0
         self._seen: dict[tuple[int, str], Steps] = {}  # each claim's rates at the last check
 

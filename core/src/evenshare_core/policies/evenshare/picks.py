@@ -35,7 +35,7 @@ class EvenPicks:
         self._types: dict[tuple[str, tuple[str, ...], int], tuple[str, ...]] = {}
         self._room = RoomMaker(self._progress)
 
-    # Rule 1.
+    # Rule 1, the order of tenants.
 
     def run(self) -> RoundProgress:
         """Serve tenants below their deserved GPU-time first, then all tenants by rule 2."""
@@ -141,7 +141,7 @@ class EvenPicks:
         else:
             line.drop()
 
-    # Rule 3.
+    # Rule 3, placement.
 
     def _try(self, one: EvenCandidate, note: str) -> bool:
         """Give a job its gang: on its present GPUs, on free GPUs, or on nodes cleared for it."""

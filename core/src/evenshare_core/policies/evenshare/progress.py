@@ -88,7 +88,7 @@ class Standings(dict[ClaimKey, TenantStanding]):
 class PickState(Enum):
     """The state of a job that had its turn."""
 
-    NOMINATED = auto()  # was tried; in the final state: does not fit
+    NOMINATED = auto()  # tried; a job that stays in this state does not fit
     GRANTED = auto()
     RENEWED = auto()
     PREEMPTING = auto()  # leases end or move for this job, so its placement is fixed

@@ -90,7 +90,7 @@ class TenantStanding:
         return 20 * self.received < 19 * self.deserved or not self.deserved
 
 
-# ---- rule 2 ----
+# ---- the order of jobs: rule 2 ----
 
 
 def kind_of(job: Job, sums: JobService, *, by_class: bool) -> Kind:
@@ -243,7 +243,7 @@ class DeadlineOrder(JobOrder):
         return 0, left_us * job.gpus
 
 
-# ---- the lists ----
+# ---- lists of waiting jobs ----
 
 
 def queue_up(waiting: Iterable[Waiting], order: JobOrder) -> dict[ClaimKey, Kinds]:

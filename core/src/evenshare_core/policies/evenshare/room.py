@@ -70,7 +70,7 @@ class RoomMaker:
         is_new = one.lease is None and not sums.alloc_gpu_us and not sums.held
         return is_new and self._options.pays and not self._options.is_tight
 
-    # Rule 4 (a).
+    # Rule 4 (a), the guarantee.
 
     def _guarantee(self, one: EvenCandidate, gpu_type: str, free: FreeCapacity) -> bool:
         job = one.job
@@ -99,7 +99,7 @@ class RoomMaker:
             "deserved_gpu_us": mine.deserved,
         }
 
-    # Rule 4 (b).
+    # Rule 4 (b), preemption that pays.
 
     def _pays(self, one: EvenCandidate, gpu_type: str, free: FreeCapacity) -> bool:
         job = one.job
@@ -161,7 +161,7 @@ class RoomMaker:
 
         return VictimRule(gpus, spare, self._rank, most_gpus, above)
 
-    # Rule 5.
+    # Rule 5, defragmentation.
 
     def _defragment(self, one: EvenCandidate, gpu_type: str, free: FreeCapacity) -> bool:
         job, options = one.job, self._options

@@ -76,7 +76,7 @@ class IncrementalEvenshare:
         )
 
     def quiet_until(self, at_us: int) -> int | None:
-        """Return the instant, in us, until which rounds would grant nothing."""
+        """Return the time, in us, until which rounds would grant nothing."""
         if self._calm is not None:
             return self._calm.until_us
         if self._last is None or self._last[0].renewals:

@@ -105,7 +105,7 @@ class TypeHomes:
         return self._least_loaded(gpus)
 
     def _least_loaded(self, gpus: int) -> Placement:
-        """Return as few nodes as possible, of those large enough the least loaded."""
+        """Return as few nodes as possible; of nodes that are large enough, the least loaded."""
         kept, chosen, left, seen = [], [], gpus, set[int]()
         while self._heap and left:
             load, node = heappop(self._heap)

@@ -232,8 +232,8 @@ def quotas_micro(entitlements: Iterable[Entitlement]) -> dict[Claim, int]:
 class TenantTypes(NamedTuple):
     """Fair shares, and GPUs of placed jobs, by tenant and GPU type."""
 
-    shares: Mapping[Claim, int]  # micro-GPUs
-    placed: dict[Claim, int]  # GPUs
+    shares: Mapping[Claim, int]  # fair shares in micro-GPUs
+    placed: dict[Claim, int]  # GPUs of placed jobs
 
     def per_gpu(self, tenant: int, gpu_type: str, more: int = 0) -> float:
         """Return the share of a GPU that each GPU of the tenant's jobs gets; at most 1.

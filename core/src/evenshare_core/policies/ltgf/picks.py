@@ -336,8 +336,8 @@ def _allocate(
     # Types on which no gang was tried yet; the first gang that is tried is first in line.
     untried = set(free_by_type)
     turns = _Turns(tenants, pick.picked)
-    while (claim := turns.least()) is not None:  # line 5
-        candidate = claim.queue[claim.next]  # line 7
+    while (claim := turns.least()) is not None:  # line 5: the claim of least rho
+        candidate = claim.queue[claim.next]  # line 7: the first job in its queue
         free_capacity = free_by_type[claim.gpu_type]
         if not free_capacity.available.total and claim.gpu_type not in untried:
             turns.leave(claim)  # line 4: no GPU of this type is left
@@ -349,9 +349,9 @@ def _allocate(
             untried.discard(claim.gpu_type)
         if outcome is Outcome.NO_ROOM and not work_conserving:
             pick.leave_out(claim, candidate.job.id)
-            turns.leave(claim)  # line 17
+            turns.leave(claim)  # line 17: the tenant leaves the round
             continue
-        claim.next += 1  # line 13
+        claim.next += 1  # line 13: the claim advances to its next job
         if work_conserving and claim.gpu_type not in untried:
             _skip_hopeless(claim, free_capacity)
         turns.next(claim)

@@ -106,7 +106,7 @@ class Ltgf(Policy):
     promised = frozenset({Property.LONG_TERM_ORDER})
 
     def decide(self, snapshot: Snapshot) -> Decision:
-        """Decide one round; needs `snapshot.service` at the round's instant."""
+        """Decide one round; `snapshot.service` must be advanced to the time of the round."""
         tenants, pick, reservations = self.picks(snapshot)
         grants, renewals = keep_placements(pick.grants, pick.renewals, snapshot.leases)
         renewed = {renewal.lease for renewal in renewals}

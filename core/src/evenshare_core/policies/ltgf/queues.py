@@ -44,7 +44,8 @@ class LtgfCandidate(msgspec.Struct, frozen=True, gc=False):
 
 
 _RANK = attrgetter("rank")
-Waiting = tuple[Job, JobService, Lease | None]  # a candidate without its rank
+# (job, sums, lease): a candidate before it is ranked
+Waiting = tuple[Job, JobService, Lease | None]
 
 
 class TenantClaim:
@@ -60,7 +61,7 @@ class TenantClaim:
         self.tenant = row.tenant
         self.gpu_type = row.gpu_type
         self.quota = row.quota
-        self.alloc, self.fair = windowed(row, at_us, by_quota=by_quota)  # line 2
+        self.alloc, self.fair = windowed(row, at_us, by_quota=by_quota)  # line 2 of Algorithm 1
         self.classes: Classes = {}
         self._sums = row if isinstance(row, ClaimSums) else None
         self.queue: list[LtgfCandidate] = []
@@ -214,7 +215,7 @@ def _candidates(snapshot: Snapshot) -> Iterator[Waiting]:
     ended = {lease.job: lease for lease in snapshot.leases if lease.ends_by(snapshot.at_us)}
     running = {lease.job for lease in snapshot.leases if lease.job not in ended}
     for job, sums in _with_sums(snapshot):
-        if job.id not in running:  # running jobs are no candidates
+        if job.id not in running:  # jobs whose lease continues are not candidates
             yield job, sums, ended.get(job.id)
 
 

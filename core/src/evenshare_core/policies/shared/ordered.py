@@ -201,7 +201,7 @@ class OrderedPicks:
         A lease that ended and is not renewed gives up its GPUs before its job is placed again.
         """
         job_id, lease = tries[0].job.id, tries[0].lease
-        refusals: dict[str, Refusal] = {}  # by GPU type
+        refusals: dict[str, Refusal] = {}  # refusals by GPU type
         for one in tries:
             queue = self._rule.queue(one)
             if queue in self.blocked:

@@ -294,7 +294,8 @@ def quantised(shares: Sequence[Sequence[float]], capacity: Sequence[int]) -> lis
     rows = [[max(0, round(share * GPU_MICRO)) for share in row] for row in shares]
     for type_index, gpus in enumerate(capacity):
         over = sum(row[type_index] for row in rows) - gpus * GPU_MICRO
-        for row in sorted(rows, key=itemgetter(type_index), reverse=True):  # on ties the first
+        # on a tie, the first row is cut first
+        for row in sorted(rows, key=itemgetter(type_index), reverse=True):
             cut = min(row[type_index], max(0, over))
             row[type_index] -= cut
             over -= cut

@@ -63,7 +63,7 @@ class AnswerBook:
             self._remember(known, answer, demand)
         return said
 
-    # ---- an answer ----
+    # ---- the answer to one job ----
 
     def _answer(self, row: Deadline, demand: DeadlineDemand) -> DeadlineAnswer:
         made = self._solved.plans.get(demand.gpu_type)

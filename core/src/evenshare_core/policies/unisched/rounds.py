@@ -159,7 +159,7 @@ class SolvedRound:
         demand = self.demands.get(job)
         return demand is not None and demand.selector_job is not None
 
-    # ---- a plan ----
+    # ---- the plan of one GPU type ----
 
     def _solved(self, gpu_type: str, jobs: list[Job]) -> TypePlan:
         pool = self.pool
