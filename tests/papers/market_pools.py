@@ -29,7 +29,7 @@ PAPER_POOL = MarketPool(
 
 
 def paper_job(number: int, tenant: int, chunks: int) -> MarketJob:
-    """E = 2, M = 1; n = 1 on one server, 0.5 on several; r = 3."""
+    """Return a job with E = 2, M = 1, r = 3; n = 1 on one server, 0.5 on several."""
     return MarketJob(number, tenant, 3, 2, chunks, 1, 1.0, 0.0, 0.5, PAPER_F)
 
 

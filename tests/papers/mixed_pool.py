@@ -32,7 +32,7 @@ def profile(id_: int, tenant: int, *speeds: int, priority: int = 1) -> Profile:
 def cluster(
     gpus: Sequence[Sequence[int]], quotas: Mapping[int, int], profiles: Sequence[Profile] = ()
 ) -> Cluster:
-    """`gpus[j]`: the sizes of the nodes of type j; quotas are the same for every type."""
+    """Return a pool; `gpus[j]`: the sizes of the nodes of type j; quotas hold for each type."""
     nodes = [(name, size) for name, sizes in zip(TYPES, gpus, strict=False) for size in sizes]
     types = sorted({name for name, _ in nodes})
     return Cluster(

@@ -173,7 +173,7 @@ class TestErrorsOfThePrint:
     """Errors of the printed algorithms; each would change the asserted values."""
 
     def test_a_window_ends_one_slot_before_start_plus_duration(self) -> None:
-        """The paper's own distributed case: start 9, duration 4, in (8, 12]."""
+        """The paper's distributed case starts at 9 for 4 slots, in (8, 12]."""
         best = best_schedule(MarketBook(APART, 8, 4), paper_job(0, *J11), shared=False, reference=8)
         assert best is not None
         assert (best.start, best.end, best.centralised) == (9, 12, False)

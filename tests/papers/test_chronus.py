@@ -17,7 +17,7 @@ from tests.unit.core.snapshots import lease
 
 
 class TestChronus:
-    """Leases of 600 s, on nodes of 8 GPUs."""
+    """Rounds with leases of 600 s, on nodes of 8 GPUs."""
 
     def asked(self, *rows: tuple[int, int | None, tuple[int, ...]], **fields: Any) -> Snapshot:
         return asked("chronus", *rows, **{"nodes": {1: 8}, "lease_us": 600 * SECOND_US, **fields})

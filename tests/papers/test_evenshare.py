@@ -164,7 +164,9 @@ class TestAJobThatRunsNowhere:
 
 class TestRule4Guarantee:
     def asked(self, sums: tuple[int, int], ran_s: int = 400, **options: Any) -> Decision:
-        """Tenant 2 holds all 8 GPUs in two leases; tenant 1 requests 4 of its 4."""
+        """Decide a round: tenant 2 holds all 8 GPUs in two leases, tenant 1 requests its quota of
+        4.
+        """
         jobs = [job(1, 4), job(2, 4, tenant=2), job(3, 4, tenant=2)]
         leases = [running(2, 1, 4, 2, ran_s), running(3, 2, 4, 2, ran_s + 5)]
         asked = pool(
@@ -234,7 +236,7 @@ class TestRule4Guarantee:
 
 class TestRule4Pays:
     def asked(self, attained: dict[int, int], **options: Any) -> Decision:
-        """A single tenant; job 1 never ran, and jobs 2 and 3 hold the two GPUs."""
+        """Decide a round of one tenant: job 1 never ran, and jobs 2 and 3 hold the two GPUs."""
         estimates = {1: 100, 2: 1_000, 3: 800}
         jobs = [job(one, 1, estimate_us=s * SECOND_US) for one, s in estimates.items()]
         leases = [running(2, 1, 1), running(3, 1, 1)]

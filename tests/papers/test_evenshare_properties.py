@@ -145,7 +145,7 @@ class TestEveryPreemption:
 
 
 class TestGangsOverSeveralNodes:
-    """Rule 6."""
+    """Gangs that are larger than a node, by rule 6 of evenshare."""
 
     @settings(max_examples=few())
     @given(SEEDS, st.sampled_from(["none", "given"]))

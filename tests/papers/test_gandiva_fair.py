@@ -37,7 +37,7 @@ def shares(rows: Sequence[Quantum], job: int) -> float:
 
 
 class TestOneNode:
-    """Table 2 and 5.1: one node of 4 GPUs, three tenants of equal tickets."""
+    """Table 2 and section 5.1: one node of 4 GPUs, three tenants of equal tickets."""
 
     TABLE_2 = ((1, 2, 1), (2, 2, 2), (3, 2, 4))
     PART = {1: 2 / 3, 2: 1 / 3, 3: 1 / 6}

@@ -326,7 +326,7 @@ class TestSimulated:
 
 class TestTradedQuotaThatIsIdle:
     def test_is_lent_by_whoever_bought_it(self) -> None:
-        """Tenant 2 bought the four V100s of tenant 1; a third tenant borrows two of the eight."""
+        """Tenant 2 bought tenant 1's four V100s; a third tenant borrows two of tenant 2's eight."""
         quotas = (Entitlement(1, "v100", 4), Entitlement(2, "v100", 4))
         lease = Lease(1, 1, 3, "v100", ((1, 2),), 0, 100, 1, 0, 2, 10**6)
         contributed = []

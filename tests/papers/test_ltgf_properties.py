@@ -138,7 +138,7 @@ class TestEveryRound:
 
     @given(rounds())
     def test_work_is_conserved_up_to_the_tenants_own_limits(self, snapshot: Snapshot) -> None:
-        """No job waits for room or for its turn while its gang fits the free GPUs."""
+        """No job waits for room or for its turn while its gang fits on free GPUs."""
         options = {"work_conserving": True, "reserve_after_leases": 0}
         decision = decide_round(replace(snapshot, options=options))
         if any(skip.numbers.get("withdrawn") for skip in decision.skips):

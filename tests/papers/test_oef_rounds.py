@@ -67,7 +67,7 @@ class TestSeveralJobTypes:
     OPTIONS = {"environment": "noncooperative"}
 
     def test_share_a_tenants_weight(self) -> None:
-        """The paper's example with twice the GPUs, so that each tenant's quota is a whole number."""
+        """The paper's example with twice the GPUs, so that each tenant's quota is an integer."""
         pool = cluster([[2], [2]], {1: 1, 2: 1}, self.PROFILES)
         ((_, decision, _),) = rounds(pool, self.JOBS, 1, options=self.OPTIONS)
         found = ideals(decision)

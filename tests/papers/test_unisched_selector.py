@@ -72,7 +72,7 @@ class TestGoldenCases:
         assert select(problem).reward_micro == 300 * REWARD_MICRO
 
     def test_a_best_effort_job_among_them_is_consolidated_and_one_other_is_split(self) -> None:
-        """Case 2."""
+        """Golden case 2 of UniSched."""
         jobs = [*(strict(number, 6, 4, 5) for number in range(3)), best_effort(3, 6, 600)]
         problem = SelectorProblem(jobs, nodes(3))
         plan = select(problem)
@@ -85,7 +85,7 @@ class TestGoldenCases:
         assert len(placed.gpus[3]) == 1
 
     def test_options_of_six_gpus(self) -> None:
-        """Case 3."""
+        """Golden case 3 of UniSched."""
         rows = quadruples(6)
         assert {(0, 0, 0, 1), (0, 1, 1, 0), (6, 0, 0, 0)} <= set(rows)
         assert len(rows) == 6 + 1
@@ -93,7 +93,7 @@ class TestGoldenCases:
         assert quadruples(17) == ((0, 0, 0, 3),)
 
     def test_proposition_1_by_example(self) -> None:
-        """Case 5."""
+        """Golden case 5 of UniSched."""
         two_nodes = (0, 0, 0, 2)
         assert fits_cells((2, 1, 1, 1), two_nodes)
         assert not fits_cells((1, 0, 0, 2), two_nodes)

@@ -1,4 +1,4 @@
-"""A second implementation of ltgf's round, written from docs/recompute, to be read with it."""
+"""A second implementation of ltgf's round, written from docs/recompute, to be read next to it."""
 
 # fmt: off
 # mypy: ignore-errors

@@ -4,7 +4,7 @@ Source: W. Gao et al., "UniSched", IEEE TC 2024, section III-C. Departures: docs
 
 | paper | here | unit |
 |---|---|---|
-| V_f | `RewardStep.reward_micro` | millionths of a point; 100 points are the most |
+| V_f | `RewardStep.reward_micro` | millionths of a point; at most 100 points |
 | Q_f | `RewardStep.deadline` | SLO leases from the first that can begin |
 | L | `RewardStep.leases` | SLO leases at full speed; one per step, as T_sr differs |
 | A, phi-bar (8) | `SelectorJob.options` | cells, thousandths |

@@ -19,7 +19,7 @@ DEPTH = 2  # maximum number of chained moves to make room for one lease
 
 @dataclass
 class Repair:
-    """Reservations that are improved until `effort` checks are spent."""
+    """A search that improves reservations until `effort` checks are spent."""
 
     reservations: SlotReservations
     effort: int

@@ -82,7 +82,7 @@ def merge_evaluations(
 
 
 def thinned(points: Sequence[MetricPoint], criterion: StopCriterion) -> tuple[MetricPoint, ...]:
-    """Return at most `HISTORY_MAX` of ascending evaluations, by the module's rule."""
+    """Return the evaluations to keep, at most `HISTORY_MAX`, by the rule of the module."""
     if not points:
         return ()
     width = 1

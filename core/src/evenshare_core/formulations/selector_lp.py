@@ -30,7 +30,7 @@ ITERATIONS = 20_000  # simplex iterations of all solves together
 class RelaxedPlan:
     """Shares of columns, and prices of rows that prove a bound.
 
-    `is_complete` if the shares are the optimum of the relaxation.
+    `is_complete`: the shares are the optimum of the relaxation.
     """
 
     shares: NDArray[np.float64]
