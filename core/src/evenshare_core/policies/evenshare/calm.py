@@ -44,7 +44,7 @@ class Calm(NamedTuple):
     beyond: Mapping[ClaimKey, int]
 
     def only_renews(self, view: KeptRound) -> bool:
-        """Whether a round in which leases come due, and nothing else happens, renews all of them."""
+        """Whether a round renews all due leases, if nothing happens except that leases come due."""
         if view.is_limited or view.at_us >= self.until_us:
             return False
         of_claim: dict[ClaimKey, int] = {}
