@@ -1,4 +1,4 @@
-"""Crowded rounds of the market: owners that wait, and borrowed leases that end one by one."""
+"""Crowded rounds of the market: owners' jobs wait while borrowed leases end one by one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from evenshare_core.units import CREDIT_MICRO, HOUR_US, SECOND_US
 from tests.unit.core.snapshots import AT_US, job, lease, snapshot
 
 TENANTS = (1, 2, 3)
-GPUS = 8  # of a node
+GPUS = 8  # GPUs of a node
 
 
 def crowded_round(seed: int) -> Snapshot:
@@ -71,11 +71,10 @@ def _running(
 
 
 def owners_waits(seed: int, rounds: int = 240) -> list[int]:
-    """Return how long the first queued job of an owner waits, by round, with leases of an hour.
+    """Return by round how long the owner's first queued job has waited, in us; leases last an hour.
 
-    Rounds come every minute. A single tenant owns the pool, two borrow. The wait counts from the
-    first round in which the job comes first and some node has enough GPUs beyond the owner's other
-    jobs.
+    Rounds come every minute. A single tenant owns the pool, and two tenants borrow. The wait starts
+    when the job is first in the queue and some node has enough GPUs that are not held within quota.
     """
     rng = random.Random(seed)  # noqa: S311 - a seeded pool, not a secret
     rules = Rules("market", {"theta": "fixed"}, round_us=60 * SECOND_US, lease_us=HOUR_US)
@@ -107,7 +106,7 @@ def owners_waits(seed: int, rounds: int = 240) -> list[int]:
 
 
 def _most_left(after: Snapshot) -> int:
-    """Return the most GPUs of a node that are not held within quota."""
+    """Return the largest number of GPUs on one node that are not held within quota."""
     room = {node.id: node.gpus for node in after.nodes}
     for row in after.leases:
         for node, gpus in row.placement:

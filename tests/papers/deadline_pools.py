@@ -1,4 +1,4 @@
-"""Small pools with deadlines, for the policies that use them."""
+"""Small pools with deadlines, for the policies that read deadlines."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def started(decision: Decision) -> list[int]:
 
 
 def estimates(*errors_milli: int) -> tuple[JobEstimate, ...]:
-    """Return the errors of the estimates of jobs 1, 2, ..."""
+    """Return estimates of jobs 1, 2, ... with these errors."""
     return tuple(
         JobEstimate(number, EstimateSource.HISTORY, error)
         for number, error in enumerate(errors_milli, start=1)

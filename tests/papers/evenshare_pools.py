@@ -1,4 +1,4 @@
-"""Small pools of v100 nodes at one hour of pool time, with past GPU-time of tenants."""
+"""Small pools of v100 nodes after one hour of pool time, with past GPU-time of tenants."""
 
 from __future__ import annotations
 

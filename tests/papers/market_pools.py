@@ -29,12 +29,12 @@ PAPER_POOL = MarketPool(
 
 
 def paper_job(number: int, tenant: int, chunks: int) -> MarketJob:
-    """E = 2, M = 1; n = 1 on one server, 0.5 on several; r = 3."""
+    """Return a job with E = 2, M = 1, r = 3; n = 1 on one server, 0.5 on several."""
     return MarketJob(number, tenant, 3, 2, chunks, 1, 1.0, 0.0, 0.5, PAPER_F)
 
 
 def seeded_case(seed: int) -> tuple[MarketPool, list[MarketJob], int]:
-    """Return a pool, its jobs and the slots of a round; times are short in binary."""
+    """Return a pool, its jobs and the slots of a round; times have short binary fractions."""
     draw = random.Random(seed)  # noqa: S311 - a seeded case, not a secret
     has_ps = draw.random() < 0.85
     servers = [
@@ -47,7 +47,7 @@ def seeded_case(seed: int) -> tuple[MarketPool, list[MarketJob], int]:
         servers[0], workers = MarketServer(2, servers[0].ps), 2
     owners = [
         Owner(tenant + 1, workers // tenants, ps // tenants) for tenant in range(tenants)
-    ]  # the remainder has no owner
+    ]  # the remaining quota has no owner
     pool = MarketPool(
         servers, owners, draw.randint(1, 4), draw.randint(1, 4),
         draw.choice([1000, 2000, 4500, 16_000, 64_000]),
@@ -79,7 +79,7 @@ def _seeded_utility(draw: random.Random, work: Fraction) -> Utility:
 
 
 def exact_income(row: MarketRound, slots: range) -> dict[int, Fraction]:
-    """Return the income of each owner in these slots by (2), in micro-credits, not rounded."""
+    """Return the income of each owner in these slots by (2), in micro-credits, unrounded."""
     income: dict[int, Fraction] = defaultdict(Fraction)
     for schedule in row.borrowed:
         for charge in _charges(row, schedule):

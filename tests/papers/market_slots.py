@@ -1,4 +1,4 @@
-"""The offline optimum slot by slot, as in problem (3), in Pyomo, solved by HiGHS.
+"""The offline optimum as printed in problem (3), slot by slot, in Pyomo and solved by HiGHS.
 
 Each choice of a job and each server has variables of workers, of PSs and of the home. The model is
 slow; it is meant to be read and to check the other formulation.
@@ -49,7 +49,7 @@ def solve_by_pyomo(pool: MarketPool, jobs: Sequence[MarketJob], last: int) -> Ma
 
 
 class StartedChoice(NamedTuple):
-    """A choice with its slots, and f."""
+    """A choice of a job with its slots and its value f."""
 
     choice: PlanChoice
     start: int
@@ -75,7 +75,7 @@ def _starts(pool: MarketPool, job: MarketJob, last: int) -> Iterator[StartedChoi
 
 
 def _model(pool: MarketPool, jobs: Sequence[MarketJob], last: int) -> pyo.ConcreteModel:
-    """Variables x (choice), y (workers), z (PSs), home by choice and server; rows of (3)."""
+    """Build variables x (choice), y (workers), z (PSs), home by choice and server; rows of (3)."""
     model = pyo.ConcreteModel()
     rows = [(job, start) for job in jobs for start in _starts(pool, job, last)]
     model.options = dict(enumerate(start for _, start in rows))
@@ -118,7 +118,7 @@ def _model(pool: MarketPool, jobs: Sequence[MarketJob], last: int) -> pyo.Concre
 
 
 def _place(model: pyo.ConcreteModel, pool: MarketPool) -> None:
-    """(3g), (3i), (3j): PSs on one server, next to the workers of a centralised job."""
+    """Add (3g), (3i), (3j): PSs are on one server, next to the workers of a centralised job."""
     model.places = pyo.ConstraintList()
     for c in model.c:
         choice, x = model.options[c], model.x[c]

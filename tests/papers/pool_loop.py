@@ -25,12 +25,12 @@ class Run:
     job: Job
     left_us: int
     ended_us: int | None = None
-    leases: list[tuple[int, int, Placement]] = field(default_factory=list)  # from, to, placement
+    leases: list[tuple[int, int, Placement]] = field(default_factory=list)  # start, end, placement
 
 
 @dataclass
 class Pool:
-    """Nodes, quotas and jobs; `round()` decides, applies and advances by `round_us`."""
+    """Nodes, quotas and jobs; `round()` decides a round, applies it and advances by `round_us`."""
 
     nodes: tuple[Node, ...]
     entitlements: tuple[Entitlement, ...]
@@ -43,7 +43,7 @@ class Pool:
     number: int = 0
     service: Service = field(default_factory=lambda: Service(at_us=0))
     memory: dict[str, Any] = field(default_factory=dict)
-    leases: dict[int, Lease] = field(default_factory=dict)  # by job
+    leases: dict[int, Lease] = field(default_factory=dict)  # leases by job
     changes: list[Change] = field(default_factory=list)
     arrived: set[int] = field(default_factory=set)
     decisions: list[Decision] = field(default_factory=list)
@@ -58,7 +58,7 @@ class Pool:
         self.changes.append(Change(at_us, kind, tenant, **rest))
 
     def snapshot(self) -> Snapshot:
-        """Return the round's snapshot; jobs arrive at their submission."""
+        """Return the round's snapshot; it contains the jobs that are submitted by then."""
         for run in self.runs:
             job = run.job
             if job.submitted_us <= self.at_us and job.id not in self.arrived:

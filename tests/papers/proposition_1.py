@@ -1,4 +1,4 @@
-"""Proposition 1 of UniSched as a test: cells fit by (14), each on one node."""
+"""A check of UniSched's Proposition 1: cells fit by (14), each on one node."""
 
 from evenshare_core.deadlines.options import Cells, units_of
 

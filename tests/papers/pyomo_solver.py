@@ -1,4 +1,4 @@
-"""HiGHS under Pyomo: one thread, a fixed seed, no gap."""
+"""HiGHS for Pyomo models: one thread, a fixed seed, no gap."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A pool whose rounds are quanta, for the tests of Gandiva_fair, with the GPUs of each tenant."""
+"""A pool with one round per quantum, for tests of Gandiva_fair, with the GPUs of each tenant."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Quantum(NamedTuple):
 
 
 def pool(sizes: Mapping[str, Sequence[int]], profiles: Sequence[Profile] = ()) -> Cluster:
-    """Return GPU types with these sizes of nodes."""
+    """Return GPU types with nodes of these sizes."""
     nodes = [(name, size) for name, row in sizes.items() for size in row]
     return Cluster(
         tuple(Node(index, *node) for index, node in enumerate(nodes, start=1)),
@@ -46,7 +46,7 @@ def jobs_of(
     ends: Mapping[int, int] | None = None,
     **fields: Any,
 ) -> tuple[SimJob, ...]:
-    """Return endless jobs by (tenant, count, GPUs); `ends`: last quantum of a tenant's jobs."""
+    """Return endless jobs of (tenant, count, GPUs); `ends`: the last quantum of a tenant's jobs."""
     rows: list[SimJob] = []
     for tenant, count, gpus in kinds:
         end = (ends or {}).get(tenant)
@@ -71,7 +71,7 @@ def quanta(
     change: Callable[[Snapshot], Snapshot] = lambda snapshot: snapshot,
     round_us: int = QUANTUM_US,
 ) -> list[Quantum]:
-    """Decide `count` rounds. `tickets` are used unscaled, even if they exceed the pool."""
+    """Decide `count` rounds; `tickets` are not scaled down, even if they exceed the pool."""
     rules = Rules("gandiva_fair", dict(options or {}), round_us=round_us, lease_us=QUANTUM_US)
     rows = tuple(Entitlement(*key, gpus) for key, gpus in sorted(tickets.items()))
     state = SimulationState(replace_quotas(cluster, rows), tuple(jobs), rules)

@@ -1,4 +1,4 @@
-"""Problems of UniSched's Selector: small ones for the oracle, random ones for properties."""
+"""Problems of UniSched's Selector: small ones with a known optimum, random ones for properties."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ SOFT = ((100, 1.0), (80, 1.1), (50, 1.2), (20, 1.5))
 
 
 def options(gpus: int, spread_milli: int = 800) -> tuple[CellOption, ...]:
-    """All options with the two speeds of equation (2)."""
+    """Return all options, with the two speeds of equation (2)."""
     return all_options(gpus, two_speeds(gpus, spread_milli))
 
 
 def strict(
     number: int, gpus: int, leases: int, deadline: int, spread_milli: int = 800
 ) -> SelectorJob:
-    """A strict job of 100 points."""
+    """Return a strict job of 100 points."""
     step = RewardStep(100 * REWARD_MICRO, deadline, leases)
     return SelectorJob(number, DeadlineClass.STRICT, options(gpus, spread_milli), (step,))
 
@@ -31,12 +31,12 @@ def best_effort(number: int, gpus: int, remaining_s: int, spread_milli: int = 80
 
 
 def nodes(count: int) -> tuple[Cells, ...]:
-    """Return `count` free nodes of 8 GPUs in all slots."""
+    """Return `count` nodes of 8 GPUs that are free in all slots."""
     return ((0, 0, 0, count),)
 
 
 def small_case(seed: int) -> SelectorProblem:
-    """Draw eight to fourteen jobs of all classes on two to four nodes; 15 % have odd sizes."""
+    """Draw eight to fourteen jobs of all classes on two to four nodes; 15 % have unusual sizes."""
     draw = Random(seed)  # noqa: S311 - drawn once, the same for ever
     free = nodes(draw.randint(2, 4))
     jobs = [_job(draw, number) for number in range(draw.randint(8, 14))]

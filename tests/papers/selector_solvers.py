@@ -1,7 +1,7 @@
-"""Rewards of other solvers for the compact program of UniSched's Selector.
+"""Optimal rewards of the compact program of UniSched's Selector by other solvers.
 
-They check `evenshare_core.formulations.selector_lp`. `whole`: each column, a job's step on an
-option, is taken completely or not at all; otherwise fractions are allowed.
+They check `evenshare_core.formulations.selector_lp`. With `whole`, each column (a job's step on an
+option) is taken completely or not at all; otherwise fractions are allowed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ pywraplp = native.ortools("ortools.linear_solver.pywraplp")
 
 
 def reward_by_ortools(program: CompactProgram, *, whole: bool) -> float:
-    """Solve by SCIP in whole numbers, or by GLOP; in millionths of a point."""
+    """Solve by SCIP if `whole`, otherwise by GLOP; return millionths of a point."""
     solver = pywraplp.Solver.CreateSolver("SCIP" if whole else "GLOP")
     shares = [solver.BoolVar("") if whole else solver.NumVar(0, 1, "") for _ in program.columns]
     for job in range(len(program.problem.jobs)):
@@ -42,7 +42,7 @@ def reward_by_ortools(program: CompactProgram, *, whole: bool) -> float:
 
 
 def reward_by_pyomo(program: CompactProgram, *, whole: bool) -> float:
-    """Solve by HiGHS; in millionths of a point."""
+    """Solve by HiGHS; return millionths of a point."""
     if not program.columns:
         return 0.0  # HiGHS has no status for an empty model
     model = pyo.ConcreteModel()

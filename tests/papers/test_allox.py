@@ -1,4 +1,4 @@
-"""AlloX: the matching by hand and compared with scipy, and the tenants whose jobs are matched."""
+"""AlloX: the matching, by hand and compared with scipy, and which tenants' jobs are matched."""
 
 from __future__ import annotations
 
@@ -80,26 +80,26 @@ def rules(**options: Any) -> Rules:
 
 class TestTheMatching:
     def test_puts_each_job_where_all_of_them_end_earliest(self) -> None:
-        """Each takes 100 s on K80s; on V100s 25 s and 80 s. The least total is 25 + 100."""
+        """Each job takes 100 s on K80s; on V100s 25 s and 80 s. The lowest total is 25 + 100."""
         speeds = {1: (1000, 4000), 2: (1000, 1250)}
         found = played([job(1, 4, 100, profile=2), job(2, 4, 100, profile=1)], speeds)
         assert found == {1: Times(0, 100), 2: Times(0, 25)}
 
     def test_runs_the_shorter_of_two_first(self) -> None:
-        """Both gain from V100s by four: 20 + (20 + 25) there against 20 + 100 or 25 + 80."""
+        """Both are four times as fast on V100s: 20 + (20 + 25) is below 20 + 100 and 25 + 80."""
         speeds = {1: (1000, 4000)}
         jobs = [job(1, 4, 100, profile=1), job(2, 4, 80, profile=1)]
         assert played(jobs, speeds) == {1: Times(20, 45), 2: Times(0, 20)}
 
     @pytest.mark.parametrize(("busy_s", "expected"), [(200, Times(1, 101)), (50, Times(50, 75))])
     def test_counts_what_runs_there_already(self, busy_s: int, expected: Times) -> None:
-        """25 s after the rest of the other job, or 100 s on K80s at once."""
+        """The job takes 25 s on V100s once the other job ends, or 100 s on K80s at once."""
         speeds = {1: (1000, 4000)}
         jobs = [job(1, 4, busy_s, gpu_types=("v100",)), job(2, 4, 100, at_s=1, profile=1)]
         assert played(jobs, speeds)[2] == expected
 
     def test_counts_gangs_by_the_gpu_time_that_they_take(self) -> None:
-        """400 s on 1 of 4 GPUs are 100 s of all, 150 s on 4 are 150 s: the first job goes first."""
+        """On 4 GPUs, 400 s of one GPU count as 100 s, which is less than 150 s of four GPUs."""
         jobs = [job(1, 4, 150), job(2, 1, 400)]
         found = played(jobs, gpus=(4, 0))
         assert found == {1: Times(400, 550), 2: Times(0, 400)}
@@ -126,7 +126,7 @@ class TestProgress:
     ]  # fmt: skip
 
     def test_lets_tenants_of_least_progress_choose_first(self) -> None:
-        """At 100 s the first tenant has received 400 GPU-seconds and the second 0."""
+        """At 100 s, the first tenant has received 400 GPU-seconds and the second has received 0."""
         found = played(self.JOBS, quotas={1: 2, 2: 2}, gpus=(4, 0))
         assert (found[2].start_s, found[3].start_s) == (190, 100)
 
@@ -135,7 +135,9 @@ class TestProgress:
         assert (found[2].start_s, found[3].start_s) == (100, 110)
 
     def test_is_measured_by_quota(self) -> None:
-        """At 100 s the first has received 150 GPU-seconds for 3 GPUs, the second 100 for one."""
+        """At 100 s, the first tenant has 150 GPU-seconds and a quota of 3 GPUs; the second 100 and
+        1.
+        """
         jobs = [job(1, 1, 100, tenant=2), job(2, 3, 50), job(3, 4, 10, at_s=5),
                 job(4, 4, 9, at_s=6, tenant=2)]  # fmt: skip
         found = played(jobs, quotas={1: 3, 2: 1}, gpus=(4, 0))
@@ -156,7 +158,7 @@ class TestProgress:
         assert notes == {1: "matched", 3: "left_over"}
 
     def test_so_many_jobs_are_matched(self) -> None:
-        """With one matched job, the long one that came first starts; with two, the short one."""
+        """If one job is matched, the long one that came first starts; if two, the short one."""
         jobs = [job(1, 4, 100), job(2, 4, 10)]
         assert played(jobs, gpus=(4, 0), matched_jobs=1)[1].start_s == 0
         assert played(jobs, gpus=(4, 0), matched_jobs=2)[2].start_s == 0

@@ -1,7 +1,7 @@
 """Astraea-online (TC 2022): the worked example, corrected errors, and the printed algorithms.
 
 The tests cover golden cases A and B of sections 4.2 to 4.4, and each error of the printed
-algorithms. The literal form runs in plain loops on seeded instances.
+algorithms. The fast form is compared with plain loops, as printed, on seeded instances.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ from evenshare_research.market.rounds import (
 from .market_pools import PAPER_F, PAPER_POOL, exact_income, paper_job, seeded_case
 
 GEOMETRIC = MarketRules("geometric", rounds=2, intervals=2)
-# Workers and PSs on separate servers: no job fits on one server.
+# Workers and PSs are on separate servers, so no job fits on one server.
 APART = replace(PAPER_POOL, servers=[MarketServer(2, 0), MarketServer(0, 2)] * 4)
-# (tenant, chunks) in the order of the case
+# jobs as (tenant, chunks), in the order of the case
 J11, J12, J21, J22 = (1, 2), (1, 3), (2, 2), (2, 30)
 Row = tuple[int, int, tuple[int, ...], int]  # first slot, last slot, servers, f - cost
 
@@ -72,7 +72,7 @@ class TestCaseA:
         }  # fmt: skip
 
     def test_in_the_order_j11_j21_j12_j22(self) -> None:
-        """The paper claims that j12 does not fit user 1's own share, but it does."""
+        """The paper states that j12 does not fit in user 1's own share, but it does."""
         assert placed(J11, J21, J12, J22) == {
             J11: (9, 10, (1,), 96), J21: (11, 12, (1,), 92), J12: (9, 11, (2,), 85),
         }  # fmt: skip
@@ -84,7 +84,7 @@ class TestCaseA:
 
 
 def case_b() -> tuple[MarketRun, list[MarketJob]]:
-    """Return the schedule of the paper's narrative, which the algorithm does not produce."""
+    """Return the schedule that the paper's text describes; the algorithm gives another one."""
     jobs = [paper_job(0, *J11), paper_job(1, *J21), paper_job(2, *J12)]
     book = MarketBook(PAPER_POOL, 8, 4)
     own = (
@@ -127,7 +127,7 @@ class TestCaseB:
     def test_j21_is_92_with_its_earlier_alternatives_91_and_90(
         self, length: int, value: int
     ) -> None:
-        """j11 holds (8, 10]: starts at 9, 10 and 11 pay 6, 3 and nothing."""
+        """j11 runs in (8, 10], so a start at 9, 10 or 11 costs 6, 3 or nothing."""
         jobs = [paper_job(0, *J11), paper_job(1, *J21)]
         row = schedule_round(PAPER_POOL, jobs, after=8, slots=length, reference=8)
         assert row.own[1].value_micro == value * CREDIT_MICRO
@@ -170,16 +170,16 @@ class TestCaseB:
 
 
 class TestErrorsOfThePrint:
-    """Each error would change the asserted values."""
+    """Errors of the printed algorithms; each would change the asserted values."""
 
     def test_a_window_ends_one_slot_before_start_plus_duration(self) -> None:
-        """The paper's own distributed case: start 9, duration 4, in (8, 12]."""
+        """The paper's distributed case starts at 9 for 4 slots, in (8, 12]."""
         best = best_schedule(MarketBook(APART, 8, 4), paper_job(0, *J11), shared=False, reference=8)
         assert best is not None
         assert (best.start, best.end, best.centralised) == (9, 12, False)
 
     def test_a_server_with_too_few_ps_for_the_workers_elsewhere_is_left_out(self) -> None:
-        """Line 8 of algorithm 4 would cap the need of 2 PSs at the single PS of the server."""
+        """Line 8 of algorithm 4 would lower the need of 2 PSs to the server's single PS."""
         pool = MarketPool(
             [MarketServer(1, 1), MarketServer(1, 2), MarketServer(1, 1)],
             [Owner(1, 3, 4)],
@@ -188,13 +188,14 @@ class TestErrorsOfThePrint:
             1000,
             1000,
         )
-        job = replace(paper_job(0, 1, 3), epochs=4)  # 3 workers: 8 slots; 2 would take 12
+        # 3 workers take 8 slots; 2 workers would take 12
+        job = replace(paper_job(0, 1, 3), epochs=4)
         best = best_schedule(MarketBook(pool, 8, 8), job, shared=False, reference=8)
         assert best is not None
         assert best.ps == (1, 2)
 
     def test_a_centralised_window_costs_the_sum_of_its_slots(self) -> None:
-        """Line 12 of algorithm 5: d x the price of the first slot would be 0 for a start at 9."""
+        """By line 12 of algorithm 5, d x the price of the first slot, a start at 9 would cost 0."""
         pool = replace(PAPER_POOL, owners=[Owner(1, 8, 4)])
         held = MarketSchedule(
             9, 1, 10, 10, centralised=True, workers=((0, 2),), ps=(0, 1), worker_prices=(0,),
@@ -206,25 +207,25 @@ class TestErrorsOfThePrint:
         assert (best.start, best.cost_micro) == (9, 3 * CREDIT_MICRO)
 
     def test_ps_are_limited_by_quotas_of_ps(self) -> None:
-        """With q_w and a_w, a user without PSs could use others' PSs in its own phase."""
+        """As printed (q_w and a_w), a user without PSs could use others' PSs in its own phase."""
         pool = replace(PAPER_POOL, owners=[Owner(1, 4, 0), Owner(2, 4, 4)])
         row = schedule_round(pool, [paper_job(0, *J11)], after=8, slots=4, reference=8)
         assert (len(row.own), len(row.borrowed)) == (0, 1)
 
     def test_tau_of_the_second_interval_is_4(self) -> None:
-        """With 2^(l-1), j of r = 3 would wait for interval 3."""
+        """As printed (2^(l-1)), a job with r = 3 would wait for interval 3."""
         run = run_market(PAPER_POOL, [paper_job(0, *J11)], GEOMETRIC)
         assert [(row.after, row.slots) for row in run.rounds] == [(8, 4)]
 
     def test_f_counts_from_the_start_of_the_round(self) -> None:
-        """With (lambda + i - 1) tau_l, a job of round 2 has the same value as in round 1."""
+        """As printed ((lambda + i - 1) tau_l), a job would have one value in rounds 1 and 2."""
         late = replace(paper_job(0, *J11), utility=LinearUtility(-30, 100))
         row = schedule_round(PAPER_POOL, [late], after=12, slots=4, reference=12)
         assert row.own[0].ideal_micro == 40 * CREDIT_MICRO
         assert schedule_round(PAPER_POOL, [late], after=12, slots=4).schedules == ()
 
     def test_theta_of_the_example_is_below_its_own_bound(self) -> None:
-        """96 / 4 worker slots and 96 / 2 PS slots: 25 and 49, but the paper gives 16."""
+        """96 / 4 worker slots and 96 / 2 PS slots give 25 and 49, but the paper uses 16."""
         assert theta_milli_of([paper_job(0, *J11)], longest=4) == (25_000, 49_000)
 
 
@@ -243,7 +244,7 @@ class TestTheta:
     def test_makes_a_full_pool_refuse_every_job(
         self, utility: LinearUtility | ConvexUtility
     ) -> None:
-        """If each slot costs theta - 1, no schedule has a gain above 0."""
+        """If each slot costs theta - 1, no schedule gains more than 0."""
         job = replace(paper_job(0, *J12), utility=utility)
         worker_theta, ps_theta = theta_milli_of([job], longest=12)
         for count in range(1, job.chunks + 1):
@@ -262,7 +263,7 @@ class TestLambda:
     def test_is_used_where_no_number_is_given(self) -> None:
         jobs = [paper_job(0, *J11)]
         run = run_market(PAPER_POOL, jobs, MarketRules("geometric"))
-        assert run.rounds[0].after == 4  # lambda = 1: a single job is all jobs
+        assert run.rounds[0].after == 4  # lambda = 1: the only job is all jobs
 
     def test_needs_utilities_and_theta(self) -> None:
         with pytest.raises(ValueError, match="least"):
@@ -285,7 +286,7 @@ def plain(schedule: MarketSchedule | LiteralSchedule) -> tuple[object, ...]:
 class TestTheFastForm:
     @pytest.mark.parametrize("hundred", range(6))
     def test_schedules_as_the_printed_algorithms_do(self, hundred: int) -> None:
-        """600 rounds of both phases, with reference times of both modes."""
+        """Compare 600 rounds of both phases, with reference times of both modes."""
         placed_at_all = 0
         for seed in range(100 * hundred, 100 * hundred + 100):
             pool, jobs, slots = seeded_case(seed)
@@ -295,4 +296,4 @@ class TestTheFastForm:
             assert list(map(plain, row.own)) == list(map(plain, own)), seed
             assert list(map(plain, row.borrowed)) == list(map(plain, borrowed)), seed
             placed_at_all += len(own) + 100 * bool(borrowed)
-        assert placed_at_all > 1000  # jobs of both phases, in many of them
+        assert placed_at_all > 1000  # many rounds have jobs of both phases

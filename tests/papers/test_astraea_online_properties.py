@@ -50,7 +50,7 @@ UTILITIES = st.one_of(
 
 
 def history(seed: int, rules: MarketRules) -> tuple[MarketPool, list[int], MarketRun]:
-    """Return a pool, true utilities, and a run whose jobs arrive over some slots."""
+    """Return a pool, the true utilities, and a run whose jobs arrive over some slots."""
     pool, jobs, _ = seeded_case(seed)
     jobs = [replace(job, arrival=(seed // 7 + 2 * job.id) % 9) for job in jobs]
     run = run_market(pool, jobs, rules)
@@ -96,7 +96,7 @@ class TestEveryRun:
 
     @given(SEEDS, MODES)
     def test_admits_a_job_only_for_more_than_it_costs(self, seed: int, rules: MarketRules) -> None:
-        """Figure 12."""
+        """This is figure 12."""
         _, _, run = history(seed, rules)
         assert all(one.ideal_micro > one.cost_micro >= 0 for one in run.schedules)
 
@@ -164,7 +164,7 @@ class TestEveryRun:
 
 
 class TestAReport:
-    """Theorem 4 for one job: prices are posted before it is known."""
+    """Theorem 4 for a single job: prices are posted before its report is known."""
 
     @given(SEEDS, UTILITIES, UTILITIES, st.booleans())
     def test_other_than_the_true_utility_never_gains(
@@ -174,7 +174,7 @@ class TestAReport:
         book = MarketBook(pool, 4, slots)
         *before, mine = jobs
         schedule_jobs(book, before, shared=False)
-        # The ideal f counts from the start of the round, the true one from the arrival.
+        # The policy's f counts from the start of the round, the true f from the arrival.
         reference = 4 if is_ideal else None
         for shared in (False, True):
             honest = best_schedule(
@@ -197,7 +197,7 @@ def partition(pool: MarketPool, tenant: int) -> MarketPool:
 
 
 def quota_pool(seed: int) -> tuple[MarketPool, list[MarketJob], int]:
-    """Return a pool with prices of 0 and servers of one worker and one PS each, and its jobs."""
+    """Return a pool with prices of 0 and servers of one worker and one PS, and its jobs."""
     base, jobs, slots = seeded_case(seed)
     tenants = len(base.owners)
     pool = replace(
@@ -223,7 +223,7 @@ class TestBatchSharingIncentive:
     @given(SEEDS)
     @example(794)
     def test_holds_where_prices_are_0_and_servers_stay_free(self, seed: int) -> None:
-        """Own jobs start and end as in a partition, until too few servers stay free for one."""
+        """Own jobs start and end as in a partition while enough servers stay free for them."""
         pool, jobs, slots = quota_pool(seed)
         together, _ = schedule_jobs(MarketBook(pool, 4, slots), jobs, shared=False)
         for owner in pool.owners:
@@ -240,7 +240,7 @@ class TestBatchSharingIncentive:
                 assert not in_pool.keys() & {job.id for job in mine}
 
     def test_fails_where_no_server_is_free_throughout(self) -> None:
-        """A job keeps its servers: each slot has enough free servers, but not the same ones."""
+        """Each slot has enough free servers, but a job keeps its servers, and these differ."""
         pool, jobs, slots = quota_pool(794)
         _, left = schedule_jobs(MarketBook(pool, 4, slots), jobs, shared=False)
         (job,) = (job for job in jobs if job.tenant == 3)
@@ -249,7 +249,8 @@ class TestBatchSharingIncentive:
         assert (alone.start, alone.end, alone.worker_count) == (5, 8, 3)
 
     def test_fails_where_others_raise_the_price(self) -> None:
-        """Section 4.1's claim fails: prices are of the pool, so a busy neighbour excludes a job.
+        """Section 4.1's claim fails: prices are the same for the pool, so a busy neighbour excludes
+        a job.
 
         In a partition, user 2 would run its job for free, since its quota is idle.
         """
@@ -260,7 +261,7 @@ class TestBatchSharingIncentive:
         cheap = replace(paper_job(1, 2, 2), utility=LinearUtility(0, 20))
         schedules, left = schedule_jobs(MarketBook(pool, 8, 2), [dear, cheap], shared=False)
         assert [one.job for one in schedules] == [0]
-        assert [job.id for job in left] == [1]  # 2 slots x 2 workers x 7 credits are more than 20
+        assert [job.id for job in left] == [1]  # 2 slots x 2 workers x 7 credits exceed 20
         alone = replace(pool, servers=[MarketServer(2, 1)], owners=[pool.owners[1]])
         schedules, _ = schedule_jobs(MarketBook(alone, 8, 2), [cheap], shared=False)
         assert [one.job for one in schedules] == [1]
@@ -268,7 +269,7 @@ class TestBatchSharingIncentive:
 
 class TestRevenueFairness:
     def test_of_private_partitions_is_not_1_by_its_own_definition(self) -> None:
-        """5.2 claims that BatchSche, which shares nothing, has alpha 1 for every tenant.
+        """Section 5.2 claims that BatchSche, which shares nothing, has alpha 1 for every tenant.
 
         By 5.1, alpha compares revenue with resources, so a tenant without jobs has 0 in any case.
         """
@@ -288,13 +289,13 @@ class TestLending:
         jobs = [replace(paper_job(number, 1, 2), arrival=0) for number in range(3)]
         run = run_market(pool, jobs, MarketRules("fixed", horizon=2))
         rows = revenues(pool, jobs, run)
-        # Odd charges: the tenant gets the last micro-credit, since the operator loses ties.
+        # The charge is odd: the tenant gets the last micro-credit, since the operator loses ties.
         assert 0 <= rows[2].income - rows[OPERATOR].income <= 4
         assert rows[OPERATOR].income > CREDIT_MICRO
         assert rows[1].income == 0
 
     def test_to_oneself_is_paid_and_earned(self) -> None:
-        """A quota of 2 workers has no room for 3; half of its payment comes back."""
+        """A job of 3 workers exceeds the quota of 2; its tenant gets half of its payment back."""
         pool = MarketPool([MarketServer(4, 2)], [Owner(1, 2, 1), Owner(2, 2, 1)], 1, 1, 4000, 4000)
         first = replace(paper_job(0, 2, 1), arrival=0, epochs=2)
         wide = replace(paper_job(1, 1, 3), arrival=0, epochs=2, utility=LinearUtility(-20, 100))
@@ -320,7 +321,7 @@ class TestAFixedInterval:
         assert (first.start, first.end, second.start) == (3, 5, 6)
 
     def test_leaves_a_tenant_its_quota_while_it_borrows(self) -> None:
-        """User 1 borrows three workers, which do not use its two own ones."""
+        """User 1 borrows three workers in addition to its own two."""
         pool = MarketPool([MarketServer(5, 3)], [Owner(1, 2, 1), Owner(2, 3, 2)], 1, 1, 2000, 2000)
         steep = LinearUtility(-20, 100)
         jobs = [

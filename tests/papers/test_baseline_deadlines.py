@@ -1,4 +1,4 @@
-"""Baselines that order jobs by deadlines: the rule of each and its departures, by hand."""
+"""Baselines that order jobs by deadlines: their rules and departures, on small pools by hand."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class TestLaxity:
             ((100,), 60, 40),
             ((100,), 100, 0),
             ((100,), 130, -30),
-            ((100, 110, 120, 150), 105, 5),  # to the first that can be met
-            ((100, 110, 120, 150), 151, -1),  # to the last if none can be met
+            ((100, 110, 120, 150), 105, 5),  # the first deadline that can be met
+            ((100, 110, 120, 150), 151, -1),  # the last deadline, since none can be met
         ],
     )
     def test_is_deadline_less_now_less_work(
@@ -38,7 +38,7 @@ class TestLaxity:
 
 class TestGenie:
     def test_takes_the_least_laxity_first_and_best_effort_last(self) -> None:
-        """Slack of 400, 300 and 350 s; ordering by deadline only would give 3, 2, 1."""
+        """Slack is 400, 300 and 350 s; the order of deadlines would be 3, 2, 1."""
         rows = ((4, 600, (1000,)), (4, 200, (500,)), (4, 100, (450,)), (4, 1, ()))
         assert order(asked("genie", *rows)) == [2, 3, 1, 4]
 
@@ -47,7 +47,7 @@ class TestGenie:
         assert order(asked("genie", *rows)) == [3, 1, 2]
 
     def test_never_preempts(self) -> None:
-        """The best-effort job is renewed at the end of its lease, in spite of the near deadline."""
+        """The best-effort job's lease is renewed although another job's deadline is near."""
         one = asked("genie", (4, 500, ()), (4, 10, (11,)), leases=[lease(7, 1, (1, 4))])
         decision = decide_round(one)
         assert ([row.job for row in decision.renewals], started(decision)) == ([1], [])
@@ -57,7 +57,7 @@ class TestGenie:
         assert started(decide_round(asked("genie", *rows))) == [1, 3]
 
     def test_places_a_gang_on_one_node_and_tries_no_other_size(self) -> None:
-        """Two and two are free; half of the gang would meet its deadline, but no job starts."""
+        """Two nodes have two free GPUs each; half of the gang would be in time, but waits."""
         fields: dict[str, Any] = {
             "nodes": {1: 4, 2: 4},
             "leases": [
@@ -79,7 +79,7 @@ class TestGenie:
     def test_counts_what_a_job_received_before_it_waited(
         self, ran_s: int, expected: list[int]
     ) -> None:
-        """Slack is 400 s plus the earlier runtime of the first, less or more than 500 s."""
+        """The first job's slack is 400 s plus its earlier runtime; the other's is 500 s."""
         changes = (
             Change(NOW_US - ran_s * SECOND_US, ChangeKind.HOLD, 1, 1, 4, ("v100",)),
             Change(NOW_US, ChangeKind.RELEASE, 1, 1),
@@ -95,7 +95,7 @@ class TestGenie:
     def test_takes_late_jobs_by_the_least_laxity_too_and_no_slack_as_none_that_is_late(
         self,
     ) -> None:
-        """Late by 100, 300 and 10 s; the last ends just in time."""
+        """The jobs are late by 100, 300 and 10 s; the last ends just in time."""
         rows = ((4, 600, (500,)), (4, 500, (200,)), (4, 20, (10,)), (4, 300, (300,)))
         assert order(asked("genie", *rows)) == [4, 2, 1, 3]
 
@@ -117,7 +117,7 @@ class TestHydra:
         assert order(asked("hydra", *rows)) == [4, 3, 2, 1]
 
     def test_asks_which_class_a_deadline_makes_and_not_how_near_it_is(self) -> None:
-        """The second would meet its deadline if it were first; the shorter one has all day."""
+        """The second job would meet its deadline only if it were first."""
         rows = ((4, 10, (86_400,)), (4, 11, (11,)))
         assert started(decide_round(asked("hydra", *rows))) == [1]
 

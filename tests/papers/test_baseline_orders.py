@@ -1,4 +1,4 @@
-"""Baselines that are an order of jobs: the rule of each, on small pools by hand."""
+"""Baselines that are an order of jobs: their rules, on small pools by hand."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MINUTE_S = 60
 
 
 def first_round(policy: str, *gangs: tuple[int, int | None], **fields: Any) -> Decision:
-    """Decide a round of 4 GPUs with jobs 1, 2, ... of (GPUs, estimate in s), all waiting."""
+    """Decide a round of 4 GPUs; jobs 1, 2, ... of (GPUs, estimate in s) all wait."""
     jobs = [
         waiting_job(index, gpus, estimate_us=None if known is None else known * SECOND_US)
         for index, (gpus, known) in enumerate(gangs, start=1)
@@ -39,7 +39,7 @@ class TestTiresias:
     JOBS = [job(1, 4, 500), job(2, 4, 20, at_s=5)]
 
     def test_puts_what_received_little_before_what_received_much(self) -> None:
-        """At 100 s the first job has 400 GPU-seconds: it leaves the first queue."""
+        """At 100 s the first job has 400 GPU-seconds, so it leaves the first queue."""
         found = run("tiresias_l", self.JOBS, {1: 4}, first_threshold=400)
         assert found == {1: Times(0, 520), 2: Times(100, 120)}
 
@@ -50,7 +50,7 @@ class TestTiresias:
 
     @pytest.mark.parametrize(("first_threshold", "start_s"), [(300, 101), (301, 201)])
     def test_counts_gpus_times_time(self, first_threshold: int, start_s: int) -> None:
-        """Three GPUs for 100 s are 300 GPU-seconds; one GPU for the same time keeps its queue."""
+        """Three GPUs for 100 s are 300 GPU-seconds; with one GPU, the job stays in its queue."""
         jobs = [job(1, 1, 500), job(2, 3, 500, at_s=1), job(3, 3, 10, at_s=2)]
         found = run("tiresias_l", jobs, {1: 4}, first_threshold=first_threshold)
         assert found[3].start_s == start_s
@@ -64,7 +64,7 @@ class TestTiresias:
 
     @pytest.mark.parametrize(("promote_after", "end_s"), [(0, 830), (2, 470)])
     def test_promotes_what_waits_for_too_long(self, promote_after: int, end_s: int) -> None:
-        """The first job ran for 100 s; jobs of 90 s go before it, one after the other."""
+        """The first job ran for 100 s; jobs of 90 s then run before it, one after the other."""
         jobs = [job(1, 4, 200), *(job(i, 4, 90, at_s=5 + i) for i in range(2, 9))]
         found = run("tiresias_l", jobs, {1: 4}, first_threshold=400, promote_after=promote_after)
         assert found[1] == Times(0, end_s)
@@ -81,7 +81,7 @@ class TestTiresias:
 
 class TestThemis:
     def test_lets_jobs_of_one_length_take_turns(self) -> None:
-        """Figure 6 (b) of Astraea-LTGF, on 4 GPUs: a whole and two halves, leases of 10 min."""
+        """Figure 6 (b) of Astraea-LTGF: gangs of 4, 2 and 2 on 4 GPUs, leases of 10 min."""
         jobs = [job(1, 4, 40 * MINUTE_S), *(job(i, 2, 40 * MINUTE_S) for i in (2, 3))]
         found = run("themis", jobs, {1: 4}, lease_us=10 * MINUTE_S * SECOND_US)
         assert found == {
@@ -91,19 +91,19 @@ class TestThemis:
         }
 
     def test_a_short_job_falls_behind_sooner(self) -> None:
-        """After waiting for 100 s: 200 / 100 compared with 600 / 500."""
+        """After a wait of 100 s, the ratios are 200 / 100 and 600 / 500."""
         jobs = [job(1, 4, 100), job(2, 4, 500), job(3, 4, 100)]
         found = run("themis", jobs, {1: 4})
         assert (found[3].start_s, found[2].start_s) == (100, 200)
 
     def test_a_long_wait_makes_up_for_length(self) -> None:
-        """At 300 s: (300 + 400) / 400 = 1.75 compared with (40 + 100) / 100 = 1.4."""
+        """At 300 s, the ratios are (300 + 400) / 400 = 1.75 and (40 + 100) / 100 = 1.4."""
         jobs = [job(1, 4, 300), job(2, 4, 400), job(3, 4, 100, at_s=260)]
         found = run("themis", jobs, {1: 4}, lease_us=1000 * SECOND_US)
         assert (found[2].start_s, found[3].start_s) == (300, 700)
 
     def test_takes_a_job_without_an_estimate_to_need_what_the_operator_says(self) -> None:
-        """Both arrived at about the same time; 30 s is shorter than 60 s, an hour is not."""
+        """Both jobs arrived at about the same time; 30 s is shorter than 60 s, an hour is not."""
         fields: dict[str, Any] = {"at_us": 10 * SECOND_US}
         gangs = ((4, 60), (4, None))
         short = first_round("themis", *gangs, options={"unknown_s": 30}, **fields)
@@ -114,7 +114,7 @@ class TestThemis:
         options = ThemisOptions(estimate_error=0.25)
         jobs = [Job(index, 1, 2, index * SECOND_US, estimate_us=60) for index in range(1, 2000)]
         factors = [options.error_factor(job) for job in jobs]
-        # SHA-256 of "1000000 2 60" begins with 59e4bb82.
+        # The SHA-256 hash of "1000000 2 60" begins with 59e4bb82.
         assert round(float(factors[0]), 6) == 0.925573
         assert options.error_factor(replace(jobs[0], id=77, tenant=5)) == factors[0]
         assert Fraction(3, 4) <= min(factors) < Fraction(76, 100)
@@ -124,7 +124,7 @@ class TestThemis:
         assert ThemisOptions().error_factor(jobs[0]) == 1
 
     def test_an_error_changes_who_is_first_now_and_then(self) -> None:
-        """Eight jobs of about the same length."""
+        """Eight jobs have about the same length."""
         orders = {
             error: started(
                 first_round(
@@ -142,7 +142,7 @@ class TestThemis:
 
 class TestOptimus:
     def test_gives_gpus_where_one_more_shortens_most(self) -> None:
-        """A lease of 600 s saves 600 / 1800 with 4 GPUs, 1/12 each; and 600 / 6000 with one."""
+        """A lease of 600 s saves 600 / 1800 on 4 GPUs, so 1/12 each, and 600 / 6000 on one."""
         jobs = [job(1, 4, 30 * MINUTE_S), job(2, 1, 100 * MINUTE_S)]
         found = run("optimus", jobs, {1: 4}, lease_us=600 * SECOND_US)
         assert found == {1: Times(6000, 7800), 2: Times(0, 6000)}
@@ -150,11 +150,11 @@ class TestOptimus:
         assert found == {1: Times(0, 1800), 2: Times(1800, 7800)}
 
     def test_prefers_the_smaller_gang_of_those_that_end_within_a_lease(self) -> None:
-        """Both complete: with 2 GPUs, 1/2 each, or with 1."""
+        """Both jobs end: the gain per GPU is 1/2 for the gang of 2, and 1 for a single GPU."""
         assert started(first_round("optimus", (3, 10), (2, 500))) == [2]
 
     def test_counts_what_is_left(self) -> None:
-        """At 300 s the first has 800 GPU-seconds left, the second 1200."""
+        """At 300 s, the first job has 800 GPU-seconds left, and the second has 1200."""
         jobs = [job(1, 4, 500), job(2, 4, 300, at_s=250)]
         assert run("optimus", jobs, {1: 4})[1] == Times(0, 500)
         assert run("optimus", jobs, {1: 4}, lease_us=250 * SECOND_US)[2].start_s == 500

@@ -83,7 +83,8 @@ class TestFifo:
     def test_places_a_large_gang_on_whole_nodes_only(self) -> None:
         jobs = [job(1, 1, 50), job(2, 1, 60), job(3, 6, 10, at_s=1)]
         found = run("fifo", jobs, {1: 12}, nodes=2)
-        assert found[3] == Times(1, 11)  # a whole node, and two GPUs next to the other jobs
+        # a whole node, and two GPUs of the node with the other jobs
+        assert found[3] == Times(1, 11)
         jobs = [job(1, 3, 50), job(2, 3, 60), job(3, 2, 70), job(4, 7, 10, at_s=1)]
         assert run("fifo", jobs, {1: 12}, nodes=3)[4].start_s == 60
         assert run("fifo", jobs, {1: 12}, nodes=3, whole_nodes=False)[4].start_s == 50
@@ -153,7 +154,7 @@ ORACLES = [("fifo", 1, "fifo"), ("fifo", 4, "fifo_quarter"), ("sjf", 4, "sjf_qua
 
 
 class TestAgainstHelios:
-    """HeliosArtifact's simulator on the same jobs: strict order per tenant, best fit."""
+    """Comparison with HeliosArtifact's simulator: strict order per tenant, best fit."""
 
     @pytest.mark.parametrize(("policy", "divisor", "column"), ORACLES)
     def test_every_job_queues_and_ends_at_the_same_second(
@@ -175,7 +176,7 @@ class TestAgainstHelios:
         assert queued > 100 or divisor == 1
 
     def times_alone(self, rows: list[dict[str, str]], nodes: int, policy: str) -> dict[int, Times]:
-        """Simulate a single tenant on its nodes, without leases that end."""
+        """Simulate a single tenant on its nodes, with leases that never end."""
         jobs = tuple(
             job(index, int(row["gpus"]), int(row["duration_s"]), at_s=int(row["submit_time_s"]))
             for index, row in enumerate(rows, start=1)

@@ -1,4 +1,4 @@
-"""BatchSche: private partitions, planned by estimates; and the plan itself."""
+"""BatchSche: private partitions that are planned by estimates, and the plan on its own."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class TestAPartition:
         assert off == {1: Times(0, 100), 3: Times(95, 105)}
 
     def test_does_not_wait_behind_a_gang_that_may_not_borrow(self) -> None:
-        """The other tenant keeps its quota, so the gang of 3 never starts."""
+        """The other tenant lends nothing, so the gang of 3 never starts."""
         quotas = (Entitlement(1, "v100", 2), Entitlement(2, "v100", 2, Mode.RESERVE))
         waiting = [waiting_job(1, 3), waiting_job(2, 2)]
         decision = decide_round(snapshot(waiting, nodes={1: 4}, quotas=quotas, policy="batch_sche"))
@@ -61,18 +61,19 @@ class TestAPartition:
 
 class TestThePlan:
     def test_lets_a_later_job_ahead_where_it_delays_nobody(self) -> None:
-        """3 of 4 GPUs are held for 100 s; the gang of 2 is planned then, and 50 s fit before it."""
+        """3 of 4 GPUs are held for 100 s. The gang of 2 starts then; a job of 50 s fits before."""
         jobs = [
             job(1, 3, 100), job(2, 2, 10, at_s=1), job(3, 1, 50, at_s=2), job(4, 1, 90, at_s=60),
         ]  # fmt: skip
         found = run("batch_sche", jobs, {1: 4})
         assert found[3] == Times(2, 52)
         assert found[2] == Times(100, 110)
-        # 150 > 100, but next to the gang of 2 there are 2 more GPUs, so it delays no job either.
+        # 150 s is longer than 100 s, but 2 GPUs are free next to the gang of 2, so no job is
+        # delayed.
         assert found[4] == Times(60, 150)
 
     def test_keeps_a_later_job_back_that_would_delay_an_earlier_one(self) -> None:
-        """The gang of 4 needs all GPUs at 100 s. A job of 99 s from 1 s on ends by then."""
+        """The gang of 4 needs all GPUs at 100 s. A job of 99 s that starts at 1 s ends by then."""
         jobs = [job(1, 3, 100), job(2, 4, 10, at_s=1), job(3, 1, 99, at_s=1), job(4, 1, 99, at_s=2)]
         found = run("batch_sche", jobs, {1: 4})
         assert found == {
@@ -105,7 +106,7 @@ class TestTheSteps:
     def test_say_the_first_instant_that_has_room(
         self, held: list[tuple[int, int]], asked: list[tuple[int, int]]
     ) -> None:
-        """The oracle checks instant by instant."""
+        """Compare with a check of every point in time."""
         plan = PartitionPlan(5, 0, [(until, gpus) for gpus, until in held])
         used: Counter[int] = Counter()
         for gpus, until in held:

@@ -1,4 +1,4 @@
-"""Every policy keeps its promises: rounds of random pools, measured apart from the policies."""
+"""Every policy keeps its promises in rounds of random pools, measured without the policies."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SHARING: dict[str, tuple[str, dict[str, Any], set[Property]]] = {
 }
 
 
-# If a cap binds, Gavel promises nothing, so its queues are longer than any row can use.
+# If a cap binds, Gavel promises nothing, so the queues are too long for caps to bind.
 LONG_QUEUES = {"gavel"}
 
 
@@ -60,7 +60,7 @@ def test_a_sharing_policy_keeps_its_promises(name: str) -> None:
         for row in found.findings:
             if row.verdict is Verdict.HOLDS and row.name in promised:
                 checked[row.name] += row.checked
-    # The check is not vacuous: rows that lack GPUs were compared.
+    # The check is not vacuous: rows whose tenants lack GPUs were compared.
     assert all(checked[one] > 50 for one in promised)
 
 
@@ -79,7 +79,7 @@ def one_type_each(environment: str) -> list[tuple[Snapshot, Any]]:
 
 
 def searched(snapshot: Snapshot, decision: Decision) -> tuple[list[Probe], list[Probe]]:
-    """Return all misreports of all rows, above and below the truth."""
+    """Return all misreports of all rows: those above the truth, and those below."""
     measured = Measured(snapshot, decision, frozenset())
     over, under = list[Probe](), list[Probe]()
     for place, (_, profile) in enumerate(measured.judged.rows):
@@ -91,7 +91,7 @@ def searched(snapshot: Snapshot, decision: Decision) -> tuple[list[Probe], list[
 
 class TestMisreports:
     def test_upwards_do_not_pay_without_cooperation(self) -> None:
-        """Each round tries another tenant; with one job type each it is promised and proven."""
+        """Each round tries another tenant; the promise is proven for one job type per tenant."""
         tried = set()
         for snapshot, decision in one_type_each("noncooperative"):
             found = certify_round(snapshot, decision)
@@ -102,7 +102,7 @@ class TestMisreports:
         assert len(tried) == 4
 
     def test_upwards_do_not_pay_by_any_factor_on_any_type(self) -> None:
-        """Search the proven property: each single type and all types, by factors up to four."""
+        """Search for a counterexample: each type or all types, by factors up to four."""
         snapshot, decision = one_type_each("noncooperative")[0]
         over, under = searched(snapshot, decision)
         assert len(over) == 4 * 15
@@ -123,7 +123,7 @@ class TestMisreports:
         assert all((row.checked, row.of, row.bound) == (BUDGET, 15, "") for row in lines)
 
     def test_are_all_tried_in_turn(self) -> None:
-        """The searches of all rounds together equal the full search."""
+        """Together, the searches of all rounds equal the full search."""
         snapshot, decision = one_type_each("cooperative")[0]
         over, _ = searched(snapshot, decision)
         rows, turns = 4, 8
@@ -135,4 +135,4 @@ class TestMisreports:
         seen = max(found, key=lambda row: row.worst or 0)
         assert seen.worst == pytest.approx(best.gain, abs=1e-6)
         assert (seen.gpu_type, seen.factor) == (best.gpu_type, best.factor)
-        assert best.factor > 1.25  # a single try of 1.25 does not find it
+        assert best.factor > 1.25  # trying only the factor 1.25 does not find this gain

@@ -1,4 +1,4 @@
-"""Chronus: leases by a program on whole cells, its switches, and the rest for other jobs."""
+"""Chronus: leases planned by a program on whole cells, its options, and GPUs for other jobs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.unit.core.snapshots import lease
 
 
 class TestChronus:
-    """Leases of 600 s, on nodes of 8 GPUs."""
+    """Rounds with leases of 600 s, on nodes of 8 GPUs."""
 
     def asked(self, *rows: tuple[int, int | None, tuple[int, ...]], **fields: Any) -> Snapshot:
         return asked("chronus", *rows, **{"nodes": {1: 8}, "lease_us": 600 * SECOND_US, **fields})
@@ -69,7 +69,7 @@ class TestChronus:
         assert len(decide_round(one).grants) == 2
 
     def test_keeps_a_gang_that_goes_on_where_it_is(self) -> None:
-        """Another job uses two GPUs of its node, so no cell of 8 is free."""
+        """Another job uses two GPUs of its node, so that node has no free cell of 8."""
         leases = [lease(7, 1, (1, 6)), lease(8, 2, (1, 2), expires_us=2 * NOW_US)]
         rows = ((6, 3000, (3600,)), (2, 9000, ()))
         decision = decide_round(self.asked(*rows, leases=leases))
@@ -86,13 +86,13 @@ class TestChronus:
         assert self.points(tight) == 100
 
     def test_counts_leases_of_a_job_that_goes_on_from_the_end_of_its_lease(self) -> None:
-        """It ran for 1000 s of 2199, and has the next lease before its deadline."""
+        """The job ran for 1000 s of 2199 s, and gets the next lease before its deadline."""
         goes_on = lease(7, 1, (1, 8), expires_us=NOW_US + 600 * SECOND_US)
         one = self.asked((8, 2199, (1200,)), (8, 600, (3000,)), leases=[goes_on])
         assert self.points(one) == 200
 
     def test_moves_a_job_whose_lease_ends_where_the_plan_has_it(self) -> None:
-        """On two nodes it is half as fast, and would be late."""
+        """On two nodes the job is half as fast, and would be late."""
         one = self.asked(
             (6, 1600, (700,)), nodes={1: 3, 2: 3, 3: 8}, leases=[lease(7, 1, (1, 3), (2, 3))],
             options={"selector": True},
@@ -106,12 +106,12 @@ class TestChronus:
     def test_counts_a_deadline_by_when_the_work_can_begin(
         self, work_s: int, end_s: int, points: int | None
     ) -> None:
-        """No work is in whole leases of 600 s: the last lease ends after the deadline."""
+        """The work is not a whole number of leases of 600 s, so the last lease may end late."""
         assert self.points(self.asked((8, work_s, (end_s,)))) == points
 
     @pytest.mark.parametrize(("is_on", "points"), [(False, 200), (True, 100)])
     def test_counts_interruptions_with_the_estimator(self, *, is_on: bool, points: int) -> None:
-        """Two leases of work in three: a third of an interruption, so the job takes three."""
+        """Two leases of three have 1/3 of an interruption on average, so the job needs three."""
         rows = ((8, 1200, (1900,)), (8, 600, (1900,)))
         known = (JobEstimate(1, EstimateSource.HISTORY, 0, 600 * SECOND_US),)
         one = self.asked(*rows, estimates=known, options={"estimator": is_on})
@@ -137,10 +137,10 @@ class TestChronus:
         rows = ((8, 600, (700,)),)
         one = self.asked(*rows, nodes={1: 4, 2: 4})
         assert self.points(one) == 0
-        assert started(decide_round(one)) == [1]  # after all planned jobs
+        assert started(decide_round(one)) == [1]  # it starts after all planned jobs
 
     def test_plans_a_job_on_the_gpu_type_that_it_claims(self) -> None:
-        """The other type is tried on GPUs that plans leave."""
+        """On the other type, the job can only use GPUs that plans leave."""
         one = self.asked((8, 600, (700,)), (8, 600, (700,)))
         both = replace(one, nodes=(*one.nodes, Node(2, "k80", 8)))
         assert self.points(both) == 100
@@ -148,7 +148,7 @@ class TestChronus:
         assert given == [("v100", "planned_lease"), ("k80", "left_over")]
 
     def test_plans_no_further_than_its_horizon(self) -> None:
-        """All four leases of the second can run after the first lease."""
+        """The second job's four leases can all run after the first lease."""
         rows = ((8, 600, (700,)), (8, 2400, (3700,)))
         for leases, points in ((1, 200), (7, 200)):
             one = self.asked(*rows, options={"horizon_leases": leases})

@@ -37,7 +37,7 @@ def asked(
     jobs: list[Job], leases: list[Lease] | None = None, *, needs: dict[int, tuple[int, int]],
     has: dict[int, tuple[int, int]], quotas: tuple[int, ...] = (8, 8), **fields: Any,
 ) -> Snapshot:  # fmt: skip
-    """Return a round in which jobs need, and nodes have, these CPUs and MB."""
+    """Return a round; `needs` of jobs and `has` of nodes: CPUs and MB."""
     fields = {"nodes": dict.fromkeys(has, 64), "options": {"weights": "equal"}, **fields}
     job_rows = tuple(Resources(id_, *counts) for id_, counts in needs.items())
     node_rows = tuple(Resources(id_, *counts) for id_, counts in has.items())
@@ -53,7 +53,7 @@ def given_to(decision: Decision) -> Counter[int]:
 
 
 class TestTheExample:
-    """9 CPUs and 18 GB; tasks of 1 CPU and 4 GB, and of 3 CPUs and 1 GB (figure 3, table 1)."""
+    """Figure 3 and table 1: 9 CPUs and 18 GB; tasks of 1 CPU, 4 GB and of 3 CPUs, 1 GB."""
 
     JOBS = [job(number, 1, tenant=1 + number % 2) for number in range(1, 21)]
     NEEDS = {number: ((3, 1), (1, 4))[number % 2 == 0] for number in range(1, 21)}
@@ -62,7 +62,7 @@ class TestTheExample:
         snap = asked(self.JOBS, needs=self.NEEDS, has={1: (9, 18)})
         decision = decide_round(snap)
         assert given_to(decision) == {1: 3, 2: 2}
-        # 12 of 18 GB compared with 6 of 9 CPUs, step by step.
+        # The shares in the end are 12 of 18 GB and 6 of 9 CPUs.
         assert [(grant.tenant, grant.key.note) for grant in decision.grants] == [
             (1, "dominant_memory"), (2, "dominant_cpus"), (1, "dominant_memory"),
             (2, "dominant_cpus"), (1, "dominant_memory"),
@@ -86,7 +86,7 @@ class TestTheExample:
 
 class TestWithoutCpusAndMemory:
     def test_gpus_are_shared_evenly(self) -> None:
-        """8 GPUs: as many for gangs of 2 as for single ones."""
+        """Of 8 GPUs, the tenant with gangs of 2 gets as many as the one with single GPUs."""
         jobs = [job(number, 1 + number % 2, tenant=1 + number % 2) for number in range(1, 21)]
         snap = asked(jobs, needs={}, has={}, nodes={1: 8})
         assert given_to(decide_round(snap)) == {1: 4, 2: 2}
@@ -103,13 +103,13 @@ class TestWithoutCpusAndMemory:
         assert given_to(decide_round(snap)) == {2: 1}
 
     def test_of_equal_shares_that_of_whoever_received_least_goes_first(self) -> None:
-        """When the lease ends, no tenant holds GPUs; the first tenant has had its turn."""
+        """When the lease ends, no tenant holds GPUs; the first tenant has already received some."""
         jobs = [sim_job(1, 4, 500), sim_job(2, 2, 20, at_s=5, tenant=2)]
         found = run("drf", jobs, {1: 2, 2: 2})
         assert found[2].start_s == 100
 
     def test_whoever_holds_less_goes_first_whatever_it_received(self) -> None:
-        """The first tenant had 4 GPUs for 100 s, the second 2 for 30 s, which it holds at 130 s."""
+        """The first tenant had 4 GPUs for 100 s. At 130 s, the second has held 2 for 30 s."""
         jobs = [sim_job(1, 4, 100), sim_job(2, 2, 90, at_s=5, tenant=2)]
         jobs += [sim_job(3, 2, 90, at_s=110, tenant=2), sim_job(4, 2, 90, at_s=111)]
         jobs.append(sim_job(5, 2, 30, at_s=100, tenant=3))
@@ -125,7 +125,7 @@ class TestWithoutCpusAndMemory:
 
 class TestANode:
     def test_is_taken_only_with_its_cpus(self) -> None:
-        """The first node is the tighter fit in GPUs, but has 4 CPUs."""
+        """The first node is the tighter fit in GPUs, but has only 4 CPUs."""
         snap = asked(
             [job(1, 2)], needs={1: (8, 0)}, has={1: (4, 0), 2: (8, 0)}, nodes={1: 2, 2: 64}
         )
@@ -151,7 +151,7 @@ class TestANode:
         assert not decide_round(snap).grants
 
     def test_does_not_renew_a_lease_whose_cpus_another_took(self) -> None:
-        """The second tenant holds nothing and is first; the node has enough GPUs."""
+        """The second tenant holds nothing, so it goes first; the node has enough GPUs for both."""
         jobs = [job(1, 1), job(2, 1, tenant=2), job(3, 1)]
         held = [lease(1, 1, (1, 1)), lease(9, 3, (2, 1), expires_us=10**12)]
         snap = asked(jobs, held, needs={1: (6, 0), 2: (6, 0)}, has={1: (8, 0), 2: (4, 0)})
@@ -161,7 +161,7 @@ class TestANode:
         assert [row.reason for row in decision.skips] == [Reason.CPUS_OR_MEMORY]
 
     def test_gives_a_part_of_them_to_a_part_of_a_gang(self) -> None:
-        """12 GPUs and 12 CPUs: at most 5 GPUs on the node with 5 CPUs, although it has 8."""
+        """A gang of 12 GPUs and 12 CPUs gets 5 of 8 GPUs on a node with 5 CPUs."""
         snap = asked([job(1, 12)], needs={1: (12, 0)}, has={1: (5, 0), 2: (8, 0)},
                      nodes={1: 8, 2: 8})  # fmt: skip
         (grant,) = decide_round(snap).grants
@@ -169,7 +169,7 @@ class TestANode:
 
     @given(st.integers(0, 10**6))
     def test_is_never_asked_for_more_than_it_has(self, seed: int) -> None:
-        """The round's grants fit the resources that continuing leases leave, if those fit."""
+        """Grants fit the resources that continuing leases leave, unless these exceed the node."""
         snap = drawn("drf", 2 * seed)
         decision = decide_round(snap)
         gangs = {row.id: row.gpus for row in snap.jobs}
@@ -193,7 +193,7 @@ class TestANode:
 
 
 class TestASimulation:
-    """Two jobs of 6 CPUs on a node of 8 GPUs and 9 CPUs, and one that needs none."""
+    """Two jobs of 6 CPUs on a node of 8 GPUs and 9 CPUs, and one job without CPUs."""
 
     POOL = Cluster(
         (Node(1, "v100", 8),), (Entitlement(1, "v100", 8),),

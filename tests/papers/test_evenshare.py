@@ -26,7 +26,7 @@ def starts(decision: Decision) -> list[int]:
 
 
 def ended(decision: Decision) -> dict[int, tuple[EndReason, PreemptionRule | None]]:
-    """Return by job how its lease ended."""
+    """Return by job the reason and rule by which its lease ended."""
     rules = {row.lease: row.rule for row in decision.preemptions}
     return {end.job: (end.reason, rules.get(end.lease)) for end in decision.ends}
 
@@ -43,7 +43,7 @@ class TestRule1:
         assert decision.grants[0].key.tenant_rho == 5_000 / (10_000 + 300)
 
     def test_a_grant_counts_a_whole_lease_for_the_rest_of_the_round(self) -> None:
-        """Tenant 1: 0 / 1,200, 900 / 1,200, then at 1,800 / 1,200 the rest is shared."""
+        """Tenant 1's key is 0 / 1,200, then 900 / 1,200; from 1,800 / 1,200 on, rule 2 decides."""
         jobs = [job(number, 1) for number in (1, 2, 3, 4)] + [job(5, 1, tenant=2)]
         sums = {2: (900, 1_000)}
         decision = decide_round(pool(jobs, nodes={1: 8}, quotas=HALVES, sums=sums))
@@ -65,7 +65,7 @@ class TestRule2:
         assert starts(decide_round(asked)) == [3, 2, 1]
 
     def test_of_a_renewing_job_half_counts(self) -> None:
-        """Job 2 has 800 GPU-s, so 400; job 1 waits with 500, and job 3 with 300."""
+        """Job 2 renews with 800 GPU-s, which count as 400; jobs 1 and 3 wait with 500 and 300."""
         jobs = [job(1, 1), job(2, 1), job(3, 1)]
         due = running(2, 1, 1, ran_s=800, expires_us=AT_US)
         for gpus, given in ((1, [3]), (2, [3, 2])):
@@ -75,7 +75,7 @@ class TestRule2:
             assert [orders[one] for one in sorted(orders)] == given
 
     def test_long_jobs_come_last_and_the_furthest_behind_first(self) -> None:
-        """All an hour old; four weights share 4 GPUs, so that a job deserves 3,600 GPU-s.
+        """All jobs are an hour old; four weights share 4 GPUs, so each job deserves 3,600 GPU-s.
 
         (3,200 - 3,600) / 1 = -400; (3,000 - 3,600) / 2 = -300; (3,400 - 3,600) / 1 = -200.
         """
@@ -86,16 +86,17 @@ class TestRule2:
         assert POLICY.queue_order(asked) == (4, 1, 2, 3)
 
     def test_a_long_job_deserves_nothing_before_it_came(self) -> None:
-        """Job 1 is an hour old and 100 s behind; job 2 half an hour, and 901 s ahead."""
-        late = AT_US // 2  # also its id
+        """Job 1 came an hour ago and is 100 s behind; job 2 came half an hour ago, 901 s ahead."""
+        late = AT_US // 2  # the time of submission, also used as the id
         jobs = [job(1, 1), job(late, 1)]
         asked = pool(jobs, nodes={1: 8}, quotas=HALVES, attained={1: 3_500, late: 2_701})
         assert starts(decide_round(asked)) == [1, late]
 
     def test_a_long_job_that_renews_is_a_lease_ahead(self) -> None:
-        """Four GPUs by weights of 3, 1 and 1: they deserve 7,200, 2,880 and 2,880 GPU-s.
+        """Four GPUs by weights of 3, 1 and 1: jobs deserve 7,200, 2,880 and 2,880 GPU-s.
 
-        Job 3 is 100 s ahead, less its lease of 900 s 800 s behind; job 1 is 799 s, then 801 s.
+        Job 3 is 100 s ahead; minus its lease of 900 s it is 800 s behind. Job 1 is 799 s, then 801
+        s behind.
         """
         jobs = [job(1, 2, weight=3), job(2, 2), job(3, 2)]
         due = running(3, 1, 2, expires_us=AT_US)
@@ -107,7 +108,7 @@ class TestRule2:
             assert [*served, *(row.job for row in decision.renewals)] == [given]
 
     def test_with_estimates_whoever_is_soonest_covered_by_its_fair_share(self) -> None:
-        """(d E - FairTime) / min(d, FairShare), all of them an hour old; a fair share is 4/3 GPUs.
+        """(d E - FairTime) / min(d, FairShare): all jobs are an hour old, FairShare is 4/3 GPUs.
 
         (1,000 - 3,600) / 1 = -2,600; (1,800 - 4,800) / (4/3) = -2,250; (950 - 3,600) / 1 = -2,650.
         """
@@ -152,7 +153,7 @@ class TestRule3:
 
 class TestAJobThatRunsNowhere:
     def test_waits_and_holds_nobody_up(self) -> None:
-        """Its profile has no speed on the only type that it accepts."""
+        """The job's profile has no speed on the only type that the job accepts."""
         nowhere = replace(job(1, 1), gpu_types=("v100",), profile=1)
         jobs = [nowhere, job(2, 1, tenant=2)]
         profiles = (Profile(1, 1, (("k80", 1_000),)),)
@@ -163,7 +164,9 @@ class TestAJobThatRunsNowhere:
 
 class TestRule4Guarantee:
     def asked(self, sums: tuple[int, int], ran_s: int = 400, **options: Any) -> Decision:
-        """Tenant 2 holds all 8 GPUs in two leases; tenant 1 requests 4 of its 4."""
+        """Decide a round: tenant 2 holds all 8 GPUs in two leases, tenant 1 requests its quota of
+        4.
+        """
         jobs = [job(1, 4), job(2, 4, tenant=2), job(3, 4, tenant=2)]
         leases = [running(2, 1, 4, 2, ran_s), running(3, 2, 4, 2, ran_s + 5)]
         asked = pool(
@@ -188,7 +191,7 @@ class TestRule4Guarantee:
         assert not self.asked((900, 1_000), guarantee=False).preemptions
 
     def test_not_from_a_tenant_that_would_fall_below_its_own(self) -> None:
-        """Of 6 GPUs in leases of 3 tenant 2 may lose 2."""
+        """Tenant 2 holds 6 GPUs in leases of 3, and may lose only 2."""
         jobs = [job(1, 3), job(2, 3, tenant=2), job(3, 3, tenant=2)]
         leases = [running(2, 1, 3, 2), running(3, 2, 3, 2)]
         asked = pool(jobs, leases, nodes={1: 3, 2: 3}, quotas=HALVES, sums={1: (0, 1_000)})
@@ -205,7 +208,8 @@ class TestRule4Guarantee:
     def test_the_round_stands_where_a_limit_gives_back_what_was_needed(self) -> None:
         """Job 5 is picked within quota and withdrawn, since job 4's lease fills the quota first.
 
-        When the lease of job 3 ended for job 6, no GPU was free; afterwards, that of job 5 is.
+        When job 3's lease was ended for job 6, no GPU was free; after the withdrawal, job 5's GPU
+        is free.
         """
         jobs = [
             job(2, 4, 3),
@@ -232,7 +236,7 @@ class TestRule4Guarantee:
 
 class TestRule4Pays:
     def asked(self, attained: dict[int, int], **options: Any) -> Decision:
-        """A single tenant; job 1 never ran, and jobs 2 and 3 hold the two GPUs."""
+        """Decide a round of one tenant: job 1 never ran, and jobs 2 and 3 hold the two GPUs."""
         estimates = {1: 100, 2: 1_000, 3: 800}
         jobs = [job(one, 1, estimate_us=s * SECOND_US) for one, s in estimates.items()]
         leases = [running(2, 1, 1), running(3, 1, 1)]
@@ -252,7 +256,7 @@ class TestRule4Pays:
         assert not self.asked({2: 9_000, 3: 9_000}, pays=False).preemptions
 
     def test_with_estimates_from_one_that_needs_over_twice_as_much(self) -> None:
-        """2 x (100 + 60) = 320: jobs 2 and 3 need 330 and 320 more."""
+        """2 x (100 + 60) = 320: jobs 2 and 3 still need 330 and 320."""
         decision = self.asked({2: 670, 3: 480}, estimates="given")
         assert ended(decision) == {2: (EndReason.PREEMPTED, PreemptionRule.PAYS)}
         assert not self.asked({2: 680, 3: 480}, estimates="given").preemptions
@@ -263,7 +267,7 @@ class TestRule5:
     LEASES = (running(1, 1, 2), running(2, 1, 1), running(3, 2, 2))
 
     def test_small_jobs_move_to_make_room_for_a_gang(self) -> None:
-        """5 GPUs are free, at most 2 on a node: one job leaves node 2, instead of two node 1."""
+        """5 GPUs are free, at most 2 per node; node 2 needs one move, node 1 would need two."""
         decision = decide_round(pool(self.JOBS, self.LEASES, nodes={1: 4, 2: 4, 3: 2}))
         assert ended(decision) == {3: (EndReason.MOVED, PreemptionRule.DEFRAGMENT)}
         places = {row.job: row.placement for row in decision.grants}
@@ -318,7 +322,7 @@ class TestRule6:
         assert not self.asked(preset="tight").preemptions
 
     def test_not_from_tenants_that_would_fall_below_their_share(self) -> None:
-        """Tenant 2 may lose 12 - 5 = 7 GPUs, which is one lease."""
+        """Tenant 2 may lose 12 - 5 = 7 GPUs, so only one lease of 4."""
         quotas = [Entitlement(1, "v100", 4), Entitlement(2, "v100", 5)]
         asked = pool(
             self.JOBS, self.LEASES, nodes=self.NODES, quotas=quotas, sums={1: (2, 1)},
@@ -327,7 +331,7 @@ class TestRule6:
         assert not decide_round(asked).preemptions
 
     def test_the_own_tenant_may_lose_any(self) -> None:
-        """The tenant holds no GPUs above its share: only the order of its jobs decides."""
+        """The tenant holds no GPUs above its share, so only the order of its jobs decides."""
         jobs = [job(1, 8), job(2, 4), job(3, 4)]
         leases = [running(2, 1, 4), running(3, 2, 4)]
         quotas = [Entitlement(1, "v100", 8)]
@@ -338,16 +342,16 @@ class TestRule6:
         assert ended(decide_round(asked)).keys() == {2, 3}
 
     def test_a_gang_that_ran_for_long_waits_until_it_comes_before_them(self) -> None:
-        """All are an hour old: the gang deserves 4 x 3,600 GPU-s, each of the others 4,800.
+        """All jobs are an hour old: the gang deserves 4 x 3,600 GPU-s, each of the others 4,800.
 
-        They are (9,000 - 4,800) / 4 = 1,050 s ahead, or 150 s minus a lease.
+        The others are (9,000 - 4,800) / 4 = 1,050 s ahead; minus a lease of 900 s, that is 150 s.
         """
         for ahead_s, count in ((149, 2), (151, 0)):
             attained = {1: 4 * 3_600 + 8 * ahead_s, 2: 9_000, 3: 9_000, 4: 9_000}
             assert len(self.asked(attained).preemptions) == count
 
     def test_the_node_that_gives_most_and_on_it_the_fewest_leases(self) -> None:
-        """Node 1 gives 4 GPUs of 4 leases, nodes 2 and 3 give 4 of one; node 4 gives 3."""
+        """Node 1 gives 4 GPUs of 4 leases, nodes 2 and 3 give 4 of one lease; node 4 gives 3."""
         jobs = [job(1, 8), *(job(number, 1, tenant=2) for number in (2, 3, 4, 5))]
         jobs += [job(6, 4, tenant=2), job(7, 4, tenant=2), job(8, 3, tenant=2), job(9, 1, tenant=2)]
         leases = [running(number, 1, 1, 2) for number in (2, 3, 4, 5)]
@@ -363,7 +367,7 @@ class TestRule6:
         assert ended(decision).keys() == {6, 7}
 
     def test_what_is_left_of_a_node_is_nobodys_in_the_round(self) -> None:
-        """The gang of 5 takes 4 and 1 GPUs; job 8 requests one of the three that are left."""
+        """The gang of 5 takes 4 and 1 GPUs. Job 8 does not get one of the three that are left."""
         jobs = [job(1, 5), job(6, 4, tenant=2), job(7, 4, tenant=2), job(8, 1, tenant=2)]
         asked = pool(
             jobs, [running(6, 1, 4, 2), running(7, 2, 4, 2)], nodes={1: 4, 2: 4},
@@ -374,7 +378,7 @@ class TestRule6:
         assert [(row.job, row.placement) for row in decision.grants] == [(1, ((1, 4), (2, 1)))]
 
     def test_the_guarantee_clears_several_nodes(self) -> None:
-        """For a tenant that is owed its quota, the GPU-time of other jobs does not matter."""
+        """If a tenant is owed its quota, the GPU-time of the victims' jobs does not matter."""
         quotas = [Entitlement(1, "v100", 8), Entitlement(2, "v100", 4)]
         few = dict.fromkeys((2, 3, 4), 1_600)
         for sums, count in (((900, 1_000), 2), ((950, 1_000), 0)):
@@ -393,7 +397,7 @@ class TestTight:
     TIGHT = {"preset": "tight"}
 
     def test_whoever_holds_less_than_its_quota_is_served_whatever_it_had(self) -> None:
-        """Tenant 1 had twice its due and holds nothing; tenant 2 had nothing and holds its 4."""
+        """Tenant 1 received twice its due and holds nothing. Tenant 2 received nothing, holds 4."""
         jobs = [job(1, 1), job(2, 4, tenant=2), job(3, 1, tenant=2)]
         asked = pool(
             jobs, [running(2, 1, 4, 2)], nodes={1: 5}, quotas=HALVES,

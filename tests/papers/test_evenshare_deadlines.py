@@ -1,4 +1,4 @@
-"""Evenshare's order of a tenant's jobs by deadlines: least GPU-time left first."""
+"""Evenshare orders a tenant's jobs by deadlines: least GPU-time left first."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def pool(*rows: tuple[int, int | None, tuple[int, ...]], **fields: Any) -> Snaps
 
 class TestTheOrder:
     def test_is_the_least_gpu_time_left_whoever_has_a_deadline(self) -> None:
-        """400, 300, 200 and 100 GPU-seconds; the first has the least time to spare."""
+        """Jobs have 400, 300, 200 and 100 GPU-seconds left; the first has the least slack."""
         rows = ((4, 100, (101,)), (1, 300, ()), (2, 100, (9000,)), (1, 100, ()))
         assert order(pool(*rows)) == [4, 3, 2, 1]
 

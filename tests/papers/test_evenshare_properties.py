@@ -145,14 +145,14 @@ class TestEveryPreemption:
 
 
 class TestGangsOverSeveralNodes:
-    """Rule 6."""
+    """Gangs that are larger than a node, by rule 6 of evenshare."""
 
     @settings(max_examples=few())
     @given(SEEDS, st.sampled_from(["none", "given"]))
     def test_end_leases_of_long_jobs_that_their_tenants_can_spare(
         self, seed: int, estimates: str
     ) -> None:
-        """They are of the gang's tenant, or of tenants that hold min(demand, quota) afterwards."""
+        """Victims are of the gang's tenant, or of tenants that keep min(demand, quota)."""
         for asked, decision, _ in played(seed, (1, 2, 8, 12, 16, 20), estimates=estimates):
             rows = [row for row in decision.preemptions if row.rule is PreemptionRule.GANG]
             leases = {row.id: row for row in asked.leases}
@@ -176,7 +176,7 @@ class TestGangsOverSeveralNodes:
     @settings(max_examples=some())
     @given(SEEDS, st.integers(9, 24))
     def test_start_when_the_jobs_before_them_are_long(self, seed: int, gpus: int) -> None:
-        """A tenant without quota fills three nodes: a job of one GPU is long after 2,700 s."""
+        """A tenant without quota fills three nodes; its jobs of one GPU are long after 2,700 s."""
         rng = random.Random(seed)  # noqa: S311 - a test's seed
         sizes: list[int] = []
         while (left := 8 - sum(sizes) % 8) < 8 or sum(sizes) < 24:
@@ -222,7 +222,7 @@ class TestGangsOverSeveralNodes:
 
 
 def assert_it_pays(job: Job, victims: list[Job], attained: list[int]) -> None:
-    """Assert that the GPU-time it saves exceeds the GPU-time that its victims lose."""
+    """Assert that the job saves more GPU-time than its victims lose."""
     left_us = [
         remaining_us(victim, gpu_us / victim.gpus)
         for victim, gpu_us in zip(victims, attained, strict=True)
@@ -235,7 +235,7 @@ class TestAQuota:
     @settings(max_examples=few())
     @given(SEEDS)
     def test_is_given_within_the_minimum_runtime_under_the_tight_preset(self, seed: int) -> None:
-        """Jobs of one GPU: a job that waits below its quota waits no longer than that."""
+        """A job of one GPU within its tenant's quota waits no longer than the minimum runtime."""
         options = options_of("evenshare", {"preset": "tight"})
         below_since: dict[int, int] = {}
         for asked, decision, state in played(seed, (1,), preset="tight"):
@@ -272,7 +272,7 @@ class TestAQuota:
 
 @st.composite
 def nodes_with_leases(draw: st.DrawFn) -> tuple[dict[int, int], list[Any]]:
-    """Draw free GPUs by node of 8, and leases of one node each."""
+    """Draw nodes of 8 GPUs: free GPUs by node, and leases on one node each."""
     free: dict[int, int] = {}
     leases: list[Any] = []
     for node in range(1, draw(st.integers(1, 6)) + 1):
@@ -310,7 +310,7 @@ class TestTheSearches:
             after[room.node] += move.gpus
         assert min(after.values()) >= 0
         assert after[room.node] >= gpus
-        for move in room.moves:  # each move is needed
+        for move in room.moves:  # no move can be left out
             assert after[room.node] - move.gpus < gpus
 
     @given(nodes_with_leases(), st.integers(1, 8), st.integers(0, 12))
@@ -367,7 +367,7 @@ class TestSeveralNodes:
         limits: dict[int, int | None] = {1: spare, 2: None}
         parts = clear_nodes(gpus, free, by_node, limits)
         own = sum(row.gpus for row in leases if row.tenant == 2)
-        if parts is None:  # even all available GPUs are too few
+        if parts is None:  # all available GPUs together are too few
             assert sum(free.values()) + own < gpus
             return
         assert sum(part.gpus for part in parts) == gpus
@@ -383,6 +383,6 @@ class TestSeveralNodes:
 
 
 def test_quotas_of_the_runs_are_uneven() -> None:
-    """Uneven quotas ensure that tenants are below and above theirs."""
+    """With uneven quotas, some tenants are below their quota and others above it."""
     cluster, _ = drawn(7, (1,))
     assert len({row.gpus for row in cluster.quotas}) > 1

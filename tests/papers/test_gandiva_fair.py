@@ -37,7 +37,7 @@ def shares(rows: Sequence[Quantum], job: int) -> float:
 
 
 class TestOneNode:
-    """Table 2 and 5.1: one node of 4 GPUs, three tenants of equal tickets."""
+    """Table 2 and section 5.1: one node of 4 GPUs, three tenants of equal tickets."""
 
     TABLE_2 = ((1, 2, 1), (2, 2, 2), (3, 2, 4))
     PART = {1: 2 / 3, 2: 1 / 3, 3: 1 / 6}
@@ -52,7 +52,7 @@ class TestOneNode:
                 assert part == pytest.approx(self.PART[job.tenant], abs=1e-12)
 
     def test_table_2_in_any_order_of_submission(self) -> None:
-        """Ties go by size: with ties by submission only, 120 of the 720 orders fail."""
+        """Jobs of equal pass sort by size: by submission only, 120 of the 720 orders would fail."""
         orders = sorted(set(permutations((1, 1, 2, 2, 3, 3))))
         for order in orders:
             jobs = jobs_of(*((tenant, 1, 2 ** (tenant - 1)) for tenant in order))
@@ -77,7 +77,7 @@ class TestOneNode:
     def test_worst_windows(
         self, kinds: tuple[tuple[int, int, int], ...], of_job: float, of_tenant: float
     ) -> None:
-        """The largest error of any window: quanta of a job, GPU-quanta of a tenant."""
+        """Compare the largest error of a window: quanta of a job, GPU-quanta of a tenant."""
         jobs = jobs_of(*kinds)
         rows = quanta(pool({"v100": [4]}), equal(1, 2, 3), jobs, 96)
         fair = {tenant: 4 / 3 / (count * gpus) for tenant, count, gpus in kinds}
@@ -96,7 +96,7 @@ class TestOneNode:
         assert by_tenant(rows, jobs) == pytest.approx({1: 4 / 3, 2: 4 / 3, 3: 4 / 3})
 
     def test_the_least_pass_always_runs(self) -> None:
-        """The 4-GPU job is skipped at times, but is never a quantum late."""
+        """The job of 4 GPUs is skipped at times, but is never a quantum late."""
         jobs = jobs_of((1, 1, 2), (2, 1, 1), (2, 1, 4))
         rows = quanta(pool({"v100": [4]}), equal(1, 2), jobs, 400)
         for row in rows:
@@ -109,7 +109,7 @@ class TestOneNode:
 
     @pytest.mark.parametrize("weights", [(1, 1, 1), (3, 1, 2), (5, 2, 1)])
     def test_long_run_shares_follow_tickets(self, weights: tuple[int, int, int]) -> None:
-        """Mixes without idle GPUs, in which no job could use more than its full time."""
+        """In these mixes no GPU is idle, and no job could use more than its full time."""
         jobs = jobs_of((1, 8, 1), (2, 4, 2), (3, 8, 1))
         tickets = {(tenant, "v100"): weights[tenant - 1] for tenant in (1, 2, 3)}
         rows = quanta(pool({"v100": [4]}), tickets, jobs, 1000)
@@ -119,7 +119,7 @@ class TestOneNode:
 
 
 def _worst(values: Sequence[float], fair: float) -> float:
-    """The largest deviation of a window's sum from its length x fair."""
+    """Return the largest deviation of a window's sum from its length x `fair`."""
     sums, total = [0.0], 0.0
     for value in values:
         total += value - fair
@@ -129,7 +129,7 @@ def _worst(values: Sequence[float], fair: float) -> float:
 
 class TestTwoNodes:
     def test_rates_of_2_1(self) -> None:
-        """Fig. 1 (d): A 1 + 2, B 1 + 2, C 2."""
+        """Figure 1 (d): A has jobs of 1 + 2, B of 1 + 2, and C of 2 GPUs."""
         rates = placement_rates(
             {1: 4, 2: 4}, {1: {1: 2, 2: 2, 3: 2}, 2: {1: 2, 2: 2}}, {}, {1: 1, 2: 1, 3: 1}
         )
@@ -138,7 +138,7 @@ class TestTwoNodes:
         }  # fmt: skip
 
     def test_rates_where_loads_are_even(self) -> None:
-        """{A, C} and {A, B, B}: with (1) and (3), A gets 2.667 and B 3.333."""
+        """Nodes have {A, C} and {A, B, B}: by (1) and (3), A would get 2.667 and B 3.333."""
         rates = placement_rates(
             {1: 4, 2: 4}, {1: {1: 2, 3: 2}, 2: {1: 2, 2: 4}}, {}, {1: 1, 2: 1, 3: 1}
         )
@@ -164,7 +164,7 @@ class TestTwoNodes:
         assert by_tenant(rows[91:], jobs) == pytest.approx({1: 0, 2: 4, 3: 4})
 
     def test_small_jobs_use_what_a_spanning_job_leaves_of_its_last_node(self) -> None:
-        """6 GPUs over two nodes: in its quanta a 2-GPU job runs next to it."""
+        """A job of 6 GPUs is on two nodes; while it runs, a job of 2 GPUs runs next to it."""
         jobs = jobs_of((1, 1, 6), (2, 4, 2))
         rows = quanta(pool({"v100": [4, 4]}), equal(1, 2), jobs, 60)
         assert all(sum(row.gpus.values()) == 8 for row in rows)
@@ -172,7 +172,7 @@ class TestTwoNodes:
 
 
 class TestManyNodes:
-    """5.3 and 5.4; the tolerance is 5 % of a share by default."""
+    """Sections 5.3 and 5.4; the default tolerance is 5 % of a share."""
 
     def test_5_3_seventy_users(self) -> None:
         kinds = [(tenant, 1, 1) for tenant in range(1, 63)]
@@ -192,7 +192,7 @@ class TestManyNodes:
         assert sum(after) == pytest.approx(48, rel=0.01)
         assert after[0] == pytest.approx(37.2, rel=0.05)
         assert after[1] == pytest.approx(3.6, rel=0.07)
-        # A job of a whole node alternates with the node's other jobs: not 7.2 (docs, known limits).
+        # 7.2 is not reached: a job of a whole node alternates with its other jobs (known limits).
         assert after[2] == pytest.approx(7.2, rel=0.17)
 
     def test_5_3_three_groups(self) -> None:
@@ -226,7 +226,7 @@ PROFILES = [
 
 @cache
 def _hetero(*, trading: bool) -> list[Quantum]:
-    """5.4: ResNet-50 of 1, 2 and 4 GPUs, SuperResolution of 1; tenant 1 leaves."""
+    """Section 5.4: ResNet-50 of 1, 2 and 4 GPUs, SuperResolution of 1; tenant 1 leaves."""
     cluster = pool({"k80": [4] * 16, "p100": [4] * 6, "v100": [4] * 3}, PROFILES)
     jobs = jobs_of(
         (1, 150, 1), (2, 150, 2), (3, 150, 4), (4, 150, 1),
@@ -261,7 +261,7 @@ class TestTrades:
             gains = [
                 got[tenant] * ONE_MILLI / sum(map(mul, gpus, SPEEDS[tenant])) for tenant in tenants
             ]
-            assert min(gains) > 0.95, gains  # the turns of a window vary, as without trades
+            assert min(gains) > 0.95, gains  # the turns in a window vary, as without trades
             assert max(gains) > 1.4
         undone = [len([1 for t in row.decision.trades if t.rate_micro < 0]) for row in with_trades]
         assert undone[LEAVES] > 0
@@ -284,7 +284,7 @@ class TestTrades:
         assert got == {(1, "k80"): 40, (2, "k80"): 20, (2, "v100"): 4, (3, "v100"): 8}
 
     def test_traded_gpus_are_own(self) -> None:
-        """Because of turns, a tenant may briefly hold more of a type than on average."""
+        """Because jobs take turns, a tenant may briefly hold more of a type than on average."""
         terms = [term for row in _table_3(60)[40:]
                  for term in _terms(row)]  # fmt: skip
         borrowed = sum(term.borrowed for term in terms)
@@ -315,10 +315,7 @@ class TestTrades:
         assert not any(1 in (trade.buyer, trade.seller) for trade in trades)
 
     def test_leave_a_tenant_the_quota_that_its_pinned_jobs_ask_for(self) -> None:
-        """Of 4 V100 of quota, three pinned jobs need 3; without them the tenant sells 4.
-
-        Their quota is not for sale, but the rest of the tenant's is.
-        """
+        """Of 4 V100 of quota, three pinned jobs need 3, so one is sold; without them, 4 are."""
 
         def pin(snapshot: Snapshot) -> Snapshot:
             jobs = tuple(replace(job, gpu_types=("v100",)) if job.id <= 3 else job
@@ -336,7 +333,7 @@ def _terms(row: Quantum) -> list[Grant | Renew]:
 
 
 def _table_3(count: int, *, pinned: int = 0, change: Any = None, **options: bool) -> list[Quantum]:
-    """12 V100 and 60 K80; A, B and C with many jobs of 1 GPU."""
+    """Run table 3: 12 V100 and 60 K80; A, B and C have many jobs of 1 GPU."""
     speeds = {1: 1250, 2: 5000, 3: 6250}
     profiles = [Profile(t, t, (("k80", 1000), ("v100", v))) for t, v in speeds.items()]
     cluster = pool({"k80": [4] * 15, "v100": [4] * 3}, profiles)

@@ -1,4 +1,4 @@
-"""Rates of gandiva_fair within a tenant: none of its jobs waits forever behind another."""
+"""Rates of gandiva_fair within a tenant: no job waits forever behind another job of it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ HOMES: list[tuple[int, Placement]] = [(2, ((1, 8),)), (1, ((2, 2),)), (2, ((2, 2
 
 class TestAJobWhoseTenantHasItsShareElsewhere:
     def test_has_a_sixteenth_of_its_part_of_the_tickets(self) -> None:
-        """The second tenant has 8 GPUs of node 1, so node 2 is due only to the first."""
+        """The second tenant has 8 GPUs of node 1, so all of node 2 is due to the first."""
         large, other, small = rates(SIZES, HOMES, {1: 5, 2: 5})
         assert (large, other) == (8 * UNIT, 2 * UNIT)
         assert small == 2 * (UNIT * 5 // 10 // LEAST_PART)

@@ -167,7 +167,7 @@ class TestEveryRound:
 
     @given(rounds())
     def test_gives_nobody_less_throughput_by_trades(self, snapshot: Snapshot) -> None:
-        """Compare at the snapshot's profiles, on quotas that jobs can use, before and after."""
+        """Compare throughput on usable quotas before and after trades, by the profiles."""
         decision = decide_round(snapshot)
         after = swapped(snapshot.entitlements, decision.swaps)
         for name in TYPES:
@@ -206,14 +206,16 @@ class TestWaterFill:
             Fraction(row.has + units, row.weight) for units, row in zip(given_, rows, strict=True)
         ]
         for units, row, level in zip(given_, rows, levels, strict=True):
-            if units < row.most:  # except for rounding, no row that was given units is higher
+            # a row below its maximum is no lower than any row that was given units, except for
+            # rounding
+            if units < row.most:
                 for other, got, high in zip(rows, given_, levels, strict=True):
                     assert not got or high <= level + Fraction(1, row.weight) + Fraction(
                         1, other.weight
                     )
 
     def test_is_given_where_the_next_to_fill_comes_above_all_that_are_full(self) -> None:
-        """In floats, the second row is full slightly below the amount that it takes."""
+        """In floats, the second row seems full slightly below the amount that it takes."""
         assert water_fill(213_567, [FillRow(1, 4369, 1), FillRow(49, 492, 213_567)]) == [0, 213_567]
 
 
@@ -234,7 +236,7 @@ class TestRates:
     def test_raise_the_least_total_as_far_as_the_placement_allows(
         self, drawn: tuple[list[int], list[dict[int, int]], list[int]]
     ) -> None:
-        """No tenant with less per weight could take from a tenant that has more on its node."""
+        """No tenant could take GPU-time from a tenant that has more per weight on the same node."""
         sizes, asked, raw = drawn
         nodes = dict(enumerate(sizes, start=1))
         demand = dict(enumerate(asked, start=1))
@@ -268,7 +270,7 @@ class TestRates:
 class TestPasses:
     @given(st.integers(1, 10**7), st.lists(st.integers(1, 10**12), max_size=30))
     def test_are_exact(self, rate: int, served: list[int]) -> None:
-        """The pass is the quotient for any steps of service."""
+        """However service is divided into steps, the pass is the exact quotient."""
         one = Pass(7, 0, rate)
         for gpu_us in served:
             one.served_gpu_us += gpu_us
@@ -286,7 +288,7 @@ class TestPasses:
 
 
 class TestWhatATenantCanUse:
-    """A tenant of jobs of several sizes: the large ones do not fit every type."""
+    """A tenant has jobs of several sizes, and the large ones do not fit every type."""
 
     @given(
         sizes=st.permutations([4, 6, 9]),
@@ -294,9 +296,7 @@ class TestWhatATenantCanUse:
         seed=st.integers(0, 10**6),
     )
     def test_is_told_exactly(self, sizes: list[int], gangs: list[int], seed: int) -> None:
-        """Hall's condition: any types together have no more than the requests of jobs that can use
-        one.
-        """
+        """Check Hall's condition: any types have at most the GPUs that jobs for them request."""
         profile = Profile(1, 1, (("k80", 1000), ("p100", 2000), ("v100", 4000)))
         cluster = pool_of(
             {name: [size] for name, size in zip(TYPES, sizes, strict=True)}, [profile]

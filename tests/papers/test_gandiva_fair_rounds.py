@@ -52,7 +52,7 @@ class TestTypes:
     def test_profiled_jobs_share_a_fast_type_as_long_as_that_is_faster(
         self, speed: int, fast: int
     ) -> None:
-        """3.4: VAE half and half; DCGAN time-shares the V100s, and guests use idle K80s."""
+        """Section 3.4: VAE is on both types; DCGAN jobs share V100s, and guests use idle K80s."""
         profiles = [Profile(1, 1, (("k80", 1000), ("v100", speed)))]
         cluster = pool({"k80": [4], "v100": [4]}, profiles)
         jobs = jobs_of((1, 8, 1), profile={1: 1})
@@ -85,7 +85,7 @@ def _of_profile(tenant: int, profile: int, first: int) -> tuple[SimJob, ...]:
 
 class TestIdleGpus:
     def test_a_waiting_job_moves_to_a_node_with_room(self) -> None:
-        """When the job of one node ends, jobs that shared the other node run there."""
+        """When the job of one node ends, a job that shared the other node moves there."""
         jobs = list(jobs_of((1, 4, 2)))
         leaving = SimJob(5, 2, 4, 0, 10 * QUANTUM_US)
         rows = quanta(pool({"v100": [4, 4]}), equal(1, 2), [*jobs, leaving], 14)
@@ -105,7 +105,7 @@ class TestIdleGpus:
             assert all(job.gpus > max(free.values()) for job in waits)
 
     def test_small_jobs_are_packed(self) -> None:
-        """Four small ones go to one node, so that the other is whole for a gang."""
+        """Four small jobs go to one node, so that the other node is free for a gang."""
         jobs = jobs_of((1, 4, 1), (2, 1, 4))
         rows = quanta(pool({"v100": [4, 4]}), equal(1, 2), jobs, 3)
         assert all(sum(row.gpus.values()) == 8 for row in rows)
@@ -160,7 +160,7 @@ class TestLeasesThatGoOn:
 
 class TestAJobThatALimitKeepsOut:
     def test_has_no_turns_to_catch_up_with(self) -> None:
-        """It needs 4 GPUs on a quota of 2; for 20 quanta it does not pay for the others."""
+        """The job must borrow 2 of its 4 GPUs; for 20 quanta its maximum price is too low."""
 
         def change(snapshot: Snapshot) -> Snapshot:
             pays = snapshot.at_us >= 20 * QUANTUM_US
@@ -175,7 +175,7 @@ class TestAJobThatALimitKeepsOut:
         skips = [skip for skip in rows[5].decision.skips if 3 in skip.jobs]
         assert [skip.reason for skip in skips] == [Reason.PRICE_ABOVE_MAX]
         turns = [3 in row.gpus for row in rows[20:]]
-        assert sum(turns) in (6, 7)  # 4 / 3 GPUs, the same as the other tenant's two jobs together
+        assert sum(turns) in (6, 7)  # 4 / 3 GPUs, as much as the other tenant's two jobs together
         assert not any(both == (True, True) for both in pairwise(turns))
 
 
@@ -194,7 +194,7 @@ class TestTradesAndDepartures:
 
 
 class TestGangsThatDoNotFitEveryType:
-    """A gang of 8 runs on K80s or P100s only: there are six V100s."""
+    """A gang of 8 can run only on K80s or P100s, since there are six V100s."""
 
     speeds: ClassVar[Mapping[int, tuple[int, int]]] = {1: (1190, 1250), 2: (4120, 6330)}
 
@@ -227,7 +227,7 @@ class TestGangsThatDoNotFitEveryType:
         assert ("v100", 1) in bought_by(2, rows[-1])
 
     def test_a_type_that_no_job_accepts_is_not_bought(self) -> None:
-        """Its profile has the V100, but its jobs name two other types."""
+        """The tenant's profile has a speed on V100s, but its jobs accept two other types."""
         rows = self.rows((2, 30, 1), accepted=("k80", "p100"))
         assert {name for name, _ in bought_by(2, rows[-1])} == {"k80", "p100"}
 
@@ -249,14 +249,14 @@ class TestMemory:
         assert not rows[-1].decision.memory["nodes"]
 
     def test_a_switch_of_policy_begins_without_history(self) -> None:
-        """Jobs of unexpired leases are at home where they run; no job is ahead."""
+        """Jobs of unexpired leases have their home where they run, and all passes are equal."""
         jobs = jobs_of((1, 4, 1), (2, 2, 2))
         row = quanta(pool({"v100": [4, 4]}), equal(1, 2), jobs, 5)[-1]
         fresh = decide_round(replace(row.snapshot, memory={}))
         assert len(fresh.renewals) == len(row.snapshot.leases)
 
     def test_trades_go_on_when_quanta_become_longer(self) -> None:
-        """The last quantum is remembered by its instant, not by its number."""
+        """The memory has the time of the last quantum, not its number."""
         speeds = {1: 1250, 2: 5000}
         profiles = [Profile(t, t, (("k80", 1000), ("v100", v))) for t, v in speeds.items()]
         cluster = pool({"k80": [4, 4], "v100": [4]}, profiles)
@@ -326,13 +326,13 @@ class TestSimulated:
 
 class TestTradedQuotaThatIsIdle:
     def test_is_lent_by_whoever_bought_it(self) -> None:
-        """Tenant 2 bought the four V100s of tenant 1; a third tenant borrows two of the eight."""
+        """Tenant 2 bought tenant 1's four V100s; a third tenant borrows two of tenant 2's eight."""
         quotas = (Entitlement(1, "v100", 4), Entitlement(2, "v100", 4))
         lease = Lease(1, 1, 3, "v100", ((1, 2),), 0, 100, 1, 0, 2, 10**6)
         contributed = []
         for swaps in ((), (Swap(1, "v100", -4), Swap(2, "v100", 4))):
             books = Books()
-            for at_us in (0, 25):  # repeated, as when a node comes back
+            for at_us in (0, 25):  # 0 is repeated, as when a node comes back
                 books.entitle(at_us, "v100", 8, {row.tenant: (row.gpus, None) for row in quotas})
                 books.swap(at_us, quotas, swaps)
                 if not at_us:

@@ -1,4 +1,4 @@
-"""Trading of Gandiva_fair: Table 3, two users, E1 of OEF's paper with its lie, and undo."""
+"""Trading of Gandiva_fair: Table 3, two users, E1 of OEF's paper with a misreport, and undo."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ENDLESS = 10**15
 
 
 def trader(tenant: int, speed: float, k80: float, v100: float, usable: int = ENDLESS) -> Trader:
-    """Return a trader with a speedup over the K80, and quotas in GPUs."""
+    """Return a trader with this speed on V100s over K80s, and quotas in GPUs."""
     quota = {"k80": round(k80 * GPU_MICRO), "v100": round(v100 * GPU_MICRO)}
     return Trader(tenant, {"k80": ONE_MILLI, "v100": round(speed * ONE_MILLI)}, quota, usable)
 
@@ -43,7 +43,7 @@ TABLE_3 = [trader(1, 1.25, 20, 4), trader(2, 5, 20, 4), trader(3, 6.25, 20, 4)]
 
 
 class TestTable3:
-    """12 V100 and 60 K80: the aggregates 25, 40 and 45 become 40, 40 and 50."""
+    """12 V100 and 60 K80: the tenants' throughputs of 25, 40 and 45 become 40, 40 and 50."""
 
     def test_trades_at_the_second_price(self) -> None:
         trades = quanta(TABLE_3, 10)
@@ -89,7 +89,7 @@ class TestTwoUsers:
 
 
 class TestE1:
-    """W = (1, 2), (1, 3), (1, 4) on one GPU of each type, a third each."""
+    """W = (1, 2), (1, 3), (1, 4) on one GPU of each type; each tenant has a third of each."""
 
     @pytest.mark.parametrize(
         ("told", "rates", "shares", "total"),
@@ -134,7 +134,7 @@ class TestUndo:
 
     @pytest.mark.parametrize("party", [1, 2])
     def test_when_a_party_has_less_than_its_quota_is_worth(self, party: int) -> None:
-        """Both speeds are within 10 % of before; for one party the price is now too bad."""
+        """Both speeds changed by less than 10 %, but the price is now too bad for one tenant."""
         traders = [trader(1, 3, 8, 4), trader(2, 3.2, 8, 4)]
         trades = quanta(traders, 1)
         assert [row.rate_micro for row in trades] == [3_100_000]
@@ -144,7 +144,7 @@ class TestUndo:
         assert len(undo_wrong(trades, now, 9)[1]) == 1
 
     def test_newest_first_as_far_as_quota_is_missing(self) -> None:
-        """The buyer's slow quota shrinks to 12: it can pay for two of four trades."""
+        """The buyer's slow quota shrinks to 12, which pays for two of the four trades."""
         trades = quanta(TABLE_3, 4)
         now = {one.tenant: one for one in [*TABLE_3[:2], trader(3, 6.25, 12, 4)]}
         standing, undone = undo_wrong(trades, now, 9)
@@ -152,7 +152,7 @@ class TestUndo:
         assert holdings_after(now.values(), standing)[3]["k80"] == 2 * GPU_MICRO
 
     def test_when_a_seller_can_use_less(self) -> None:
-        """After four trades it has 40 K80; with jobs of 32 GPUs, two trades are too many."""
+        """After four trades it has 40 K80. With jobs of 32 GPUs, two trades are too many."""
         trades = quanta(TABLE_3, 4)
         now = {one.tenant: one for one in TABLE_3}
         now[1] = now[1]._replace(usable=32 * GPU_MICRO)
@@ -161,7 +161,7 @@ class TestUndo:
 
 class TestJobsThatRunOnSomeTypesAlone:
     def test_a_buyer_gets_what_its_small_jobs_can_use(self) -> None:
-        """Jobs of 5.5 GPUs fit the V100s, and 4 are its own: one and a half more."""
+        """Jobs of 5.5 GPUs fit V100s and it has a quota of 4, so it buys one and a half."""
         buyer = TABLE_3[2]._replace(within=((("v100",), 5_500_000),))
         after = holdings_after([TABLE_3[0], buyer], quanta([TABLE_3[0], buyer], 9))
         assert after[3]["v100"] == 5_500_000

@@ -1,7 +1,7 @@
-"""Gavel (OSDI 2020), max-min fairness as published: by hand, and solved separately by scipy.
+"""Gavel (OSDI 2020), max-min fairness as published: by hand, and compared with scipy.
 
 E3 of OEF is in `tests/papers/test_oef.py`. Throughputs of max-min fairness are unique. Shares need
-not be, but are in the instances by hand.
+not be unique, but are in the instances by hand.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def asked(case: Golden) -> ShareProblem:
 
 
 def published_rates(problem: ShareProblem) -> Array:
-    """Return the normaliser as Gavel writes it: a row of X per job, scaled to at most one GPU."""
+    """Return the normaliser in Gavel's form: a row of X per job, scaled to at most one GPU."""
     jobs = len(problem.speedups)
     equal = np.tile(problem.capacity / jobs, (jobs, 1))
     equal /= np.maximum(1.0, equal.sum(axis=1))[:, None]
@@ -164,7 +164,7 @@ class TestAnyProblem:
 
     @given(problems())
     def test_leaves_nobody_worse_than_alone_unless_a_cap_binds(self, problem: ShareProblem) -> None:
-        """This is promised of rounds: a row that a cap binds on the way remains at its cap."""
+        """Rounds promise this only if no cap binds, since a row stays at its cap."""
         found = solve_shares(problem, "gavel")
         if (found.shares.sum(axis=1) >= problem.cap * (1 - 1e-6)).any():
             return
@@ -173,7 +173,7 @@ class TestAnyProblem:
 
 
 class TestACap:
-    """A job type's cap is what its jobs can use; it bounds the shares, not the equal split."""
+    """A job type's cap is what its jobs can use; it limits the shares, not the equal split."""
 
     @staticmethod
     def throughputs(cap: float) -> Array:
@@ -184,7 +184,7 @@ class TestACap:
         ).throughputs
 
     def test_that_binds_is_levelled_up_at_the_cost_of_others(self) -> None:
-        """In a partition the second would get 15, which is not promised if a cap binds."""
+        """In a partition, the second would get 15; that is not promised if a cap binds."""
         np.testing.assert_allclose(self.throughputs(1.0), [112 / 13, 168 / 13], rtol=RTOL)
 
     def test_that_does_not_bind_changes_nothing(self) -> None:
@@ -194,7 +194,7 @@ class TestACap:
 class TestARound:
     @pytest.mark.parametrize(("jobs", "verdict"), [(1, Verdict.NOT_PROMISED), (9, Verdict.HOLDS)])
     def test_promises_the_incentive_where_no_cap_binds(self, jobs: int, verdict: Verdict) -> None:
-        """With one job of one GPU, the first tenant can use no more of its half."""
+        """With one job of one GPU, the first tenant cannot use more than that of its half."""
         profiles = [profile(1, 1, 1000, 2000), profile(2, 2, 1000, 4000)]
         pool = cluster([[4], [4]], {1: 2, 2: 2}, profiles)
         queues = [*queue(1, jobs, profile=1), *queue(2, 9, profile=2, first=100)]

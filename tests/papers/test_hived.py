@@ -41,7 +41,7 @@ class TestCells:
         assert cell_sizes(quota, largest) == sizes
 
     def test_are_bound_largest_first_and_leave_no_gap(self) -> None:
-        """6 and 6 and 4 on two nodes of 8: a half each, then the other halves."""
+        """Cells of 4 are bound first, two on node 1 and one on node 2; cells of 2 fill node 2."""
         cells = bind_cells(nodes(8, 8), quotas(6, 6, 4), [], {})
         assert cells == [
             Cell(1, 2, 2), Cell(1, 4, 1), Cell(2, 2, 2), Cell(2, 4, 1), Cell(3, 4, 2),
@@ -62,7 +62,7 @@ class TestCells:
         ]  # fmt: skip
 
     def test_move_where_what_was_kept_is_in_the_way(self) -> None:
-        """Halves of both nodes were the first tenant's, so no node has 8 for the second."""
+        """Cells are bound so that a whole node is left for the tenant with 8 GPUs."""
         before = [Cell(1, 4, 1), Cell(1, 4, 2)]
         cells = bind_cells(nodes(8, 8), quotas(4, 8), before[:1], {})
         assert cells == [Cell(1, 4, 1), Cell(2, 8, 2)]
@@ -71,7 +71,7 @@ class TestCells:
         assert {cell.node for cell in cells if cell.gpus == 2} == {2}
 
     def test_are_halved_where_nodes_are_no_powers_of_two(self) -> None:
-        """A node of 6 has no second cell of 4; the last 2 GPUs of both nodes are its halves."""
+        """A node of 6 has room for one cell of 4; its other 2 GPUs are half of a cell."""
         cells = bind_cells(nodes(6, 6), quotas(12), [], {})
         assert sum(cell.gpus for cell in cells) == 12
         assert max(cell.gpus for cell in cells) == 4
@@ -99,22 +99,22 @@ class TestOwners:
     SPOTS = [job(i, 1, 500, tenant=2) for i in range(1, 9)]
 
     def test_have_their_cells_back_from_spot_jobs(self) -> None:
-        """Nodes of 4; tenant 2 owns one and runs 8 jobs. The gang of tenant 1 needs 4."""
+        """Nodes have 4 GPUs. Tenant 2 owns one and runs 8 jobs; tenant 1's gang needs 4 GPUs."""
         found = run("hived", [*self.SPOTS, job(9, 4, 50, at_s=10)], {1: 4, 2: 4}, nodes=2,
                     min_runtime_s=0)  # fmt: skip
         assert found[9] == Times(10, 60)
         assert sorted(row.end_s for row in found.values()) == [60, *[500] * 4, *[550] * 4]
 
     def test_wait_for_the_minimum_runtime_and_let_nobody_in(self) -> None:
-        """A spot job ends at 20 s; a job that waited then could have taken its GPU."""
+        """A spot job ends at 20 s; its GPU stays free although another job waits."""
         jobs = [*self.SPOTS[:7], job(8, 1, 20, tenant=2), job(9, 4, 50, at_s=10),
                 job(10, 1, 5, at_s=11, tenant=2)]  # fmt: skip
         found = run("hived", jobs, {1: 4, 2: 4}, nodes=2, min_runtime_s=60)
-        assert found[9].start_s == 100  # the first event after 60 s: the leases end
+        assert found[9].start_s == 100  # leases end at the first event after 60 s
         assert found[10].start_s >= 100
 
     def test_take_the_fewest_leases(self) -> None:
-        """The first tenant's node has spot jobs of 1 and 3 GPUs; 1 or 2 GPUs are needed."""
+        """The first tenant's node has spot jobs of 1 and 3 GPUs, and 1 or 2 GPUs are needed."""
         leases = [spot(1, 1, 1), spot(2, 1, 3)]
         jobs = [held_job(1, 1), held_job(2, 3), waiting_job(3, 1)]
         decision = decide_round(asked(jobs, leases, (4, 4), nodes_={1: 4, 2: 4}))
@@ -126,7 +126,7 @@ class TestOwners:
         assert row.job == 2
 
     def test_take_nothing_where_their_cells_are_free(self) -> None:
-        """Both nodes have cells of the first tenant; a spot job is on one of them."""
+        """The first tenant has cells on both nodes, and a spot job is on one of them."""
         leases = [spot(1, 1, 4)]
         jobs = [held_job(1, 4), waiting_job(3, 4)]
         decision = decide_round(asked(jobs, leases, (8, 0), nodes_={1: 4, 2: 4}))
@@ -135,7 +135,7 @@ class TestOwners:
         assert not decision.preemptions
 
     def test_clear_several_nodes_for_a_gang(self) -> None:
-        """8 GPUs of nodes of 4: one spot lease is on both nodes, another on one."""
+        """The gang needs 8 GPUs of nodes of 4; one spot lease is on both nodes, another on one."""
         leases = [spot(1, 1, 1), replace(spot(2, 1, 1), placement=((1, 1), (2, 2)), borrowed=3)]
         jobs = [held_job(1, 1), held_job(2, 3), waiting_job(3, 8)]
         decision = decide_round(asked(jobs, leases, (8, 0), nodes_={1: 4, 2: 4}))
@@ -144,7 +144,7 @@ class TestOwners:
         assert grant.placement == ((1, 4), (2, 4))
 
     def test_take_no_leases_that_may_not_end(self) -> None:
-        """The lease is protected, and the free GPUs next to it stay free for the gang."""
+        """The lease is protected, and the free GPUs next to it are kept free for the gang."""
         leases = [replace(spot(1, 1, 2), protected_until_us=AT_US + 1)]
         jobs = [held_job(1, 2), waiting_job(3, 4), waiting_job(4, 2, tenant=2)]
         decision = decide_round(asked(jobs, leases, (4, 0), nodes_={1: 4}))
@@ -160,7 +160,7 @@ class TestOwners:
         assert not waits.grants
 
     def test_leave_the_other_what_it_may_borrow(self) -> None:
-        """It may borrow 4: when its lease on the first node ends, it gets 4 on the second."""
+        """The other tenant may borrow 4: when its lease on a node ends, it gets 4 on the other."""
         jobs = [held_job(1, 4), waiting_job(3, 4), waiting_job(4, 4, tenant=2)]
         snap = asked(jobs, [spot(1, 1, 4)], (4, 0), nodes_={1: 4, 2: 4},
                      memory={"cells": {"v100": [[1, 4, 1]]}})  # fmt: skip
@@ -171,7 +171,7 @@ class TestOwners:
         assert places == {3: ((1, 4),), 4: ((2, 4),)}
 
     def test_wait_where_a_node_has_lost_gpus_that_leases_hold(self) -> None:
-        """4 of 8 GPUs are left and 8 are held: the end of one lease would free none."""
+        """4 of 8 GPUs are left, but leases hold 8, so the end of one lease frees no GPU."""
         leases = [spot(1, 1, 4), spot(2, 1, 4)]
         jobs = [held_job(1, 4), held_job(2, 4), waiting_job(3, 4)]
         decision = decide_round(asked(jobs, leases, (4, 0), nodes_={1: 4}))
@@ -179,7 +179,7 @@ class TestOwners:
         assert not decision.preemptions
 
     def test_that_hold_more_than_their_quota_are_spot_jobs_themselves(self) -> None:
-        """The first tenant has cells of 4 on the first node, and runs on the second."""
+        """The first tenant has cells of 4 on the first node, but its job runs on the second."""
         mine = replace(spot(2, 2, 4), tenant=1, own=4, borrowed=0)
         leases = [spot(1, 1, 4), mine]
         jobs = [held_job(1, 4), replace(held_job(2, 4), tenant=1), waiting_job(3, 1)]
@@ -202,7 +202,7 @@ class TestSpotJobs:
         assert [grant.key.note for grant in decision.grants] == ["spot"]
 
     def test_are_not_renewed_where_an_owner_waits(self) -> None:
-        """A lease that ends needs no notice, since this is no preemption."""
+        """The lease has ended, so this is no preemption and needs no notice."""
         ended = replace(spot(1, 1, 4), expires_us=AT_US)
         decision = decide_round(
             asked([held_job(1, 4), waiting_job(3, 4)], [ended], (4, 0), nodes_={1: 4})
@@ -228,7 +228,7 @@ def held_job(id_: int, gpus: int) -> Any:
 
 
 def spot(id_: int, node: int, gpus: int) -> Lease:
-    """Return a continuing lease of the second tenant, all of it borrowed."""
+    """Return a continuing lease of the second tenant that is borrowed completely."""
     return lease(id_, id_, (node, gpus), tenant=2, expires_us=AT_US + SECOND_US, borrowed=gpus)
 
 
@@ -236,7 +236,7 @@ def asked(
     jobs: list[Any], leases: list[Lease], gpus: tuple[int, int], *, nodes_: dict[int, int],
     **fields: Any,
 ) -> Snapshot:  # fmt: skip
-    """Return a round in which leases may end at once; quotas of two tenants."""
+    """Return a round with quotas of two tenants, in which any lease may be ended."""
     return snapshot(
         jobs, leases, nodes=nodes_, quotas=quotas(*gpus), policy="hived",
         options={"min_runtime_s": 0}, **fields,

@@ -1,8 +1,8 @@
 """Astraea-online, eq. (2), at every instant: an owner's part of a charge, from the paper's text.
 
-`incomes_by_slot` repeats the equation in fractions, slot by slot (one microsecond each). It shares
-no code with the product except the input values. Times are microseconds. Prices are such that a
-slot costs about a credit, so that no rounding hides a wrong part.
+`incomes_by_slot` computes the equation in fractions, slot by slot (a slot is one microsecond). It
+shares no code with the product except the input values. A slot costs about a credit, so that
+rounding cannot hide a wrong part.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Quotas = dict[int, LendableQuota]
 
 @dataclass
 class Term:
-    """A term of a lease, as the equation reads it."""
+    """A term of a lease, with the values that the equation uses."""
 
     lease: int
     number: int
@@ -93,7 +93,7 @@ class History:
 
 
 def idle_at(history: History, slot: int) -> dict[int, int]:
-    """Return the lent GPUs in [slot, slot + 1) by owner: q_u - own use_u, and unallocated ones."""
+    """Return lent GPUs by owner in [slot, slot + 1): q_u - own use_u, and unallocated GPUs."""
     capacity, quotas = [row[1:] for row in history.entitled if row[0] <= slot][-1]
     used: dict[int, int] = {}
     for term in history.terms:
@@ -107,7 +107,7 @@ def idle_at(history: History, slot: int) -> dict[int, int]:
 
 
 def incomes_by_slot(history: History, term: Term) -> dict[int, Fraction]:
-    """Eq. (2): rho(t) = idle_u(t) / a(t) x c(t), summed over the slots of a term."""
+    """Compute (2): rho(t) = idle_u(t) / a(t) x c(t), summed over the slots of a term."""
     earned: dict[int, Fraction] = {}
     for slot in range(term.starts_us, term.ends_us):
         idle = idle_at(history, slot)
@@ -120,7 +120,7 @@ def incomes_by_slot(history: History, term: Term) -> dict[int, Fraction]:
 
 
 def rounded(exact: dict[int, Fraction], amount: int) -> dict[int, int]:
-    """Split the amount by largest remainder; ties by tenant id, the operator last."""
+    """Split the amount by largest remainder; on a tie, tenants by id, the operator last."""
     total = sum(exact.values())
     owners = sorted(exact, key=lambda owner: (owner == OPERATOR, owner))
     due = {owner: amount * exact[owner] / total for owner in owners}
@@ -222,7 +222,7 @@ class TestTheIncomeOfATerm:
 
 
 class TestTheGoldenCase:
-    """A borrowed GPU, charge 4; idle of (A, B) is (1, 0), then (2, 2), for half a term each."""
+    """A borrowed GPU, charge 4; A and B lend (1, 0), then (2, 2), for half a term each."""
 
     @staticmethod
     def halves() -> IdleSums:
@@ -273,7 +273,7 @@ class TestTheGoldenCase:
 
 class TestManyShortTerms:
     def test_owe_what_one_long_term_owes(self) -> None:
-        """A second at 0.00036 an hour costs 0.1 micro-credits; 20,000 seconds cost 2,000."""
+        """At 0.00036 credits an hour, a second costs 0.1 micro-credits, and 20,000 cost 2,000."""
         history, sweep, charged, count = History(), Sweep(), 0, 20_000
         history.entitle(0, 1, {A: (1, None)})
         for number in range(1, count + 1):

@@ -45,14 +45,14 @@ def fig6(order: str = "J1 J2 J3") -> Pool:
         nodes=(Node(1, "v100", 6),), entitlements=(Entitlement(1, "v100", 6),), runs=runs,
         options={"work_conserving": False, "reserve_after_leases": 0}, at_us=0,
     )  # fmt: skip
-    for run in pool.runs:  # submitted together; the order of the changes decides
+    for run in pool.runs:  # jobs are submitted at the same time; the order of the changes decides
         pool.arrived.add(run.job.id)
         pool._change(ChangeKind.ACTIVE, 1, job=run.job.id, gpus=run.job.gpus)
     return pool
 
 
 class TestGoldenCase1:
-    """Fig. 6: J1 runs one round for every two rounds of J2 and J3."""
+    """Figure 6: for each round of J1, J2 and J3 run two rounds."""
 
     @pytest.mark.parametrize("work_conserving", [False, True])
     def test_runs_j1_then_j2_and_j3_twice(self, work_conserving: bool) -> None:
@@ -71,7 +71,7 @@ class TestGoldenCase1:
         pool = fig6()
         for _ in range(3):
             pool.round()
-        pool.round()  # its sums are as of minute 30
+        pool.round()  # its service sums are those of minute 30
         view = ServiceView(pool.service)
         for job_id in (1, 2, 3):
             assert view.job_deserved(job_id) == 2 * 30 * MINUTE_US
@@ -90,7 +90,7 @@ class TestGoldenCase1:
 
 
 class TestGoldenCases:
-    """Golden cases 2 to 4: FairShare over 100 micro-seconds."""
+    """Golden cases 2 to 4: FairShare over 100 microseconds."""
 
     def test_2_a_small_job_deserves_only_what_it_can_use(self) -> None:
         changes = [Change(0, QUOTA, 1, gpus=8, gpu_types=("v100",))]
@@ -120,7 +120,7 @@ class TestGoldenCases:
 
 
 def past(held: dict[int, tuple[int, int]], gpus: dict[int, int]) -> list[Change]:
-    """Return past jobs of tenants, active from 0 to 100, that held GPUs for some of it."""
+    """Return jobs that were active from 0 to 100, and held GPUs for a part of that time."""
     changes = []
     for tenant, (held_gpus, span_us) in held.items():
         number = 1000 + tenant
@@ -132,7 +132,7 @@ def past(held: dict[int, tuple[int, int]], gpus: dict[int, int]) -> list[Change]
 
 
 def with_history(round_: Snapshot, held: dict[int, tuple[int, int]]) -> Snapshot:
-    """Return the round after a history: tenant -> (GPUs held, duration); each demanded 4."""
+    """Return the round after a history of tenant -> (GPUs held, duration); each demanded 4."""
     quotas = [row for row in round_.changes if row.kind is QUOTA]
     rest = [row for row in round_.changes if row.kind is not QUOTA]
     history = past(held, dict.fromkeys(held, 4))
@@ -148,21 +148,22 @@ class TestTwoPhases:
     def test_the_tenant_with_the_least_rho_goes_first(self) -> None:
         jobs = [job(1, 4), job(2, 4, tenant=2)]
         round_ = snapshot(jobs, nodes={1: 4}, quotas=TWO)
-        assert picked(decide_round(round_)) == [1]  # both received nothing, so arrival decides
+        # neither tenant received anything, so the arrival decides
+        assert picked(decide_round(round_)) == [1]
         ahead = with_history(round_, {1: (4, 100), 2: (1, 100)})
         assert picked(decide_round(ahead)) == [2]
 
     def test_a_pick_counts_as_a_lease_of_gpu_time_for_the_rest_of_the_round(self) -> None:
-        """Line 14: after its first pick, tenant 1 is behind tenant 2, then ahead again."""
+        """Line 14: after its first pick tenant 1 comes after tenant 2, then before it again."""
         jobs = [job(1, 4), job(2, 4), job(3, 2, tenant=2), job(4, 2, tenant=2)]
         jobs += [job(5, 2, tenant=2)]
         round_ = snapshot(jobs, nodes={1: 8, 2: 8}, quotas=TWO)
         decision = decide_round(round_)
         assert picked(decision) == [1, 3, 4, 2, 5]
-        assert decision.service.claims[0].alloc_gpu_us == 0  # the charge is not kept
+        assert decision.service.claims[0].alloc_gpu_us == 0  # the sums do not include the charge
 
     def test_variant_16_selects_by_quota_also_while_there_was_no_demand(self) -> None:
-        """Tenant 1 lent its quota until now: by (16) it may reclaim more than its share."""
+        """Tenant 1 lent its quota until now; by (16), that time counts as deserved."""
         jobs = [job(1, 4, tenant=2), job(9_990, 4)]
         leases = [lease(1, 1, (1, 4), tenant=2)]
         quotas = (Entitlement(1, "v100", 4), Entitlement(2, "v100", 4))
@@ -191,7 +192,7 @@ class TestTwoPhases:
 
 
 class TestUndefinedRho:
-    """FairTime = 0: first before any GPU-time, then behind all others by GPU-time / quota."""
+    """FairTime = 0: first before any GPU-time, then after all others, by GPU-time / quota."""
 
     def test_a_tenant_without_quota_cannot_starve_the_others(self) -> None:
         quotas = (Entitlement(1, "v100", 0), Entitlement(2, "v100", 8))
@@ -209,7 +210,7 @@ class TestUndefinedRho:
 
 
 class TestJobSelection:
-    """Algorithm 2 with the hooks of 5.2.1: they reorder inside a tenant only."""
+    """Algorithm 2 with the hooks of 5.2.1: they only change the order within a tenant."""
 
     def history(self, **options: Any) -> Snapshot:
         """Job 1 ran and stopped (terms 3), job 2 never ran, job 3 never ran and has a deadline."""
@@ -255,7 +256,7 @@ class TestRenewal:
         assert decision.ends == ()
 
     def test_a_job_whose_gpus_were_taken_is_placed_anew_if_selected_later(self) -> None:
-        """Tenant 2 received less: its gang takes node 1, and job 1 moves to node 2."""
+        """Tenant 2 received less, so its gang takes node 1 first; job 1 moves to node 2."""
         jobs = [job(1, 2), job(2, 4, tenant=2)]
         held = [lease(1, 1, (1, 2))]
         round_ = snapshot(jobs, held, nodes={1: 4, 2: 2}, quotas=TWO)
@@ -274,7 +275,7 @@ class TestRenewal:
 class TestBigGangsTurn:
     @pytest.mark.parametrize(("waited_us", "held_back"), [(0, False), (1, True)])
     def test_comes_after_more_than_k_leases(self, waited_us: int, held_back: bool) -> None:
-        """A gang skipped exactly two leases ago waits on; a microsecond more, and it is next."""
+        """After exactly two leases the gang is not served yet; a microsecond later, it is."""
         at_us = 3 * HOUR_US
         since_us = at_us - 2 * HOUR_US - waited_us
         jobs = [job(1, 8), job(2, 4, tenant=2)]
@@ -289,7 +290,7 @@ class TestBigGangsTurn:
 
     @pytest.mark.parametrize("policy", ["ltgf", "oef"])
     def test_is_the_next_gangs_while_a_limit_refuses_it(self, policy: str) -> None:
-        """A refused gang used to keep the reservation of its type, so gang 2 had none."""
+        """Regression: a refused gang kept the reservation of its type, so gang 2 got none."""
         at_us = 3 * HOUR_US
         jobs = [job(1, 6, max_price_micro=4), job(2, 6, tenant=2), job(3, 4)]
         held = [lease(1, 3, (1, 4), expires_us=at_us + 1)]
@@ -310,7 +311,7 @@ class TestBigGangsTurn:
 
 class TestARefusedRenewal:
     def test_leaves_its_gpus_to_the_gang_that_fits_them_best(self) -> None:
-        """Job 1 may not borrow at this price; job 2 goes to its node, not to the larger one."""
+        """Job 1 may not borrow at this price. Job 2 gets its node, not the larger node."""
         jobs = [job(1, 4, terms=1, max_price_micro=0), job(2, 4), job(3, 4)]
         held = [lease(1, 1, (1, 4)), lease(2, 3, (3, 4), expires_us=AT_US + 1)]
         round_ = snapshot(
@@ -324,10 +325,10 @@ class TestARefusedRenewal:
 
 class TestFairnessWindow:
     def test_a_tenant_that_once_had_more_is_even_again_after_the_window(self) -> None:
-        """Tenant 1 had the whole pool for 5 h; then tenant 2 comes.
+        """Tenant 1 had the whole pool for 5 h; then tenant 2 submits jobs.
 
-        From 7 h to 10 h, a window of one hour gives each half. Without a window, tenant 1 still
-        pays for its earlier surplus.
+        With a window of one hour, each tenant gets half from 7 h to 10 h. Without a window, tenant
+        1 gets less because of its earlier surplus.
         """
         got = {}
         for window_s in (0, 3600):
@@ -343,5 +344,5 @@ class TestFairnessWindow:
                 pool.round()
             shares = [decision.shares[0] for decision in pool.decisions[42:]]
             got[window_s] = sum(share.own + share.borrowed for share in shares)
-        assert abs(got[3600] - 18 * 4) <= 4  # one pick more or less
+        assert abs(got[3600] - 18 * 4) <= 4  # the difference is at most one pick
         assert got[0] <= 14 * 4

@@ -1,4 +1,4 @@
-"""docs/policies/ltgf.md lists the options, the preset and the reasons correctly."""
+"""docs/policies/ltgf.md describes the options, the preset and the reasons correctly."""
 
 from __future__ import annotations
 

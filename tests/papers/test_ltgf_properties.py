@@ -98,7 +98,7 @@ class TestEveryRound:
     def test_the_order_of_rows_does_not_matter(
         self, snapshot: Snapshot, rng: random.Random
     ) -> None:
-        """Rows are shuffled, ids are not permuted: they break ties."""
+        """Rows are shuffled. Ids are not permuted, because they break ties."""
         ready = advanced(snapshot)
 
         def shuffled(rows: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -124,7 +124,7 @@ class TestEveryRound:
 
     @given(rounds())
     def test_its_certificate_holds(self, snapshot: Snapshot) -> None:
-        """It covers the order of long-term fairness, also for jobs tried on several types."""
+        """The certificate checks the order by rho, also for jobs tried on several types."""
         decision = decide_round(snapshot)
         items = certify_round(snapshot, decision).findings
         assert not [item for item in items if item.verdict is Verdict.VIOLATED]
@@ -138,7 +138,7 @@ class TestEveryRound:
 
     @given(rounds())
     def test_work_is_conserved_up_to_the_tenants_own_limits(self, snapshot: Snapshot) -> None:
-        """No job waits for room or for its turn while its gang fits the free GPUs."""
+        """No job waits for room or for its turn while its gang fits on free GPUs."""
         options = {"work_conserving": True, "reserve_after_leases": 0}
         decision = decide_round(replace(snapshot, options=options))
         if any(skip.numbers.get("withdrawn") for skip in decision.skips):
@@ -212,7 +212,7 @@ class TestLongRun:
     def test_a_tenant_that_always_wants_more_than_its_quota_gets_it(
         self, shares: list[int], gang: int
     ) -> None:
-        """rho >= 1 - gang / (quota x rounds): behind by at most one gang for one lease."""
+        """rho >= 1 - gang / (quota x rounds): at most one gang is missing for one lease."""
         quotas = [share * gang for share in shares]
         nodes = tuple(Node(number, "v100", gang) for number in range(1, sum(shares) + 1))
         runs = [
@@ -231,9 +231,10 @@ class TestLongRun:
 
 
 def busy(gang: int, nodes: int, seed: int, after_leases: int) -> Pool:
-    """Return a full pool of small jobs with staggered lease ends, and one large gang.
+    """Return a pool full of small jobs whose leases end at different times, and one large gang.
 
-    Both tenants own half. The gang is tenant 1's only job, so it heads the least-rho tenant.
+    Each of two tenants owns half. The gang is tenant 1's only job, so it heads the least-rho
+    tenant.
     """
     rng = random.Random(seed)  # noqa: S311 - a seeded workload, not a secret
     runs = [
@@ -265,7 +266,7 @@ class TestBigGang:
     @given(st.integers(2, 4), st.data())
     @settings(max_examples=some())
     def test_starts_within_k_and_a_few_leases(self, nodes: int, data: st.DataObject) -> None:
-        """K leases until nodes are held back, one until they are empty, one round of slack."""
+        """It takes K leases until nodes are held back, one until they are empty, and one round."""
         gang = data.draw(st.integers(5, 8 * nodes))
         after_leases = data.draw(st.integers(1, 3))
         small = busy(gang, nodes, data.draw(st.integers(0, 1000)), after_leases)

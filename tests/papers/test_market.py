@@ -49,7 +49,7 @@ def bid(job_id: int, price: str) -> Utility:
 
 
 def granted(decision: Decision) -> dict[int, tuple[int, int, int]]:
-    """By job: own, borrowed, price."""
+    """Return (own GPUs, borrowed GPUs, price) by job."""
     return {row.job: (row.own, row.borrowed, row.price_micro) for row in decision.grants}
 
 
@@ -63,7 +63,7 @@ def plans(decision: Decision) -> dict[int, Plan]:
 
 class TestOwnQuota:
     def test_is_free_and_goes_first(self) -> None:
-        """Job 2 was submitted before job 3, but would borrow, so it waits."""
+        """Job 2 was submitted before job 3, but would have to borrow, so it waits."""
         decision = decide_round(market([job(1, 4), job(2, 2), job(3, 4, tenant=2)]))
         assert granted(decision) == {1: (4, 0, 0), 3: (4, 0, 0)}
         assert [row.job for row in decision.grants] == [1, 3]
@@ -80,7 +80,7 @@ class TestOwnQuota:
         assert granted(decision) == {1: (4, 0, 0)}
 
     def test_takes_the_gpus_of_a_borrowed_lease_that_ended(self) -> None:
-        """Job 2 of tenant 1 borrows GPUs that tenant 2 now needs."""
+        """Job 2 of tenant 1 borrowed GPUs that tenant 2 now needs."""
         leases = [lease(1, 1, (1, 4)), lease(2, 2, (1, 4), borrowed=4, own=0)]
         asked = market([job(1, 4), job(2, 4), job(3, 2, tenant=2)], leases)
         decision = decide_round(asked)
@@ -89,7 +89,7 @@ class TestOwnQuota:
         assert [(row.job, row.reason) for row in decision.ends] == [(2, EndReason.NOT_RENEWED)]
 
     def test_clears_a_node_lease_by_lease_for_a_gang_of_the_owner(self) -> None:
-        """Two borrowed leases of one node never end in the same round: the first is not renewed."""
+        """The two borrowed leases of a node end in different rounds; the first is not renewed."""
         ahead = AT_US + HOUR_US // 2
         leases = [
             lease(1, 1, (1, 4), borrowed=4, own=0),
@@ -111,7 +111,7 @@ class TestOwnQuota:
         assert next(row for row in decision.grants if row.job == 4).placement == ((1, 8),)
 
     def test_later_is_planned_for_when_its_tenants_own_lease_ends(self) -> None:
-        """No GPU is free; job 1 ends after 2 of its 3 hours."""
+        """No GPU is free; job 1 of the tenant ends after 2 of its 3 hours."""
         running = [
             lease(1, 1, (1, 4), expires_us=AT_US + HOUR_US),
             lease(2, 2, (1, 4), tenant=2, expires_us=AT_US + HOUR_US),
@@ -133,7 +133,7 @@ class TestABorrower:
     RUNNING = (lease(9, 1, (1, 4), expires_us=AT_US + HOUR_US),)
 
     def test_starts_where_it_is_worth_the_price_with_itself_counted(self) -> None:
-        """It pays the posted price of the round, not the price that it causes."""
+        """The job pays the posted price of the round, not the price after its GPUs are counted."""
         jobs = [job(1, 4), job(2, 2)]
         asked = market(jobs, [*self.RUNNING], price_micro=ETA[4])
         decision = decide_round(replace(asked, utilities=(bid(2, "0.681793"),)))
@@ -155,10 +155,10 @@ class TestABorrower:
         assert (skip.numbers["value_micro"], skip.numbers["price_micro"]) == (681_792, 681_793)
 
     def test_that_loses_by_waiting_is_told_worth_and_price_of_one_slot(self) -> None:
-        """f = 2.8 - 2 t for 2 GPUs: now 0.4 a GPU-hour with the price eta(7), after an hour 0.
+        """f = 2.8 - 2 t for 2 GPUs: now 0.4 per GPU-hour at the price eta(7), after an hour 0.
 
-        The larger lease next to it ends after 3 hours, and eta(3) is below 0.4. Its value now,
-        compared with that later price, would look as if it had been admitted.
+        The larger lease ends after 3 hours, and eta(3) is below 0.4. If its value now were compared
+        with that later price, it would seem to be admitted.
         """
         quotas = (*QUOTAS, Entitlement(3, "v100", 0))
         jobs = [
@@ -176,9 +176,9 @@ class TestABorrower:
         assert (skip.numbers["value_micro"], skip.numbers["price_micro"]) == (400_000, ETA[7])
 
     def test_of_a_bid_waits_for_the_first_slot_in_which_it_gains(self) -> None:
-        """After the first hour the other lease is over, and the price falls to eta(2).
+        """After the first hour the other lease has ended, and the price falls to eta(2).
 
-        The present posted price is 0, but with itself counted an hour would cost 0.681793.
+        The posted price is 0 now, but with the job's GPUs counted an hour would cost 0.681793.
         """
         quotas = (*QUOTAS, Entitlement(3, "v100", 0))
         asked = market([job(1, 4), job(2, 2, tenant=3)], [*self.RUNNING], quotas=quotas)
@@ -188,7 +188,7 @@ class TestABorrower:
         assert reasons(decision) == {2: Reason.PLANNED_LATER}
 
     def test_that_loses_by_waiting_starts_now_at_a_higher_price(self) -> None:
-        """f = 10 - 4 t: now 6 - 2 x 0.681793 at most, an hour later 2 less and eta(2) saved."""
+        """f = 10 - 4 t: now it gains at least 6 - 2 x 0.681793, an hour later at most 2."""
         quotas = (*QUOTAS, Entitlement(3, "v100", 0))
         asked = market([job(1, 4), job(2, 2, tenant=3)], [*self.RUNNING], quotas=quotas)
         hasty = read_utility(2, "linear k=-4 g=10")
@@ -215,7 +215,7 @@ class TestABorrower:
         assert not decide_round(half).grants
 
     def test_comes_in_order_of_arrival_where_jobs_are_equal(self) -> None:
-        """The price with the first excludes the second: 0.7 is below eta(8)."""
+        """Once the first job is counted, the price eta(8) exceeds the second job's value of 0.7."""
         jobs = [job(1, 4), job(3, 2), job(2, 2)]
         asked = market(jobs, [*self.RUNNING], utilities=(bid(2, "0.7"), bid(3, "0.7")))
         assert set(granted(decide_round(asked))) == {2}
@@ -230,7 +230,7 @@ class TestABorrower:
         )))) == {7}  # fmt: skip
 
     def test_takes_the_gpu_type_on_which_it_gains_most(self) -> None:
-        """The empty type is cheaper; a decaying job prefers it, though both have room."""
+        """A job whose value decays prefers the empty type, which is cheaper; both have room."""
         quotas = (
             Entitlement(1, "k80", 4), Entitlement(1, "v100", 4), Entitlement(3, "k80", 0),
             Entitlement(3, "v100", 0),
@@ -291,7 +291,7 @@ class TestTheta:
         assert decide_round(low).prices[0].theta_milli == 2000
 
     def test_ends_where_the_books_do(self) -> None:
-        """A bid of a billion base rates needs a theta of twelve digits, the most in the books."""
+        """A bid of a billion base rates needs a theta of twelve digits, the books' maximum."""
         for worth, milli in (("999999", 10**9), ("1000000000", 10**12 - 1)):
             utility = bid(1, worth)
             asked = market([job(1, 1)], options={"theta": "history"}, utilities=(utility,))
@@ -368,7 +368,7 @@ def life(seed: int, rounds: int = 120, **options: Any) -> list[tuple[Snapshot, D
 
 
 def hourly_micro(asked: Snapshot, job_: Job) -> int:
-    """Compute the value of an hour of a job's GPUs, independently of the policy's code."""
+    """Return the value of an hour of a job's GPUs, computed without the policy's code."""
     said = {row.id: row for row in asked.utilities}.get(job_.id)
     if said is None:
         return job_.max_price_micro if job_.max_price_micro is not None else CREDIT_MICRO
@@ -392,7 +392,7 @@ SEEDS = range(8)
 class TestEveryRound:
     @pytest.mark.parametrize("seed", SEEDS)
     def test_charges_no_borrower_more_than_an_hour_is_worth_to_it(self, seed: int) -> None:
-        """With `history`, a few jobs of very high value keep others out for long."""
+        """With theta of `history`, a few jobs of very high value exclude others for a long time."""
         paid, theta = 0, "history" if seed < 2 else "fixed"
         for before, decision in life(seed, interval_s=(0, 300)[seed % 2], theta=theta):
             asked = replace(before, service=decision.service, changes=())
@@ -408,7 +408,7 @@ class TestEveryRound:
 
     @pytest.mark.parametrize("seed", SEEDS)
     def test_takes_nobody_in_whom_its_own_weight_would_push_out(self, seed: int) -> None:
-        """The last borrower that enters is worth the next posted price, if theta is fixed."""
+        """With a fixed theta, the last admitted borrower is worth the next posted price."""
         for before, decision in life(seed, theta="fixed"):
             paid = [row for row in decision.grants if row.borrowed]
             if not paid or paid[-1].order != len(decision.grants) + len(decision.renewals):
@@ -420,7 +420,7 @@ class TestEveryRound:
 
 class TestThePool:
     def test_does_not_thrash_while_nobody_else_comes(self) -> None:
-        """Forty bids of 0.9 for 16 GPUs: jobs that enter stay to their end."""
+        """Forty bids of 0.9 compete for 16 GPUs: jobs that start also run to their end."""
         jobs = tuple(
             SimJob(
                 number, 1, 2, 0, 5 * HOUR_US, estimate_us=5 * HOUR_US,

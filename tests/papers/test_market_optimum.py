@@ -27,7 +27,7 @@ ONE_SERVER = MarketPool([MarketServer(2, 1)], [Owner(1, 2, 1)])
 
 
 def check(pool: MarketPool, jobs: Sequence[MarketJob], plan: MarketOptimum, last: int) -> None:
-    """Check capacity, (3g), (3i), enough work, and the stated value."""
+    """Check that a plan keeps capacity, (3g) and (3i), does all work, and has the stated value."""
     by_id = {job.id: job for job in jobs}
     workers: dict[tuple[int, int], int] = defaultdict(int)
     ps: dict[tuple[int, int], int] = defaultdict(int)
@@ -57,14 +57,14 @@ def check(pool: MarketPool, jobs: Sequence[MarketJob], plan: MarketOptimum, last
 
 class TestTheOptimum:
     def test_runs_two_jobs_one_after_the_other(self) -> None:
-        """f = 100 - 2 t, two slots each: 96 and 92."""
+        """f = 100 - 2 t, and each job takes two slots: 96 and 92."""
         jobs = [replace(paper_job(number, 1, 2), arrival=0) for number in range(2)]
         for solve in (solve_by_ortools, solve_by_pyomo):
             plan = solve(ONE_SERVER, jobs, 8)
             assert plan.value_micro == plan.bound_micro == 188 * CREDIT_MICRO
 
     def test_has_what_astraea_gets_of_the_paper_s_example_and_more(self) -> None:
-        """In (8, 12] with f from 8: j11, j12, j21 of 96, 94, 96, while Astraea gets less."""
+        """In (8, 12], with f from 8, j11, j12 and j21 get 96, 94 and 96; Astraea gets less."""
         jobs = [
             replace(paper_job(number, *row), arrival=0)
             for number, row in enumerate([(1, 2), (1, 3), (2, 2), (2, 30)])
@@ -105,7 +105,7 @@ class TestChoices:
         pool = replace(ONE_SERVER, servers=[MarketServer(4, 1)])
         kept = {(one.workers, one.slots) for one in choices(pool, job, 9) if one.centralised}
         assert kept == {(1, 4), (2, 2), (4, 1)}
-        # Slot 3 is the first after 1.5, f = 100 - 2 (3 - 1.5).
+        # Slot 3 is the first slot after the arrival at 1.5: f = 100 - 2 (3 - 1.5).
         assert values_micro(job, 4) == [0, 0, 0, 97 * CREDIT_MICRO, 95 * CREDIT_MICRO]
 
 

@@ -42,7 +42,7 @@ RULE = ValueRule(1000, 5)
 
 
 def lines(asked: Snapshot, decision: Decision) -> dict[Property, CertificateItem]:
-    """Return the two lines of the market."""
+    """Return the two certificate lines of the market."""
     found = certify_round(asked, decision)
     assert (found.failure, found.version) == ("", 4)
     return {name: line(found, name) for name in (WORTH, QUOTAS)}
@@ -54,7 +54,7 @@ def verdicts(asked: Snapshot) -> tuple[Verdict, Verdict]:
 
 
 def varied(asked: Snapshot, seed: int) -> Snapshot:
-    """Return the round with other options, and jobs that declare more or less."""
+    """Return the round with other options, and with more or fewer declared values."""
     rng = random.Random(seed)  # noqa: S311 - a case, not a secret
     jobs = [
         replace(
@@ -113,7 +113,7 @@ class TestEveryRound:
 
 
 def borrowing(utility: Utility | None = None, **fields: Any) -> tuple[Snapshot, Decision]:
-    """Job 2 borrows 2 of 8 GPUs at eta(4), with a higher value in all cases."""
+    """Return a round in which job 2 borrows 2 of 8 GPUs at eta(4), below its value."""
     asked = market(
         [job(1, 4), job(2, 2, **fields.pop("job", {}))],
         [lease(9, 1, (1, 4), expires_us=AT_US + HOUR_US)],
@@ -123,7 +123,7 @@ def borrowing(utility: Utility | None = None, **fields: Any) -> tuple[Snapshot, 
 
 
 def at_price(asked: Snapshot, decision: Decision, price_micro: int) -> CertificateItem:
-    """Return the line if the round had posted and charged another price."""
+    """Return the certificate line if the round had posted and charged another price."""
     prices = tuple(replace(row, price_micro=price_micro) for row in asked.prices)
     terms = tuple(replace(row, price_micro=price_micro) for row in decision.grants)
     return lines(replace(asked, prices=prices), replace(decision, grants=terms))[WORTH]
@@ -146,21 +146,21 @@ class TestIndividualRationality:
         [
             (bid(2, "0.9"), {}, 900_000),
             (None, {"max_price_micro": 700_000}, 700_000),
-            (None, {}, 1_000_000),  # the base rate
-            # maximum prices are another line
+            (None, {}, 1_000_000),  # the default bid is the base rate
+            # a maximum price is checked by another line
             (bid(2, "0.9"), {"max_price_micro": 800_000}, 900_000),
             # 3 h of work on 2 GPUs: f(3 h) = 9 - 2 x 3 credits, over 6 GPU-hours.
             (read_utility(2, "linear k=-2 g=9"), {"estimate_us": 3 * HOUR_US - 1}, 500_000),
             # (6 / 2)^2 = 9 credits over 4 GPU-hours.
             (read_utility(2, "convex e=6 kappa=2"), {"estimate_us": 2 * HOUR_US}, 2_250_000),
-            # A lease length, if unknown: (6 / 1)^1 over 2 GPU-hours.
+            # The duration is unknown, so one lease length: (6 / 1)^1 over 2 GPU-hours.
             (read_utility(2, "convex e=6 kappa=1"), {}, 3_000_000),
         ],
     )
     def test_turns_red_above_what_an_hour_is_worth(
         self, said: Utility | None, job_fields: dict[str, Any], hourly: int
     ) -> None:
-        """Times count from the submission, some microseconds ago, hence the small margin."""
+        """The submission was some microseconds ago, so the value is slightly lower."""
         asked = market([job(1, 4), job(2, 2, **job_fields)], utilities=(said,) if said else ())
         row = replace(lease(2, 2, (1, 2), own=0, borrowed=2))
         decision = decide_round(replace(asked, leases=(row,)))
@@ -197,7 +197,7 @@ class TestIndividualRationality:
 
     @given(SEEDS)
     def test_agrees_with_the_policys_own_number(self, seed: int) -> None:
-        """Compare two computations of the value of an hour, from the same rows."""
+        """Two computations of the value of an hour, from the same rows, are equal."""
         from evenshare_core.policies.market.job_values import JobValues
         from evenshare_core.policies.market.options import MarketOptions
         from evenshare_core.policies.market.pool import PricedPool
@@ -228,10 +228,10 @@ class TestIndividualRationality:
 
 
 class TestWhoWasLetInAsIfWithinQuota:
-    """A lease that borrows in part loses its GPUs to an owner.
+    """A lease that borrows some of its GPUs loses them to an owner.
 
-    Its own part is not idle quota, since another lease of the tenant counts there. Job 6 would pay
-    0.7 and is worth 0.2.
+    Its own GPUs do not become idle quota, since another lease of the tenant then counts as own. Job
+    6 would pay 0.7, but an hour is worth 0.2 to it.
     """
 
     def asked(self) -> Snapshot:
@@ -255,7 +255,8 @@ class TestWhoWasLetInAsIfWithinQuota:
 
 
 def half_clear() -> Snapshot:
-    """Job 8 of tenant 2 needs a whole node within quota; two nodes are borrowed in part.
+    """Return a round in which job 8 of tenant 2 needs a node within quota; two have borrowed
+    leases.
 
     Node 1 is clear in ten minutes. Node 2 is clear in an hour minus a microsecond, and has more
     free GPUs. Job 9 of tenant 1 was submitted later and would borrow four GPUs.
@@ -272,7 +273,7 @@ def half_clear() -> Snapshot:
 
 class TestTheQuotaGuarantee:
     def test_keeps_the_node_that_is_clear_first(self) -> None:
-        """The node with more free GPUs is not kept: its last lease may be the newest."""
+        """The node with more free GPUs is not kept, because its last lease may be the newest."""
         decision = decide_round(half_clear())
         assert [(row.job, row.placement) for row in decision.grants] == [(9, ((2, 4),))]
         row = lines(half_clear(), decision)[QUOTAS]
@@ -280,7 +281,7 @@ class TestTheQuotaGuarantee:
         assert (row.worst, row.tenant, row.total) == (600, 2, 4)
 
     def test_begins_again_where_a_lease_there_comes_within_its_own_quota(self) -> None:
-        """Tenant 1 now has quota for its four GPUs: node 1 is never clear, node 2 in an hour."""
+        """Tenant 1 now has quota for its four GPUs: node 1 is never clear, node 2 is in an hour."""
         quotas = (Entitlement(1, "v100", 4), Entitlement(2, "v100", 12))
         asked = half_clear()
         over = replace(asked.leases[0], expires_us=AT_US)
@@ -289,15 +290,16 @@ class TestTheQuotaGuarantee:
         assert [(row.job, row.own) for row in decision.renewals] == [(1, 4)]
         row = lines(asked, decision)[QUOTAS]
         assert (row.verdict, row.checked, row.worst) == (Verdict.HOLDS, 1, 3599.999999)
-        assert granted(decision) == {9: (0, 4, 0)}  # next to it, and not on node 2
+        # job 9 starts on node 1 next to the lease, not on node 2
+        assert granted(decision) == {9: (0, 4, 0)}
 
     def test_is_broken_by_a_borrower_on_that_node(self) -> None:
-        """The job would wait until node 2 is clear, or longer if that is borrowed meanwhile."""
+        """Job 8 would wait until node 2 is clear, or longer if more GPUs there are borrowed."""
         decision = decide_round(half_clear())
         moved = replace(decision.grants[0], placement=((1, 4),))
         row = lines(half_clear(), replace(decision, grants=(moved,)))[QUOTAS]
         assert (row.verdict, row.broken) == (Verdict.VIOLATED, (2,))
-        assert row.worst == 3599.999999  # node 2, of which no GPU is kept
+        assert row.worst == 3599.999999  # the wait for node 2, on which no GPUs are kept
 
     def test_is_broken_by_a_renewal_on_that_node(self) -> None:
         asked = half_clear()
@@ -319,7 +321,7 @@ class TestTheQuotaGuarantee:
         assert (row.verdict, row.checked, row.broken) == (Verdict.VIOLATED, 1, (2,))
 
     def test_is_not_broken_by_room_that_is_kept_for_who_came_before(self) -> None:
-        """Node 1 is kept for job 8, so job 9, also within quota, may not have its four GPUs."""
+        """Node 1 is kept for job 8, so job 9, which is also within quota, does not get its GPUs."""
         asked = half_clear()
         jobs = tuple(replace(row, tenant=2) if row.id == 9 else row for row in asked.jobs)
         full = replace(asked.leases[1], placement=((2, 8),), borrowed=8)
@@ -330,7 +332,7 @@ class TestTheQuotaGuarantee:
         assert (row.verdict, row.checked, row.worst) == (Verdict.HOLDS, 2, 600)
 
     def test_is_broken_by_more_room_than_is_kept_for_who_came_before(self) -> None:
-        """Only a node is kept for job 8, and both have room for job 9."""
+        """Only one node is kept for job 8, and both nodes have room for job 9."""
         asked = half_clear()
         jobs = tuple(replace(row, tenant=2) if row.id == 9 else row for row in asked.jobs)
         asked = replace(asked, jobs=jobs)
@@ -347,7 +349,7 @@ class TestTheQuotaGuarantee:
         assert (row.verdict, row.checked, row.broken) == (Verdict.VIOLATED, 0, (1,))
 
     def test_is_not_asked_for_what_no_node_can_give(self) -> None:
-        """A gang is larger than a node; another has no room next to leases within quota."""
+        """A gang is larger than a node; for another, leases within quota leave too few GPUs."""
         quotas = (Entitlement(1, "v100", 4), Entitlement(2, "v100", 12))
         own = [lease(n, n, (n, 4), tenant=1, expires_us=AT_US + HOUR_US) for n in (1, 2)]
         jobs = [job(1, 4), job(2, 4), job(8, 12, tenant=2), job(9, 6, tenant=2)]

@@ -1,4 +1,4 @@
-"""Pairs of market rounds: with one more job, a maximum price, or a lost GPU type."""
+"""Pairs of market rounds that differ in one job, a maximum price, or a lost GPU type."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def above_quota(asked: Snapshot, gpus: int, tenant: int) -> bool:
 
 
 class TestAJobMore:
-    """The next price of each GPU type, compared with the same round without the job."""
+    """The next price of each GPU type with an additional job, and without it."""
 
     @given(SEEDS, st.booleans())
     def test_that_comes_last_and_is_not_within_quota_lowers_no_price(
@@ -85,7 +85,7 @@ class TestAJobMore:
         number = max(row.id for row in asked.jobs) + 1
         more = with_job(
             asked, Job(number, 4, 1, AT_US), Utility(number, UtilityKind.BID, most)
-        )  # of a tenant without quota
+        )  # the additional job is of a tenant without quota
         assert posted(decide_round(more))["v100"] >= posted(decide_round(asked))["v100"]
 
     def test_raises_it_in_many_such_rounds(self) -> None:
@@ -93,14 +93,14 @@ class TestAJobMore:
         for seed in range(60):
             asked = crowded_round(seed)
             number = max(row.id for row in asked.jobs) + 1
-            more = Job(number, 4, 1, AT_US)  # of a tenant without quota
+            more = Job(number, 4, 1, AT_US)  # a job of a tenant without quota
             worth = Utility(number, UtilityKind.BID, 9 * CREDIT_MICRO)
             after = posted(decide_round(with_job(asked, more, worth)))
             raised += after["v100"] > posted(decide_round(asked))["v100"]
         assert raised > 10
 
     def test_of_an_owner_may_lower_it(self) -> None:
-        """A single GPU of its quota ends a borrowed lease of eight: the owner goes first."""
+        """For a single GPU of its quota, an owner's job ends a borrowed lease of eight GPUs."""
         row = lease(1, 1, (1, 8), own=0, borrowed=8)
         quotas = (Entitlement(1, "v100", 0), Entitlement(2, "v100", 8))
         asked = market([job(1, 8)], [row], quotas=quotas)
@@ -108,14 +108,14 @@ class TestAJobMore:
         assert posted(decide_round(with_job(asked, job(2, 1, tenant=2)))) == {"v100": ETA[1]}
 
     def test_that_comes_before_others_may_lower_it(self) -> None:
-        """It takes one GPU of the node that a gang of eight would have had."""
+        """The job takes one GPU of the node that a gang of eight would have got."""
         asked = market([job(5, 8)], quotas=NOBODYS, utilities=(bid(5, "9"),))
         assert posted(decide_round(asked)) == {"v100": ETA[8]}
         more = with_job(asked, job(2, 1, tenant=2), bid(2, "9"))
         assert posted(decide_round(more)) == {"v100": ETA[1]}
 
     def test_that_is_worth_more_than_all_may_lower_it_where_theta_follows(self) -> None:
-        """Theta rises to 31 with a job that has no room; that price exceeds job 5's value."""
+        """A job that has no room raises theta to 31, and the price above the value of job 5."""
         running = [lease(1, 1, (1, 1), own=0, borrowed=1, expires_us=AT_US + HOUR_US)]
         asked = market(
             [job(1, 1), job(5, 5)], running, quotas=NOBODYS, options={"theta": "history"},
@@ -128,7 +128,7 @@ class TestAJobMore:
 
 
 class TestAHighestPrice:
-    """Job 2 is worth 5 an hour and pays at most 0.6; with itself counted it would cost eta(6)."""
+    """Job 2 is worth 5 an hour and pays at most 0.6; with its GPUs counted, it costs eta(6)."""
 
     def beside(self, estimate_us: int | None, **options: object) -> Snapshot:
         jobs = [job(1, 4, estimate_us=estimate_us), job(2, 2, max_price_micro=600_000)]
@@ -136,7 +136,7 @@ class TestAHighestPrice:
         return market(jobs, running, utilities=(bid(2, "5"),), options=options)
 
     def test_below_the_price_with_itself_counted_keeps_it_queued_and_says_so(self) -> None:
-        """At the present price of 0 it would start, and end with its first term."""
+        """At the posted price of 0 the job could start, but would end with its first term."""
         decision = decide_round(self.beside(None, horizon_s=3600))
         assert not decision.grants
         plan = plans(decision)[2]
@@ -149,7 +149,7 @@ class TestAHighestPrice:
         assert skip.numbers == {"gpu_type": "v100", "needed": 2, **numbers}
 
     def test_is_planned_for_the_first_slot_at_which_it_is_enough(self) -> None:
-        """The other lease is over after three hours, and eta(2) is below 0.6."""
+        """The other lease ends after three hours, and eta(2) is below 0.6."""
         quotas = (Entitlement(1, "v100", 4), Entitlement(2, "v100", 4), Entitlement(3, "v100", 0))
         asked = self.beside(3 * HOUR_US)
         jobs = tuple(replace(row, tenant=3) if row.id == 2 else row for row in asked.jobs)
@@ -163,7 +163,7 @@ class TestAHighestPrice:
         (600_000, Reason.PRICE_ABOVE_MAX), (None, Reason.PLANNED_LATER),
     ])  # fmt: skip
     def test_is_asked_of_plans_for_later_too(self, most: int | None, reason: Reason) -> None:
-        """Two GPUs are free in an hour, at eta(8): more than its maximum, less than its value."""
+        """Two GPUs are free in an hour at eta(8), above the maximum price and below the value."""
         jobs = [
             job(1, 4, estimate_us=9 * HOUR_US), job(3, 2, tenant=2, estimate_us=HOUR_US),
             job(4, 2, tenant=2, estimate_us=9 * HOUR_US), job(5, 2, max_price_micro=most),
@@ -204,7 +204,7 @@ class TestAHighestPrice:
 
 
 class TestATypeThatItsJobTypeLost:
-    """The profile of jobs 1 and 2 now only has k80; both hold v100."""
+    """The profile of jobs 1 and 2 now has only a speed on k80, but both hold v100."""
 
     PROFILES = (Profile(7, 1, (("k80", 1000),)),)
 
@@ -215,7 +215,7 @@ class TestATypeThatItsJobTypeLost:
         return market(jobs, leases, profiles=self.PROFILES, utilities=utilities, price_micro=ETA[6])
 
     def test_is_not_borrowed_any_longer(self) -> None:
-        """It used to be renewed at the posted price, with a note of own quota."""
+        """Regression: the lease was renewed at the posted price, with the note of own quota."""
         decision = decide_round(self.asked())
         assert [(row.job, row.reason) for row in decision.ends] == [(2, EndReason.NOT_RENEWED)]
 
@@ -224,7 +224,7 @@ class TestATypeThatItsJobTypeLost:
         assert [(row.job, row.borrowed) for row in decision.renewals] == [(1, 0)]
 
     def test_has_no_node_kept_for_it(self) -> None:
-        """Job 3 of tenant 2 would have to wait for a node of a type on which it cannot run."""
+        """Otherwise, job 3 of tenant 2 would wait for a node of a type on which it cannot run."""
         quotas = (Entitlement(1, "v100", 0), Entitlement(2, "v100", 8))
         jobs = [job(1, 4), job(3, 8, tenant=2, profile=7), job(4, 2)]
         running = [lease(1, 1, (1, 4), own=0, borrowed=4, expires_us=AT_US + HOUR_US)]

@@ -1,4 +1,4 @@
-"""OEF (Middleware 2024): its worked examples, and which of its claims hold.
+"""OEF (Middleware 2024): its worked examples, and which of its claims are true.
 
 Fractions are exact where the paper rounds. Its example of Gandiva_fair's trading is tested with
 that policy.
@@ -132,7 +132,7 @@ class TestWorkedExamples:
         assert found.total == pytest.approx(float(sum(throughputs)), rel=RTOL)
 
     def test_of_a_lie_that_gains_a_sixth_in_the_cooperative_rule(self) -> None:
-        """E6: +16.7 % for the liar; the total falls by 7.14 %, which the paper rounds to 8."""
+        """E6: the liar gains 16.7 %; the total falls by 7.14 %, which the paper rounds to 8."""
         honest, lie = (solve(rows, ONE_EACH, "cooperative") for rows in (TWO, [[1, 4], [1, 5]]))
         true = np.array(TWO) * lie.shares
         assert true.sum(axis=1)[0] == pytest.approx(1.75, rel=RTOL)
@@ -152,7 +152,7 @@ class TestWorkedExamples:
 
 
 class TestTheNoncooperativeRule:
-    """(9): which of its claims hold."""
+    """Claims about (9) that are true, and counterexamples."""
 
     def test_gives_nobody_a_gain_from_overstating(self) -> None:
         chance = np.random.default_rng(9)
@@ -180,7 +180,8 @@ class TestTheNoncooperativeRule:
         types: list[list[float]] = [[1, 3], [1, 4], [1, 1]]
         speedups, weights, _ = virtual_tenants([types, [[1, 5]]])
         honest = solve(speedups, [1, 5], "noncooperative", weights=list(weights))
-        # As (1, 3) it would tie with the first, and share like that; just below, it does not.
+        # If it reported (1, 3), it would tie with the first and share GPUs; just below, it does
+        # not.
         claimed: list[list[float]] = [*types[:2], [1, 3 - 1e-9], [1, 5]]
         lie = solve(claimed, [1, 5], "noncooperative", weights=list(weights))
         assert honest.throughputs[:3].sum() == pytest.approx(1080 / 131, rel=RTOL)
@@ -194,7 +195,7 @@ class TestTheNoncooperativeRule:
         assert 10 - found.shares[:, 1].sum() == pytest.approx(9.5, rel=RTOL)
 
     def test_is_pareto_efficient_where_all_run_everywhere(self) -> None:
-        """All GPU types have a positive price, so no other shares give one more and none less."""
+        """All GPU types have positive prices, so no tenant can gain unless another one loses."""
         for seed in range(40):
             found = solve(random_rows(seed, 5, 3), [2, 1, 1], "noncooperative")
             assert found.prices is not None
@@ -239,7 +240,7 @@ class TestTheNoncooperativeRule:
 
 
 class TestTheCooperativeRule:
-    """(10): which of its claims hold."""
+    """Claims about (10) that are true, and counterexamples."""
 
     @pytest.mark.parametrize("backend", BACKENDS)
     def test_is_envy_free_and_no_worse_than_the_equal_split(self, backend: str) -> None:
@@ -254,7 +255,7 @@ class TestTheCooperativeRule:
 
     @pytest.mark.parametrize("backend", BACKENDS)
     def test_is_not_pareto_efficient(self, backend: str) -> None:
-        """Theorem 5.3 fails: other shares give one more and none less, but with envy."""
+        """Theorem 5.3 is false: with envy, one tenant can gain while no other loses."""
         rows = [[1, 1, 1], [1, 4, 12], [1, 4, 16]]
         found = solve(rows, [1, 1, 1], "cooperative", backend)
         np.testing.assert_allclose(found.throughputs, [1, 8, 10], rtol=RTOL)
@@ -293,7 +294,7 @@ class TestTheCooperativeRule:
 
 
 class TestTheStoriesOfSection62:
-    """Four tenants; figures 4 and 5 as shares."""
+    """Four tenants, with the shares of figures 4 and 5."""
 
     ROWS: Rows = [[1, 1.2, 1.4], [1, 1.3, 1.7], [1, 1.5, 2.0], [1, 1.6, 2.5]]
     POOL = [8.0, 8.0, 8.0]

@@ -1,4 +1,4 @@
-"""OEF from fractions to leases: worked examples, long runs, and its departures."""
+"""OEF from fractions to leases: worked examples, long runs, and departures from the paper."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class TestSeveralJobTypes:
     OPTIONS = {"environment": "noncooperative"}
 
     def test_share_a_tenants_weight(self) -> None:
-        """The example with twice the GPUs, so that each tenant can have a whole quota."""
+        """The paper's example with twice the GPUs, so that each tenant's quota is an integer."""
         pool = cluster([[2], [2]], {1: 1, 2: 1}, self.PROFILES)
         ((_, decision, _),) = rounds(pool, self.JOBS, 1, options=self.OPTIONS)
         found = ideals(decision)
@@ -88,7 +88,7 @@ class TestSeveralJobTypes:
         assert told[1] == pytest.approx(3 * told[2], rel=1e-5)
 
     def test_are_none_without_a_profile(self) -> None:
-        """Jobs without a profile run equally fast on all types: half of everything."""
+        """Jobs without a profile run equally fast on all types: each tenant gets half of each."""
         pool = cluster([[2], [2]], {1: 1, 2: 1})
         jobs = [*queue(1, 5), *queue(2, 5, first=11)]
         ((_, decision, _),) = rounds(pool, jobs, 1, options=self.OPTIONS)
@@ -124,7 +124,7 @@ class TestFourTenants:
 
     @pytest.mark.parametrize("policy", SHARING)
     def test_receive_on_average_what_is_ideal(self, policy: str) -> None:
-        """With leases of one round, whole GPUs differ from the ideal by less than 1 on average."""
+        """With leases of one round, average GPUs differ from the ideal by less than 1."""
         pool, _ = four_tenants()
         jobs = [job for job in self.jobs() if job.tenant < 4]
         self.check_average(pool, jobs, policy, lease_min=5)
@@ -149,7 +149,7 @@ class TestFourTenants:
                 assert held[key] / count == pytest.approx(told.get(key, 0), abs=0.1)
 
     def test_a_tenant_of_large_gangs_receives_on_average_what_is_ideal(self) -> None:
-        """Its share of a type is below its gang: it saves, and then runs."""
+        """Its share of a type is below its gang, so its deviation grows until the gang can run."""
         pool = cluster([[4]], {1: 1, 2: 3})
         jobs = [*queue(1, 3, gpus=2), *queue(2, 9, first=11)]
         held: Counter[int] = Counter()
@@ -161,7 +161,7 @@ class TestFourTenants:
 
 class TestStarvation:
     def test_goes_before_arrival_inside_a_tenant(self) -> None:
-        """Two GPUs, five jobs: each waits for its turn, no job for two turns."""
+        """Two GPUs, five jobs: every job gets its turn, and none waits for two turns."""
         pool = cluster([[2]], {1: 2})
         ran = [
             sorted(lease.job for lease in state.leases.values())
@@ -176,7 +176,7 @@ class TestStarvation:
         assert ran == [[1, 2]] * 4
 
     def test_decides_who_runs_and_size_who_is_placed_first(self) -> None:
-        """The longest waiting jobs are chosen; the largest of them is placed first."""
+        """The jobs that waited longest are chosen; the largest of them is placed first."""
         pool = cluster([[4, 2]], {1: 6})
         jobs = [*queue(1, 2, gpus=1), *queue(1, 1, gpus=4, first=3), *queue(1, 9, first=4)]
         ((_, decision, _),) = rounds(pool, jobs, 1)
@@ -184,7 +184,7 @@ class TestStarvation:
         assert decision.grants[0].placement == ((1, 4),)
 
     def test_ends_for_a_gang_that_its_tenants_own_small_jobs_are_in_the_way_of(self) -> None:
-        """Its tenant never has room for it at once: nodes are held back after two leases."""
+        """The tenant never has enough GPUs at once, so nodes are held back after two leases."""
         pool = cluster([[4]], {1: 4})
         small = [
             copy(job, submitted_us=index * 5 * MINUTE_US)
@@ -228,7 +228,7 @@ class TestTypes:
         assert [grant.gpu_type for grant in decision.grants if grant.job == 9] == ["p100"]
 
     def test_stay_while_the_tenant_has_gpus_there(self) -> None:
-        """Job 1 ends on the fast type: a waiting job takes its place, and job 3 stays."""
+        """When job 1 ends on the fast type, a waiting job gets its GPU, and job 3 does not move."""
         rows = (profile(1, 1, 1000, 4000),)
         pool = cluster([[2], [2]], {1: 2}, rows)
         jobs = [*queue(1, 1, profile=1, minutes=8), *queue(1, 3, profile=1, first=2)]
@@ -263,7 +263,7 @@ class TestWithoutQuota:
 
 class TestLeftovers:
     def test_go_to_the_tenant_of_largest_deviation_whose_next_job_fits(self) -> None:
-        """Two tenants have 2.5 each and gangs of 2: one GPU of the 5 fits neither gang."""
+        """Two tenants have 2.5 of 5 GPUs each and gangs of 2, so one GPU fits neither gang."""
         pool = cluster([[5]], {1: 1, 2: 1, 3: 0})
         jobs = [*queue(1, 4, gpus=2), *queue(2, 4, gpus=2, first=11), *queue(3, 4, first=21)]
         for _, _, state in rounds(pool, jobs, 6):
@@ -274,7 +274,7 @@ class TestLeftovers:
 
     @pytest.mark.parametrize("lease_min", [5, 10])
     def test_count_as_received_by_whose_jobs_they_are_too_few_for(self, lease_min: int) -> None:
-        """5 of 10 GPUs and gangs of 4: one GPU is passed on, and never adds up to a second gang."""
+        """A tenant has 5 of 10 GPUs and gangs of 4: the fifth goes to others, and is not saved."""
         pool = cluster([[10]], {1: 1, 2: 1})
         jobs = [*queue(1, 4, gpus=4), *queue(2, 15, first=11)]
         for _, _, state in rounds(pool, jobs, 12, lease_min=lease_min):
@@ -282,12 +282,12 @@ class TestLeftovers:
             for lease in state.leases.values():
                 held[lease.tenant] += lease.gpus
             assert held == {1: 4, 2: 6}
-            assert state.memory["rows"] == []  # neither a deviation nor a rate
+            assert state.memory["rows"] == []  # the row has neither a deviation nor a rate
             assert len(state.memory["extra"]) == 1
 
 
 class TestOrders:
-    """Steps 3 and 5 only, with deviations by hand: tenant 1 has no quota, 3 is behind."""
+    """Only steps 3 and 5, with given deviations: tenant 1 has no quota, tenant 3 is behind."""
 
     @staticmethod
     def picks(gpus: int) -> tuple[list[JobType], SharingPicks]:
@@ -362,7 +362,7 @@ class TestSkipping:
         assert some.rounds < every.rounds
 
     def test_changes_no_deviation(self) -> None:
-        """With or without quiet rounds, the next round has the same memory."""
+        """The next round has the same memory whether or not quiet rounds are skipped."""
         rules = Rules(
             "oef", {"environment": "noncooperative"}, round_us=MINUTE_US, lease_us=60 * MINUTE_US
         )
@@ -380,11 +380,11 @@ class TestSkipping:
         assert found[0] == found[1]
         deviations = [pair[0] for row in state.memory["rows"] for pair in row[2].values()]
         assert min(deviations) < 0
-        assert max(deviations) == 0  # no deviation is saved while no job waits
+        assert max(deviations) == 0  # deviations do not grow while no job waits
 
 
 class TestGain:
-    """The work done in half a day on the same GPUs, by speeds of profiles."""
+    """The work done in half a day on the same GPUs, by the speeds of profiles."""
 
     @staticmethod
     def work_done(policy: str, seed: int) -> int:
@@ -420,7 +420,7 @@ class TestTheDocument:
 
 
 class TestLargeGangs:
-    """A gang of 8 on 8 GPUs, half of which its tenant is owed, competes with single GPUs."""
+    """A gang of 8 whose tenant is owed half of the 8 GPUs competes with jobs of one GPU."""
 
     def granted(self, own_type: int) -> int:
         pool = cluster(

@@ -1,4 +1,4 @@
-"""The order of LTGF in certificates: honest rounds are green, manipulated ones are red."""
+"""The order line of LTGF's certificates: honest rounds are green, manipulated ones are red."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class TestNoHonestRoundIsRed:
             seen["withdrawn"] += any(skip.numbers.get("withdrawn") for skip in decision.skips)
             seen["kept"] += bool(decision.memory.get("reserved"))
             seen["noted"] += any(grant.key.note for grant in decision.grants)
-        # All cases that a round may legally skip occurred.
+        # All cases in which a round may skip a job occurred.
         assert seen["picks"] > 3000
         assert min(seen["withdrawn"], seen["kept"], seen["noted"]) >= 2
 
@@ -84,7 +84,7 @@ class TestNoHonestRoundIsRed:
         ids=str,
     )
     def test_of_a_pool_over_hours(self, options: dict[str, Any]) -> None:
-        """The policy's memory persists from round to round, so gangs get their turn."""
+        """The policy's memory is kept between rounds, so that large gangs get their turn."""
         jobs = mixed_workload(1, jobs=150, hours=6).jobs
         kept = picks = 0
         for snapshot, decision, _ in rounds(
@@ -120,7 +120,7 @@ def terms(decision: Decision) -> list[Grant | Renew]:
 
 
 def without(decision: Decision, tenant: int) -> Decision:
-    """Return the decision without all picks of a tenant."""
+    """Return the decision without the picks of a tenant."""
     grants = tuple(row for row in decision.grants if row.tenant != tenant)
     renewals = tuple(row for row in decision.renewals if row.tenant != tenant)
     return replace(decision, grants=grants, renewals=renewals)
@@ -136,7 +136,7 @@ def served_tenants(seeds: range) -> Iterator[tuple[Snapshot, Decision, int]]:
 
 class TestAPlant:
     def test_of_all_picks_of_a_tenant_dropped_is_seen(self) -> None:
-        """GPUs that fit its jobs stay idle."""
+        """GPUs that would fit its jobs stay idle."""
         cases = 0
         for snapshot, decision, tenant in served_tenants(range(20)):
             row = order(snapshot, without(decision, tenant))
@@ -185,17 +185,18 @@ class TestAPlant:
     @pytest.mark.parametrize(
         ("gang", "passed_us", "nodes", "idle"),
         [
-            (4, 4, 2, ()),  # late, does not fit, and no more than it needs: rightly held back
-            (4, 5, 2, (2,)),  # not late yet
-            (4, None, 2, (2,)),  # never skipped
-            (3, 4, 2, (2,)),  # more than it needs
-            (2, 4, 1, (1, 2)),  # it fits
+            # waited too long, does not fit, and holds no more than it needs: allowed
+            (4, 4, 2, ()),
+            (4, 5, 2, (2,)),  # has not waited too long yet
+            (4, None, 2, (2,)),  # was never skipped
+            (3, 4, 2, (2,)),  # holds back more than it needs
+            (2, 4, 1, (1, 2)),  # fits on free GPUs
         ],
     )
     def test_of_gpus_kept_wrongly_is_seen(
         self, gang: int, passed_us: int | None, nodes: int, idle: tuple[int, ...]
     ) -> None:
-        """Each node has two free GPUs, all held back for the gang; a small job waits."""
+        """Each node has two free GPUs, all held back for the gang, while a small job waits."""
         running = [snapshots.job(20 + node, 2, tenant=3) for node in range(1, nodes + 1)]
         asked = snapshots.snapshot(
             [*running, snapshots.job(11, gang), snapshots.job(12, 1, tenant=2)],
@@ -219,7 +220,7 @@ class TestAPlant:
     def test_of_picks_of_the_least_and_the_most_in_each_others_turn_is_seen(
         self, note: str
     ) -> None:
-        """A note about a pick out of order only excuses a job that waited too long."""
+        """A pick's note excuses its order only if the job waited too long."""
         cases = 0
         for seed in range(40):
             snapshot, decision = busy(seed)
@@ -247,7 +248,7 @@ class TestAPlant:
         assert cases > 10
 
     def test_of_gpus_of_the_least_given_to_the_most_is_seen(self) -> None:
-        """No GPU is idle: a tenant far above its share holds GPUs that a starving one could use."""
+        """No GPU is idle, but a tenant far above its share holds GPUs that a starving one needs."""
         snapshot = starving()
         honest = decide_round(snapshot)
         assert {grant.tenant for grant in honest.grants} == {1, 2}
@@ -258,7 +259,7 @@ class TestAPlant:
         assert (row.tenant, row.other, row.worst) == (1, 2, None)
 
     def test_of_small_jobs_in_place_of_a_gang_is_seen(self) -> None:
-        """Each takes one GPU of a node, so the gang no longer fits after the first."""
+        """Each small job takes one GPU of a node, so the gang no longer fits after the first."""
         snapshot = starving(gang=8)
         mine = [job for job in snapshot.jobs if job.tenant == 2]
         honest = decide_round(snapshot)
@@ -279,13 +280,13 @@ class TestAPlant:
 
 
 def starving(gang: int = 1) -> Snapshot:
-    """Return 8 GPUs; tenant 2 had them all, tenant 1 none, and both wait for 8."""
+    """Return a round of 8 GPUs: tenant 2 had them all, tenant 1 none, and both want 8."""
     mine = [snapshots.job(n, gang, tenant=1) for n in range(1, 1 + 8 // gang)]
     theirs = [snapshots.job(n, 1, tenant=2) for n in range(21, 37)]
     held = [snapshots.lease(n, n, (1, 1), tenant=2) for n in range(21, 29)]
     quotas = [Entitlement(tenant, "v100", 4) for tenant in (1, 2)]
     snapshot = snapshots.snapshot([*mine, *theirs], held, nodes={1: 8}, quotas=quotas)
-    # Their leases end, and the jobs are removed: only waiting jobs are candidates for grants.
+    # Their leases end and the jobs are removed, since only waiting jobs can get grants.
     ended = {lease.job for lease in held}
     return replace(
         snapshot,
@@ -299,7 +300,7 @@ def starving(gang: int = 1) -> Snapshot:
 
 
 def given(jobs: list[Job], places: list[tuple[int, int]]) -> tuple[Grant, ...]:
-    """Return grants of these jobs at these places, in this order."""
+    """Return grants of these jobs on these (node, GPUs), in this order."""
     return tuple(
         Grant(number, job.id, job.tenant, "v100", (place,), Key(None, None))
         for number, (job, place) in enumerate(zip(jobs, places, strict=True), start=1)
@@ -307,7 +308,7 @@ def given(jobs: list[Job], places: list[tuple[int, int]]) -> tuple[Grant, ...]:
 
 
 def test_an_exchange_of_places_hides_no_room_at_the_end() -> None:
-    """If a renewal swaps places with a grant, the final use of each node is exact."""
+    """The final use of each node is computed correctly if a renewal and a grant swap GPUs."""
     jobs = [snapshots.job(n, 4, tenant=1 + n % 2) for n in range(1, 7)]
     held = [snapshots.lease(n, n, (n, 4), tenant=1 + n % 2) for n in (1, 2)]
     quotas = [Entitlement(tenant, "v100", 8) for tenant in (1, 2)]

@@ -1,4 +1,4 @@
-"""The table of all policies agrees with the policies."""
+"""The table of all policies in the documents agrees with the policies."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ QUOTA = {
 
 
 def rows() -> dict[str, list[str]]:
-    """Return the cells of each policy: page, order, quota, preemption, needs, when, cost."""
+    """Return each policy's cells: page, order, quota, preemption, needs, when to use it, cost."""
     found = [ROW.match(line) for line in TABLE.read_text(encoding="utf-8").splitlines()]
     return {row[1]: [cell.strip() for cell in row.groups()[1:]] for row in found if row}
 

@@ -32,7 +32,7 @@ def hour(slot: int) -> int:
 
 
 def sums_of(resource: str) -> IdleSums:
-    """Return the idle quota of both users over the slots, before j12 takes its share (eq. 2)."""
+    """Return both users' idle quota over the slots, before j12 takes its part (eq. 2)."""
     capacity, quota, used, _ = RESOURCES[resource]
     sums = IdleSums()
     sums.entitle(hour(8), capacity, {USER_1: (quota, None), USER_2: (quota, None)})
@@ -41,7 +41,7 @@ def sums_of(resource: str) -> IdleSums:
 
 
 def paid(start: int, end: int) -> dict[int, int]:
-    """Return what users 1 and 2 earn from j12 in slots (start, end], split by resource."""
+    """Return what users 1 and 2 are paid for j12 in slots (start, end], by resource."""
     earned = {USER_1: 0, USER_2: 0}
     for resource, (*_, used, borrowed) in RESOURCES.items():
         sums = sums_of(resource)
@@ -82,14 +82,14 @@ class TestJ12:
 
 
 class TestPayments:
-    """Table: slots, the income of user 2 as the paper computes it, and the income of user 1."""
+    """Cases of slots, user 2's income as the paper computes it, and user 1's income."""
 
     @pytest.mark.parametrize(
         ("start", "end", "user_2"),
         [
-            # 4 of 6 workers and 2 of 3 PSs are user 2's: 4/6 x 3 x 2 + 2/3 x 1 x 2
+            # user 2 lends 4 of 6 workers and 2 of 3 PSs: 4/6 x 3 x 2 + 2/3 x 1 x 2
             (8, 10, Fraction(4, 6) * 3 * 2 + Fraction(2, 3) * 2),
-            # 2 of 6 and 1 of 3
+            # user 2 lends 2 of 6 workers and 1 of 3 PSs
             (10, 12, Fraction(2, 6) * 3 * 2 + Fraction(1, 3) * 2),
         ],
     )

@@ -1,4 +1,4 @@
-"""Evenshare keeps its guarantee: every round of random pools, measured independently."""
+"""Evenshare keeps its guarantee in every round of random pools, measured without the policy."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_no_round_of_several_gpu_types_with_limits_breaks_it(
 
 
 def test_it_is_put_to_the_test() -> None:
-    """Many of these rounds have jobs that are owed GPUs, and leases that end for them."""
+    """In many of these rounds, jobs are owed GPUs, and leases end for them."""
     seen: Counter[str] = Counter()
     for asked, decision, _ in played(1, (1, 1, 2, 3, 4, 5, 8), preset="tight"):
         seen[verdict(asked, decision)] += 1

@@ -1,4 +1,4 @@
-"""Jobs that accept several GPU types: tried on each, and counted on the held type."""
+"""Jobs that accept several GPU types: each type is tried, and the held type is counted."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.usefixtures("quick_plans")
 
 MINUTE_US = 60 * SECOND_US
 ANY: tuple[str, ...] = ()
-# Policies that leave no GPU idle that a waiting job accepts, with the options for it.
+# Policies, with options, under which no GPU is idle that a waiting job accepts.
 CONSERVING: list[tuple[str, dict[str, Any]]] = [
     ("ltgf", {"reserve_after_leases": 0}),
     ("fifo", {"backfill": True, "whole_nodes": False}),
@@ -78,7 +78,7 @@ FIELDS = ("tenant", "gpus", "submitted_us", "duration_us", "gpu_types", "weight"
 def rounds(
     pool: Cluster, jobs: Sequence[SimJob], rules: Rules
 ) -> Iterator[tuple[Snapshot, Decision, SimulationState]]:
-    """Yield rounds until all jobs are over; the state is that before the decision."""
+    """Yield rounds until all jobs have ended, each with the state before its decision."""
     state = SimulationState(pool, tuple(jobs), rules)
     at_us = 0
     while state.runs or not state.events.is_over:
@@ -97,9 +97,7 @@ class TestEveryTypeIsTried:
     def test_two_gangs_of_any_type_use_both_types(
         self, policy: str, tenants: tuple[int, int]
     ) -> None:
-        """Both take 240 minutes on 4 K80 and 4 V100; when both claimed K80s they ended at 470 and
-        480.
-        """
+        """Both end at 240 minutes on 4 K80 and 4 V100; regression: on K80s only, at 470 and 480."""
         quotas = {(tenant, name): 4 for tenant in set(tenants) for name in ("k80", "v100")}
         if tenants == (1, 2):
             quotas = dict.fromkeys(quotas, 2)
@@ -111,7 +109,7 @@ class TestEveryTypeIsTried:
 
     @pytest.mark.parametrize("policy", [name for name, _ in CONSERVING])
     def test_a_job_takes_its_own_quota_before_it_borrows(self, policy: str) -> None:
-        """Its tenant has quota of V100s only; K80s would be borrowed."""
+        """Its tenant has a quota of V100s only, and would have to borrow K80s."""
         pool = cluster(("k80", 4), ("v100", 4), quotas={(1, "v100"): 4, (2, "k80"): 4})
         jobs = (job(1, 2, 30), job(2, 2, 30), job(3, 2, 30))
         (first, *_) = rounds(pool, jobs, Rules(policy, round_us=10 * SECOND_US))
@@ -131,7 +129,7 @@ class TestEveryTypeIsTried:
         assert len(books.leases) == 2  # every lease was renewed
 
     def test_a_job_whose_gpus_went_to_another_goes_on_elsewhere(self) -> None:
-        """The K80s of an ended lease go to their owner, whose job runs on no other type."""
+        """The K80s of an ended lease go to their owner, whose job cannot run on another type."""
         pool = cluster(("k80", 4), ("v100", 4), quotas={(2, "k80"): 4, (3, "v100"): 4})
         jobs = (
             job(1, 4, 60, tenant=1),
@@ -178,7 +176,7 @@ class TestEveryTypeIsTried:
 
     @pytest.mark.parametrize("policy", [*(name for name, _ in CONSERVING), "yarn_cs"])
     def test_a_limit_on_one_type_is_no_reason_while_another_would_do(self, policy: str) -> None:
-        """All wait for V100s; the tenant has no K80s and may borrow none."""
+        """All jobs wait for V100s: the tenant has no quota of K80s and may not borrow them."""
         quotas = (Entitlement(1, "k80", 0, Mode.LEND), Entitlement(1, "v100", 4))
         pool = Cluster((Node(1, "k80", 4), Node(2, "v100", 4)), quotas)
         jobs = (job(1, 4, 30, gpu_types=("v100",)), job(2, 4, 30), job(3, 2, 30))
@@ -194,9 +192,9 @@ class TestEveryTypeIsTried:
 
 class TestAGangThatWaitedTooLong:
     def test_is_reserved_on_a_type_that_no_limit_refuses_it(self) -> None:
-        """Its tenant may not borrow K80s, which it claims; V100s become free one by one.
+        """The gang claims K80s, which its tenant may not borrow; V100s become free one by one.
 
-        GPUs used to be held back among the K80s forever, so it never started.
+        Regression: K80s were held back forever, so the gang never started.
         """
         quotas = (
             Entitlement(1, "k80", 4, Mode.LEND),
@@ -226,9 +224,9 @@ class TestAGangThatWaitedTooLong:
 class TestSumsTellWhatIsHeld:
     @pytest.mark.parametrize("policy", sorted(POLICIES))
     def test_received_gpu_time_by_type_is_that_of_the_leases(self, policy: str) -> None:
-        """The claimed type does not matter: `oef` used to count 400 V100 GPU-minutes of 1,470.
+        """The claimed type does not matter, and demand is counted once per round.
 
-        Demand is counted once in each round.
+        Regression: `oef` counted 400 V100 GPU-minutes of 1,470.
         """
         pool, jobs = self.with_a_lost_node(5)
         played = list(rounds(pool, jobs, self.rules(policy)))
@@ -286,7 +284,7 @@ class TestSumsTellWhatIsHeld:
         assert all(claimed[row.job] == row.gpu_type for row in snapshot.leases)
 
     def test_a_switch_of_policy_serves_whoever_received_less(self) -> None:
-        """If a policy gave V100s to jobs that claim K80s, sums used to name the wrong tenant."""
+        """Regression: sums were wrong if jobs that claim K80s had been given V100s."""
         pool = cluster(("k80", 4), ("v100", 4), quotas={
             (1, "k80"): 2, (1, "v100"): 2, (2, "k80"): 2, (2, "v100"): 2})  # fmt: skip
         jobs = [job(i, 4, 400, tenant=1 + i % 2) for i in range(1, 5)]

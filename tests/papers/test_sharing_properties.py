@@ -23,7 +23,8 @@ from evenshare_core.domain.values import canonical_bytes, decode, sha256_hex
 from evenshare_core.policies.base import decide_round
 from evenshare_core.policies.registry import policy
 
-calm = settings(deadline=None)  # a solver's first program takes longer than later ones
+# no deadline, since a solver's first program takes longer than later ones
+calm = settings(deadline=None)
 ROOT = Path(__file__).resolve().parents[2]
 POLICIES = ("oef", "gavel", "max_min", "max_efficiency")
 TYPES = ("k80", "p100", "v100")

@@ -1,4 +1,4 @@
-"""3Sigma: distributions of run times, the program of starts compared with all plans, its rules."""
+"""3Sigma: distributions of run times, the program of starts, and the rules of the policy."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ SLOTS = 4
 
 
 def drawn_starts(seed: int) -> tuple[list[StartJob], dict[str, Slots]]:
-    """Draw some jobs for two GPU types with little room."""
+    """Draw some jobs for two GPU types with few free GPUs."""
     rng = Random(seed)  # noqa: S311 - a test's seed
     free = {
         name: np.array([rng.randrange(8, 40) for _ in range(SLOTS)], dtype=np.int64)
@@ -97,7 +97,7 @@ class TestStarts:
 
 
 class TestThreeSigma:
-    """Slots of a minute, so that the second of two jobs would start a minute later."""
+    """Slots last a minute, so the second of two jobs would start a minute later."""
 
     TWO = ((4, 100, (120,)), (4, 100, (110,)))
 
@@ -108,9 +108,10 @@ class TestThreeSigma:
     @pytest.mark.parametrize(
         ("errors", "exact_jobs", "first"),
         [
-            ((0, 1000), 16, 1),  # 100 points compared with half of the lengths in time
+            # certain 100 points, compared with 100 points for half of the lengths
+            ((0, 1000), 16, 1),
             ((1000, 0), 16, 2),
-            ((0, 1000), 0, 1),  # the higher utility for its use is also tried first
+            ((0, 1000), 0, 1),  # the higher utility per GPU-time is also tried first
         ],
     )
     def test_starts_what_is_expected_to_earn_most(
@@ -126,15 +127,15 @@ class TestThreeSigma:
         solve = decide_round(one).solve
         assert solve is not None
         assert solve.status == "feasible"
-        # Nearly 50 of 150 points are missing.
+        # The utility is nearly 50 points below the maximum of 150.
         assert solve.fallback == "at most 33.33% below the best plan: more than 0 jobs"
         exact = decide_round(self.asked(*self.TWO, estimates=estimates(0, 1000))).solve
         assert exact is not None
         assert (exact.status, exact.objective, exact.fallback) == ("optimal", 100.005, "")
 
     def test_takes_estimates_that_say_no_error_as_the_operator_says(self) -> None:
-        """Only a single job can be in time: the nearer deadline if both are certain, else the
-        certain one.
+        """Only one job can be in time: the nearer deadline if both are certain, else the certain
+        job.
         """
         rows = ((4, 100, (170,)), (4, 100, (110,)))
         assert started(decide_round(self.asked(*rows))) == [2]
@@ -155,13 +156,13 @@ class TestThreeSigma:
         assert ([row.job for row in decision.renewals], started(decision)) == ([1], [])
 
     def test_lets_best_effort_have_what_is_planned_for_later(self) -> None:
-        """Two GPUs are known to be in use for two more slots; then the gang starts."""
+        """Two GPUs are in use for two more slots; the gang is planned to start then."""
         runs = lease(7, 1, (1, 2), expires_us=2 * NOW_US)
         rows = ((2, 1110, (2000,)), (4, 100, (250,)), (2, 50, ()))
         decision = decide_round(self.asked(*rows, leases=[runs]))
         assert started(decision) == [3]
         assert decision.solve is not None
-        assert decision.solve.objective == 100.003  # it starts in the third slot of five
+        assert decision.solve.objective == 100.003  # the job starts in the third of five slots
 
     def test_takes_best_effort_jobs_by_what_is_left_and_those_that_run_first(self) -> None:
         rows = ((2, 500, ()), (2, 90, ()), (2, 80, ()))
@@ -179,7 +180,7 @@ class TestThreeSigma:
         assert started(decide_round(self.asked(*rows, options={"unknown_s": 99}))) == [1]
 
     def test_takes_soft_deadlines_by_what_they_earn(self) -> None:
-        """Two minutes later the soft one still has 80 points, the strict one 0."""
+        """If two minutes late, the soft job still gets 80 points, the strict job 0."""
         rows = ((4, 100, (110, 230)), (4, 100, (115,)))
         assert started(decide_round(self.asked(*rows))) == [2]
 
@@ -189,7 +190,7 @@ class TestThreeSigma:
         assert solve.objective == 200.009
 
     def test_counts_gpus_in_its_slots_and_not_nodes(self) -> None:
-        """Two and two are free: it is planned now, but waits; the best-effort job starts."""
+        """Two nodes have two free GPUs each: the gang is planned for now, but no node has room."""
         fields: dict[str, Any] = {
             "nodes": {1: 4, 2: 4},
             "leases": [

@@ -1,4 +1,4 @@
-"""The trades line of certificates: measured independently, and red for a false trade."""
+"""The trades line of certificates: measured without the policy, and red for a false trade."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ from evenshare_core.units import GPU_MICRO
 from .quanta import jobs_of, pool, quanta
 from .test_gandiva_fair_properties import rounds
 
-SPEEDS = {1: 1250, 2: 5000, 3: 6250}  # a V100 over a K80: Table 3 of the paper
+# speed of a V100 over a K80 by tenant, in thousandths: Table 3 of the paper
+SPEEDS = {1: 1250, 2: 5000, 3: 6250}
 
 
 def traded(count: int = 2) -> list[tuple[Snapshot, Decision]]:
-    """Return quanta of Table 3; from the seventh on, the first tenant has no jobs left."""
+    """Return quanta of Table 3; the first tenant has no jobs from the seventh quantum on."""
     profiles = [Profile(t, t, (("k80", 1000), ("v100", v))) for t, v in SPEEDS.items()]
     cluster = pool({"k80": [4] * 15, "v100": [4] * 3}, profiles)
     jobs = jobs_of((1, 60, 1), (2, 60, 1), (3, 60, 1), profile={1: 1, 2: 2, 3: 3}, ends={1: 6})
@@ -42,12 +43,14 @@ def certified(snapshot: Snapshot, decision: Decision) -> CertificateItem:
 
 class TestTable3:
     def test_holds_and_tells_who_gained_least(self) -> None:
-        """Five K80s for a V100: to the seller it was worth 1.25, to the buyer 6.25."""
+        """Five K80s were traded for a V100, which is worth 1.25 to the seller and 6.25 to the
+        buyer.
+        """
         snapshot, decision = traded(1)[0]
         row = certified(snapshot, decision)
         assert (row.verdict, row.checked, row.count) == (Verdict.HOLDS, 1, 0)
         assert (row.worst, row.tenant, row.other) == (1.25, 3, 1)
-        assert row.total == 6  # five K80s more for one, a V100 for the other
+        assert row.total == 6  # one tenant got five more K80s, the other a V100
         buyer, seller = trade_sides(decision.trades[0])
         assert (float(buyer.gave), float(buyer.received)) == (5, 6.25)
         assert (float(seller.gave), float(seller.received)) == (1.25, 5)
@@ -86,11 +89,11 @@ class TestATradeThatIsWrong:
             {"seller": 3},
             {"sold_type": "v100"},
             {"bought_micro": 0},
-            {"rate_micro": 7_000_000, "sold_micro": 7_000_000},  # above its value
-            {"rate_micro": 1_200_000, "sold_micro": 1_200_000},  # below the seller's loss
+            {"rate_micro": 7_000_000, "sold_micro": 7_000_000},  # a price above the buyer's value
+            {"rate_micro": 1_200_000, "sold_micro": 1_200_000},  # a price below the seller's value
             {"sold_micro": 5_000_003},
             {"sold_micro": 4_999_997},
-            # The rate would be right if its jobs gained that much.
+            # The price would be right if the buyer's jobs gained that much.
             {"rate_micro": 7_000_000, "sold_micro": 7_000_000, "buyer_rate_micro": 7_000_000},
             {"seller_rate_micro": 1_000_000},
         ],
@@ -118,8 +121,8 @@ class TestATradeThatIsWrong:
     @pytest.mark.parametrize(
         "swap",
         [
-            Swap(1, "k80", 1),  # quota from nowhere
-            Swap(1, "v100", -1),  # counted twice
+            Swap(1, "k80", 1),  # quota that no tenant gave
+            Swap(1, "v100", -1),  # quota that is given twice
         ],
     )
     def test_swaps_that_do_not_add_up_are_seen(self, swap: Swap) -> None:

@@ -1,4 +1,4 @@
-"""UniSched as a policy: golden cases, promises, odd pools, and its memory.
+"""UniSched as a policy: golden cases, promises, unusual pools, and its memory.
 
 Source: W. Gao et al., "UniSched", IEEE TC 2024; ADR 0191, 0193.
 """
@@ -39,7 +39,7 @@ YEARS_30 = 30 * 366 * 24 * 60 * MINUTE_US
 
 
 class TestGoldenCases:
-    """Cases 1 and 2; the library has cases 3 to 5."""
+    """Cases 1 and 2; other cases are in test_unisched_selector.py."""
 
     def four(self, deadlines: Iterable[int]) -> Decision:
         jobs = [job(number, 6, estimate_us=8 * SLOT) for number in range(1, 5)]
@@ -93,9 +93,7 @@ class TestAnswers:
 
     @pytest.mark.parametrize("spread_milli", [800, 1000])
     def test_says_one_node_of_a_job_that_begins_on_one(self, spread_milli: int) -> None:
-        """With the same speed on several nodes the loosest option is planned, but one node is
-        found.
-        """
+        """If several nodes are as fast, the plan allows them, but the job starts on one node."""
         jobs = [job(1, 6, estimate_us=4 * SLOT)]
         decision = decide_round(asked(jobs, [strict(1, 8 * SLOT)], spread_milli=spread_milli))
         assert [len(row.placement) for row in decision.grants] == [1]
@@ -124,7 +122,7 @@ class TestAnswers:
         assert [row.cause for row in again.answers] == [PlanCause.ESTIMATE] * count
 
     def test_a_round_within_a_lease_takes_no_lease_of_its_slack(self) -> None:
-        """A job that waits for a lease to end can also have its two leases a minute later."""
+        """A job that waits for a lease to end can still get its two leases a minute later."""
         held = lease(9, 2, (1, 8), expires_us=AT_US + SLOT)
         jobs = [job(1, 8, estimate_us=2 * SLOT), job(2, 8, estimate_us=SLOT)]
         rows, nodes = [strict(1, 3 * SLOT)], {1: 8}
@@ -186,7 +184,7 @@ class TestAnswers:
         assert {row.limit for row in decision.answers} == {None, DeadlineLimit.BUDGET}
 
     def test_of_many_steps_the_first_and_the_last_that_can_be_met_count(self) -> None:
-        """Sixteen steps, a slot apart; work of nine slots can meet ten of them."""
+        """Of sixteen steps, one slot apart, a job of nine slots can meet ten."""
         steps = tuple(
             DeadlineStep(AT_US + (number + 2) * SLOT, (101 - number) * REWARD_MICRO)
             for number in range(1, 17)
@@ -206,7 +204,7 @@ class TestAnswers:
         known = (JobEstimate(1, EstimateSource.FITTED, 500),)
         unsure = decide_round(asked(jobs, rows, estimates=known)).answers[0].chance_milli
         unknown = decide_round(asked(jobs, rows, estimates=())).answers[0].chance_milli
-        # A quarter of the work is slack, and the error is half of the work: normal(1/2).
+        # Slack is a quarter of the work, and the error is half of the work: normal(1/2).
         assert (sure, unsure, unknown) == (1000, 690, None)
 
     @pytest.mark.parametrize(
@@ -221,22 +219,22 @@ class TestAnswers:
     def test_chance_is_of_slack_over_errors_rounded_down(
         self, error_milli: int, chance_milli: int
     ) -> None:
-        """Eight leases of work, ten until the deadline."""
+        """The job needs eight of the ten leases until its deadline."""
         known = (JobEstimate(1, EstimateSource.FITTED, error_milli),)
         one = asked([job(1, 4, estimate_us=8 * SLOT)], [strict(1, 10 * SLOT)], estimates=known)
         assert decide_round(one).answers[0].chance_milli == chance_milli
 
     def test_how_often_a_job_is_interrupted_is_in_its_chance(self) -> None:
-        """Half a restart of 0.9 leases is expected, so it takes three leases of four.
+        """Half a restart of 0.9 leases is expected, so the job needs three of four leases.
 
-        The count has a variance of 1/4 by (3): normal(1.55 / 0.45) is 99.97 %.
+        By (3), the number of interruptions has a variance of 1/4: normal(1.55 / 0.45) is 99.97 %.
         """
         known = (JobEstimate(1, EstimateSource.FITTED, 0, SLOT * 9 // 10),)
         one = asked([job(1, 4, estimate_us=2 * SLOT)], [strict(1, 4 * SLOT)], estimates=known)
         assert decide_round(one).answers[0].chance_milli == 990
 
     def test_an_error_is_of_the_time_that_several_nodes_take(self) -> None:
-        """Six GPUs on two nodes of 4 at half speed need 16 leases of 20, with an error of eight."""
+        """On two nodes of 4 at half speed, 6 GPUs need 16 of 20 leases, with an error of eight."""
         known = (JobEstimate(1, EstimateSource.FITTED, 500, 0, 500),)
         one = asked(
             [job(1, 6, estimate_us=8 * SLOT)], [strict(1, 20 * SLOT)], estimates=known,
@@ -246,7 +244,7 @@ class TestAnswers:
         assert (answer.one_node, answer.chance_milli) == (False, 690)
 
     def test_what_ends_within_its_lease_ends_as_fast_as_it_runs(self) -> None:
-        """On two nodes at half speed it needs two more slots, until or just after its deadline."""
+        """On two nodes at half speed, it ends in two slots, at or just after its deadline."""
         held = lease(7, 1, (1, 4), (2, 2), expires_us=AT_US + 3 * SLOT)
         jobs = [job(1, 6, estimate_us=SLOT)]
         for after_us, state in ((2 * SLOT, "planned"), (2 * SLOT - MINUTE_US, "refused")):
@@ -299,7 +297,7 @@ class TestLeases:
 
 class TestAMargin:
     def begins(self, **options: int) -> list[int]:
-        """Start a job of four slots with a deadline in five, with a short best-effort job."""
+        """Return the jobs that start: one needs four slots by a deadline in five, the other one."""
         jobs = [job(1, 24, estimate_us=4 * SLOT), job(2, 24, estimate_us=SLOT)]
         decision = decide_round(asked(jobs, [strict(1, 5 * SLOT)], options=options))
         assert by_job(decision)[1].reward_micro == 100 * REWARD_MICRO
@@ -323,7 +321,7 @@ SIZES = st.integers(1, 12)
 
 @st.composite
 def pools(draw: st.DrawFn) -> Snapshot:
-    """Draw any jobs with and without deadlines on nodes of any sizes, some odd."""
+    """Draw any jobs with and without deadlines on nodes of any size, some unusual."""
     jobs, rows, known = [], [], []
     for number in range(1, draw(st.integers(1, 10)) + 1):
         estimate = draw(st.sampled_from((1, SLOT, 3 * SLOT, 7 * SLOT + 1, YEARS_30, None)))

@@ -1,4 +1,4 @@
-"""Promises of UniSched's Selector to a deadline job next to a plan, and its refusals."""
+"""Admission by UniSched's Selector: a job with a deadline in addition to a plan, or a refusal."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class TestYes:
         assert answer.earliest == 5
 
     def test_takes_the_option_that_ends_first(self) -> None:
-        """Six GPUs from the two left on each of three nodes: spread, so slower."""
+        """Two GPUs are left on each of three nodes: six GPUs there are slower, but end first."""
         problem = SelectorProblem([strict(number, 6, 9, 9) for number in range(3)], nodes(3))
         answer = ask(problem, 6, 4, 6)
         assert answer.option is not None

@@ -1,4 +1,4 @@
-"""UniSched's options, Proposition 1 by brute force, cells onto nodes, renewal."""
+"""UniSched's options, Proposition 1 by brute force, placement of cells, and renewals."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class TestOptions:
 
 
 def by_brute_force(demand: list[int], free: list[int]) -> bool:
-    """Return whether cells, by size, fit nodes of these free GPUs, each on one node."""
+    """Return whether cells of these sizes fit nodes with these free GPUs, each on one node."""
     if not demand:
         return True
     return any(
@@ -81,7 +81,7 @@ def by_brute_force(demand: list[int], free: list[int]) -> bool:
 
 class TestPropositionOne:
     def test_is_what_brute_force_says_of_two_nodes(self) -> None:
-        """Every state of two nodes of 8, and every demand of up to 3, 2, 2 and 2 cells."""
+        """Compare every state of two nodes of 8, with up to 3, 2, 2 and 2 cells of each size."""
         for free in product(range(0, 9, 1), repeat=2):
             for demand in product(range(4), range(3), range(3), range(3)):
                 sizes = [1 << level for level in (3, 2, 1, 0) for _ in range(demand[level])]
@@ -144,7 +144,7 @@ class TestRenewal:
         assert picks_now(problem, plan, {3: 6}, {1: {3: 6}}).gpus == {1: {3: 6}}
 
     def test_a_pin_gives_way_if_another_job_has_no_place_then(self) -> None:
-        """Each node has two free GPUs, and a pair needs one node: none is left if both are used."""
+        """Each node has two free GPUs. If a job keeps one of each, no node has room for a pair."""
         pair = next(row for row in options(2) if not row.one_node)
         demands = [CellDemand(1, pair, {1: 1, 2: 1}), CellDemand(2, options(2)[0])]
         placed = place_cells({1: 2, 2: 2}, demands)

@@ -1,4 +1,4 @@
-"""UniSched's training iteration estimator: learning curves after Domhan et al. 2015."""
+"""UniSched's estimator of training iterations: learning curves after Domhan et al. 2015."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from evenshare_core.estimation.values import Estimate
 from evenshare_core.units import MINUTE_US, SECOND_US
 from tests.patience import some
 
-SEEDS = range(100, 106)  # not the seeds by which the weights were chosen
+SEEDS = range(100, 106)  # other seeds than those that were used to choose the weights
 CAP = 5000
 CORE = Path(__file__).resolve().parents[2] / "core" / "src"
 
@@ -78,7 +78,7 @@ class TestTheCap:
 
     @pytest.mark.parametrize("seed", [239, 299, 1, 2, 3, 4])
     def test_holds_where_evaluations_are_far_apart_and_metrics_are_noise(self, seed: int) -> None:
-        """No intermediate value overflows; with the first two seeds it used to."""
+        """No intermediate value overflows; regression with the first two seeds."""
         draw = np.random.default_rng(seed)
         places = np.cumsum(draw.integers(1, 10 ** draw.integers(1, 6), size=12)).tolist()
         metrics = draw.normal(size=12).tolist()
@@ -104,7 +104,7 @@ class TestTheTarget:
         assert answer.members[0][0] in {"pow3", "pow4", "mmf"}
 
     def test_is_met_by_the_noise_before_the_curve_meets_it(self) -> None:
-        """A flat curve just short of the target: each evaluation may meet it."""
+        """The curve is flat just below the target, so each evaluation may meet it by noise."""
         draw = np.random.default_rng(5)
         seen = [0.9 - 0.3 * 0.5**x + 0.01 * float(draw.normal()) for x in range(60)]
         target = max(seen) + 0.004
@@ -195,7 +195,7 @@ def at_half(family: str) -> tuple[tuple[DrawnRun, StopEstimate], ...]:
 
 
 def errors(*families: str) -> list[float]:
-    """Return relative errors of durations, estimated at half of a run's iterations."""
+    """Return the relative errors of durations estimated after half of the iterations."""
     each = []
     for family in families:
         for run, answer in at_half(family):
@@ -212,7 +212,7 @@ def duration(iterations: int) -> float:
 
 
 class TestDurationsAtHalfOfTheTraining:
-    """Goal: within 10 % on average. Figures of more seeds are in docs/estimation.md."""
+    """The goal is 10 % on average; results with more seeds are in docs/estimation.md."""
 
     def test_of_families_in_the_ensemble_are_within_10_percent(self) -> None:
         families = [family for family in INSIDE if family != "pow3"]
@@ -220,18 +220,20 @@ class TestDurationsAtHalfOfTheTraining:
         assert statistics.median(errors(*INSIDE)) < 0.06
 
     def test_of_power_laws_are_not(self) -> None:
-        """Counterexample: near the end it is so flat that noise decides when the target is met."""
+        """Counterexample: the curve is so flat at the end that noise decides when it meets the
+        target.
+        """
         assert statistics.mean(errors("pow3")) > 0.10
 
     def test_of_other_families_are_within_20_percent_only(self) -> None:
         assert 0.10 < statistics.mean(errors(*OUTSIDE)) < 0.20
 
     def test_cannot_know_of_a_rate_that_drops(self) -> None:
-        """Counterexample: after the drop the curve is another one, without any earlier sign."""
+        """Counterexample: after the drop it is another curve, and no earlier point shows that."""
         assert statistics.mean(errors(UNFORESEEN)) > 0.5
 
     def test_lie_in_their_band(self) -> None:
-        """Four fifths should, for curves that the ensemble can represent."""
+        """80 % of durations should be in the band, for curves that the ensemble can represent."""
         inside = [
             answer.low <= run.stopped <= answer.high
             for family in INSIDE

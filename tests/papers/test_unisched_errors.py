@@ -22,12 +22,12 @@ from tests.unit.core.snapshots import AT_US, job
 
 
 class TestEstimatesThatAreWrong:
-    """With `error_milli` of 250, a quarter of the estimate is one deviation."""
+    """With `error_milli` of 250, the standard error is a quarter of the estimate."""
 
     def round(
         self, estimates_us: Iterable[int], by_us: Iterable[int], error_milli: int = 250
     ) -> Decision:
-        """Decide jobs of the whole pool, their deadlines, and a best-effort job of six slots."""
+        """Decide jobs of the whole pool with deadlines, and a best-effort job of six slots."""
         sizes = list(enumerate(estimates_us, 1))
         jobs = [job(number, 24, estimate_us=one) for number, one in sizes]
         jobs.append(job(9, 24, estimate_us=6 * SLOT))
@@ -42,7 +42,7 @@ class TestEstimatesThatAreWrong:
     def test_the_shorter_job_goes_first_where_plans_allow(
         self, error_milli: int, begins: list[int]
     ) -> None:
-        """With exact estimates the best-effort job has the slot, since there is time for both."""
+        """With exact estimates the best-effort job gets the slot, since there is time for both."""
         decision = self.round([3 * SLOT, 2 * SLOT], [12 * SLOT, 20 * SLOT], error_milli)
         assert [row.job for row in decision.grants] == begins
 
@@ -50,7 +50,7 @@ class TestEstimatesThatAreWrong:
     def test_a_job_is_planned_that_may_be_shorter_than_its_estimate(
         self, by_us: int, chance_milli: int
     ) -> None:
-        """It needs eight slots, so a deviation is two: normal(0) and normal(-1), 15.9 %."""
+        """It needs eight slots with a standard error of two: normal(0) and normal(-1), 15.9 %."""
         answer = by_job(self.round([8 * SLOT], [by_us]))[1]
         assert answer.state is DeadlineState.PLANNED
         assert answer.chance_milli == chance_milli

@@ -1,4 +1,4 @@
-"""UniSched's estimator: interruptions (3), speeds (2), and running averages."""
+"""UniSched's estimator: interruptions (3), speeds (2), and moving averages."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ class TestSpeeds:
     def test_that_follow_the_law_are_predicted(
         self, law: Law, comp: int, t1: int, t2: int, more: list[tuple[int, bool]]
     ) -> None:
-        """The tolerance is a microsecond per step, to which rows are rounded."""
+        """Rows are rounded to a microsecond, so the tolerance is a microsecond per step."""
 
         def exact(gpus: int, several: bool) -> float:
             return comp + (t2 if several else t1) * law.steps(gpus)
@@ -137,7 +137,7 @@ class TestSpeeds:
             assert answer == pytest.approx(exact(gpus, several), abs=3 * gpus, rel=1e-6)
 
     def test_never_have_negative_parts(self) -> None:
-        """Two GPUs are faster than one, so communication is estimated as free."""
+        """Two GPUs are faster than one, so the estimated time of communication is 0."""
         model = fit_speeds([measured(1, 100_000), measured(2, 90_000)])
         assert model.t1_us == 0
         assert 90_000 < model.comp_us < 100_000
@@ -154,7 +154,7 @@ class TestSpeeds:
         assert off.fitted(16, several_nodes=False).amount == pytest.approx(175_000, rel=0.05)
 
     def test_count_a_row_far_off_by_hubers_weight_and_are_as_sure_as_its_residuals(self) -> None:
-        """The pulls of all rows cancel; errors are scaled by residuals per degree of freedom."""
+        """Weighted residuals sum to 0; the error is scaled by residuals per degree of freedom."""
         model = fit_speeds([*[measured(1, 1_000)] * 3, measured(1, 1_500)])
         error = sqrt(MODEL_ERROR**2 + MEASURED_ERROR**2)
         near, far = 1 / (1_000 * error), 1 / (1_500 * error)
@@ -201,7 +201,7 @@ class TestSpeeds:
 
 
 class TestGavelsThroughputs:
-    """The paper's 5 % is for its own cluster. It does not hold here; docs/estimation.md."""
+    """The paper's error of 5 % is for its own cluster, and larger here (docs/estimation.md)."""
 
     @pytest.mark.parametrize(
         ("law", "one_node", "several_nodes"), [(Law.LINEAR, 0.40, 0.78), (Law.RING, 0.19, 0.11)]
@@ -226,7 +226,7 @@ class TestGavelsThroughputs:
 
     @pytest.mark.parametrize("law", Law)
     def test_lie_in_the_band_of_a_profile(self, law: Law) -> None:
-        """Four fifths should; the estimate states its error."""
+        """80 % of throughputs should be within the error that the estimate states."""
         inside = [error.is_in_band for error in profiled_errors(law)]
         assert sum(inside) / len(inside) > 0.8
 

@@ -1,4 +1,4 @@
-"""Shorter jobs first in slot 0: which jobs give it up, and the invariants of a plan.
+"""Exchange of slot 0 for shorter jobs: which jobs give it up, and the invariants of a plan.
 
 Source: ADR 0191.
 """
@@ -58,7 +58,7 @@ class TestSlotNow:
         assert exchanged(plan, {2}) == {1: (1, 2, 4), 2: (0, 3)}
 
     def test_stays_where_its_holder_would_miss_its_deadline(self) -> None:
-        """The last slot of the shorter one is not before the deadline of the longer one."""
+        """The shorter job's last slot is not before the longer job's deadline."""
         plan = {dated(1, 8, 3, 4): [0, 1, 2], dated(2, 8, 2, 9): [3, 4]}
         assert exchanged(plan, {2}) == {1: (0, 1, 2), 2: (3, 4)}
 
@@ -94,18 +94,18 @@ class TestSlotNow:
 
     def test_is_given_for_nothing_by_a_best_effort_job_of_more_gpu_time(self) -> None:
         plan = {eager(1, 8, 2): [0], dated(2, 4, 3, 9): [1, 2, 3]}
-        assert exchanged(plan, {2}) == {2: (0, 1, 2)}  # 16 GPU-leases compared with 12
+        assert exchanged(plan, {2}) == {2: (0, 1, 2)}  # 16 GPU-leases are more than 12
         plan = {eager(1, 4, 3): [0], dated(2, 8, 2, 9): [1, 2]}
         assert exchanged(plan, {2})[1] == (0,)
 
     def test_is_as_it_was_where_all_that_may_give_is_too_little(self) -> None:
-        """Of both best-effort jobs, one has less left, and the other has too few GPUs."""
+        """Of two best-effort jobs, one has less work left, and the other has too few GPUs."""
         plan = {eager(1, 4, 9): [0], eager(3, 4, 1): [0], dated(2, 8, 2, 9): [1, 2]}
         assert exchanged(plan, {2}) == {1: (0,), 2: (1, 2), 3: (0,)}
 
 
 def drawn(rng: Random) -> SelectorProblem:
-    """Draw a crowded pool of up to three nodes, whose leases end one after another."""
+    """Draw a crowded pool of up to three nodes whose leases end one after another."""
     nodes = [rng.choice((2, 4, 8, 8)) for _ in range(rng.randint(1, 3))]
     held = [rng.randint(0, gpus) for gpus in nodes]
     free = [free_cells(nodes)]

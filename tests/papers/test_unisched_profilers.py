@@ -19,7 +19,7 @@ LEASE_S = 600
 def profiled(
     *rows: tuple[int, int | None, tuple[int, ...]], last: int, **fields: object
 ) -> Snapshot:
-    """Make the last job, known only to last 150 s, a profiling run."""
+    """Return a round in which the last job, which takes 150 s, is a profiling run."""
     return asked(POLICY, *rows, profilers=(last,), **fields)
 
 

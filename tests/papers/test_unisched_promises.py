@@ -1,4 +1,4 @@
-"""Plans of UniSched are kept if no unforeseen event happens. ADR 0191."""
+"""UniSched keeps its plans if nothing unforeseen happens (ADR 0191)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.unit.core.snapshots import AT_US, job, lease
 
 
 def ends(seed: int) -> tuple[dict[int, DeadlineAnswer], dict[int, int]]:
-    """Return first answers and ends of a crowd with exact estimates and a round per slot."""
+    """Return first answers and ends of a crowded pool's jobs, which are played by `played`."""
     rng = Random(seed)  # noqa: S311 - a test's seed
     jobs = [
         job(number, rng.choice((1, 2, 4, 8)), estimate_us=rng.randint(1, 40) * MINUTE_US)
@@ -35,7 +35,7 @@ def ends(seed: int) -> tuple[dict[int, DeadlineAnswer], dict[int, int]]:
 
 
 def played(pool: Snapshot) -> tuple[dict[int, DeadlineAnswer], dict[int, int]]:
-    """Return first answers and ends of a pool's jobs with exact estimates, a round per slot."""
+    """Return each job's first answer and its end, with exact estimates and a round per slot."""
     jobs, rows = pool.jobs, pool.deadlines
     left = {one.id: one.estimate_us or 0 for one in jobs}
     held: dict[int, Lease] = {}
@@ -85,9 +85,9 @@ def test_what_is_planned_is_kept_where_nothing_unforeseen_happens(seed: int) -> 
 
 
 class TestPromises:
-    """At equal reward, the plan that keeps earlier promises is chosen."""
+    """If two plans have the same reward, the one that keeps earlier promises is chosen."""
 
-    ROWS = {  # job: GPUs, slots of work, deadlines in seconds of a slot of 300 s
+    ROWS = {  # job: GPUs, work in slots of 300 s, deadlines in seconds
         1: (8, 3, (1359,)),
         2: (1, 1, (1062,)),
         3: (3, 1, (597, 678, 846)),

@@ -1,4 +1,4 @@
-"""UniSched's Selector: golden cases, Proposition 1 by brute force, the oracle, properties."""
+"""UniSched's Selector: golden cases, Proposition 1, comparison with the optimum, properties."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from .selector_cases import best_effort, nodes, options, small_case, strict
 from .selector_solvers import reward_by_ortools, reward_by_pyomo
 
 SMALL = range(24)
-# Distances between 24 small cases and the literal program, as fractions of its optimum.
+# Distances of 24 small cases from the optimum of the printed program, as fractions of it.
 MOST_ABOVE, MOST_LOST = 0.002, 0.0303
 
 
@@ -54,7 +54,7 @@ def planned(seed: int) -> SelectorPlan:
 
 class TestGoldenCases:
     def test_four_hostile_strict_jobs_on_three_nodes_all_meet_their_deadlines(self) -> None:
-        """Case 1: three jobs on a node each, the fourth split over the rest."""
+        """Case 1: three jobs have a node each, and the fourth is split over the other GPUs."""
         jobs = [strict(number, 6, 4, 5) for number in range(4)]
         problem = SelectorProblem(jobs, nodes(3))
         plan = select(problem)
@@ -63,7 +63,7 @@ class TestGoldenCases:
         assert any(not row.option.one_node for row in plan.jobs.values())
 
     def test_without_split_options_one_of_them_misses(self) -> None:
-        """Chronus would only offer the rounded-up cell."""
+        """Chronus would offer only the rounded-up cell."""
         jobs = [
             replace(job, options=job.options[:1])
             for job in (strict(number, 6, 4, 5) for number in range(4))
@@ -72,7 +72,7 @@ class TestGoldenCases:
         assert select(problem).reward_micro == 300 * REWARD_MICRO
 
     def test_a_best_effort_job_among_them_is_consolidated_and_one_other_is_split(self) -> None:
-        """Case 2."""
+        """Golden case 2 of UniSched."""
         jobs = [*(strict(number, 6, 4, 5) for number in range(3)), best_effort(3, 6, 600)]
         problem = SelectorProblem(jobs, nodes(3))
         plan = select(problem)
@@ -85,7 +85,7 @@ class TestGoldenCases:
         assert len(placed.gpus[3]) == 1
 
     def test_options_of_six_gpus(self) -> None:
-        """Case 3."""
+        """Golden case 3 of UniSched."""
         rows = quadruples(6)
         assert {(0, 0, 0, 1), (0, 1, 1, 0), (6, 0, 0, 0)} <= set(rows)
         assert len(rows) == 6 + 1
@@ -93,7 +93,7 @@ class TestGoldenCases:
         assert quadruples(17) == ((0, 0, 0, 3),)
 
     def test_proposition_1_by_example(self) -> None:
-        """Case 5."""
+        """Golden case 5 of UniSched."""
         two_nodes = (0, 0, 0, 2)
         assert fits_cells((2, 1, 1, 1), two_nodes)
         assert not fits_cells((1, 0, 0, 2), two_nodes)
@@ -164,7 +164,7 @@ class TestTheOracle:
         assert program.bound_micro(relaxed.prices) == pytest.approx(value, rel=1e-6)
 
     def test_of_a_job_that_gets_what_running_leases_leave(self) -> None:
-        """A node is free from slot 2: the second SLO lease is the first that it can have."""
+        """A node is free from slot 2 on, so the second SLO lease is the first possible one."""
         free: tuple[Cells, ...] = ((0, 0, 0, 0), (0, 0, 0, 0), (0, 0, 0, 1))
         for deadline, reward in ((1, 0), (2, 100)):
             problem = SelectorProblem([strict(1, 8, 1, deadline)], free)
@@ -174,7 +174,7 @@ class TestTheOracle:
 
 @st.composite
 def problems(draw: st.DrawFn) -> SelectorProblem:
-    """Draw any mix of jobs, free cells that come and go, in either cycle."""
+    """Draw any mix of jobs, and free cells that change over time, in or outside an SLO cycle."""
     jobs = []
     for number in range(draw(st.integers(0, 12))):
         gpus = draw(st.sampled_from((1, 2, 3, 4, 6, 8, 12, 16, 24)))
@@ -232,7 +232,7 @@ class TestEveryPlan:
     def test_what_it_leaves_free_is_counted_in_both_halves(self) -> None:
         problem = SelectorProblem([strict(1, 4, 1, 1), best_effort(2, 4, 9)], nodes(1))
         now, leases = free_units(problem, select(problem))
-        assert now.tolist() == [0, 0, 0, 1]  # level 3 has no demand; the others are full
+        assert now.tolist() == [0, 0, 0, 1]  # no job needs level 3; the other levels are full
         assert leases.tolist() == [[4, 2, 1, 1]]
 
 
@@ -251,7 +251,7 @@ def _broken(plan: SelectorPlan, short: JobLeases) -> Iterator[tuple[SelectorPlan
 
 class TestTheLastPlan:
     def test_is_kept_where_no_work_is_left_to_solve(self) -> None:
-        """Without a solver, each job keeps its place and its option of the last plan."""
+        """Without steps for the solver, each job keeps its slots and option of the last plan."""
         jobs = [strict(number, 6, 4, 5) for number in range(4)]
         problem = SelectorProblem(jobs, nodes(3))
         last = select(problem)
@@ -275,19 +275,19 @@ class TestTheLastPlan:
 
 class TestErrorsOfThePrint:
     def test_7_and_12_say_at_least(self) -> None:
-        """As printed (<=), with (12), an option with phi below 1 would have no plan."""
+        """As printed (<=), together with (12), an option with phi below 1 could not be planned."""
         spread = tuple(row for row in options(6) if not row.one_node)
         job = replace(strict(1, 6, 4, 5), options=spread)
         assert select(SelectorProblem([job], nodes(1))).reward_micro == 100 * REWARD_MICRO
 
     def test_11_and_14_count_each_lease(self) -> None:
-        """As printed, without a lease, two jobs could not follow each other on one node."""
+        """As printed (not per lease), two jobs could not follow each other on one node."""
         jobs = [strict(1, 8, 1, 2), strict(2, 8, 1, 2)]
         problem = SelectorProblem(jobs, nodes(1))
         assert select(problem).reward_micro == 200 * REWARD_MICRO
 
     def test_14_alone_splits_a_job_whose_cells_stand_on_two_nodes(self) -> None:
-        """(0, 1, 1, 0) passes on a free 4 and a free 2 on another node, but not as one node."""
+        """By (14), (0, 1, 1, 0) fits a free 4 and a free 2 on two nodes, but not on one node."""
         free = free_cells([4, 2])
         assert fits_cells((0, 1, 1, 0), free)
         job = best_effort(1, 6, 60, 700)

@@ -1,4 +1,4 @@
-"""Small pools of UniSched: a slot is five minutes."""
+"""Small pools for UniSched, with slots of five minutes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SLOT = 5 * MINUTE_US
 
 
 def strict(number: int, after_us: int) -> Deadline:
-    """Return a job's deadline, `after_us` after the round."""
+    """Return a job's strict deadline, `after_us` after the round."""
     steps = (DeadlineStep(AT_US + after_us, 100 * REWARD_MICRO),)
     return Deadline(number, DeadlineClass.STRICT, steps)
 
@@ -36,7 +36,7 @@ def estimates(jobs: Iterable[Job], spread_milli: int = 1000) -> tuple[JobEstimat
 def asked(
     jobs: Sequence[Job], deadlines: Sequence[Deadline], leases: Sequence[Lease] = (), **rest: Any
 ) -> Snapshot:
-    """Return a round of the policy; a slot is five minutes."""
+    """Return a round of UniSched, with slots of five minutes."""
     spread = rest.pop("spread_milli", 1000)
     fields: dict[str, Any] = {
         "nodes": {1: 8, 2: 8, 3: 8},

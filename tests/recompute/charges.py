@@ -1,6 +1,6 @@
 """Charges of terms and the lenders' income: written from docs/recompute/charges.md.
 
-It imports nothing of the project. Lender 0 is the operator; other lenders are tenants by id.
+It imports nothing from the project. Lender 0 is the operator; other lenders are tenants by id.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from fractions import Fraction
 
 HOUR = 3_600_000_000
 OPERATOR = 0
-# GPUs lent by each lender, and the time in microseconds.
+# The GPUs that each lender lends, and for how many microseconds.
 Piece = tuple[Mapping[int, int], int]
 
 
 def charge(borrowed: int, price_micro: int, held_us: int, carried: int) -> tuple[int, int]:
-    """Return the charge of a term, and the remainder that it carries over."""
+    """Return the charge of a term, and the remainder that the next term carries over."""
     due = borrowed * price_micro * held_us + carried
     micro = (2 * due + HOUR) // (2 * HOUR)
     return micro, due - micro * HOUR
@@ -35,7 +35,7 @@ def charged_until(
 
 
 def lendable(quota: int, mode: str, lend_limit: int | None, own: int) -> int:
-    """Return the GPUs that a tenant lends at an instant, with `own` GPUs in running terms."""
+    """Return the GPUs that a tenant lends while running terms use `own` GPUs of its quota."""
     idle = max(0, quota - own)
     if mode == "RESERVE":
         return 0

@@ -1,4 +1,4 @@
-"""Rounds to recompute: the demo's pools, replayed, and pools with many odd cases."""
+"""Rounds to recompute: the demo's pools, and random pools with many unusual cases."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from portal.demo import mixed, philly
 from portal.demo.data import DATA
 from portal.demo.mixed_trace import TEAMS
 
-# The demo's `philly` has rounds of 5 s at this scale, and leases of a quarter of an hour.
+# At this scale, the demo's `philly` has rounds of 5 s and leases of a quarter of an hour.
 PHILLY_ROUND_S, PHILLY_LEASE_S, MIXED_LEASE_S = 5 * philly.SCALE, 900, 1800
 SPEEDS = {"k80": 1000, "p100": 2000, "v100": 3500}
 TYPES = ("k80", "p100", "v100")
@@ -46,7 +46,7 @@ class Pool(NamedTuple):
     lease_s: int
 
     def with_surcharges(self, wanted: bool) -> Pool:
-        """Return the pool, with prices that rise with the queue if `wanted`."""
+        """Return the pool; if `wanted`, prices rise with the queue."""
         types = sorted({node.gpu_type for node in self.cluster.nodes})
         rows = tuple(Surcharge(name, 50, 3000) for name in types) if wanted else ()
         return self._replace(cluster=dataclasses.replace(self.cluster, surcharges=rows))
@@ -54,7 +54,7 @@ class Pool(NamedTuple):
     def rounds(
         self, count: int, policy: str = "ltgf", options: Mapping[str, Any] | None = None
     ) -> Iterator[tuple[Snapshot, Decision]]:
-        """Yield its first rounds, also quiet ones."""
+        """Yield the first `count` rounds, also those that could be skipped."""
         rules = Rules(
             policy, dict(options or {}), self.round_s * SECOND_US, self.lease_s * SECOND_US
         )
@@ -68,7 +68,7 @@ class Pool(NamedTuple):
 
 
 def philly_pool() -> Pool:
-    """Return the demo's `philly`: its trace and nodes, with quotas by its clusters' nodes."""
+    """Return the demo's `philly`: its trace and nodes; quotas are its clusters' nodes."""
     trace = _trace("philly_2017-10-20.csv.gz")
     with (DATA / "philly_vc_nodes.csv").open(encoding="utf-8", newline="") as file:
         weights = {row["tenant"]: int(row["nodes"]) for row in csv.DictReader(file)}
@@ -112,7 +112,7 @@ def _quotas(
 def odd_rounds(seed: int, count: int) -> Iterator[Snapshot]:
     """Yield rounds of a small pool in which nodes come and go, with every limit and option.
 
-    Granted jobs keep running. Every lease starts and ends on rounds, so that many end together.
+    Granted jobs keep running. All leases start and end at rounds, so that many end together.
     """
     rng = random.Random(seed)  # noqa: S311 - a pool, not a secret
     names = TYPES[: rng.choice((1, 2, 3))]

@@ -9,7 +9,7 @@ from .second import Limits, Round, Row, Sums, gpus_of, rho, skip, tally
 
 
 def recompute(snapshot: str) -> str:
-    """Return the decision of a snapshot, both as JSON text with the field names of bundles."""
+    """Return the decision of a snapshot; both are JSON with the field names of bundles."""
     s = json.loads(snapshot, object_hook=Row)
     began = Round(s)
     decision = began.answer()
@@ -18,7 +18,7 @@ def recompute(snapshot: str) -> str:
 
 
 def follow(snapshot: str, decision: str) -> str:
-    """Return as JSON text the parts of a decision that follow from its picks under any policy."""
+    """Return, as JSON, the parts of a decision that follow from its picks under any policy."""
     s, d = (json.loads(text, object_hook=Row) for text in (snapshot, decision))
     sums, started = Sums(s, 0), {row.id: row.started_us for row in s.leases}
     s.entitlements = swapped(s.entitlements, d.swaps)
@@ -69,7 +69,7 @@ def back_offs(s):
 
 
 def shares_and_prices(s, decision, limits):
-    """`limits`: after the round's terms and the continuing leases were taken from them."""
+    """`limits`: those that remain after the round's terms and the continuing leases."""
     terms = [*decision.renewals, *decision.grants]
     got, shares = tally((row.claim, row.own + row.borrowed) for row in terms), []
     before = tally((row.claim, gpus_of(row.placement)) for row in s.leases)

@@ -1,4 +1,4 @@
-"""A second implementation of ltgf's round, written from docs/recompute, to be read with it."""
+"""A second implementation of ltgf's round, written from docs/recompute, to be read next to it."""
 
 # fmt: off
 # mypy: ignore-errors
@@ -9,7 +9,7 @@ DEFAULTS = {"work_conserving": True, "tenant_share": "demand", "new_jobs_first":
             "spread": False, "reserve_after_leases": 2, "fairness_window_s": 0, "lease_bonus": 0.0,
             "new_job_bonus": 0.0, "deadline_bonus": 0.0, "deadline_horizon_s": 86_400}
 SUMS = ("alloc_gpu_us", "fair_gpu_us", "entitled_gpu_us")
-class Row(dict):  # of a table; fields are also attributes
+class Row(dict):  # a row of a table; its fields are also attributes
     __getattr__, __setattr__ = dict.__getitem__, dict.__setitem__
     claim = property(lambda row: (row.tenant, row.gpu_type))
     arrival = property(lambda job: (job.submitted_us, job.id))
@@ -31,7 +31,7 @@ def accepted(job, capacity):
     return sorted(name for name in job.gpu_types or capacity if name in capacity)
 def first_of(rows):
     return next(((reason, numbers) for reason, holds, numbers in rows if holds), None)
-class Sums:  # of fairness, advanced to the round
+class Sums:  # fairness sums, advanced to the round
     def __init__(self, s, window_us):
         self.capacity = tally((node.gpu_type, node.gpus) for node in s.nodes)
         self.jobs = {row.job: row for row in s.service.jobs}
@@ -56,7 +56,7 @@ class Sums:  # of fairness, advanced to the round
         for row in (row for of, row in self.classes.items() if of[:2] == key):
             row.fair_gpu_us += min(row.demand * d, share * row.weight * d // claim.weights)
         return claim
-    def count(self, job, jobs, t):  # it enters (1) or leaves (-1)
+    def count(self, job, jobs, t):  # a job enters (1) or leaves (-1)
         claim, key = self.bring(job.claim, t), (*job.claim, job.demand, job.weight)
         new = zip(("tenant", "gpu_type", "demand", "weight"), key, strict=True)
         row = self.classes.setdefault(key, Row(new, jobs=0, fair_gpu_us=0))
@@ -151,7 +151,7 @@ class Limits:  # limits on jobs, from held and taken GPUs
             self.spendable[key[0]] -= self.worst(gpus - own, key[1])
         price = self.price[key[1]] if own < gpus else 0
         return Row(own=own, borrowed=gpus - own, price_micro=price)
-class Places:  # where gangs may go on the nodes of a type
+class Places:  # free GPUs on the nodes of a type, to place gangs
     def __init__(self, s, name, spread, going, due):
         self.gpus, self.spread = {n.id: n.gpus for n in s.nodes if n.gpu_type == name}, spread
         held, self.ended, self.back = on_nodes(going), on_nodes(due), Counter()
@@ -197,7 +197,7 @@ class Places:  # where gangs may go on the nodes of a type
         for _, minus, node in sorted((when(n, g), -g, n) for n, g in self.gpus.items() if g):
             holds.append([node, min(gang - gpus_of(holds), -minus)])
         return sorted(pair for pair in holds if pair[1])
-class Round:  # its picks, and the decision from them
+class Round:  # the picks of a round, and the decision from them
     def __init__(self, s):
         self.s, self.o, held = s, Row(DEFAULTS | s.options), {row.job for row in s.leases}
         self.sums = Sums(s, self.o.fairness_window_s * 10**6)

@@ -1,4 +1,4 @@
-"""Charges and income of docs/recompute/charges.md: its cases, its formulas, and the core."""
+"""The cases and formulas of docs/recompute/charges.md, and the core, give the same charges."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class TestTheDocument:
 class Life:
     """A pool of one GPU type with random changes of quotas, and random leases.
 
-    `pieces`: the lent GPUs of each lender from step to step.
+    `pieces`: the lent GPUs of each lender in each step.
     """
 
     def __init__(self, seed: int) -> None:
@@ -72,7 +72,7 @@ class Life:
         self.at_us, self.events = 0, list[Event]()
         self.quotas: dict[int, Entitlement] = {}
         self.capacity = 0
-        self.own: dict[int, tuple[int, int]] = {}  # lease: tenant, own GPUs
+        self.own: dict[int, tuple[int, int]] = {}  # by lease: tenant, own GPUs
         self.pieces: list[tuple[int, dict[int, int]]] = []
         self.entitle()
 
@@ -119,7 +119,7 @@ LEASE, LATE = 900_000_000, 20_000_000
 
 
 class Held(NamedTuple):
-    """A finished term; `ruled`: it started under the rule of late rounds."""
+    """A finished term; `ruled`: it started when the rule of late rounds existed."""
 
     lease: int
     number: int
@@ -133,9 +133,9 @@ class Held(NamedTuple):
 def recomputed(
     life: Life, held: list[Held]
 ) -> dict[tuple[int, int], tuple[int, int, dict[int, int]]]:
-    """Return by term its charge, the operator's part, and the income of each lender."""
+    """Return for each term its charge, the operator's part, and the income of each lender."""
     rounds = [event.at_us for event in life.events if event.kind in ("granted", "renewed")]
-    rounds.append(life.at_us)  # the last sweep
+    rounds.append(life.at_us)  # the time of the last sweep
     carried: dict[int, int] = {}
     terms = {}
     for term in held:
@@ -155,7 +155,7 @@ def recomputed(
 class TestTheCore:
     @pytest.mark.parametrize("seed", range(30))
     def test_charges_and_pays_the_same(self, seed: int) -> None:
-        """Each term that a sweep of the core closes, recomputed from the document's formulas."""
+        """Each term that a sweep of the core closes is recomputed by the document's formulas."""
         life, held = Life(seed), list[Held]()
         for lease in range(1, 30):
             tenant, own, borrowed = life.rng.randint(1, 3), life.rng.randrange(3), lease % 3
@@ -177,7 +177,7 @@ class TestTheCore:
                     life.at_us += 7_000_001
                 micro = int(price.replace(".", ""))
                 held.append(Held(lease, number, borrowed, micro, began_us, life.at_us, bool(rule)))
-            if lease % 4:  # the others continue
+            if lease % 4:  # other leases continue
                 life.tell("ended", lease, tenant, number, started=True)
                 del life.own[lease]
                 life.note()

@@ -1,8 +1,7 @@
 """The second implementation of ltgf's round, written from docs/recompute, agrees with the core.
 
 It is compared on the demo's pools under `ltgf`, on the golden cases of the paper, and on random
-pools. The parts that are the same under every policy are also recomputed for the demo's other
-policies.
+pools. For the demo's other policies, the parts that are common to all policies are recomputed.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ HERE = Path(__file__).parent
 PAGES = sorted((HERE.parents[1] / "docs" / "recompute").glob("*.md"))
 TEXT = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
 LINES = 400
-# Tables of a decision; under ltgf the other tables are empty.
+# The tables of a decision; under ltgf, all other tables are empty.
 TABLES = (
     "grants", "renewals", "ends", "skips", "service", "memory", "shares", "prices", "surcharges",
 )  # fmt: skip
@@ -68,7 +67,7 @@ HOURS = 3
 
 
 def bundle(snapshot: Snapshot, decision: Decision) -> dict[str, Any]:
-    """Return a tenant's download of a round."""
+    """Return the download of a round that a tenant gets."""
     ids = ids_of(snapshot)
     names = Naming(*({one: f"{one:016x}" for one in rows} for rows in ids))
     data = make_bundle(
@@ -107,7 +106,7 @@ class TestTheFiles:
 
 
 class TestTheDocument:
-    """Its names and defaults are those of the core; the other classes test their meaning."""
+    """The document has the names and defaults of the core; other classes test their meaning."""
 
     def words(self) -> set[str]:
         return set(re.findall(r"`(\w+)`", TEXT))
@@ -132,14 +131,14 @@ class TestTheDocument:
         assert set(row.__struct_fields__) <= self.words()
 
     def test_tells_every_reason_of_ltgf(self) -> None:
-        """The other reasons are those of policies with more inputs."""
+        """Other reasons are only given by policies with more inputs."""
         others = {Reason.PRICE_ABOVE_VALUE, Reason.PLANNED_LATER, Reason.NEXT_BATCH,
                   Reason.CPUS_OR_MEMORY, Reason.QUARANTINED}  # fmt: skip
         assert {reason.value for reason in set(Reason) - others} <= self.words()
 
 
 class TestNamesAndRecords:
-    """The document's formulas, without the code that they describe."""
+    """The document's formulas, computed without the code that they describe."""
 
     def test_name_as_it_says(self) -> None:
         def keyed(key: bytes, text: str) -> bytes:
@@ -178,7 +177,7 @@ def mixed() -> Pool:
 
 
 class TestTheDemosPools:
-    """Their traces, nodes and quotas, from the start, for three hours of pool time."""
+    """The first three hours of pool time, with the demo's traces, nodes and quotas."""
 
     @pytest.mark.parametrize("name", ["philly", "mixed"])
     @pytest.mark.parametrize("surcharge", [False, True], ids=["", "surcharges"])
@@ -214,7 +213,7 @@ def not_followed(snapshot: Snapshot, decision: Decision) -> list[str]:
     """Return the parts of a round that do not follow from its picks by the common rules."""
     disclosed = bundle(snapshot, decision)
     first = disclosed["decision"]
-    if snapshot.policy == "market":  # it sets base and theta of the next prices
+    if snapshot.policy == "market":  # the market sets base and theta of the next prices
         disclosed["snapshot"]["surcharges"] = []
         for row, price in zip(disclosed["snapshot"]["prices"], first["prices"], strict=True):
             row |= {"base_micro": price["base_micro"], "theta_milli": price["theta_milli"]}
@@ -275,17 +274,17 @@ def compared(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 @pytest.mark.usefixtures("compared")
 class TestFigure6(test_ltgf.TestGoldenCase1):
-    """The golden case of the paper's figure 6, each of its rounds."""
+    """Each round of the golden case of the paper's figure 6."""
 
 
 @pytest.mark.usefixtures("compared")
 class TestTheTwoPhases(test_ltgf.TestTwoPhases):
-    """Tenant first, then job."""
+    """Rounds that choose the tenant first, then the job."""
 
 
 @pytest.mark.usefixtures("compared")
 class TestRhoThatIsUndefined(test_ltgf.TestUndefinedRho):
-    """Rounds before any GPU-time was deserved."""
+    """Rounds before any tenant deserved GPU-time."""
 
 
 @pytest.mark.usefixtures("compared")
@@ -344,7 +343,7 @@ class TestRandomPools:
 
 
 class TestADifference:
-    """Changed values differ from the recomputed ones."""
+    """Values that were changed differ from the recomputed ones."""
 
     def snapshot(self) -> Snapshot:
         return next(islice(odd_rounds(3, 12), 8, None))

@@ -1,1 +1,1 @@
-"""UniSched's Selector: deadlines, best-effort jobs and profilers in one program, pure."""
+"""UniSched's Selector: one program plans jobs with deadlines, best-effort jobs and profilers."""

@@ -1,8 +1,8 @@
-"""Admission of a job with a deadline in addition to a plan: its leases, or the reason of a refusal.
+"""Admission control: whether a job's deadline can be promised in addition to an existing plan.
 
-The leases of the plan do not move. So the answer is exact: a job can be promised a deadline if and
-only if enough leases before it have room. The earliest deadline is the one by which the last lease
-that it needs has room.
+The plan's leases do not move, so the answer is exact. A deadline can be promised if and only if the
+job fits in enough leases before it. The earliest possible deadline is the end of the last lease
+that the job needs.
 """
 
 from __future__ import annotations
@@ -19,14 +19,12 @@ from evenshare_core.deadlines.options import CellOption, Cells
 from evenshare_core.deadlines.plans import SelectorPlan, free_units
 from evenshare_core.domain.deadlines import DeadlineLimit
 
-QUOTA_LEVEL = -1  # used instead of a level of cells
+QUOTA_LEVEL = -1  # in `blocked`: the quota is short, not a level of cells
 
 
 @dataclass(frozen=True)
 class QuotaLimit:
-    """GPUs that a tenant may hold, and those that it uses in each SLO lease; the last value
-    continues.
-    """
+    """A tenant's GPU limit and its use in each SLO lease; later leases have the last value."""
 
     gpus: int
     used: tuple[int, ...] = (0,)
@@ -54,11 +52,11 @@ class QuotaLimit:
 
 @dataclass(frozen=True, slots=True)
 class AdmissionAnswer:
-    """Admission with leases and their option; or refusal with the limit, and the earliest deadline.
+    """The answer to an admission request: leases and their option, or the limit that refuses it.
 
-    `blocked` has the SLO leases before the deadline without room, for the option that comes
-    closest. With each is the level of cells that is short (QUOTA_LEVEL: the quota). `earliest` is
-    the first possible deadline, in leases; None if no deadline is possible.
+    `blocked`: the SLO leases before the deadline in which the closest option does not fit. With
+    each is the level of cells that is short (QUOTA_LEVEL: the quota is short). `earliest` is the
+    first possible deadline, in leases; None if no deadline is possible.
     """
 
     slots: tuple[int, ...] = ()
@@ -75,17 +73,17 @@ class AdmissionAnswer:
 
 @dataclass(eq=False)
 class FreeRoom:
-    """Free units by lease and level, and the leases in which options fit.
+    """Free units by lease and level, with the leases in which each option fits.
 
-    The last row holds for every later lease. For frequent callers: fits are computed once for each
-    `units`, and updated when leases are taken.
+    The last row holds for every later lease. For many requests in a row: fits are computed once for
+    each `units`, and updated when leases are taken.
     """
 
     free: Counts
     _fitting: dict[Cells, NDArray[np.bool_]] = field(default_factory=dict)
 
     def fitting(self, units: Cells) -> NDArray[np.bool_]:
-        """Return the leases in which these units are free, by (14)."""
+        """Return for each lease whether these units are free, by (14)."""
         known = self._fitting.get(units)
         if known is None:
             known = np.ones(len(self.free), dtype=np.bool_)
@@ -115,9 +113,10 @@ def admit(
     """Return whether `leases` of work at full speed fit by `deadline`, in addition to a plan.
 
     `leases` and `deadline` count SLO leases from the first that can begin. Of several feasible
-    options, the one that ends first counts, then the one with the fewest GPU-leases. After the last
-    lease of the plan, the pool has the last entry of the problem's `free`. `room` is `free_after`
-    of the plan, for frequent callers; it must extend beyond the deadline and all changes.
+    options, the one that ends first is used, then the one with the fewest GPU-leases. After the
+    last lease of the plan, the pool has the last entry of the problem's `free`. Callers with many
+    requests pass `room`, the `free_after` of the plan; it must extend beyond the deadline and all
+    changes.
 
     Raises:
         ValueError: there is no option or no work, the deadline is negative, or an option is held.
@@ -148,7 +147,7 @@ def admit(
 
 @dataclass(frozen=True, eq=False)
 class _OptionRoom:
-    """The leases in which one option fits: units are free, and the quota allows it."""
+    """The leases in which one option fits: its units are free and the quota allows its GPUs."""
 
     option: CellOption
     leases: int
@@ -166,20 +165,19 @@ class _OptionRoom:
 
     @cached_property
     def ends(self) -> int | None:
-        """The deadline by which the leases can have run; None if never."""
+        """The first deadline by which all leases fit; None if they never fit."""
         return _end(self.fits, self.leases)
 
     @property
     def cells_end(self) -> int | None:
-        """The same without the quota."""
+        """The same deadline if the quota is ignored."""
         return _end(self.room.fitting(self.option.units), self.leases)
 
     def first(self) -> tuple[int, ...]:
-        """Return the first leases that fit."""
         return tuple(np.flatnonzero(self.fits)[: self.leases].tolist())
 
     def blocked(self, deadline: int) -> tuple[tuple[int, int], ...]:
-        """Return the leases before a deadline without room, and their highest short level."""
+        """Return the leases before a deadline that do not fit, with their highest short level."""
         rows = np.flatnonzero(~self.fits[:deadline])
         short = self.room.free[rows] < np.array(self.option.units)
         highest = short.shape[1] - 1 - short[:, ::-1].argmax(axis=1)
@@ -188,7 +186,7 @@ class _OptionRoom:
 
 
 def _end(fits: NDArray[np.bool_], leases: int) -> int | None:
-    """Return the deadline by which `leases` leases fit; the last of `fits` holds ever after."""
+    """Return the deadline by which `leases` leases fit; the last entry holds for later ones."""
     places = np.flatnonzero(fits)
     if len(places) >= leases:
         return int(places[leases - 1]) + 1
@@ -214,7 +212,7 @@ def _refusal(rows: Sequence[_OptionRoom], deadline: int, earliest: int | None) -
 
 
 def free_after(problem: SelectorProblem, plan: SelectorPlan, leases: int) -> Counts:
-    """Return free units by lease and level; the last row is of every later lease, too."""
+    """Return units left free by a plan, by lease and level; the last row holds for later leases."""
     now, planned = free_units(problem, plan)
     if problem.is_slo_cycle:
         planned[0] = np.minimum(planned[0], now)

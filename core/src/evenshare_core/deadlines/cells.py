@@ -1,10 +1,10 @@
-"""Placement of cells on nodes, which constructs Proposition 1.
+"""Placement of cells on nodes, the construction that proves Proposition 1.
 
-Source: W. Gao et al., "UniSched", IEEE TC 2024, section III-C4, (14). A node's free GPUs are one
-heap: 6 are a cell of 4 and one of 2. Cells are placed from the largest level down. A node with room
-at a level takes just one cell of that level. So the construction never fails if (14) holds. GPUs
-that jobs held before are pinned first and can violate this. Then only pins that a job requires
-stay.
+Source: W. Gao et al., "UniSched", IEEE TC 2024, section III-C4, (14). A node's free GPUs are
+counted together: 6 are a cell of 4 and a cell of 2. Cells are placed from the largest level down,
+and a node with room at a level takes just one cell of it. So the construction never fails if (14)
+holds. Jobs that renew are placed first, on the GPUs that they hold, which can break this rule. Then
+only jobs whose option requires their held GPUs keep them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ GpusByNode = Mapping[int, int]
 
 @dataclass(frozen=True, slots=True)
 class CellDemand:
-    """A job that starts now, its option, and the GPUs that it holds, by node, if it renews."""
+    """A job that starts now, its option, and the GPUs by node that it holds if it is renewed."""
 
     job: int
     option: CellOption
@@ -34,7 +34,7 @@ class CellDemand:
 
 @dataclass(frozen=True, slots=True)
 class CellPlacement:
-    """GPUs by node for each job; `unplaced` jobs wait, because a pin took their cells."""
+    """GPUs by node for each job; `unplaced` jobs wait, because renewed jobs kept their cells."""
 
     gpus: Mapping[int, GpusByNode]
     unplaced: tuple[int, ...]
@@ -128,11 +128,11 @@ class _FreeNodes:
         row[node] = row.get(node, 0) + gpus
 
     def _waste(self, node: int, gpus: int) -> tuple[bool, int, int]:
-        """Prefer nodes on which no larger cell is broken, then those with the fewest free GPUs."""
+        """Return a sort key: nodes on which no larger cell is broken, then the fewest free GPUs."""
         count, larger = self.free[node], 1 << gpus.bit_length()
         return count // larger != (count - gpus) // larger, count, node
 
     def _nearness(self, node: int, need: int) -> tuple[bool, int, int]:
-        """Prefer the node with the fewest free GPUs that has room for all; else that with most."""
+        """Return a sort key: the smallest node with room for all GPUs, or else the largest."""
         count = self.free[node]
         return count < need, count if count >= need else -count, node

@@ -1,14 +1,15 @@
 """UniSched's program with one row per level and horizon instead of a variable per slot.
 
-A job runs one lease at a time. With L leases to run before lease Q, it runs at least max(0, L -
-max(0, Q - q)) of them before lease q. So for every q and level, these sums are at most the free
-capacity before q. No plan has more reward than the best choice of columns (job, step, option) under
-those rows. Such a choice is a plan as well if capacity does not fall and jobs are fractional or one
-GPU wide. Then the slots before a deadline are the narrowest cut. Rows are needed only at deadlines
-and at changes of capacity: between them the left side is convex in q and the right side linear.
+A job runs one lease at a time. If it must run L leases before lease Q, it must run at least max(0,
+L - max(0, Q - q)) of them before lease q. For every q and level, the sum of these leases over all
+jobs is at most the free capacity before q. The program chooses columns (job, step, option) under
+these rows, and no plan has more reward than its optimum. The slots before a deadline are the
+narrowest cut if capacity does not fall and jobs are fractional or one GPU wide. The optimum is then
+itself a plan. Rows are needed only at deadlines and at changes of capacity. Between them, the left
+side is convex in q and the right side is linear.
 
-Any non-negative prices of the rows prove a bound by weak duality. It is summed in integers, so it
-holds whatever the accuracy of the solver that computed the prices.
+By weak duality, any non-negative prices of the rows prove an upper bound. The bound is summed in
+integers, so it holds whatever the accuracy of the solver that computed the prices.
 """
 
 from __future__ import annotations
@@ -26,36 +27,36 @@ from evenshare_core.deadlines.rewards import best_effort_micro
 from evenshare_core.domain.deadlines import DeadlineClass
 from evenshare_core.units import REWARD_MICRO
 
-PRICE_SCALE = 1024  # prices are whole numbers of 1024ths of a millionth of a point
-NOW = -1  # the step of a job without deadline
+PRICE_SCALE = 1024  # the unit of prices is 1/1024 of a millionth of a point
+NOW = -1  # `step` of a job without a deadline
 
 
 @dataclass(frozen=True, slots=True)
 class CompactColumn:
-    """A way to earn a reward: a job, a step (NOW: the next best-effort lease), an option."""
+    """A way to earn a reward: a job, one of its steps (NOW: a best-effort lease), and an option."""
 
-    job: int  # its place in the problem's jobs
+    job: int  # index in the problem's jobs
     step: int
     option: CellOption
     reward_micro: int
     leases: int
     deadline: int
-    ready: int = 0  # the first SLO lease that it can have
+    ready: int = 0  # the first SLO lease in which the job can run
 
     @property
     def gpu_leases(self) -> int:
-        """The total that it takes, in GPUs times leases."""
+        """The number of GPUs times the number of leases."""
         return self.leases * self.option.units[0]
 
     @property
     def is_now(self) -> bool:
-        """Whether it takes only slot 0."""
+        """Whether it uses only slot 0."""
         return self.step == NOW
 
 
 @dataclass(frozen=True, slots=True)
 class CapacityRow:
-    """A row: the leases before lease `horizon`, in cells of `level`, take at most `units`."""
+    """A row: columns use at most `units` cells of `level` in the leases before `horizon`."""
 
     horizon: int
     level: int
@@ -66,14 +67,14 @@ class CapacityRow:
 
 @dataclass(frozen=True)
 class CompactProgram:
-    """Columns and rows of one problem; columns by job, each job's best reward first."""
+    """The columns and rows of one problem; columns are grouped by job, the best reward first."""
 
     problem: SelectorProblem
     columns: tuple[CompactColumn, ...]
 
     @cached_property
     def jobs(self) -> NDArray[np.int64]:
-        """The job of each column."""
+        """The job index of each column."""
         return np.array([column.job for column in self.columns], dtype=np.int64)
 
     @cached_property
@@ -83,28 +84,28 @@ class CompactProgram:
 
     @cached_property
     def units(self) -> Counts:
-        """The units that each column takes at each level while it runs, shape columns x levels."""
+        """The units that each column uses at each level while it runs, shape columns x levels."""
         rows = [column.option.units for column in self.columns]
         return np.array(rows, dtype=np.int64).reshape(len(rows), LEVELS)
 
     @cached_property
     def is_now(self) -> NDArray[np.bool_]:
-        """The columns that take only slot 0."""
+        """Whether each column uses only slot 0."""
         return np.array([column.is_now for column in self.columns], dtype=np.bool_)
 
     @cached_property
     def rows(self) -> tuple[CapacityRow, ...]:
-        """All rows that can bind, by horizon and level."""
+        """All rows that can bind, ordered by horizon and level."""
         return tuple(_rows(self.problem, self.columns))
 
     @cached_property
     def capacity(self) -> Counts:
-        """The right side of each row."""
+        """The right side of each row, in cells of its level."""
         return np.array([row.units for row in self.rows], dtype=np.int64)
 
     @cached_property
     def _must(self) -> dict[int, Counts]:
-        """Leases that an SLO column must run before each horizon; 0 for other columns."""
+        """By horizon, the leases that each SLO column must run before it; 0 for other columns."""
         leases = np.array([column.leases for column in self.columns], dtype=np.int64)
         deadlines = np.array([column.deadline for column in self.columns], dtype=np.int64)
         leases[self.is_now] = 0
@@ -128,17 +129,17 @@ class CompactProgram:
         return best
 
     def priced(self, prices: Sequence[tuple[int, int]]) -> Counts:
-        """Return each column's reward minus its cost at prices (row, price), in PRICE_SCALE."""
+        """Return each column's reward minus its cost at `prices` (row, price), in PRICE_SCALE."""
         values = self.rewards * PRICE_SCALE
         for row, price in prices:
             values = values - price * self.usage(self.rows[row])
         return values
 
     def bound_micro(self, prices: Sequence[tuple[int, int]]) -> int:
-        """Return a bound of every plan's reward, proven by prices (row, price) of at least 0.
+        """Return an upper bound on every plan's reward, which `prices` of (row, price) prove.
 
-        Prices are in millionths of a point x PRICE_SCALE. Without prices it is the sum of best
-        rewards.
+        Prices are in millionths of a point x PRICE_SCALE. Without prices, the bound is the sum of
+        the jobs' best rewards.
 
         Raises:
             ValueError: a price is negative.
@@ -187,7 +188,8 @@ def _rows(problem: SelectorProblem, columns: Sequence[CompactColumn]) -> Iterato
     for horizon in sorted(horizons):
         for level in range(LEVELS):
             units = int(before[horizon - 1, level])
-            more = int(now[level] - lease_units[0, level])  # in the first half of lease 0
+            # in the first half of lease 0 only
+            more = int(now[level] - lease_units[0, level])
             if together:
                 yield CapacityRow(horizon, level, units + more, counts_now=True, counts_slo=True)
             if not together or more:

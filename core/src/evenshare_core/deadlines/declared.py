@@ -1,8 +1,8 @@
-"""Steps of a soft deadline as a job declares them: percent of its time, and points for an end.
+"""Steps of a soft deadline, as users declare them: percent of the deadline, and points.
 
-A step is a pair of texts or numbers, (percent of the time from submission to the deadline, points).
-("110", "80") gives 80 points for an end by 1.1 of the deadline. Percent rise from 100, points fall
-from at most 100.
+A step is a pair of strings or numbers: (percent of the time from submission to the deadline,
+points). For example, ("110", "80") gives 80 points if the job ends within 110 % of that time.
+Percent must rise from 100; points must fall and are at most 100.
 
 Source: W. Gao et al., "UniSched", IEEE TC 2024, section III-C2; docs/adr/0224.
 """
@@ -20,7 +20,7 @@ from evenshare_core.domain.deadlines import MOST_REWARD_MICRO, DeadlineClass, De
 from evenshare_core.units import REWARD_MICRO, SECOND_US
 
 STEPS_MAX = 16
-# Fine enough to restore an instant within years of a submission to the microsecond.
+# Enough decimals to restore the time of a step, years after submission, to the microsecond.
 PERCENT_PLACES = 12
 PERCENT_DIGITS = 6
 PERCENT_BELOW = 10**PERCENT_DIGITS
@@ -30,7 +30,7 @@ _POINTS = re.compile(r"[0-9]{1,3}(?:\.[0-9]{1,6})?", re.ASCII)
 
 
 class DeclaredStep(NamedTuple):
-    """Percent of the time from submission to the deadline, and the reward of an end by then."""
+    """Percent of the time from submission to the deadline, and the reward for an end by then."""
 
     percent: Decimal
     reward_micro: int
@@ -41,7 +41,7 @@ class DeclaredStep(NamedTuple):
 
 
 class StepError(ValueError):
-    """Invalid steps; `place` is the first wrong step, None if they are wrong together."""
+    """Invalid steps; `place` is the first wrong step, None if their number is wrong."""
 
     def __init__(self, reason: str, place: int | None = None) -> None:
         super().__init__(reason)
@@ -49,10 +49,10 @@ class StepError(ValueError):
 
 
 def read_steps(pairs: Iterable[Sequence[object]]) -> tuple[DeclaredStep, ...]:
-    """Return declared steps.
+    """Validate and return declared steps.
 
     Raises:
-        StepError: a pair is invalid, or the steps do not rise in time and fall in reward.
+        StepError: a pair is invalid, or a step is not later and worth less than the step before it.
     """
     rows = list(pairs)
     if not 1 <= len(rows) <= STEPS_MAX:
@@ -87,14 +87,14 @@ def _text(value: object) -> str:
     if isinstance(value, str):
         return value
     is_number = isinstance(value, int | Decimal) and not isinstance(value, bool)
-    # Refuse an exponent before expanding it.
+    # Reject large exponents: their digits would fill the memory.
     if isinstance(value, Decimal) and (not value.is_finite() or abs(value.adjusted()) > 15):
         return ""
     return format(value, "f" if isinstance(value, Decimal) else "d") if is_number else ""
 
 
 def step_texts(steps: Iterable[DeclaredStep]) -> list[list[str]]:
-    """Return steps for storage: the shortest texts of their numbers."""
+    """Return steps for storage: each number as its shortest decimal string."""
     return [[_shortest(step.percent), _shortest(step.points)] for step in steps]
 
 
@@ -109,7 +109,7 @@ def dated_steps(
     kind: DeadlineClass,
     declared: Sequence[DeclaredStep] = (),
 ) -> tuple[DeadlineStep, ...]:
-    """Return the steps of a deadline as instants; without declared steps, those of its class.
+    """Return the steps of a deadline with their times; without declared steps, those of its class.
 
     Raises:
         ValueError: the deadline is not after the submission, or `kind` has no deadline.
@@ -134,17 +134,17 @@ def _part(length_us: int, percent: Decimal) -> int:
 
 
 def steps_of_values(rows: Iterable[tuple[int, int]]) -> tuple[tuple[int, DeclaredStep], ...]:
-    """Return (microseconds after the submission, step) of a trace's deadlines and values.
+    """Convert a trace's deadlines and values to (microseconds after the submission, step).
 
-    Values are relative to the first, which has 100 points. Of equal values the last instant counts.
-    Values below a millionth of a point give no step, and neither do instants 10,000 times as late
-    as the first.
+    Values are relative to the first, which has 100 points. If several steps have equal values, only
+    the last is kept. Values below a millionth of a point give no step, and neither do deadlines
+    10,000 times as late as the first.
     """
     values = list(rows)
     if not values:
         return ()
     most = MOST_REWARD_MICRO[DeadlineClass.SOFT]
-    # No job ends within a second, so an earlier deadline is missed just like one of a second.
+    # No job ends within a second, so an earlier deadline can be treated as one second.
     rewards = {value * most // values[0][1]: max(after_us, SECOND_US) for after_us, value in values}
     first_us = next(iter(rewards.values()))
     kept: dict[int, DeclaredStep] = {}

@@ -1,9 +1,9 @@
-"""Exchange of slots: shorter jobs first, if their plans allow it.
+"""Exchange of slots: shorter jobs run first, if every job still meets its deadline.
 
-`lay` runs jobs by least slack. In a crowded pool all of them then take turns and end at their
-deadlines, and a job that takes longer than estimated is late. A job with less work left can
-exchange its last slot for another job's slot 0, and both keep their deadlines. A best-effort job
-gives slot 0 up without an exchange.
+`lay` runs jobs by least slack. In a crowded pool, all jobs then take turns and end just at their
+deadlines, so a job that takes longer than estimated is late. Here, a job with less work left
+exchanges its last slot for another job's slot 0, and both still keep their deadlines. A best-effort
+job gives up slot 0 and gets no other slot.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from evenshare_core.deadlines.reserve import SlotReservations
 
 
 def shortest_now(reservations: SlotReservations, first: Collection[int]) -> None:
-    """Give slot 0 to jobs of `first` with fewer GPU-leases left, for their last slot."""
+    """Exchange the last slot of jobs of `first` for slot 0 of jobs with more work left."""
     columns, slots = reservations.program.columns, reservations.slots
     problem = reservations.program.problem
     left = {number: _gpu_leases(reservations, number) for number in slots}
@@ -46,7 +46,7 @@ def _gpu_leases(reservations: SlotReservations, number: int) -> int:
 
 
 def _exchanged(reservations: SlotReservations, number: int, longer: list[int]) -> list[int]:
-    """Give a column slot 0 instead of longer ones; return the columns that gave it up."""
+    """Take slot 0 from longer jobs for a column; return the columns that gave it up."""
     columns, slots = reservations.program.columns, reservations.slots
     before = reservations.saved()
     units, last = columns[number].option.units, slots[number][-1]

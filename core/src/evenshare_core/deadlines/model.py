@@ -4,7 +4,7 @@ Source: W. Gao et al., "UniSched", IEEE TC 2024, section III-C. Departures: docs
 
 | paper | here | unit |
 |---|---|---|
-| V_f | `RewardStep.reward_micro` | millionths of a point; 100 points are the most |
+| V_f | `RewardStep.reward_micro` | millionths of a point; at most 100 points |
 | Q_f | `RewardStep.deadline` | SLO leases from the first that can begin |
 | L | `RewardStep.leases` | SLO leases at full speed; one per step, as T_sr differs |
 | A, phi-bar (8) | `SelectorJob.options` | cells, thousandths |
@@ -46,10 +46,10 @@ class RewardStep:
 
 @dataclass(frozen=True, slots=True)
 class SelectorJob:
-    """A job; a job without deadline has one implied step, the next best-effort lease.
+    """A job and its options; without a deadline, it can only get the next best-effort lease.
 
     `remaining_us` is the estimated work of a best-effort job, which determines its reward. `ready`
-    is the first SLO lease that it can begin, because it holds an earlier one.
+    is the first SLO lease that it can begin; above 0, the job cannot start now.
     """
 
     id: int
@@ -86,11 +86,11 @@ class SelectorJob:
 
 @dataclass(frozen=True)
 class SelectorProblem:
-    """A cycle: the jobs, and the free cells in each slot from now on.
+    """The inputs of a scheduling cycle: the jobs, and the free cells in each slot from now on.
 
-    The last entry of `free` holds for all later slots. `is_slo_cycle` if SLO leases may begin now,
-    so that they compete with best-effort leases for slot 0. `horizon` is the maximum of planned SLO
-    leases; of a job with a later deadline, only the leases that must run before are planned.
+    The last entry of `free` holds for all later slots. `is_slo_cycle`: SLO leases may begin now, so
+    they compete with best-effort leases for slot 0. `horizon` is the maximum number of planned SLO
+    leases; if a deadline is later, only the leases that must run before the horizon are planned.
     `slots` is the number of slots in an SLO lease. `slot_us` is the length of a slot, which scales
     best-effort rewards.
     """
@@ -129,16 +129,16 @@ class SelectorProblem:
 
     @cached_property
     def now_units(self) -> Counts:
-        """The units of slot 0 for best-effort leases, by level as (14) counts."""
+        """The units that are free in slot 0, by level as (14) counts."""
         return np.array(units_of(self.free[0]), dtype=np.int64)
 
     @cached_property
     def lease_units(self) -> Counts:
-        """The units free in all slots of each SLO lease, shape leases x levels."""
+        """The units that are free in all slots of each SLO lease, shape leases x levels."""
         return self.units_until(self.leases)
 
     def units_until(self, leases: int) -> Counts:
-        """Return the units free in each of `leases` SLO leases, shape leases x levels."""
+        """Return the units that are free in each of `leases` SLO leases, shape leases x levels."""
         first = 0 if self.is_slo_cycle else 1
         rows = np.array([units_of(cells) for cells in self.free], dtype=np.int64)
         slots = np.minimum(first + np.arange(self.slots * leases), len(rows) - 1)
@@ -146,9 +146,9 @@ class SelectorProblem:
         return free
 
     def fits(self, step: RewardStep, option: CellOption, ready: int = 0) -> tuple[int, int] | None:
-        """Return (leases to plan, slots for them) of a step on an option; None if it cannot end.
+        """Return (leases to plan, their deadline) for a step with an option; None if it is late.
 
-        Leases that can run after the horizon are left out of both. `ready` is the job's.
+        Leases that can run after the horizon are not planned. `ready` is that of the job.
         """
         leases = option.leases(step.leases)
         if leases > step.deadline - ready:

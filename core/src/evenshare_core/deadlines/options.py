@@ -1,11 +1,11 @@
-"""Allocations of a job as cells of a buddy system, and its speed on each.
+"""Allocations of a job as cells of a buddy system, and the job's speed on each.
 
 Source: W. Gao et al., "UniSched", IEEE TC 2024, section III-C3, equation (8). Levels 0 to 3 are
-cells of 1, 2, 4 and 8 GPUs of one node. `phi_milli` is the speed relative to the consolidated job,
-in thousandths. Departures: docs/unisched-paper.md.
+cells of 1, 2, 4 and 8 GPUs of one node. `phi_milli` is the speed relative to that of the job on the
+fewest nodes, in thousandths. Departures: docs/unisched-paper.md.
 
-Capacity is counted as in Proposition 1, once per level. `units[i]` is what an option takes of the
-cells of level i and above, in cells of level i.
+As in Proposition 1, capacity is counted once per level. `units[i]` is the part of the cells of
+level i and above that an option uses, in cells of level i.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import TypeAlias
 from evenshare_core.units import ONE_MILLI
 
 LEVELS = 4
-NODE_GPUS = 8  # in a cell of the highest level
-MOST_ENUMERATED = 16  # GPUs; a larger job has whole nodes
+NODE_GPUS = 8  # GPUs in a cell of the highest level
+MOST_ENUMERATED = 16  # GPUs; a larger job gets only whole nodes
 PHI_MILLI_MOST = 100 * ONE_MILLI
 
 Cells: TypeAlias = tuple[int, int, int, int]  # counts of cells of levels 0 to 3
@@ -28,8 +28,8 @@ Cells: TypeAlias = tuple[int, int, int, int]  # counts of cells of levels 0 to 3
 class CellOption:
     """An allocation of a job; with `one_node`, all of its GPUs are on one node.
 
-    With several cells on one node, the reservation is one rounded-up block minus the GPUs that the
-    job does not use. `is_held` if these are the GPUs that the job holds now.
+    Several cells on one node are reserved as one block of the next power of two, without its unused
+    GPUs. `is_held`: the job holds exactly these GPUs now.
     """
 
     cells: Cells
@@ -54,13 +54,13 @@ class CellOption:
 
     @property
     def units(self) -> Cells:
-        """The units that it takes at each level, as (14) counts."""
+        """The units that the option uses at each level, as (14) counts."""
         if self.one_node and not self.is_held and sum(self.cells) > 1:
             return one_node_units(self.gpus)
         return units_of(self.cells)
 
     def leases(self, work: int) -> int:
-        """Return ceil(L / phi): the leases for `work` leases at full speed with this option."""
+        """Return ceil(L / phi): the leases needed for `work` leases at full speed."""
         return -(-work * ONE_MILLI // self.phi_milli)
 
 
@@ -73,7 +73,7 @@ def gpus_of(cells: Cells) -> int:
 
 
 def units_of(cells: Cells) -> Cells:
-    """Return the left side of (14) for one demand, or the right side for free cells."""
+    """Return the units of a demand (left side of (14)) or of free cells (right side), by level."""
     c0, c1, c2, c3 = cells
     two = c2 + 2 * c3
     one = c1 + 2 * two
@@ -81,7 +81,7 @@ def units_of(cells: Cells) -> Cells:
 
 
 def one_node_units(gpus: int) -> Cells:
-    """Return the units of `gpus` on one node: a block of the next power of two, minus its rest."""
+    """Return the units of `gpus` on one node: a rounded-up block without its unused GPUs."""
     highest = (gpus - 1).bit_length()
     if highest >= LEVELS:
         raise ValueError(f"gpus: {gpus} do not fit one cell of {NODE_GPUS}")
@@ -90,7 +90,7 @@ def one_node_units(gpus: int) -> Cells:
 
 
 def free_cells(free_gpus: Iterable[int]) -> Cells:
-    """Return the free cells of nodes with these free GPUs: 6 of a node are a 4 and a 2."""
+    """Return the free cells of nodes with these free GPUs: 6 are a cell of 4 and one of 2."""
     total = [0] * LEVELS
     for gpus in free_gpus:
         total[3] += gpus // NODE_GPUS
@@ -102,8 +102,8 @@ def free_cells(free_gpus: Iterable[int]) -> Cells:
 def quadruples(gpus: int) -> tuple[Cells, ...]:
     """Return all (c0, c1, c2, c3) of the paper's policy generator, the rounded-up cells first.
 
-    Up to 16 GPUs, these are all ways to write N as a sum of 1, 2, 4 and 8. In addition, N is
-    rounded up to one block or to whole nodes. Above, there are only whole nodes.
+    For N up to 16 GPUs, these are all ways to write N as a sum of 1, 2, 4 and 8, and N rounded up
+    to one block or to whole nodes. Above 16 GPUs, there are only whole nodes.
 
     Raises:
         ValueError: `gpus` is below 1.
@@ -130,10 +130,9 @@ def _rounded_up(gpus: int) -> Cells:
 
 
 def all_options(gpus: int, speed: Speed) -> tuple[CellOption, ...]:
-    """Return the options of a job; several cells that fit a node appear twice, on one node and
-    spread.
+    """Return the options of a job; `speed(cells, one_node)` returns phi in thousandths.
 
-    `speed(cells, one_node)` returns phi in thousandths.
+    Several cells that fit on a node give two options: on one node, and on several nodes.
     """
     options = []
     for cells in quadruples(gpus):
@@ -159,17 +158,17 @@ def two_speeds(gpus: int, spread_milli: int) -> Speed:
 
 
 def held_option(gpus_by_node: Mapping[int, int], phi_milli: int) -> CellOption:
-    """Return the option for the GPUs that a job holds now, by node; it takes exactly these."""
+    """Return the option of exactly the GPUs that a job holds now, given by node."""
     cells = free_cells(gpus_by_node.values())
     gpus = sum(gpus_by_node.values())
     return CellOption(cells, gpus, len(gpus_by_node) == 1, phi_milli, is_held=True)
 
 
 def useful_options(options: Iterable[CellOption]) -> tuple[CellOption, ...]:
-    """Return the options without those that another one dominates: as fast, and no more at any
-    level.
+    """Return the options without dominated ones.
 
-    Of equal options the held one stays, then the one on one node, then the one with fewer cells.
+    An option dominates another if it is as fast and uses no more units at any level. Of equal
+    options, the held one is kept, then the one on one node, then the one with fewer cells.
     """
     ordered = sorted(
         options,

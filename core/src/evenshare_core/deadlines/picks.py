@@ -15,7 +15,7 @@ def picks_now(
     free_gpus: GpusByNode,
     held: Mapping[int, GpusByNode],
 ) -> CellPlacement:
-    """Place the jobs that a plan starts now, SLO jobs first, then by most reward.
+    """Place the jobs that a plan starts now: SLO jobs first, then by descending reward.
 
     `free_gpus` are by node, including those of jobs whose leases end now; `held` has the GPUs of
     these jobs. A renewed job keeps them if its option allows it. `problem.free[0]` must be

@@ -1,4 +1,4 @@
-"""A plan: the leases and cells of each job, and the plan's maximum distance from the optimum."""
+"""A plan: the leases and cells of each job, and an upper bound on the reward of any plan."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from evenshare_core.deadlines.options import CellOption
 
 @dataclass(frozen=True, slots=True)
 class JobLeases:
-    """A plan's leases for one job; `step` NOW is the best-effort lease in slot 0.
+    """A plan's leases for one job; `step` is NOW for a best-effort lease in slot 0.
 
-    `slots` are SLO leases from the first that can begin, ascending; for a job without deadline
-    (0,), its slot of one best-effort lease.
+    `slots` are SLO leases, counted from the first that can begin, ascending. For a job without a
+    deadline they are (0,).
     """
 
-    job: int  # its id
+    job: int  # job id
     step: int
     option: CellOption
     reward_micro: int
@@ -34,11 +34,11 @@ class JobLeases:
 class SelectorPlan:
     """A feasible plan and an upper bound; `prices` prove the bound, and warm-start the next solve.
 
-    `is_complete` if the program was solved within its limit of work. If not, the plan is the one
-    found at the limit, with its gap.
+    `is_complete`: the program was solved within its limit of work. Otherwise, this is the best plan
+    found up to the limit.
     """
 
-    jobs: Mapping[int, JobLeases]  # by id
+    jobs: Mapping[int, JobLeases]  # by job id
     reward_micro: int
     bound_micro: int
     prices: tuple[tuple[int, int], ...] = ()
@@ -46,20 +46,20 @@ class SelectorPlan:
 
     @property
     def gap(self) -> float:
-        """The maximum distance from the optimum, as a fraction of the bound; 0 if that is 0."""
+        """The maximum distance from the optimum, as a fraction of the bound."""
         return (self.bound_micro - self.reward_micro) / self.bound_micro if self.bound_micro else 0
 
     def now(self, *, is_slo_cycle: bool) -> Iterator[JobLeases]:
-        """Yield the leases that begin now; outside an SLO cycle, only best-effort leases."""
+        """Yield the leases that begin now. SLO leases begin only in an SLO cycle."""
         for row in self.jobs.values():
             if row.is_now or (is_slo_cycle and 0 in row.slots):
                 yield row
 
 
 def free_units(problem: SelectorProblem, plan: SelectorPlan) -> tuple[Counts, Counts]:
-    """Return the free units after a plan, by level as (14) counts: slot 0, and each SLO lease.
+    """Return the units that a plan leaves free in slot 0 and in each SLO lease, by level.
 
-    Slot 0 contains best-effort leases and, in an SLO cycle, the first half of lease 0.
+    Best-effort leases use slot 0. In an SLO cycle, the first half of SLO lease 0 uses it too.
     """
     now, leases = problem.now_units.copy(), problem.lease_units.copy()
     for row in plan.jobs.values():

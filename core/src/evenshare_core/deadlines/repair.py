@@ -1,6 +1,6 @@
-"""Improvement of a plan: leases make room for others, and a job for one that earns more.
+"""Local search that improves a plan: it moves leases, and replaces jobs to gain reward.
 
-All work is counted in checks of (14), so that the same input gives the same plan.
+Its limit is a number of checks of (14), not a time, so the same input gives the same plan.
 """
 
 from __future__ import annotations
@@ -12,23 +12,24 @@ from random import Random
 from evenshare_core.deadlines.options import Cells
 from evenshare_core.deadlines.reserve import SlotReservations
 
-KICKS = 400  # times that some jobs are removed and placed again
-MOST_OUT = 4  # jobs at a time
-DEPTH = 2  # chained moves of leases for one new lease
+KICKS = 400  # how often some jobs are removed at random and placed again
+MOST_OUT = 4  # maximum number of jobs that are removed at a time
+DEPTH = 2  # maximum number of chained moves to make room for one lease
 
 
 @dataclass
 class Repair:
-    """Reservations that are improved until `effort` checks are spent."""
+    """A search that improves reservations until `effort` checks are spent."""
 
     reservations: SlotReservations
     effort: int
-    _moves: list[tuple[int, int, int]] = field(default_factory=list)  # column, from, to
+    # column, from slot, to slot
+    _moves: list[tuple[int, int, int]] = field(default_factory=list)
 
     def run(self, order: Sequence[int], most_micro: int) -> None:
-        """Place columns in order and trade jobs; then remove some and repeat.
+        """Place columns in order and replace jobs; then remove some at random and repeat.
 
-        It ends when the reward reaches `most_micro`, or with the effort.
+        The search ends when the reward reaches `most_micro`, or when the effort is spent.
         """
         state = self.reservations
         self._climb(order, most_micro)
@@ -58,7 +59,6 @@ class Repair:
                 return
 
     def _better(self, number: int) -> bool:
-        """Place a column if it earns more than the job's present one."""
         state = self.reservations
         present = self._present(number)
         if self._gain(number) <= 0:
@@ -108,9 +108,9 @@ class Repair:
     def _make_room(
         self, units: Cells, slot: int, mover: int, blocked: tuple[int, ...], *, is_now: bool = False
     ) -> bool:
-        """Move leases out of a slot, one after the other, until `units` fit.
+        """Move other jobs' leases out of a slot, one after the other, until `units` fit.
 
-        `blocked` has slots that others of the chain must leave, to which no lease may move.
+        `blocked` are the slots that this chain of moves empties; no lease may move to them.
         """
         state = self.reservations
         columns = state.program.columns
@@ -132,7 +132,7 @@ class Repair:
         return False
 
     def _move(self, other: int, slot: int, mover: int, blocked: tuple[int, ...]) -> bool:
-        """Move one lease to a slot where it fits, or where others make room for it."""
+        """Move one lease to a slot where it fits, or where other leases can make room for it."""
         state = self.reservations
         column = state.program.columns[other]
         theirs, taken = column.option.units, state.slots[other]
@@ -167,7 +167,7 @@ class Repair:
             self._shift(number, to, slot)
 
     def _trade(self, number: int, order: Sequence[int]) -> bool:
-        """Replace another job's column, which takes the remaining room; keep the better result."""
+        """Replace another job by this column and refill; undo it unless the reward rises."""
         state = self.reservations
         gain = self._gain(number)
         if gain <= 0 or self.effort <= 0:
@@ -191,7 +191,7 @@ class Repair:
         return False
 
     def _refill(self, job: int, order: Sequence[int], most_micro: int) -> None:
-        """Place the replaced job, then any other, until no more reward is possible."""
+        """Place the replaced job again, then any other, until `most_micro` is reached."""
         state = self.reservations
         columns = state.program.columns
         theirs = [number for number in order if columns[number].job == job]

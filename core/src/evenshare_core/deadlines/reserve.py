@@ -1,8 +1,8 @@
-"""Concrete slots for columns of the compact program: at most one lease per job and slot.
+"""Reservation of slots for columns of the compact program: at most one lease per job and slot.
 
-Chosen jobs run by least slack first, slot by slot, if Proposition 1 allows it. Others are inserted
-if enough slots fit, the last ones first, because early slots are in higher demand. At the end,
-leases move to earlier free slots, so that no GPU is idle now.
+The chosen columns are laid out slot by slot, least slack first, where Proposition 1 allows it.
+Other columns are inserted if enough slots fit; they take the latest slots, because early slots are
+in higher demand. At the end, leases move to earlier free slots, so that no GPU is idle now.
 """
 
 from __future__ import annotations
@@ -24,21 +24,20 @@ Saved: TypeAlias = tuple[Row, list[Row], dict[int, list[int]], dict[int, int]]
 
 @dataclass
 class SlotReservations:
-    """Free units, and the slots of each column; one column per job."""
+    """Free units, and the slots of each placed column; at most one column per job."""
 
     program: CompactProgram
     now: Row = field(init=False)
     leases: list[Row] = field(init=False)
-    slots: dict[int, list[int]] = field(init=False, default_factory=dict)  # by column
-    column_of: dict[int, int] = field(init=False, default_factory=dict)  # by job
+    slots: dict[int, list[int]] = field(init=False, default_factory=dict)  # slots by column
+    column_of: dict[int, int] = field(init=False, default_factory=dict)  # column by job
 
     def __post_init__(self) -> None:
-        """Start with everything free."""
         self.now = self.program.problem.now_units.tolist()
         self.leases = self.program.problem.lease_units.tolist()
 
     def fits(self, units: Cells, slot: int, *, is_now: bool = False) -> bool:
-        """Return whether (14) holds in a slot with these additional units."""
+        """Return whether (14) still holds in a slot if these units are added."""
         if is_now:
             return _fits(self.now, units)
         if slot == 0 and self.program.problem.is_slo_cycle and not _fits(self.now, units):
@@ -46,7 +45,7 @@ class SlotReservations:
         return _fits(self.leases[slot], units)
 
     def take(self, units: Cells, slot: int, *, is_now: bool = False, sign: int = -1) -> None:
-        """Take units in a slot; with `sign` 1, give them back."""
+        """Reserve units in a slot; with `sign` 1, free them."""
         rows = [self.now] if is_now else [self.leases[slot]]
         if not is_now and slot == 0 and self.program.problem.is_slo_cycle:
             rows.append(self.now)
@@ -63,7 +62,6 @@ class SlotReservations:
             self.take(units, slot, is_now=column.is_now)
 
     def release(self, number: int) -> list[int]:
-        """Release a column's slots, and return them."""
         column = self.program.columns[number]
         units = column.option.units
         slots = self.slots.pop(number)
@@ -124,9 +122,9 @@ def _fits(row: Row, units: Cells) -> bool:
 
 
 def lay(reservations: SlotReservations, chosen: Sequence[int]) -> list[int]:
-    """Run chosen columns, one per job, by least slack first; return those that did not fit.
+    """Lay out chosen columns, one per job, by least slack first; return those that did not fit.
 
-    Of equal slack the wider goes first, then the first one in `chosen`.
+    Of columns with equal slack, the one with more GPUs goes first, then the first in `chosen`.
     """
     columns = [reservations.program.columns[number] for number in chosen]
     now = [place for place, column in enumerate(columns) if column.is_now]
@@ -168,7 +166,7 @@ def lay(reservations: SlotReservations, chosen: Sequence[int]) -> list[int]:
 
 @dataclass
 class _Laying:
-    """A slot of `lay`: jobs in order, while any GPU is free."""
+    """Fills one slot of `lay`: runs jobs in order until no GPU is free."""
 
     reservations: SlotReservations
     later: list[int]
@@ -216,7 +214,7 @@ def _is_better(column: CompactColumn, other: CompactColumn) -> bool:
 
 
 def advance(reservations: SlotReservations) -> None:
-    """Move each job's last leases to earlier free slots, the nearest deadline first."""
+    """Move each job's last leases to earlier free slots, in the order of deadlines."""
     columns = reservations.program.columns
     numbers = [number for number in reservations.slots if not columns[number].is_now]
     numbers.sort(key=lambda number: (columns[number].deadline, columns[number].job))

@@ -1,6 +1,6 @@
-"""Rewards by class, as steps of completion time, and their caps.
+"""Rewards for completion by a time, by deadline class, and their maxima.
 
-Source: W. Gao et al., "UniSched", IEEE TC 2024, section III-C2. Deadlines are instants.
+Source: W. Gao et al., "UniSched", IEEE TC 2024, section III-C2.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SOFT_STEPS = ((1000, 100), (1100, 80), (1200, 50), (1500, 20))
 
 
 class DatedReward(NamedTuple):
-    """A reward for completion by an instant, and the work that it takes, with interruptions."""
+    """A reward for completion by a time, and the work until then, interruptions included."""
 
     by_us: int
     reward_micro: int
@@ -26,7 +26,7 @@ class DatedReward(NamedTuple):
 
 
 def soft_deadlines(submitted_us: int, deadline_us: int) -> tuple[tuple[int, int], ...]:
-    """Return (instant, reward_micro) of a soft deadline: D, 1.1 D, 1.2 D and 1.5 D."""
+    """Return (time, reward_micro) of a soft deadline D: for an end by D, 1.1 D, 1.2 D and 1.5 D."""
     length = deadline_us - submitted_us
     return tuple(
         (submitted_us + length * factor // ONE_MILLI, points * REWARD_MICRO)
@@ -56,7 +56,7 @@ def capped(
 def best_effort_micro(
     phi_milli: int, remaining_us: int, slot_us: int = BEST_EFFORT_LEASE_US
 ) -> int:
-    """Return phi / (1 + remaining / slot), below 1 point and above 0; the paper's slot is 300 s."""
+    """Return phi / (1 + remaining / slot), above 0 and below 1 point; the paper's slot is 300 s."""
     share = phi_milli * REWARD_MICRO * slot_us
     reward = share // (ONE_MILLI * (slot_us + remaining_us))
     return max(1, min(reward, MOST_REWARD_MICRO[DeadlineClass.BEST_EFFORT]))

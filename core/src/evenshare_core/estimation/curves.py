@@ -1,19 +1,19 @@
-"""An estimate of the iterations that a job runs if it stops once its metric meets a target.
+"""An estimate of how many iterations a job runs if it stops once its metric meets a target.
 
 Source: UniSched III-B 2, after Domhan et al. 2015 (`evenshare_core.estimation.families`).
 
-The estimate is an ensemble. Each family is fitted twice, to all points and without the first three
-tenths. The early part of a curve says least about its end. Weights are exp(-BIC / 8): squared
-residuals over the noise, plus log N for each parameter. A fit to the later points pays 1 for each
-point that it leaves out, the expected cost of a point on a correct curve. It also pays for `CHANGE`
-more parameters. The usual exponent is BIC / 2; with it, one family takes all the weight and the
-band is too narrow. The noise is the smallest variance of any fit. Domhan samples parameters at
-random. Here each member's error is that of its fit, in five steps of a normal distribution, so the
-same points always give the same answer.
+The estimate is an ensemble of curve families. Each family is fitted twice: to all points, and
+without the first 30 %, because the early part of a curve says least about its end. A member's
+weight is exp(-BIC / 8). BIC is the squared residuals over the noise, plus log N per parameter. A
+fit that leaves out points is charged 1 for each of them, the expected cost of a point on a correct
+curve, and `CHANGE` additional parameters. The usual weight is exp(-BIC / 2), but then one family
+takes all the weight and the error band is too narrow. The noise is the smallest variance of any
+fit. Domhan samples parameters at random. Here each member's error follows from its fit, in five
+steps of a normal distribution, so the same points always give the same answer.
 
 A job stops at the first evaluation that meets the target, and evaluations are noisy. P(stop by x)
 is therefore one minus the product, over the evaluations up to x, of the chance that each misses the
-target. The median is the estimate, and the user's cap always holds.
+target. The median is the estimate. It never exceeds the user's cap on iterations.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from evenshare_core.estimation.optimiser import log_ndtr
 from evenshare_core.estimation.values import Estimate, estimate_of
 
 FEWEST_POINTS = 6
-MOST_POINTS = 400  # more are averaged in groups
-MOST_STEPS = 2000  # evaluations ahead; beyond this, steps cover several evaluations each
+MOST_POINTS = 400  # more evaluations are averaged in groups
+MOST_STEPS = 2000  # for longer forecasts, a step covers several evaluations
 LATER_PART = 0.3
 CHANGE = 3
 TEMPER = 8.0
@@ -41,17 +41,17 @@ _BAND = 2 * 1.2816  # standard deviations between LOW and HIGH
 # Gauss-Hermite: five values of a standard normal, and their weights.
 _NORMAL = ((-2.85697, 0.011257), (-1.355626, 0.222076), (0.0, 0.533333),
            (1.355626, 0.222076), (2.85697, 0.011257))  # fmt: skip # a table
-_NEGLIGIBLE = 1e-4  # of the largest weight; members below it are left out
+_NEGLIGIBLE = 1e-4  # fraction of the largest weight; members with less are left out
 
 
 @dataclass(frozen=True, slots=True)
 class StopEstimate:
-    """The iteration at which a job stops, counted from its first.
+    """The number of iterations after which a job stops.
 
-    `iterations`: the median, at most the cap. `low`, `high`: the job has stopped by then with
-    chance 0.1 and 0.9, at most the cap. `steps`, `chances`: P(stop by iteration), before the cap
-    applies. `members`: weights of the families. `note`: a sentence, if the estimate does not come
-    from a curve.
+    `iterations`: the median. `low`, `high`: the job has stopped by then with a chance of 0.1 and
+    0.9. All three are at most the cap. `steps`, `chances`: P(stop by iteration), without the cap.
+    `members`: weights of the families. `note`: a sentence, if the estimate does not come from a
+    curve.
     """
 
     iterations: Estimate
@@ -64,7 +64,7 @@ class StopEstimate:
 
 
 def estimate_stop(points: Sequence[MetricPoint], criterion: StopCriterion) -> StopEstimate:
-    """Estimate when the metric meets the criterion, from evaluations in ascending order.
+    """Estimate after how many iterations the metric meets the criterion.
 
     Raises:
         ValueError: iterations do not ascend from 1, or a metric is not finite.
@@ -99,7 +99,7 @@ def _check_points(points: Sequence[MetricPoint]) -> None:
 
 
 def _at_cap(cap: int, points: Sequence[MetricPoint], note: str) -> StopEstimate:
-    """Return the cap, whose error is unknown; the lower bound is the iterations that ran."""
+    """Return the cap with unknown error; its lower bound is the number of iterations so far."""
     low = min(cap, points[-1].iteration) if points else 0
     return StopEstimate(estimate_of(cap, cap - low, EstimateSource.CAP), low, cap, note=note)
 
@@ -132,7 +132,7 @@ def _from_curves(points: Sequence[MetricPoint], criterion: StopCriterion) -> Sto
 
 
 def _grouped(values: Floats, group: int) -> Floats:
-    """Return averages of `group` values each, counted from the last, since late values matter."""
+    """Return averages of `group` values each; if some are left over, the first are dropped."""
     if group == 1:
         return values
     whole: Floats = values[len(values) % group :].reshape(-1, group).mean(axis=1)
@@ -140,7 +140,7 @@ def _grouped(values: Floats, group: int) -> Floats:
 
 
 def _members(x: Floats, y: Floats, sign: int) -> tuple[list[_Member], float]:
-    """Return the families with weights of sum 1, and the variance of a point around the curve."""
+    """Return families with weights that sum to 1, and the variance of a point around its curve."""
     fits = [
         (fit_curve(family, x[first:], y[first:], sign), first)
         for first in sorted({0, int(LATER_PART * len(x))})
@@ -162,15 +162,13 @@ def _members(x: Floats, y: Floats, sign: int) -> tuple[list[_Member], float]:
 
 
 def _score(fit: CurveFit, first: int, variance: float, count: int) -> float:
-    """Return the BIC over `count` points, of which the fit leaves out the first `first`."""
+    """Return the BIC over `count` points, the first `first` of which the fit leaves out."""
     parameters = fit.family.parameters() + (CHANGE if first else 0)
     return fit.squares / variance + first + parameters * log(count)
 
 
 def _steps_ahead(last: float, cap: int, every: float) -> tuple[Floats, float]:
-    """Return the iterations of evaluations up to the cap, and how many evaluations each step
-    covers.
-    """
+    """Return the iterations of evaluations up to the cap, and the evaluations per step."""
     count = max(1, int((cap - last) // every))
     several = -(-count // MOST_STEPS)
     steps = last + every * several * np.arange(1, count // several + 1, dtype=np.float64)

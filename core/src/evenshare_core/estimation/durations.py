@@ -3,13 +3,13 @@
 | paper | here | unit |
 |---|---|---|
 | n, m | `leases`, `until_deadline` | leases of work; leases to the deadline |
-| T^sr (3) | `expected_interruptions`, times what each costs | interruptions |
+| T^sr (3) | `expected_interruptions`, times the cost of one | interruptions |
 
 (3) sums k C(n-1, k) C(m-n+1, k+1) / C(m, n), which is (n - 1) (m - n) / m. The count plus one is
 hypergeometric: n draws from m, of which m - n + 1 are marked. Its variance is part of the error.
 
-As printed, (3) is circular: its n comes from T^dur (1), which contains T^sr. Here n covers the work
-only.
+As printed, (3) is circular: its n comes from T^dur (1), which contains T^sr. Here n is the number
+of leases for the work only, without interruptions.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from evenshare_core.domain.estimates import EstimateSource
 from evenshare_core.estimation.values import Estimate, estimate_of
 from evenshare_core.units import ONE_MILLI
 
-# A single earlier run does not show how much runs differ.
+# The error if there is only one earlier run: it does not show how much runs differ.
 ALONE_ERROR_MILLI = ONE_MILLI
-# The next run may differ at least this much, however similar earlier runs were.
+# The minimum error: the next run may differ by this much, however similar earlier runs were.
 HISTORY_ERROR = 0.05
 _MAD_TO_DEVIATION = 1.4826
 
@@ -43,7 +43,7 @@ def expected_interruptions(leases: int, until_deadline: int) -> Fraction:
 
 
 def interruption_variance(leases: int, until_deadline: int) -> Fraction:
-    """Return the variance of that count, n (n - 1) (m - n) (m - n + 1) / (m^2 (m - 1)).
+    """Return the variance of the interruptions, n (n - 1) (m - n) (m - n + 1) / (m^2 (m - 1)).
 
     Raises:
         ValueError: the number of leases of work is negative.
@@ -56,9 +56,9 @@ def interruption_variance(leases: int, until_deadline: int) -> Fraction:
 
 
 def history_estimate(amounts: Sequence[int]) -> Estimate:
-    """Return the median of the amounts of earlier runs of the same job, with its error.
+    """Return the median of what earlier runs of the same job took, with the error for one more run.
 
-    The error is that of one more run, from the median absolute deviation.
+    The error comes from the median absolute deviation.
 
     Raises:
         ValueError: there is no run, or an amount is negative.

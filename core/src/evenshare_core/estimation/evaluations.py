@@ -1,11 +1,10 @@
-"""Evaluations of a job's metric: which are kept, and when they meet the stop criterion.
+"""Evaluations of a job's metric: which of them are kept, and when they meet the stop criterion.
 
-The kept evaluations depend only on the evaluations themselves, not on their batches, order or
-repetition. Iterations are divided into stretches. Kept are the first evaluation of each stretch,
-the newest of all, and the first that met the target. The width of stretches is a power of two and
-follows from the newest iteration. The first evaluation of a wide stretch is therefore also the
-first of a narrow one. Thinning in parts gives the same result as thinning the whole. At most
-`HISTORY_MAX` are kept, and at least half of that if there were enough.
+Iterations are divided into stretches of equal width. Three kinds of evaluations are kept: the first
+of each stretch, the newest, and the first that met the target. The width is a power of two that
+follows from the newest iteration. The first of a wide stretch is therefore also the first of a
+narrow one. The result is the same in whatever batches and order evaluations arrive, and however
+often. At most `HISTORY_MAX` are kept, and at least half of that if there were enough.
 
 Source: docs/adr/0192-curves-of-live-jobs.md.
 """
@@ -18,13 +17,13 @@ from math import isfinite
 from typing import NamedTuple
 
 HISTORY_MAX = 200
-# The largest value of a criterion (`Job.stop_value`); its square is still a finite float.
+# The largest target of a criterion (`Job.stop_value`); its square is still a finite float.
 METRIC_MOST = 10**12
 ITERATION_MOST = 2**53
 
 
 class MetricPoint(NamedTuple):
-    """A metric measured after a number of iterations."""
+    """A metric, evaluated after a number of iterations."""
 
     iteration: int
     metric: float
@@ -32,7 +31,7 @@ class MetricPoint(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StopCriterion:
-    """The metric to reach, and the user's cap on iterations, which always holds."""
+    """The metric to reach, and the user's cap on iterations."""
 
     target: float
     cap: int
@@ -50,7 +49,7 @@ class StopCriterion:
             raise ValueError("cap: must be at least 1 iteration; every job needs one")
 
     def is_met(self, metric: float) -> bool:
-        """Return whether an evaluation ends the job."""
+        """Return whether a metric meets the target."""
         return metric <= self.target if self.lower_is_better else metric >= self.target
 
 
@@ -74,8 +73,8 @@ def merge_evaluations(
 ) -> tuple[MetricPoint, ...]:
     """Return the evaluations to keep, ordered by iteration; at most `HISTORY_MAX`.
 
-    If both have an evaluation of the same iteration, that of `before` stays: after a preemption the
-    job repeats it.
+    A job repeats iterations after a preemption. Of two evaluations of the same iteration, that of
+    `before` is kept.
     """
     known = dict(reported) | dict(before)
     points = [MetricPoint(iteration, known[iteration]) for iteration in sorted(known)]
@@ -83,7 +82,7 @@ def merge_evaluations(
 
 
 def thinned(points: Sequence[MetricPoint], criterion: StopCriterion) -> tuple[MetricPoint, ...]:
-    """Return at most `HISTORY_MAX` of ascending evaluations, by the module's rule."""
+    """Return the evaluations to keep, at most `HISTORY_MAX`, by the rule of the module."""
     if not points:
         return ()
     width = 1

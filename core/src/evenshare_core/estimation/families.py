@@ -37,9 +37,9 @@ from evenshare_core.estimation.optimiser import least_squares
 Floats = npt.NDArray[np.float64]
 Shape = Callable[[Floats, Any, int], Floats]
 GRID = 9  # values of each shape parameter that are tried before the search
-EVALUATIONS = 60  # of the search; a limit that does not depend on time
-LONGEST = 30.0  # exponent of the vapour curve; beyond it the curve is flat at 0 or vertical
-STEEPEST = 1e6  # b over the range of the metric; a steeper curve fits a tail without data
+EVALUATIONS = 60  # function evaluations of the search: a limit that does not depend on time
+LONGEST = 30.0  # largest exponent of the vapour curve; above it, the curve is flat at 0 or vertical
+STEEPEST = 1e6  # largest b, in ranges of the metric; a steeper curve would fit a part without data
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class CurveFamily:
     has_limit: bool = True
 
     def parameters(self) -> int:
-        """Return how many numbers are fitted."""
+        """The number of fitted parameters."""
         return len(self.bounds(1.0)) + 1 + self.has_limit
 
     def values(self, parameters: Floats, x: Floats, sign: int) -> Floats:
@@ -137,7 +137,7 @@ FAMILIES = (
 
 @dataclass(frozen=True, slots=True)
 class CurveFit:
-    """A family fitted to points: parameters, and their covariance for noise 1.
+    """A family fitted to points: parameters, and their covariance for a noise of 1.
 
     `squares`: the sum of squared residuals. `variance`: `squares` over the degrees of freedom.
     """

@@ -1,14 +1,15 @@
 """Work of a job, estimated from measurements of its job type and from earlier runs.
 
-| of UniSched (1), (2) | here |
+| UniSched (1), (2) | here |
 |---|---|
-| N^iter | `JobClaims.iterations`, as its owner says, or `JobClaims.stop`, by its metric's curve |
-| T^iter | `iteration_time`: measured at this number of GPUs, else by (2) |
-| T^dur of recurring jobs | `TypeRecord.runs`: what earlier runs took |
+| N^iter | `JobClaims.iterations`, as declared, or `JobClaims.stop`, from a learning curve |
+| T^iter | `iteration_time`: measured on this number of GPUs, otherwise by (2) |
+| T^dur of recurring jobs | `TypeRecord.runs`: the work of earlier runs |
 | t^sr | `SizeRecord.overhead_us` |
 
-Work is in microseconds on the slowest GPU type, as `Job.estimate_us`. The same averages are fitted
-only once. Averages change through `settle`, so an estimate does not move with every report.
+Work is in microseconds on the slowest GPU type, like `Job.estimate_us`. Fits are cached by the
+averages that they use. Averages change only through `settle`, so that an estimate does not change
+with every report.
 
 Source: W. Gao et al., "UniSched", IEEE TC 2024, III-B; docs/adr/0192-curves-of-live-jobs.md.
 """
@@ -34,9 +35,9 @@ from evenshare_core.estimation.speeds import MeasuredIteration, SpeedModel, fit_
 from evenshare_core.estimation.values import Estimate, least_sure
 from evenshare_core.units import COUNT_MAX, HOUR_US, MICROSECOND_NS, ONE_MILLI
 
-# The number of newest runs that count, per job type and number of GPUs.
+# The number of newest runs that are used, per job type and number of GPUs.
 RUNS_MOST = 31
-# A bound on work, since policies multiply these numbers and products must stay below 2^63.
+# Maximum work: policies multiply these numbers, and products must stay below 2^63.
 MOST_US = COUNT_MAX * HOUR_US
 NOTHING = Average()
 _SOURCES = tuple(EstimateSource)
@@ -52,9 +53,8 @@ class PastRun(NamedTuple):
 class JobClaims(NamedTuple):
     """Declared values of a job: iterations (a cap if `has_metric`), and its work in us.
 
-    `stop`: the iterations after which its metric is expected to meet the target, from its reports
-    (`evenshare_core.estimation.curves`). It is None if the job reported nothing or no estimate was
-    made.
+    `stop`: the number of iterations after which its metric is expected to meet the target
+    (`evenshare_core.estimation.curves`); None if there is no such estimate yet.
     """
 
     iterations: int | None = None
@@ -83,7 +83,7 @@ class TypeRecord:
 
 
 class TimedIteration(NamedTuple):
-    """Nanoseconds per iteration on the slowest GPU type, and the number of reports behind it."""
+    """Nanoseconds per iteration on the slowest GPU type, and the number of reports used for it."""
 
     time: Estimate
     reports: int
@@ -93,8 +93,9 @@ class TimedIteration(NamedTuple):
 class SizeRecord:
     """Measurements of a job type's jobs on one number of GPUs.
 
-    `iteration`: the time on one node, unless only several nodes were measured. `spread_milli`: the
-    speed on several nodes over the speed on one, in thousandths; 1000 if unknown.
+    `iteration`: the time on one node; on several nodes only if one node was not measured.
+    `spread_milli`: the speed on several nodes over the speed on one, in thousandths; 1000 if
+    unknown.
 
     `history`: the estimate from `runs` earlier runs. `declared_error_milli`: the error of owners'
     estimates for this job type, None if unknown.
@@ -114,17 +115,17 @@ class SizeRecord:
 
 
 class WorkEstimate(NamedTuple):
-    """A job's total work in us, and the number of reports or runs behind it (0 if none)."""
+    """A job's total work in us, and the number of reports or runs used for it (0 if none)."""
 
     work: Estimate
     basis: int
 
 
 def settle(used: Average, newest: Average) -> Average:
-    """Return the average that estimates use next: the one in use, or the newest.
+    """Return the average that estimates use from now on: the one in use, or the newest.
 
     The newest is used if it moved by more than 2 %, has twice as many reports, or has just reached
-    enough reports. An average that restarted is used once it has enough reports.
+    enough reports. An average that was restarted is used only once it has enough reports.
     """
     if newest.reports == 0 or used.reports == 0:
         return newest if newest.reports else used
@@ -162,10 +163,10 @@ def size_record(record: TypeRecord, gpus: int, gpu_types: Collection[str] = ()) 
 def estimate_work(claims: JobClaims, size: SizeRecord | None) -> WorkEstimate | None:
     """Return a job's total work from the most certain source, or None if there is no source.
 
-    Iterations times their time come first. If a curve predicts the iterations, another source with
-    a smaller error is preferred. The owner's estimate is preferred to earlier runs, which may have
-    had another number of iterations. Earlier runs are preferred to a cap. No estimate of a job with
-    iterations exceeds its cap.
+    The first available source is used: iterations times their time, the owner's estimate, earlier
+    runs (which may have had another number of iterations), the cap. If a curve predicts the
+    iterations, a source with a smaller error is preferred. The estimate of a job with iterations
+    never exceeds its cap.
     """
     by_count = _by_iterations(claims, size)
     if by_count is not None and not claims.has_metric:
@@ -193,9 +194,9 @@ def _by_iterations(claims: JobClaims, size: SizeRecord | None) -> WorkEstimate |
     time, reports = size.iteration
     count = _count(claims)
     if count.source is EstimateSource.CAP:
-        # As in `curves` with too few points, it is unknown how far below its cap a job stops.
+        # As with too few points, it is unknown how far below its cap a job stops.
         return WorkEstimate(Estimate(_work_us(count, time), ONE_MILLI, EstimateSource.CAP), reports)
-    # Errors of independent factors add in squares; the root is rounded up to a whole number.
+    # The squares of independent relative errors add up; the root is rounded up to a whole number.
     squares = count.error_milli**2 + time.error_milli**2
     error = isqrt(squares - 1) + 1 if squares else 0
     source = least_sure((count.source, time.source))
@@ -203,7 +204,7 @@ def _by_iterations(claims: JobClaims, size: SizeRecord | None) -> WorkEstimate |
 
 
 def _count(claims: JobClaims) -> Estimate:
-    """Return the number of iterations; the cap until the metric allows an estimate."""
+    """Return the number of iterations; this is the cap until the metric allows an estimate."""
     cap = claims.iterations or 1
     if not claims.has_metric:
         return Estimate(cap, 0, EstimateSource.MEASURED)
@@ -213,7 +214,7 @@ def _count(claims: JobClaims) -> Estimate:
 
 
 def _most_us(claims: JobClaims, size: SizeRecord | None) -> int:
-    """Return the work at the job's cap on iterations, an upper bound of every estimate."""
+    """Return the work at the job's cap on iterations, an upper bound on every estimate."""
     if claims.iterations is None or size is None or size.iteration is None:
         return MOST_US
     cap = Estimate(claims.iterations, ONE_MILLI, EstimateSource.CAP)
@@ -243,7 +244,8 @@ def _best(
 ) -> TimedIteration | None:
     """Return the time per iteration in one shape, from the GPU type with the best evidence.
 
-    Measured types come first, then types that the job accepts, then the smallest error.
+    Types measured on `gpus` GPUs come first, then types that the job accepts, then the smallest
+    error.
     """
     ranked = []
     for kind, speed_milli in record.speedups:
@@ -264,8 +266,8 @@ def iteration_time(
 ) -> TimedIteration | None:
     """Return nanoseconds per iteration from measurements on one GPU type, or None if unknown.
 
-    A measured average of this shape is used as it was measured. Otherwise (2) is fitted to other
-    numbers of GPUs.
+    If this number of GPUs was measured (on one node or on several, as asked), that average is used.
+    Otherwise (2) is fitted to other numbers of GPUs.
     """
     given = tuple(sorted(row for row in rows if row.average.reports))
     shape = (gpus, several_nodes and gpus > 1)
@@ -289,14 +291,14 @@ def _measured_error(row: IterationTime) -> int:
 
 
 def _unsettled_error(average: Average) -> int:
-    """Return the least error of an average with few reports, or 0 if it has enough."""
+    """Return the minimum error of an average with few reports, or 0 if it has enough."""
     if average.reports >= LEAST_REPORTS:
         return 0
     return isqrt(MOST_SPREAD_MILLI**2 // max(1, average.reports))
 
 
 def _rows(times: Sequence[IterationTime]) -> tuple[MeasuredIteration, ...]:
-    """Return the rows as (2) takes them; an iteration takes at least one microsecond."""
+    """Convert measurements to the input of (2); an iteration takes at least one microsecond."""
     return tuple(
         MeasuredIteration.from_average(
             row.gpus,
@@ -319,7 +321,7 @@ def _fitted(times: tuple[IterationTime, ...]) -> SpeedModel | None:
 
 
 def _tells_apart(times: Sequence[IterationTime]) -> bool:
-    """Return whether one GPU was measured, or two numbers of GPUs in the same shape."""
+    """Return whether the measurements allow separating computation from communication."""
     if any(row.gpus == 1 for row in times):
         return True
     for several in (False, True):
@@ -337,9 +339,7 @@ def _spread_milli(together: TimedIteration | None, apart: TimedIteration | None)
 
 
 def _declared_error(runs: Sequence[PastRun]) -> int | None:
-    """Return the root mean square of work / declared - 1, in thousandths; None if no run declared
-    it.
-    """
+    """Return the root mean square of work / declared - 1, in thousandths; None if unknown."""
     off = [
         (run.work_us - run.declared_us) * ONE_MILLI // run.declared_us
         for run in runs

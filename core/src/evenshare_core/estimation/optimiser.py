@@ -1,4 +1,4 @@
-"""The scipy functions that learning curves need; the rest of the package does not need scipy."""
+"""The scipy functions that learning curves need; no other module of the package needs scipy."""
 
 from __future__ import annotations
 

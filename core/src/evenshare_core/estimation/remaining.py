@@ -1,20 +1,21 @@
 """Remaining work of a running job, corrected for the error of its estimate.
 
-A job's work is assumed normal around its estimate W with standard error s. For a job that has run r
-and has not ended, the distribution is cut off below r.
+A job's work is assumed to be normally distributed around its estimate W with standard error s. If
+the job has run r and has not ended, the distribution is truncated below r.
 
-| of the work left | value |
+| remaining work | value |
 |---|---|
 | mean | W - r + s h(z) |
 | deviation | s sqrt(1 + z h(z) - h(z)^2) |
 | z, h(z) | (r - W) / s, f(z) / (1 - F(z)) |
 
-W - r is therefore too low near the end of the job, most of all where r passes W. At r = 0 only W
-and s are known. There the formula adds a correction, because work cannot be negative. The
-correction is subtracted from the mean, fading out until r = W, and the deviation is scaled by it.
+So W - r is too low near the end of the job, most of all if r exceeds W. At r = 0, nothing has been
+observed, so the mean should be W. The formula gives more there, since it excludes negative work.
+This excess is subtracted from the mean, by a part that falls to 0 at r = W. The deviation is scaled
+so that it is s at r = 0.
 
-All numbers are whole, so that a decision has the same bytes on every machine. The values of h and
-the root come from tables in thousandths, with linear interpolation.
+All numbers are integers, so that a decision has the same bytes on every machine. The values of h
+and the root come from tables in thousandths, with linear interpolation.
 
 Source: the truncated normal distribution; Johnson, Kotz and Balakrishnan, "Continuous Univariate
 Distributions", volume 1, 13.10.1.
@@ -26,7 +27,7 @@ from typing import NamedTuple
 
 from evenshare_core.units import ONE_MILLI
 
-LEAST_PERCENT = 5  # of W: the least remaining work of a job that ran longer than W
+LEAST_PERCENT = 5  # % of W: the minimum remaining work of a job that ran longer than W
 _FIRST, _STEP = -4 * ONE_MILLI, ONE_MILLI // 4
 # h(z) and sqrt(1 + z h(z) - h(z)^2), in thousandths, for z from -4 to 4.
 _HAZARD = (
@@ -47,7 +48,7 @@ class WorkLeft(NamedTuple):
 
 
 def work_left(whole_us: int, ran_us: int, error_milli: int = 0) -> WorkLeft:
-    """Return the remaining work of a job estimated at `whole_us` that has run `ran_us`.
+    """Return the remaining work of a job estimated at `whole_us` that has run for `ran_us`.
 
     `error_milli`: the relative standard error of `whole_us`, in thousandths. The mean is at least 1
     and at least `LEAST_PERCENT` of `whole_us`.

@@ -3,19 +3,19 @@
 | paper | here | unit |
 |---|---|---|
 | N^gpu, N^node | `MeasuredIteration.gpus`, `several_nodes` | GPUs; one node or several |
-| T^comp, T^1, T^2 | `SpeedModel.comp_us`, `t1_us`, `t2_us` | microseconds an iteration |
-| T^iter | `SpeedModel.predict` | the same |
+| T^comp, T^1, T^2 | `SpeedModel.comp_us`, `t1_us`, `t2_us` | microseconds per iteration |
+| T^iter | `SpeedModel.predict` | microseconds per iteration |
 
 T^iter = T^comp + f(n) T^1 on one node, with T^2 in place of T^1 on several; f(1) = 0. In equation
 (2), f(n) = n - 1. `Law.RING` has f(n) = 2 (n - 1) / n, the data that each GPU of a ring sends.
 `Law.RING` is not in the paper. It agrees with (2) at the two profiled points and is closer to
 measurements of other clusters (docs/estimation.md).
 
-The fit is least squares of relative residuals with coefficients of at least 0. Every subset of
-coefficients that may be positive is tried. Outliers count less (Huber). With T^comp measured on one
-GPU and T^1 on two, the result is T^1 = t(2) - t(1), unless that is negative. The error combines
-that of the fit with the distance between the two laws. The distance is 0 up to two GPUs and
-dominates for many GPUs.
+The fit minimises squared relative residuals, with coefficients of at least 0: every subset of
+coefficients that may be positive is tried. Outliers have less weight (Huber). With T^comp measured
+on one GPU and T^1 on two, the result is T^1 = t(2) - t(1), unless that is negative. The error
+combines the error of the fit with the distance between the two laws. The distance is 0 up to two
+GPUs and dominates for many GPUs.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from evenshare_core.units import MICROSECOND_NS
 
 Floats = npt.NDArray[np.float64]
 
-# Average error of equation (2), even after long measurements (figure 7 a).
+# Average error of equation (2), even after long measurements (figure 7 a of the paper).
 MODEL_ERROR = 0.05
-# Error of a measured average that no number of iterations averages out.
+# Part of a measurement's error that stays, however many iterations are averaged.
 MEASURED_ERROR = 0.01
 HUBER, HUBER_TURNS = 1.345, 20
-# Standard deviation over mean deviation of a normal distribution.
+# Ratio of standard deviation to mean absolute deviation of a normal distribution.
 FROM_MEAN_DEVIATION = sqrt(pi / 2)
 _COLUMNS = ("comp", "t1", "t2")
 
@@ -59,7 +59,7 @@ class Law(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MeasuredIteration:
-    """A measured average: `time_us` over `count` iterations with the spread `spread_us`.
+    """A measured average: `time_us` over `count` iterations, with the spread `spread_us`.
 
     A single GPU is always on one node.
     """
@@ -85,7 +85,7 @@ class MeasuredIteration:
 
     @classmethod
     def from_average(cls, gpus: int, average: Average, *, several_nodes: bool) -> MeasuredIteration:
-        """Convert an average of job reports, in nanoseconds; `count` is of reports, not iterations.
+        """Convert an average of job reports, in nanoseconds; `count` is the number of reports.
 
         Raises:
             ValueError: nothing was reported.
@@ -105,7 +105,8 @@ class MeasuredIteration:
 class SpeedModel:
     """Equation (2) with its coefficients; `t1_us` or `t2_us` is None if it was not measured.
 
-    `covariance`: of the measured coefficients, in their order. `rows`: the measurements of the fit.
+    `covariance`: that of the measured coefficients, in the order of the fields. `rows`: the
+    measurements that were fitted.
     """
 
     law: Law
@@ -116,13 +117,13 @@ class SpeedModel:
     rows: tuple[MeasuredIteration, ...]
 
     def predict(self, gpus: int, *, several_nodes: bool) -> Estimate:
-        """Return T^iter in microseconds.
+        """Return T^iter in microseconds on one node or on several.
 
-        If this number of GPUs was measured in this shape, return the measured average (the median
-        of averages, weighted by iterations). Otherwise return the fit, with its error.
+        If this number of GPUs was measured there, return the measured average (the median of
+        averages, weighted by iterations). Otherwise return the fit, with its error.
 
         Raises:
-            ValueError: less than one GPU, or nothing was measured on several GPUs in this shape.
+            ValueError: less than one GPU, or several GPUs where nothing was measured with several.
         """
         several_nodes = several_nodes and gpus > 1
         same = [row for row in self.rows if (row.gpus, row.several_nodes) == (gpus, several_nodes)]
@@ -133,7 +134,7 @@ class SpeedModel:
         return self.fitted(gpus, several_nodes=several_nodes)
 
     def fitted(self, gpus: int, *, several_nodes: bool) -> Estimate:
-        """Return T^iter in microseconds from the law only, even if it was measured.
+        """Return T^iter in microseconds from the fit, even if this number of GPUs was measured.
 
         Raises:
             ValueError: as `predict`.
@@ -162,8 +163,8 @@ def fit_speeds(rows: Sequence[MeasuredIteration], law: Law = Law.LINEAR) -> Spee
     """Fit equation (2) to measured averages, in any order.
 
     Raises:
-        ValueError: there is no row, or all rows have the same number of GPUs and it is not 1.
-            Computation and communication cannot then be separated.
+        ValueError: there is no row, or computation and communication cannot be separated because
+            all rows have the same number of GPUs, above 1.
     """
     if not rows:
         raise ValueError("rows: nothing was measured; give at least one row")
@@ -232,7 +233,7 @@ def _covariance(design: Floats, weights: Floats, active: list[int]) -> Floats:
 
 
 def _median_row(rows: Sequence[MeasuredIteration]) -> MeasuredIteration:
-    """Return the weighted median: at least half of the iterations are no slower."""
+    """Return the weighted median: at least half of the iterations took no longer."""
     ordered = sorted(rows, key=lambda row: (row.time_us, row.count))
     half, so_far = sum(row.count for row in ordered) / 2, 0
     for row in ordered:

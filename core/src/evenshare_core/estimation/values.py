@@ -3,9 +3,9 @@
 Source: W. Gao et al., "UniSched: A Unified Scheduler for Deep Learning Training Jobs With Different
 User Demands", IEEE TC 2024, III-B.
 
-Amounts are whole: microseconds, iterations, or thousandths of a speed, as the name of the field or
-function states. Fits use floats, but a stored estimate, or one in a decision, therefore has the
-same bytes on every machine.
+Amounts are integers: microseconds, iterations, or thousandths of a speed, as the name of the field
+or function states. Fits use floats, but stored estimates are rounded, so that they have the same
+bytes on every machine.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from evenshare_core.units import ONE_MILLI
 
 
 class Estimate(Value, frozen=True, array_like=True):
-    """A whole amount, its relative standard error in thousandths, rounded up, and its source."""
+    """A whole amount, its relative standard error in thousandths (rounded up), and its source."""
 
     amount: int
     error_milli: int

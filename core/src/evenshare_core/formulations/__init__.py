@@ -1,1 +1,1 @@
-"""Programs of sharing rules and plans, pure. Only this package and `fairness` import solvers."""
+"""Programs of sharing rules and plans. Only this package and `fairness` import solvers."""

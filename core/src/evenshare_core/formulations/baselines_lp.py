@@ -9,7 +9,7 @@ from evenshare_core.formulations.programs import Efficiency, SolverResult
 
 
 def equal_split(speedups: Array, capacity: Array, weights: Array, caps: Array) -> Array:
-    """Return each tenant's weighted part of each GPU type that it can use. Shape n x k.
+    """Return each tenant's weighted part of each GPU type that it can use, shape n x k.
 
     A type is split among the tenants that can run on it. A tenant whose cap is below its part gets
     the same mix, scaled down to the cap, and the rest is split again.
@@ -27,7 +27,7 @@ def equal_split(speedups: Array, capacity: Array, weights: Array, caps: Array) -
         over = open_ & (sums > caps)
         if not over.any():
             return np.asarray(np.where(open_[:, None], parts, shares))
-        # The tightest caps first: tenants above their cap now may fit once others hold less.
+        # Fix the tightest caps first: the split of the rest may meet the other caps.
         shares[over] = parts[over] * (caps[over] / sums[over])[:, None]
         open_ &= ~over
         free = np.maximum(0.0, capacity - shares.sum(axis=0))
@@ -35,11 +35,11 @@ def equal_split(speedups: Array, capacity: Array, weights: Array, caps: Array) -
 
 
 def most_efficient(program: Efficiency) -> SolverResult:
-    """Give each type to the tenant that is fastest on it; a tie goes to the first.
+    """Give each type to the tenant that is fastest on it; a tie goes to the first tenant.
 
-    Caps are ignored.
+    Caps are ignored. A type that no tenant can use stays idle.
 
-    A type that no tenant can use stays idle. Source: OEF (4), (5).
+    Source: OEF (4), (5).
     """
     tenants, types = program.speedups.shape
     winners = program.speedups.argmax(axis=0)

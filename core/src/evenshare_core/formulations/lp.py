@@ -1,8 +1,8 @@
-"""HiGHS, called so that the same program gives the same bytes: one thread, a fixed seed, no clock.
+"""HiGHS with reproducible results: one thread, a fixed seed, and no time limit.
 
-Iterations are limited, never wall time. Tolerances are 1e-9 because the default of 1e-7 gives
-relative errors of 2e-7. Interior point ends with a crossover to a vertex, without which the bound
-of n + k - 1 non-zeros is lost.
+The number of iterations is limited instead. Tolerances are 1e-9, because the default of 1e-7 gives
+relative errors of 2e-7. Interior point must end with a crossover to a vertex: other optima can have
+more than n + k - 1 non-zeros.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ from numpy.typing import NDArray
 from evenshare_core.fairness.solver import SilentHighs
 from evenshare_core.formulations.problems import Array, SolverError
 
-ITERATIONS = 2_000_000  # of simplex
-INTERIOR = 1_000  # of interior point, which takes some dozens or cycles around the optimum
+ITERATIONS = 2_000_000  # simplex iterations
+# interior-point iterations; a few dozen, unless it cycles at the optimum
+INTERIOR = 1_000
 TOLERANCE = 1e-9
-DUAL = 1e-7  # duals up to this are rounding, in a program whose values are about 1
+DUAL = 1e-7  # smaller duals are rounding errors, in a program whose values are about 1
 OPTIONS: dict[str, bool | int | float | str] = {
     "output_flag": False,
     "threads": 1,
@@ -37,7 +38,7 @@ OPTIONS: dict[str, bool | int | float | str] = {
 
 @dataclass(eq=False)
 class ConstraintRows:
-    """Collected rows of a linear program: `lower <= values . x[indices] <= upper`."""
+    """Rows of a linear program: `lower <= values . x[indices] <= upper`."""
 
     indices: list[NDArray[np.int32]] = field(default_factory=list)
     values: list[Array] = field(default_factory=list)
@@ -47,7 +48,7 @@ class ConstraintRows:
     def add(
         self, indices: NDArray[np.integer[Any]], values: Array, lower: float, upper: float
     ) -> None:
-        """Add one row without zeros, of which HiGHS would warn."""
+        """Add one row without its zeros, since HiGHS would warn about them."""
         kept = np.flatnonzero(values)
         self.indices.append(np.asarray(indices, dtype=np.int32)[kept])
         self.values.append(np.asarray(values, dtype=np.float64)[kept])
@@ -74,7 +75,7 @@ class LinearProgram:
         """Set up `max cost . x, 0 <= x <= upper` with the rows.
 
         Raises:
-            SolverError: HiGHS refuses a value; the same for rows that are added later.
+            SolverError: HiGHS refuses a value. Adding rows raises it too.
         """
         self.highs = SilentHighs()
         for name, value in OPTIONS.items():
@@ -87,7 +88,7 @@ class LinearProgram:
             len(values),
             int(highspy.MatrixFormat.kRowwise),
             int(highspy.ObjSense.kMaximize),
-            0.0,  # offset
+            0.0,  # offset of the objective
             cost,
             np.zeros(columns),
             upper,
@@ -112,7 +113,7 @@ class LinearProgram:
             )
 
     def add_block(self, indices: NDArray[np.int64], values: Array, lower: float) -> None:
-        """Add rows `values . x[indices] >= lower`, all of one length, shape rows x length."""
+        """Add rows `values . x[indices] >= lower`; both arrays have shape rows x length."""
         count, length = indices.shape
         starts = (np.arange(count) * length).astype(np.int32)
         flat = indices.ravel().astype(np.int32)
@@ -135,7 +136,7 @@ class LinearProgram:
         return np.array(solution.col_value), np.array(solution.row_dual)
 
     def solve_interior(self) -> tuple[Array, Array]:
-        """Solve by interior point, or by simplex if that finds no optimum.
+        """Solve by interior point, or by simplex if interior point finds no optimum.
 
         Raises:
             SolverError: as `solve`.
@@ -153,12 +154,12 @@ class LinearProgram:
         return float(self.highs.getInfo().objective_function_value)
 
     def basic_rows(self) -> NDArray[np.bool_]:
-        """Return which rows are basic at the last optimum, so do not bind."""
+        """Return which rows are basic at the last optimum; these do not bind."""
         basic = highspy.HighsBasisStatus.kBasic
         return np.array([status == basic for status in self.highs.getBasis().row_status])
 
     def drop(self, gone: NDArray[np.bool_]) -> None:
-        """Drop basic rows; the basis of the others stays, so the next solve is warm."""
+        """Drop basic rows; the rest of the basis stays, so the next solve is warm-started."""
         basis = self.highs.getBasis()
         kept = highspy.HighsBasis()
         kept.col_status = basis.col_status
@@ -171,11 +172,12 @@ class LinearProgram:
         self.highs.setBasis(kept)
 
     def hold_optimum(self) -> bool:
-        """Fix columns and rows that bind by their duals, so that every remaining point is optimal.
+        """Fix columns and rows with a dual at their bounds, so that all remaining points are
+        optimal.
 
         By complementary slackness, columns with a reduced cost keep their value, and rows with a
-        dual stay at their bound. Return whether anything can still move: a nonbasic column or row
-        without a dual.
+        dual stay at their bound. Return whether a nonbasic column or row without a dual is left, so
+        that the optimum may not be unique.
         """
         solution, basis, model = self.highs.getSolution(), self.highs.getBasis(), self.highs.getLp()
         columns, at, some = resting(
@@ -190,20 +192,20 @@ class LinearProgram:
         return some or others
 
     def lower(self, column: int) -> None:
-        """Minimise one column from now on."""
+        """Set the objective to the minimum of one column."""
         columns = self.highs.getNumCol()
         cost = np.zeros(columns)
         cost[column] = -1.0
         self.highs.changeColsCost(columns, np.arange(columns, dtype=np.int32), cost)
 
     def add_column(self) -> int:
-        """Add a column without cost and with values from 0; return its index."""
+        """Add a column of at least 0 that the objective does not contain; return its index."""
         self.highs.addCol(0.0, 0.0, highspy.kHighsInf, 0, np.zeros(0, np.int32), np.zeros(0))
         return int(self.highs.getNumCol()) - 1
 
 
 def _taken(status: highspy.HighsStatus) -> None:
-    """Raise if HiGHS refused a value: it then drops all rows and reports it only here."""
+    """Raise if HiGHS refused a value: it then drops all rows, and only this status shows it."""
     if status == highspy.HighsStatus.kError:
         raise SolverError("HiGHS rejects a value of the program")
 
@@ -214,9 +216,9 @@ def resting(
     lower: Sequence[float],
     upper: Sequence[float],
 ) -> tuple[NDArray[np.int32], Array, bool]:
-    """Return places and bounds of nonbasic entries with a dual, and whether some have no dual.
+    """Return indices and bounds of nonbasic entries with a dual, and whether some have no dual.
 
-    Columns and rows here have one finite bound, or two equal ones.
+    Each column or row here has one finite bound, or two equal bounds.
     """
     low, high = np.array(lower), np.array(upper)
     basic = np.array([status == highspy.HighsBasisStatus.kBasic for status in statuses])

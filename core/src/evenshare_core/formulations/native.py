@@ -1,9 +1,9 @@
-"""OR-Tools and highspy in one process, in any order of import.
+"""Imports of OR-Tools next to highspy, in any order.
 
-Both wheels contain a `libhighs.so.1`, of different versions. The loader uses the loaded one for
-both, and the second import fails with a missing symbol. So highspy is loaded first, and bound to
-its own copy. Then OR-Tools' copy is loaded by its path, with global symbols, which OR-Tools finds
-before those of highspy. Import nothing of OR-Tools before this.
+Both wheels contain a `libhighs.so.1`, of different versions. The loader would use the first for
+both, and the second import would fail with a missing symbol. So highspy is loaded first, and bound
+to its own copy. Then OR-Tools' copy is loaded by its path with global symbols, which OR-Tools finds
+before those of highspy. Do not import OR-Tools in any other way.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ def ortools(module: str) -> Any:
     """Import a module of OR-Tools.
 
     Raises:
-        ImportError: it is not installed.
+        ImportError: OR-Tools is not installed.
     """
     assert highspy.Highs is not None  # noqa: S101 - it must be loaded before; this says so
     spec = find_spec("ortools")
     if spec is None or spec.origin is None:
         raise ImportError("OR-Tools is not installed")
     copy = Path(spec.origin).parent / ".libs" / "libhighs.so.1"
-    if copy.exists():  # Missing on other systems, whose loaders keep the two apart.
+    if copy.exists():  # Only Linux has this copy; other loaders keep the two libraries apart.
         ctypes.CDLL(str(copy), mode=ctypes.RTLD_GLOBAL)
     return import_module(module)

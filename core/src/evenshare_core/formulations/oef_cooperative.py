@@ -1,17 +1,16 @@
-"""OEF (10), cooperative, with few of its n (n - 1) envy rows at a time.
+"""OEF (10), cooperative, solved with a few of its n (n - 1) envy rows at a time.
 
-Columns are shares per unit of weight, z_l = x_l / pi_l, so that a row of envy is `w_l . (z_l - z_i)
->= 0` for any weights. About 1.5 n rows bind at the optimum, but the nearest neighbours miss some of
-them (wrong in half of the general instances). So:
+Columns are shares per unit of weight, z_l = x_l / pi_l. An envy row is then `w_l . (z_l - z_i) >=
+0` for any weights. About 1.5 n rows bind at the optimum. In half of the general instances, not all
+of these are between nearest neighbours, so rows are added as needed:
 
-1. Start. With ordered speedups, each tenant gets rows towards the next five, and back to the one
-   before. Otherwise a quarter of the tenants is solved first, in the same way. Its few different
-   bundles are a menu. Each tenant gets rows towards the `MENU` bundles that it likes best, and back
-   from the best one.
+1. Start. With ordered speedups, each tenant gets rows towards the next five, and towards the one
+   before. Otherwise, every fourth tenant is solved first in the same way, which gives a few
+   bundles. Each tenant gets rows towards the `MENU` bundles that it likes best, and the owner of
+   the best one gets a row towards it.
 2. Solve with HiGHS's dual simplex from the last basis.
-3. Check all of W Z^T. Add each tenant's `WORST` most violated rows. Drop slack rows while the total
-   still falls, so the program keeps a few rows per tenant and cannot cycle. Repeat until no row is
-   violated.
+3. Check all of W Z^T. Add each tenant's `WORST` most violated rows. While the total falls, also
+   drop slack rows: the program stays small and cannot cycle. Repeat until no row is violated.
 
 Ties: `evenshare_core.formulations.ties`.
 
@@ -30,19 +29,21 @@ from evenshare_core.formulations.programs import EnvyFree, SolverResult
 from evenshare_core.formulations.ties import min_max
 
 INF = float("inf")
-SMALL = 80  # the most tenants that start from their nearest neighbours in log W
+SMALL = 80  # up to this number of tenants, the start uses their nearest neighbours in log W
 EVERY = 4  # in larger problems, every fourth tenant is solved first
-NEAREST, MENU, WORST = 3, 4, 5  # rows per tenant: to start small, to start large, to add
-AHEAD = 5  # tenants after each, in ordered problems; most binding rows are among them
-ROUNDS = 400  # of adding rows; each strictly improves, so this is never reached in practice
-ENVY = 1e-9  # of the largest throughput: above it, a row is violated
-KEEP = 0.02  # of the mean throughput: a row with more slack than this may be dropped
+# rows per tenant: at the start if small, at the start if large, per step
+NEAREST, MENU, WORST = 3, 4, 5
+# rows per tenant towards the next ones in ordered problems; most binding rows
+AHEAD = 5
+ROUNDS = 400  # maximum number of solves; each strictly improves, so it is never reached in practice
+ENVY = 1e-9  # fraction of the largest throughput; a row violated by less counts as met
+KEEP = 0.02  # fraction of the mean throughput; a row with more slack may be dropped
 
 Pairs = tuple[NDArray[np.int64], NDArray[np.int64]]
 
 
 def solve(program: EnvyFree, *, name: str, ordered: bool = False) -> SolverResult:
-    """Solve `EnvyFree` by lazy rows; `ordered` if each tenant is next to its neighbours.
+    """Solve `EnvyFree` by lazy rows; `ordered` if tenants are in the order of their speed ratios.
 
     Raises:
         SolverError: HiGHS found no optimum, or rows were still violated after `ROUNDS`.
@@ -65,7 +66,7 @@ class EnvyModel:
     """The program of (10) with some of its envy rows."""
 
     def __init__(self, program: EnvyFree) -> None:
-        """Set up everything but the envy rows."""
+        """Set up all rows except the envy rows."""
         self.speedups, weights = program.speedups, program.weights
         self.tenants, self.types = program.speedups.shape
         self.envious = np.flatnonzero(program.watched)
@@ -80,7 +81,7 @@ class EnvyModel:
             cap = program.caps[tenant] / weights[tenant]
             rows.add(self.columns(int(tenant)), np.ones(self.types), -INF, cap)
         for tenant in np.flatnonzero(~program.watched):
-            # Instead of envy rows: w_l . z_l >= floor_l / pi_l.
+            # Floor instead of envy rows: w_l . z_l >= floor_l / pi_l.
             floor = program.floors[tenant] / weights[tenant]
             rows.add(self.columns(int(tenant)), self.speedups[tenant], floor, INF)
         self.fixed = len(rows.lower)
@@ -94,7 +95,7 @@ class EnvyModel:
         return np.arange(tenant * self.types, (tenant + 1) * self.types)
 
     def add(self, pairs: Pairs) -> None:
-        """Add the missing rows `w_l . (z_l - z_i) >= 0` of pairs (l, i)."""
+        """Add the rows `w_l . (z_l - z_i) >= 0` of pairs (l, i), unless the program has them."""
         fresh = ~self.have[pairs]
         codes = np.unique(pairs[0][fresh] * self.tenants + pairs[1][fresh])
         if not len(codes):
@@ -132,7 +133,7 @@ class EnvyModel:
         return violated is None
 
     def violated(self, values: Array) -> Pairs | None:
-        """Return each tenant's most violated rows in all of W Z^T; None if there is no envy."""
+        """Return each tenant's most violated rows of all of W Z^T; None if there is no envy."""
         bundles = values.reshape(self.tenants, self.types)
         seen = self.speedups[self.envious] @ bundles.T
         envy = seen - seen[np.arange(len(self.envious)), self.envious][:, None]
@@ -161,14 +162,14 @@ class EnvyModel:
 
 
 def adjacent(envious: NDArray[np.int64]) -> Pairs:
-    """Pair each tenant with the next `AHEAD` tenants, and with the one before."""
+    """Pair each tenant with the next `AHEAD` tenants, and with the previous one."""
     pairs = [(envious[:-step], envious[step:]) for step in range(1, AHEAD + 1)]
     pairs.append((envious[1:], envious[:-1]))
     return np.concatenate([pair[0] for pair in pairs]), np.concatenate([pair[1] for pair in pairs])
 
 
 def start(program: EnvyFree) -> Pairs:
-    """Guess the binding rows: nearest neighbours, or the choices of a sample of tenants."""
+    """Guess the binding rows from nearest neighbours, or from the solution of a sample."""
     envious = np.flatnonzero(program.watched)
     if len(envious) <= SMALL:
         return nearest(program.speedups, envious)
@@ -197,7 +198,7 @@ def start(program: EnvyFree) -> Pairs:
 
 
 def nearest(speedups: Array, envious: NDArray[np.int64]) -> Pairs:
-    """Pair each tenant with those of the nearest speedups, by ratio."""
+    """Pair each tenant with the `NEAREST` tenants of the smallest speedup ratios."""
     logs = np.log(np.maximum(speedups[envious], 1e-3))
     apart = ((logs[:, None] - logs[None]) ** 2).sum(axis=2)
     np.fill_diagonal(apart, np.inf)

@@ -1,8 +1,8 @@
 """The methods that rounds use: exact, and the fastest of this package.
 
-- Levels, OEF (9) and `gavel`, if all tenants can run everywhere, without caps and with
-  ordered ratios: north-west prefix sums, `northwest`. Ordered means that `w_l,j+1 / w_lj`
-  does not fall in l for any j. It is tested first, because the method is wrong otherwise.
+- Levels, OEF (9) and `gavel`: `northwest`, by prefix sums. It needs tenants that can run on
+  all types, no caps, and ordered ratios: `w_l,j+1 / w_lj` must not fall in l for any j. The
+  order is tested first, because the method is wrong otherwise.
 - Other levels: the program of `evenshare_core.formulations.oef_highs`, by interior point
   with crossover.
 - (10): `evenshare_core.formulations.oef_cooperative`.
@@ -20,12 +20,12 @@ from evenshare_core.formulations.oef_highs import Highs
 from evenshare_core.formulations.problems import Array, SolverError
 from evenshare_core.formulations.programs import EnvyFree, Levels, SolverResult
 
-HALVINGS = 200  # of the level's bracket: more than the bits of a double
-DUST = 1e-12  # smaller parts of a tenant are rounding
+HALVINGS = 200  # maximum number of steps of the bisection: more than the bits of a double
+DUST = 1e-12  # smaller parts of a tenant are rounding errors
 
 
 class Fast(Highs):
-    """North-west sums, lazy envy rows, and the full HiGHS programs if neither applies."""
+    """Prefix sums for levels, lazy envy rows, and the full HiGHS programs if neither applies."""
 
     name = "fast"
 
@@ -39,7 +39,7 @@ class Fast(Highs):
         unsorted = np.empty_like(shares)
         unsorted[order] = shares
         none = np.zeros(len(order))
-        # Every level row binds: its price is that of a tenant's work, at its cheapest type.
+        # Every level row binds: its price is the cost of a unit of the tenant's work.
         level_prices = (prices / program.speedups).min(axis=1)
         return SolverResult(unsorted, prices, none, level_prices, self.name)
 
@@ -68,7 +68,7 @@ class Fast(Highs):
 
 
 def ordered(speedups: Array) -> NDArray[np.int64] | None:
-    """Return the order of tenants in which no ratio of adjacent types falls; None if there is none.
+    """Return an order of tenants in which no ratio of adjacent types falls, or None if none exists.
 
     Speedups must be above 0.
     """
@@ -83,15 +83,13 @@ def ordered(speedups: Array) -> NDArray[np.int64] | None:
 def northwest(speedups: Array, capacity: Array, rates: Array) -> tuple[Array, Array]:
     """Solve (9) for ordered speedups above 0: shares, and prices with `m . p = t`.
 
-    Slow types go to the first tenants. With u = 1 / t, type j serves the tenants from b_j-1 to b_j,
-    with fractions, where S_j(b_j) - S_j(b_j-1) = m_j u. S_j(b) is the sum of rates_l / w_lj over l
-    < b, linear in between. The last type must end with the last tenant. For fixed pieces of the
-    boundaries that is one linear equation in u. Its solution is tried next if it is inside the
-    bracket, else the middle.
+    Slow types go to the first tenants. Let u = 1 / t. Type j serves the tenants from b_j-1 to b_j
+    (fractions allowed), where S_j(b_j) - S_j(b_j-1) = m_j u. S_j(b) is the sum of rates_l / w_lj
+    over l < b, linear in between. The last type must end at the last tenant. This is one equation
+    in u, piecewise linear. Newton's step is used inside the bracket, otherwise bisection.
 
     Raises:
-        SolverError: speeds differ by more than a float can add up, or the boundaries did not
-            meet the last tenant.
+        SolverError: speeds differ too much for floats, or the last type ended at another tenant.
     """
     tenants = len(speedups)
     work = (rates[:, None] / speedups).T
@@ -122,7 +120,7 @@ def northwest(speedups: Array, capacity: Array, rates: Array) -> tuple[Array, Ar
     part[part < DUST] = 0.0
     prices = np.ones(len(capacity))
     for type_index, edge in enumerate(ends[:-1]):
-        # A tenant with both types is indifferent between them: p_j+1 / p_j = w_c,j+1 / w_cj.
+        # The tenant at the boundary uses both types, so p_j+1 / p_j = w_c,j+1 / w_cj.
         both = speedups[min(int(edge), tenants - 1)]
         prices[type_index + 1] = prices[type_index] * both[type_index + 1] / both[type_index]
     prices /= float(prices @ capacity) * guess
@@ -130,15 +128,15 @@ def northwest(speedups: Array, capacity: Array, rates: Array) -> tuple[Array, Ar
 
 
 class Table:
-    """The sums S_j as lists: a lookup in a list takes a tenth of one in an array."""
+    """The sums S_j as lists: reading an entry is ten times as fast as with an array."""
 
     def __init__(self, sums: list[list[float]], capacity: list[float], tenants: int) -> None:
         self.sums, self.capacity, self.last = sums, capacity, tenants - 1
 
     def ends(self, inverse: float) -> tuple[list[float], float, float]:
-        """Return the end of each type for u = `inverse`; the last end, and its slope in u.
+        """Return the end b_j of each type for u = `inverse`; and the last end, with its slope in u.
 
-        Past the last tenant the last piece is extended, so the end grows everywhere.
+        Past the last tenant, the last piece is extended, so that the end always grows with u.
         """
         ends: list[float] = []
         edge, slope = 0.0, 0.0

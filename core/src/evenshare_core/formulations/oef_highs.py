@@ -1,6 +1,6 @@
-"""The full programs for HiGHS: every envy row, no shortcut.
+"""The full programs for HiGHS, with every envy row.
 
-The fast methods fall back to them, and tests check the fast methods with them.
+The fast methods fall back to them, and tests compare the fast methods with them.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ class Highs:
     name = "highs"
 
     def levels(self, program: Levels) -> SolverResult:
-        """Solve `Levels`: columns are x row by row, then t."""
+        """Solve `Levels`; the columns are x row by row, then t."""
         tenants, types = program.speedups.shape
         rows = bounds(program.speedups, program.capacity, program.caps)
         first = len(rows.lower)
         for tenant, speeds in enumerate(program.speedups):
-            # (9) equal throughput: w_l . x_l - rates_l t = 0; held: w_l . x_l = held_at_l
+            # (9) equal throughput: w_l . x_l - rates_l t = 0; held tenants: w_l . x_l = held_at_l
             columns = np.append(np.arange(types) + tenant * types, tenants * types)
             held = program.held[tenant]
             level = program.held_at[tenant] if held else 0.0
@@ -82,7 +82,7 @@ def uppers(speedups: Array) -> Array:
 
 
 def bounds(speedups: Array, capacity: Array, caps: Array) -> ConstraintRows:
-    """Return the rows of capacity, one per type, then those of finite caps by tenant."""
+    """Return the rows of capacity, one per type, then one row for each tenant with a finite cap."""
     tenants, types = speedups.shape
     rows = ConstraintRows()
     for type_index in range(types):
@@ -114,7 +114,7 @@ def envy_row(rows: ConstraintRows, program: EnvyFree, tenant: int, other: int) -
 
 
 def cap_prices(duals: Array, caps: Array) -> Array:
-    """Return the duals of cap rows, which come first in `duals`, for all tenants."""
+    """Return the duals of cap rows, which are the first in `duals`, by tenant; 0 without a cap."""
     prices = np.zeros(len(caps))
     capped = np.flatnonzero(np.isfinite(caps))
     prices[capped] = duals[: len(capped)]
@@ -122,7 +122,7 @@ def cap_prices(duals: Array, caps: Array) -> Array:
 
 
 def clean(shares: Array, capacity: Array) -> Array:
-    """Remove errors within tolerances: negative shares, dust, and excess over a type's capacity."""
+    """Remove rounding errors: negative or tiny shares, and excess over a type's capacity."""
     dust = 1e-9 * max(1.0, float(capacity.sum()) / len(shares))
     cleaned = np.where(shares < dust, 0.0, shares)
     used = cleaned.sum(axis=0)

@@ -1,7 +1,8 @@
 """The programs in OR-Tools, solved by GLOP: a cross-check for tests and benchmarks.
 
-GLOP has returned ABNORMAL at 3,000 tenants, and an objective of 0 without an error. So the status
-is checked before any value is read. It is deterministic: simplex on one thread, no time limit.
+At 3,000 tenants, GLOP has returned ABNORMAL, or an objective of 0 without an error. So the status
+is checked before any value is read. Results are deterministic: simplex on one thread, no time
+limit.
 """
 
 from __future__ import annotations
@@ -30,8 +31,6 @@ STATUS = {
 
 
 class OrTools:
-    """GLOP through OR-Tools."""
-
     name = "ortools"
 
     def levels(self, program: Levels) -> SolverResult:
@@ -44,7 +43,7 @@ class OrTools:
                 target = float(program.held_at[tenant])
             else:
                 target = float(program.rates[tenant]) * level
-            # (9): every tenant is at the level; for some rules the level is a floor.
+            # (9): every tenant is at the level; if not `equal`, the level is a floor.
             rows.append(model.solver.Add(work == target if program.equal else work >= target))
         model.solver.Maximize(level)
         model.solve()
@@ -61,7 +60,7 @@ class OrTools:
                 continue
             for other in range(model.tenants):
                 if other != tenant:
-                    # (10) own share >= the other's, per unit of weight
+                    # (10) own share >= the other's share, per unit of weight
                     ratio = float(program.weights[tenant] / program.weights[other])
                     model.solver.Add(own >= ratio * model.work(tenant, other))
         model.maximize_total()
@@ -76,7 +75,7 @@ class OrTools:
 
 
 class Model:
-    """Shares, capacity and caps, common to all programs."""
+    """The variables and rows of all programs: shares, capacity and caps."""
 
     def __init__(self, speedups: Array, capacity: Array, caps: Array) -> None:
         self.solver = pywraplp.Solver.CreateSolver("GLOP")
@@ -104,7 +103,7 @@ class Model:
         }
 
     def work(self, tenant: int, other: int) -> Any:
-        """Return the throughput of `tenant` with the shares of `other`."""
+        """Return the throughput that `tenant` would have with the shares of `other`."""
         speeds = self.speedups[tenant]
         return self.solver.Sum(
             float(speed) * share for speed, share in zip(speeds, self.shares[other], strict=True)
@@ -125,7 +124,7 @@ class Model:
             raise SolverError(f"GLOP ended {STATUS.get(status, status)}")
 
     def answer(self, name: str, level_prices: Array) -> SolverResult:
-        """Return the optimum, after `solve`."""
+        """Return the optimum that `solve` found."""
         shares = np.array([[share.solution_value() for share in row] for row in self.shares])
         caps = np.zeros(self.tenants)
         for tenant, row in self.caps.items():

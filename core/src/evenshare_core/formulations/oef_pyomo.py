@@ -1,4 +1,4 @@
-"""The programs in Pyomo, close to the paper's notation, for reading and for cross-checks.
+"""The programs in Pyomo, in a form close to the paper's notation, for reading and cross-checks.
 
 They are solved by HiGHS through Pyomo's own interface, on one thread without a time limit. This is
 slow, because Pyomo builds every row as an expression.
@@ -22,8 +22,6 @@ INF = float("inf")
 
 
 class Pyomo:
-    """Models in Pyomo."""
-
     name = "pyomo"
 
     def levels(self, program: Levels) -> SolverResult:
@@ -31,7 +29,7 @@ class Pyomo:
         model.t = pyo.Var(within=pyo.NonNegativeReals)
 
         def level(model: pyo.ConcreteModel, tenant: int) -> Any:
-            # (9): every tenant is at the level; for some rules the level is a floor.
+            # (9): every tenant is at the level; if not `equal`, the level is a floor.
             held = program.held[tenant]
             rate = 0.0 if held else float(program.rates[tenant])
             target = float(program.held_at[tenant]) if held else 0.0
@@ -51,7 +49,7 @@ class Pyomo:
         model = shared(program.speedups, program.capacity, program.caps)
 
         def envy(model: pyo.ConcreteModel, tenant: int, other: int) -> Any:
-            # (10) own share >= the other's, per unit of weight
+            # (10) own share >= the other's share, per unit of weight
             if tenant == other or not program.watched[tenant]:
                 return pyo.Constraint.Skip
             ratio = float(program.weights[tenant] / program.weights[other])
@@ -73,7 +71,7 @@ class Pyomo:
 
 
 def shared(speedups: Array, capacity: Array, caps: Array) -> pyo.ConcreteModel:
-    """Build shares, capacity and caps, common to all programs."""
+    """Build the variables and rows of all programs: shares, capacity and caps."""
     model = pyo.ConcreteModel()
     model.tenants = pyo.RangeSet(0, speedups.shape[0] - 1)
     model.types = pyo.RangeSet(0, speedups.shape[1] - 1)
@@ -99,7 +97,7 @@ def shared(speedups: Array, capacity: Array, caps: Array) -> pyo.ConcreteModel:
 
 
 def work(model: pyo.ConcreteModel, speedups: Array, tenant: int, other: int) -> Any:
-    """Return the throughput of `tenant` with the shares of `other`."""
+    """Return the throughput that `tenant` would have with the shares of `other`."""
     return sum(
         float(speedups[tenant, type_index]) * model.x[other, type_index]
         for type_index in model.types
@@ -136,7 +134,7 @@ def answer(
     duals: dict[Any, float],
     level_prices: Array,
 ) -> SolverResult:
-    """Return the optimum, after `run`."""
+    """Return the optimum that `run` found."""
     shares = np.array(
         [[model.x[row, type_index].value for type_index in model.types] for row in model.tenants]
     )

@@ -23,12 +23,14 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 
-# Above this, a sum of two numbers loses the smaller one, and no solution is reliable.
+# Above this, adding two numbers loses the smaller one, and no solution is reliable.
 LARGEST = 1e12
 
 
 class ShareRule(StrEnum):
-    """The objective and the promise of a rule; see `docs/policies/oef.md`."""
+    """The rule by which GPUs are shared: its objective and its guarantee; see
+    `docs/policies/oef.md`.
+    """
 
     COOPERATIVE = "cooperative"
     NONCOOPERATIVE = "noncooperative"
@@ -38,7 +40,7 @@ class ShareRule(StrEnum):
 
 
 class ShareError(ValueError):
-    """An invalid problem; `field` names its part, the message states the reason."""
+    """An invalid problem; `field` names the wrong part, and the message states the reason."""
 
     def __init__(self, field: str, reason: str) -> None:
         super().__init__(f"{field}: {reason}")
@@ -54,7 +56,7 @@ class SolverError(RuntimeError):
 class ShareProblem:
     """Tenants with speedups, weights and caps, and the GPUs of each type, slowest type first.
 
-    `weights` are above 0; `None` means 1 each. `caps` limits the sum of a tenant's GPUs over all
+    `weights` are above 0; `None` means 1 each. `caps` limits each tenant's GPUs, summed over all
     types: 0 or more, infinity for no limit; `None` means no limits. Sequences are copied into
     read-only arrays.
 
@@ -91,25 +93,25 @@ class ShareProblem:
 
     @property
     def pi(self) -> Array:
-        """The weights, never None after validation."""
+        """The weights; never None."""
         assert self.weights is not None  # noqa: S101 - narrows the type; __post_init__ set it
         return self.weights
 
     @property
     def cap(self) -> Array:
-        """The maximum GPUs of each tenant, infinity if there is no limit."""
+        """The cap of each tenant in GPUs, infinity if it has no limit."""
         assert self.caps is not None  # noqa: S101 - narrows the type; __post_init__ set it
         return self.caps
 
 
 @dataclass(frozen=True, eq=False)
 class ShareSolution:
-    """Shares of one rule.
+    """The shares that a rule gives.
 
-    `prices` is the increase of the total per additional GPU of each type if the rule is a linear
-    program; `None` for `max_min`. `status` is `optimal`, or `fallback` if no solver found the
-    optimum and the shares are the equal split. `backend` found the shares. If it is not the
-    requested one, `fallback` states why, else it is empty.
+    `prices` is the increase of the total throughput per additional GPU of each type; `None` for
+    `max_min`, which is no linear program. `status` is `optimal`, or `fallback` if no solver found
+    the optimum and the shares are the equal split. `backend` is the solver that found the shares.
+    If it is not the requested one, `fallback` states why; otherwise `fallback` is empty.
     """
 
     shares: Array
@@ -124,7 +126,7 @@ class ShareSolution:
 def _array(field: str, given: object, dimensions: int, *, unbounded: bool = False) -> Array:
     try:
         array = np.array(given, dtype=np.float64)
-    except OverflowError as error:  # an integer too large for a float
+    except OverflowError as error:  # an integer is too large for a float
         raise ShareError(field, f"must be at most {LARGEST:g}") from error
     except (TypeError, ValueError) as error:
         shape = "rows of equal length" if dimensions == 2 else "a list"
@@ -150,7 +152,7 @@ def _length(field: str, array: Array, wanted: int, of: str) -> None:
 
 
 def _first(bad: NDArray[np.bool_]) -> str:
-    """Return the first bad place, counted from 0."""
+    """Return the index of the first bad value, for a message."""
     place = np.argwhere(bad)[0]
     return f"[{']['.join(str(int(index)) for index in place)}]"
 
@@ -160,7 +162,7 @@ def virtual_tenants(
     weights: Sequence[float] | None = None,
     priorities: Sequence[Sequence[float]] | None = None,
 ) -> tuple[Array, Array, NDArray[np.int64]]:
-    """Make each job type a separate tenant: speedups, weights, and the owner of each row.
+    """Make each job type a separate tenant: return speedups, weights, and the owner of each row.
 
     `job_types[l]` are the speedup rows of tenant l. Its weight is divided equally over them, or in
     proportion to `priorities[l]`. A tenant without job types gets no row.
@@ -187,5 +189,5 @@ def virtual_tenants(
 
 
 def plain(value: Any) -> Any:
-    """Return arrays as lists, for JSON."""
+    """Convert arrays to lists, for JSON."""
     return value.tolist() if isinstance(value, np.ndarray) else value

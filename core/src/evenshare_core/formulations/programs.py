@@ -1,4 +1,4 @@
-"""The linear programs that backends solve, as data, and the backends' protocol.
+"""The linear programs that backends solve, as data, and the protocol of backends.
 
 Every program is maximised over shares x >= 0 with these constraints:
 
@@ -22,10 +22,10 @@ Mask = NDArray[np.bool_]
 
 @dataclass(frozen=True, eq=False)
 class Levels:
-    """Raise all tenants together: max t with `w_l . x_l = rates_l t`, OEF (9) and Gavel.
+    """Raise the level of all tenants: max t with `w_l . x_l = rates_l t`, OEF (9) and Gavel.
 
-    Tenants of `held` stay at the throughput `held_at` instead. With `equal` the level is met
-    exactly, as in (9); otherwise it is a floor, as in Gavel's objective.
+    Tenants of `held` stay at the throughput `held_at` instead. With `equal`, throughputs are equal
+    to the level, as in (9); otherwise the level is a floor, as in Gavel's objective.
     """
 
     speedups: Array
@@ -39,10 +39,10 @@ class Levels:
 
 @dataclass(frozen=True, eq=False)
 class EnvyFree:
-    """Max `sum_l w_l . x_l` so that no tenant of `watched` envies another, OEF (10).
+    """Max `sum_l w_l . x_l` such that no tenant of `watched` envies another, OEF (10).
 
     `w_l . x_l / pi_l >= w_l . x_i / pi_i` for l in `watched` and every i. The other tenants, whose
-    caps bind, have a floor of throughput `floors` instead.
+    caps bind, have a minimum throughput of `floors` instead.
     """
 
     speedups: Array
@@ -55,7 +55,7 @@ class EnvyFree:
 
 @dataclass(frozen=True, eq=False)
 class Efficiency:
-    """Max `sum_l w_l . x_l` and nothing else, OEF (4)."""
+    """Max `sum_l w_l . x_l` without further constraints, OEF (4)."""
 
     speedups: Array
     capacity: Array
@@ -64,11 +64,11 @@ class Efficiency:
 
 @dataclass(frozen=True, eq=False)
 class SolverResult:
-    """An optimum: shares, and the increase of the objective per additional unit of a bound.
+    """An optimum: its shares and its prices.
 
-    `prices` are of GPUs per type, `cap_prices` of a GPU of a tenant's cap. `level_prices` are of
-    the rows that tie tenants to the level, 0 for held tenants. `backend` may refine the name of the
-    method.
+    A price is the increase of the objective if a bound rises by one unit. `prices`: of the GPUs of
+    each type. `cap_prices`: of each tenant's cap. `level_prices`: of the rows that tie tenants to
+    the level, 0 for held tenants. `backend` names the solver, and may add its method.
     """
 
     shares: Array
@@ -79,7 +79,7 @@ class SolverResult:
 
 
 class Backend(Protocol):
-    """A solver of the programs. Pure: the same data gives the same result.
+    """A solver of the programs; the same data must give the same result.
 
     Every method raises `evenshare_core.formulations.problems.SolverError` if it ends without an
     optimum.

@@ -1,8 +1,8 @@
-"""UniSched's Selector: one cycle's plan, with a proven gap, within a limit of work.
+"""UniSched's Selector: plans one cycle within a limit of work, with a proven gap to the optimum.
 
-The compact program's relaxation gives shares of columns and prices. Columns with a share of 1 are
-placed on concrete slots first, then the fractional ones. Then all others that fit are placed, by
-their reward above the price.
+The linear relaxation of the compact program gives shares of columns, and prices. Columns with a
+share of 1 are placed on concrete slots first, then those with a fractional share. Then all other
+columns that fit are placed, those with the most reward above their price first.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ from evenshare_core.deadlines.reserve import SlotReservations, advance, improve,
 from evenshare_core.formulations.selector_lp import ITERATIONS, RelaxedPlan, relax
 from evenshare_core.formulations.selector_whole import choose_slots
 
-WHOLE = 1 - 1e-6  # a share of one
+WHOLE = 1 - 1e-6  # larger shares count as 1
 ENOUGH = 200  # a plan within 1 / `ENOUGH` of the bound is not improved
-EFFORT = 50_000  # checks of (14) while improving a plan
-FEW_SLOTS = 1500  # over all columns; up to this number, slots are solved for as well
-EFFORT_OF_NODE = 250  # of that search: the effort that counts as one node
-SOME = 1e-6  # shares below are none
+EFFORT = 50_000  # maximum number of checks of (14) to improve a plan
+# if all columns' deadlines sum to at most this, slots are solved too
+FEW_SLOTS = 1500
+EFFORT_OF_NODE = 250  # effort per node of that program's search tree
+SOME = 1e-6  # smaller shares count as 0
 
 
 def select(
@@ -38,14 +39,12 @@ def select(
 ) -> SelectorPlan:
     """Return a feasible plan of one cycle, with a bound that no plan exceeds.
 
-    - `last`: the plan of the cycle before, which warm-starts the solver. If the limit of work
-      ends the solver before its optimum, the leases of `last` are kept if they fit. The rest is
-      solved. A plan that takes from a job what `last` gave it must earn more than one that does
-      not.
-    - `iterations`: that limit, in steps of the simplex method; 0 solves nothing.
-    - `effort`: the work spent on improving a plan that is below its bound.
-    - `first`: jobs that change places in slot 0 with those that have more work left
-      (`shortest_now`).
+    - `last`: the plan of the previous cycle, which warm-starts the solver. If the solver reaches
+      its limit before the optimum, the leases of `last` are kept if they fit, and only the rest
+      is planned. A plan under which a job loses its reward of `last` is used only if it earns more.
+    - `iterations`: the limit of the solver, in steps of the simplex method; 0 solves nothing.
+    - `effort`: the limit of the search that improves a plan below its bound.
+    - `first`: jobs that may take slot 0 from jobs with more work left (`shortest_now`).
 
     The same input gives the same plan.
 
@@ -113,7 +112,7 @@ def _best(
 
 
 def _laid(program: CompactProgram, chosen: Sequence[int], order: Sequence[int]) -> SlotReservations:
-    """Place the chosen columns, and insert the rest in order."""
+    """Lay out the chosen columns, and insert the rest in order."""
     reservations = SlotReservations(program)
     lay(reservations, chosen)
     improve(reservations, order)
@@ -121,7 +120,7 @@ def _laid(program: CompactProgram, chosen: Sequence[int], order: Sequence[int]) 
 
 
 def _kept(program: CompactProgram, jobs: Mapping[int, JobLeases]) -> list[int]:
-    """Return columns of the last plan: per job its option and step, or the best existing one."""
+    """Return the columns of the last plan: for each job its option, with its step if possible."""
     places = {job.id: place for place, job in enumerate(program.problem.jobs)}
     rows = {places[row.job]: row for row in jobs.values() if row.job in places}
     kept: dict[int, int] = {}
@@ -140,7 +139,7 @@ def _kept(program: CompactProgram, jobs: Mapping[int, JobLeases]) -> list[int]:
 def _as_promised(
     program: CompactProgram, best: SlotReservations, kept: Sequence[int], relaxed: RelaxedPlan
 ) -> SlotReservations:
-    """Return a plan that keeps the planned columns, if it earns as much as one that does not."""
+    """Return a plan that keeps the rewards of the last plan, if it earns as much as `best`."""
     columns = program.columns
     if not _broken(program, best, kept):
         return best
@@ -155,7 +154,7 @@ def _as_promised(
 
 
 def _broken(program: CompactProgram, made: SlotReservations, kept: Sequence[int]) -> bool:
-    """Return whether a job earns less than with its column before."""
+    """Return whether a job earns less than with its column of the last plan."""
     for number in kept:
         column = program.columns[number]
         given = made.column_of.get(column.job)

@@ -1,8 +1,8 @@
-"""The compact program's linear relaxation by HiGHS, with lazy rows.
+"""The linear relaxation of the compact program by HiGHS, with lazy rows.
 
-Of hundreds of rows, a few bind. So it starts with some rows, adds those that its solution violates,
-and warm-starts each solve. It ends when no row is violated, or when its limit of work is reached.
-Any duals prove a bound, so an early end only makes the bound less tight.
+Only a few of the hundreds of rows bind. So the program starts with some rows; those that its
+solution violates are added, and each solve is warm-started. It ends when no row is violated, or at
+its limit of work. Any duals prove a bound, so an early end only makes the bound less tight.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ from evenshare_core.formulations.lp import ConstraintRows, LinearProgram
 from evenshare_core.formulations.problems import SolverError
 from evenshare_core.units import REWARD_MICRO
 
-SOLVES = 24  # of the same program, each with more rows
-ADDED = 16  # rows at a time
+SOLVES = 24  # maximum number of solves, each with more rows
+ADDED = 16  # maximum number of rows that are added after a solve
 FIRST_HORIZONS = 6
-TIE = 1e-5  # points that the largest column costs, so that of equal rewards the smaller column wins
-VIOLATED = 1e-7  # of the capacity
+# points that the largest column costs, so that smaller ones win ties
+TIE = 1e-5
+VIOLATED = 1e-7  # a row violated by less than this fraction of its capacity counts as met
 ITERATIONS = 20_000  # simplex iterations of all solves together
 
 
@@ -29,7 +30,7 @@ ITERATIONS = 20_000  # simplex iterations of all solves together
 class RelaxedPlan:
     """Shares of columns, and prices of rows that prove a bound.
 
-    `is_complete` if the shares are the optimum of the relaxation.
+    `is_complete`: the shares are the optimum of the relaxation.
     """
 
     shares: NDArray[np.float64]
@@ -43,10 +44,10 @@ def relax(
     *,
     iterations: int = ITERATIONS,
 ) -> RelaxedPlan:
-    """Solve the linear relaxation, starting with the rows of `first`, an earlier plan's prices.
+    """Solve the linear relaxation; start with the rows of `first`, the prices of an earlier plan.
 
-    `iterations` limits the simplex steps of all solves together; at the limit the last solution
-    counts.
+    `iterations` limits the simplex steps of all solves together. At the limit, the last solution is
+    returned.
     """
     active = _first_rows(program, first)
     shares = np.zeros(len(program.columns))
@@ -83,7 +84,7 @@ def relax(
 
 
 def _first_rows(program: CompactProgram, first: tuple[tuple[int, int], ...]) -> list[int]:
-    """Return the rows to start with: those that had a price, and some horizons from near to far."""
+    """Return the rows to start with: those that had a price, and those of some horizons."""
     rows = program.rows
     horizons = sorted({row.horizon for row in rows})
     places = np.linspace(0, len(horizons) - 1, FIRST_HORIZONS).round().astype(int)
@@ -96,9 +97,7 @@ def _first_rows(program: CompactProgram, first: tuple[tuple[int, int], ...]) -> 
 def _linear(
     program: CompactProgram, usage: dict[int, NDArray[np.int64]], active: list[int]
 ) -> tuple[int, LinearProgram]:
-    """Return the number of job rows (at most one column each), and the program; job rows come
-    first.
-    """
+    """Return the number of job rows (one column per job at most), and the program."""
     rows = ConstraintRows()
     order = np.argsort(program.jobs, kind="stable")
     numbers, begins = np.unique(program.jobs[order], return_index=True)

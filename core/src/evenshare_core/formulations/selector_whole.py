@@ -1,4 +1,4 @@
-"""0-1 programs of UniSched's Selector, by HiGHS: one thread, a fixed seed."""
+"""UniSched's Selector as 0-1 programs, by HiGHS: one thread, a fixed seed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ OPTIONS: dict[str, bool | int | float | str] = {
 
 @dataclass(frozen=True, eq=False)
 class WholeAnswer:
-    """The best solution, `None` if none was found, and an upper bound."""
+    """The best solution found (`None` if none was found) and an upper bound."""
 
     taken: NDArray[np.bool_] | None
     bound: float
@@ -37,13 +37,13 @@ class WholeAnswer:
 def solve_whole(
     rewards: Array, rows: ConstraintRows, *, nodes: int | None = None, seconds: float | None = None
 ) -> WholeAnswer:
-    """Maximise `rewards . x` under the rows, with x of 0 and 1.
+    """Maximise `rewards . x` under the rows, with each x either 0 or 1.
 
-    `nodes` limits the nodes of the search tree. `seconds` limits the time, only for benchmarks,
-    because the result then depends on the machine.
+    `nodes` limits the nodes of the search tree. `seconds` limits the time; it is only for
+    benchmarks, because the result then depends on the machine.
 
     Raises:
-        SolverError: it ends without an optimum, and not by a limit.
+        SolverError: HiGHS ends without an optimum before it reaches a limit.
     """
     highs = SilentHighs()
     for name, value in OPTIONS.items():
@@ -60,7 +60,7 @@ def solve_whole(
         len(values),
         int(highspy.MatrixFormat.kRowwise),
         int(highspy.ObjSense.kMaximize),
-        0.0,  # offset
+        0.0,  # offset of the objective
         rewards,
         np.zeros(columns),
         np.ones(columns),
@@ -83,9 +83,9 @@ def solve_whole(
 
 
 def choose_slots(program: CompactProgram, *, nodes: int) -> dict[int, list[int]]:
-    """Return slots by column, solved slot by slot within `nodes` nodes of a search.
+    """Return slots by column: the paper's program with a variable per slot, within `nodes` nodes.
 
-    It is the literal program without dominated options. A best-effort lease has slot 0.
+    Dominated options are left out. A best-effort lease has slot 0.
     """
     built = _SlotProgram(program)
     for job in np.unique(program.jobs):
@@ -105,14 +105,14 @@ def choose_slots(program: CompactProgram, *, nodes: int) -> dict[int, list[int]]
 
 
 class _SlotProgram:
-    """Variables: a column is taken; it runs in a slot. Rows: (12) and (14) per slot."""
+    """Variables: a column is taken; a column runs in a slot. Rows: (12), and (14) per slot."""
 
     def __init__(self, program: CompactProgram) -> None:
         self.program = program
         self.rewards: list[int] = []
         self.rows = ConstraintRows()
         self.chosen: dict[int, int] = {}
-        self.slots: list[tuple[int, int, int]] = []  # column, slot, place
+        self.slots: list[tuple[int, int, int]] = []  # column, slot, index of the variable
 
     def add_job(self, numbers: list[int]) -> None:
         places = [self._place(self.program.columns[number].reward_micro) for number in numbers]
@@ -132,7 +132,7 @@ class _SlotProgram:
         return len(self.rewards) - 1
 
     def close(self) -> None:
-        """Add (14) for each slot and level; slot 0 is shared with best-effort leases."""
+        """Add (14) for each slot and level; best-effort leases share slot 0."""
         problem, columns = self.program.problem, self.program.columns
         later = [row for row in self.slots if not columns[row[0]].is_now]
         now = [

@@ -3,24 +3,24 @@
 The rules, maximised over shares x >= 0 within the capacity of each type:
 
 - `noncooperative`, OEF (9): all `w_l . x_l = pi_l t`, max t. A tenant whose cap binds stays
-  at its throughput there, and the level of the rest rises further (water filling).
+  at its throughput there, and the level of the others rises further (water filling).
 - `cooperative`, OEF (10): max `sum_l w_l . x_l` without envy: `w_l . x_l / pi_l >= w_l .
   x_i / pi_i`. A tenant whose cap binds cannot be free of envy. Instead of envy rows it has
   a floor: the throughput of its equal split within its cap. Guarantees hold for the others.
-- `gavel`: max of the least `w_l . x_l / (pi_l w_l . X)`, X the equal split, then of the
-  next (water filling). A cap limits only x_l, not X. Gavel's "time fractions sum to 1" is a
-  cap of 1 GPU.
+- `gavel`: max of the smallest `w_l . x_l / (pi_l w_l . X)`, where X is the equal split, then
+  of the second smallest, and so on (water filling). A cap limits only x_l, not X. Gavel's
+  "time fractions sum to 1" is a cap of 1 GPU.
 - `max_efficiency`, OEF (4): max `sum_l w_l . x_l`. `max_min`: the equal split.
 
-Tenants are sorted by their speedups. Tenants with equal speedups (and equal caps per weight) become
-one class, whose share is divided by weight. So equal input gives equal bytes, another order of
-tenants gives the same shares, and equal tenants get equal throughput. Without caps, (9) and `gavel`
-give a class's GPUs to its tenants in the given order, from the slowest type on. So few tenants hold
-several types. The other rules give equal tenants the same mix. A tie of `max_efficiency` goes to
-the slower row.
+Tenants are sorted by their speedups. Tenants with equal speedups and equal caps per weight are
+merged into one class, whose share is divided by weight. So equal input gives equal bytes, the order
+of the tenants does not matter, and equal tenants get equal throughput. Without caps, (9) and
+`gavel` hand out a class's GPUs in the given order of tenants, slowest type first. So few tenants
+hold several types. The other rules give equal tenants the same mix. On a tie, `max_efficiency`
+prefers the slower tenant.
 
-A tenant that can run on no existing GPU, or whose cap is 0, gets nothing and is left out of the
-program. In the program, (9) would hold all tenants at its 0.
+A tenant gets nothing and is left out of the program if its cap is 0 or it can run on no existing
+GPU. Otherwise, (9) would hold all tenants at its throughput of 0.
 
 Source: OEF (Middleware 2024), 4.2 and 4.3; Gavel (OSDI 2020), 4.1, as in its code.
 """
@@ -57,7 +57,7 @@ __all__ = [
     "virtual_tenants",
 ]
 
-# Name -> module and class, imported at first use, so that a round only loads HiGHS.
+# Backend -> module and class; imported at first use, so that a round only loads HiGHS.
 BACKENDS = {
     "fast": ("evenshare_core.formulations.oef_fast", "Fast"),
     "highs": ("evenshare_core.formulations.oef_highs", "Highs"),
@@ -65,18 +65,18 @@ BACKENDS = {
     "pyomo": ("evenshare_core.formulations.oef_pyomo", "Pyomo"),
 }
 NOT_INSTALLED = "is not installed: pip install 'evenshare-core[solvers]'"
-SAFE = "highs"  # the second choice after a backend that found no optimum
-BINDS = 1e-7  # a larger dual binds, in the units of a program that is scaled to about 1
-SLACK = 1e-6  # relative; solutions that violate a constraint by more are rejected
+SAFE = "highs"  # the backend that is tried after one that found no optimum
+BINDS = 1e-7  # a row binds if its dual is larger; the program is scaled to values of about 1
+SLACK = 1e-6  # solutions are rejected if they violate a constraint by more than this fraction
 
 
 @dataclass(frozen=True, eq=False)
 class Classes:
     """The problem in canonical form: tenants of equal speedups and cap per weight are one class.
 
-    `of` is the class of each tenant and `part` its part of it by weight, 0 for a tenant that can
-    take nothing. For the solvers' tolerances, weights are scaled to a mean of 1 and GPUs to one per
-    class; `gpus` scales back.
+    `of` is the class of each tenant. `part` is the tenant's fraction of its class by weight, 0 if
+    it can use nothing. For the solvers' tolerances, weights are scaled to a mean of 1 and GPUs to
+    one per class; multiplying by `gpus` restores GPUs.
     """
 
     speedups: Array
@@ -88,23 +88,22 @@ class Classes:
     gpus: float
 
     def spread(self, shares: Array) -> Array:
-        """Divide the shares of classes among their tenants, in GPUs: the same mix for each."""
+        """Divide the shares of classes among their tenants, in GPUs, with the same mix for each."""
         taken = shares[self.of] * (self.part * self.gpus)[:, None]
         return np.asarray(taken)
 
     def hand_out(self, shares: Array) -> Array:
-        """Divide the shares of classes by throughput, the slowest types to the first tenants.
+        """Divide the shares of classes by throughput; the first tenants get the slowest types.
 
-        The throughputs are those of `spread`. At most n + k - 1 shares are not 0 if that holds for
-        the classes.
+        Throughputs are the same as with `spread`. At most n + k - 1 shares are not 0 if that holds
+        for the classes.
         """
         taken = self.spread(shares)
         sizes = np.bincount(self.of[self.part > 0], minlength=len(self.weights))
         for row in np.flatnonzero(sizes > 1):
             members = np.flatnonzero((self.of == row) & (self.part > 0))
             work = self.speedups[row] * shares[row]
-            # The class's throughput is cut twice: by types from the slowest on, and by members in
-            # order.
+            # The class's throughput is cut by types, slowest first, and by members.
             types = np.concatenate([[0.0], np.cumsum(work)])
             ends = np.cumsum(self.part[members]) * types[-1]
             starts = np.concatenate([[0.0], ends[:-1]])
@@ -121,8 +120,8 @@ def solve_shares(
 ) -> ShareSolution:
     """Return the shares of a rule; deterministic, see the module for ties and caps.
 
-    A backend that finds no optimum is followed by `highs`, and that by the equal split; the
-    solution records it in `backend`, `status` and `fallback`.
+    If a backend finds no optimum, `highs` is tried, then the equal split is used. The solution
+    records this in `backend`, `status` and `fallback`.
 
     Raises:
         ShareError: there is no such rule or backend, or its packages are not installed.
@@ -248,9 +247,8 @@ def equal_split_rates(classes: Classes) -> Array:
     """Return the rates of `gavel`: pi_l w_l . X, in throughput.
 
     X, the same for all tenants, is the capacity of each type over the number of jobs. If its sum
-    exceeds one GPU, it is scaled down to one. A factor common to all rates changes no share, so
-    neither it nor the number of jobs is used here. Caps are constraints of the program, and no part
-    of X.
+    exceeds one GPU, it is scaled down to one. A common factor of all rates changes no share, so
+    both the scaling and the number of jobs are left out here. Caps limit shares only, not X.
 
     Source: Gavel (OSDI 2020), 4.1: weights and the normalised throughput; X as in the
     `ProportionalPolicy` of its code.
@@ -262,9 +260,9 @@ def equal_split_rates(classes: Classes) -> Array:
 def water_fill(classes: Classes, rates: Array, backend: Backend, *, equal: bool) -> SolverResult:
     """Raise the level until no tenant can rise.
 
-    With `equal`, OEF (9), only tenants whose cap binds are held, since the rest must stay equal.
-    Otherwise all whose level row binds are held. A positive dual proves that the tenant cannot rise
-    in any solution, so the held tenants do not depend on the vertex.
+    With `equal`, OEF (9), only tenants whose cap binds are held, since the others must stay equal.
+    Otherwise, all tenants whose level row binds are held. A positive dual proves that a tenant
+    cannot rise in any solution, so it does not matter which vertex the solver returns.
     """
     held = np.zeros(len(rates), dtype=bool)
     held_at = np.zeros(len(rates))
@@ -289,7 +287,7 @@ def water_fill(classes: Classes, rates: Array, backend: Backend, *, equal: bool)
 
 
 def _cooperative(classes: Classes, backend: Backend) -> SolverResult:
-    """Solve (10), capping tenants that got more than their cap, until none does."""
+    """Solve (10) repeatedly; cap the tenants that got more than their cap, until there are none."""
     floors = cap_floors(classes)
     capped = np.zeros(len(classes.weights), dtype=bool)
     while True:
@@ -306,7 +304,7 @@ def _cooperative(classes: Classes, backend: Backend) -> SolverResult:
 
 
 def cap_floors(classes: Classes) -> Array:
-    """Return each tenant's throughput with the best GPUs of its equal split within its cap."""
+    """Return each tenant's throughput with the best GPUs of its equal split, up to its cap."""
     split = classes.weights[:, None] * classes.capacity / classes.weights.sum()
     order = np.argsort(-classes.speedups, axis=1, kind="stable")
     parts = np.take_along_axis(split, order, axis=1)
@@ -332,10 +330,10 @@ SOLVE: dict[ShareRule, Callable[[Classes, Backend], SolverResult]] = {
 
 
 def _believe(classes: Classes, answer: SolverResult) -> None:
-    """Check a solution with the constraints themselves, whatever the solver's status.
+    """Check that a solution meets the constraints, whatever the solver's status.
 
     Raises:
-        SolverError: it violates one by more than `SLACK`.
+        SolverError: it violates a constraint by more than `SLACK`.
     """
     shares = answer.shares
     if not np.isfinite(shares).all() or (shares < 0).any():

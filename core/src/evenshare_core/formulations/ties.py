@@ -1,11 +1,12 @@
-"""Ties of optimal shares: the lexicographically min-max throughputs among them.
+"""Ties between optimal shares: the optimum with lexicographically min-max throughputs is used.
 
 The largest throughput per unit of weight is lowered as far as the optimum allows, then the largest
 of the others, and so on. So no tenant is far ahead without need, at the same total. For example,
-(1,1,1), (1,4,12), (1,4,16) on one GPU of each type give 1, 8, 10, not 1.18, 7.64, 10.18.
+the speedups (1,1,1), (1,4,12), (1,4,16) on one GPU of each type give throughputs of 1, 8, 10, not
+1.18, 7.64, 10.18.
 
-Complementary slackness keeps every stage on the optimal face. If the first optimum is unique, which
-its duals show, there is no stage.
+Complementary slackness keeps every stage optimal. If the duals show that the first optimum is
+unique, no stage is needed.
 """
 
 from __future__ import annotations
@@ -17,10 +18,9 @@ import numpy as np
 from evenshare_core.formulations.lp import DUAL, ConstraintRows, LinearProgram
 from evenshare_core.formulations.problems import Array, SolverError
 
-# After this number of stages, the simplex's vertex decides the rest. It only depends on the
-# canonical order of the tenants.
+# After this many stages, the simplex's vertex is used. It only depends on the tenants' order.
 STAGES = 64
-ROUNDING = 1e-12  # of a ceiling above the reached throughput
+ROUNDING = 1e-12  # slack of a fixed upper bound
 INF = float("inf")
 
 Complete = Callable[[Array], bool]
@@ -31,9 +31,9 @@ def min_max(
 ) -> Array:
     """Return the columns of the optimum whose throughputs are lexicographically min-max.
 
-    `model` is at its optimum `values`, which are only the shares of each tenant in turn.
-    `speedups[l] . shares[l] * per_weight[l]` is compared. `complete` returns whether values satisfy
-    all rows; otherwise it adds some violated rows to the model.
+    `model` is at its optimum `values`, the shares of one tenant after the other. The compared
+    throughputs are `speedups[l] . shares[l] * per_weight[l]`. `complete` returns whether values
+    satisfy all rows; otherwise it adds some violated rows to the model.
     """
     if not model.hold_optimum():
         return values
@@ -43,7 +43,7 @@ def min_max(
     levels = speedups * per_weight[:, None]
     rows = ConstraintRows()
     for place, level in enumerate(levels):
-        # The top is above each tenant's level: s - w_l . z_l >= 0.
+        # The column `top` is at least each tenant's level: s - w_l . z_l >= 0.
         columns = np.append(np.arange(types) + place * types, top)
         rows.add(columns, np.append(-level, 1.0), 0.0, INF)
     try:
@@ -56,7 +56,7 @@ def min_max(
         try:
             solution, duals = _solved(model, complete, tenants * types)
         except SolverError:
-            # Bounds that are fixed exactly can fail by rounding; the last values are optimal too.
+            # Rounding can make exactly fixed bounds infeasible; the last values are optimal too.
             return values
         values = solution[: tenants * types]
         lowered = open_ & (np.abs(duals[first : first + tenants]) > DUAL)
@@ -65,7 +65,7 @@ def min_max(
             return values
         at = (levels * values.reshape(tenants, types)).sum(axis=1)
         for tenant in np.flatnonzero(lowered):
-            # No optimum that keeps the others down has a lower value: this is its ceiling.
+            # This level cannot be lowered without raising another's: fix it as a maximum.
             place = first + int(tenant)
             model.highs.changeCoeff(place, top, 0.0)
             model.highs.changeRowBounds(place, -float(at[tenant]) - ROUNDING, INF)
@@ -73,7 +73,7 @@ def min_max(
 
 
 def _solved(model: LinearProgram, complete: Complete, columns: int) -> tuple[Array, Array]:
-    """Solve until no row is missing."""
+    """Solve until no row is violated."""
     while True:
         values, duals = model.solve()
         if complete(values[:columns]):

@@ -1,1 +1,1 @@
-"""Policies: pure functions from a snapshot to a decision, a package per policy or family."""
+"""Policies: pure functions from a snapshot to a decision; one package per policy or family."""

@@ -6,7 +6,7 @@
    trades;
 4. compute each tenant's share, with rho before and after;
 5. post the prices of the next round from the current use;
-6. check the invariants of every decision.
+6. check the invariants that hold for every decision.
 
 `certify_round` measures the result independently of the policy. `queue_order` returns the order of
 waiting jobs.
@@ -104,8 +104,8 @@ def decide_round(snapshot: Snapshot) -> Decision:
 def with_outcomes(snapshot: Snapshot, decision: Decision) -> Decision:
     """Return a decision with its shares and next prices recomputed from its picks.
 
-    Callers have a plan from another solver. If the policy sets prices itself, its settings stay,
-    and the posted prices are computed from them.
+    For checks of a decision whose plan cannot be solved again. If the policy sets base and theta of
+    the next prices, they are kept, and the posted prices are computed from them.
     """
     ready = msgspec.structs.replace(snapshot, service=decision.service, changes=())
     settings = decision.prices if registry.traits(snapshot.policy).clears_prices else ()
@@ -117,10 +117,10 @@ def with_outcomes(snapshot: Snapshot, decision: Decision) -> Decision:
 def queue_order(snapshot: Snapshot, service: Service) -> tuple[int, ...] | None:
     """Return the jobs that wait or whose lease ended in this round, in the order of service.
 
-    `service`: that of the round's decision. The order is the policy's, as if every gang found its
+    `service`: that of the round's decision. The policy orders the jobs as if every gang found its
     GPUs; None if the policy has no order. As in the round, jobs that may not start yet are left
-    out, and no tenant is charged for them. The same holds for jobs larger than the pool or than
-    their tenant's limit.
+    out, and no tenant is charged for them. The same holds for jobs larger than the pool or their
+    tenant's limit.
 
     Raises:
         UnknownPolicyError, OptionError: the pool's setting is wrong.
@@ -155,7 +155,7 @@ def certify_round(snapshot: Snapshot, decision: Decision) -> Certificate:
 def round_ideals(snapshot: Snapshot) -> tuple[Ideal, ...]:
     """Return the policy's shares before rounding: the `ideals` of `decide_round`.
 
-    It is much cheaper than a decision, since nothing is rounded or placed.
+    This is much cheaper than a decision, since nothing is rounded or placed.
 
     Raises:
         UnknownPolicyError, OptionError: the pool's setting is wrong.
@@ -165,8 +165,7 @@ def round_ideals(snapshot: Snapshot) -> tuple[Ideal, ...]:
 
 
 def promises(snapshot: Snapshot, measured: Measured | None = None) -> Promises:
-    """Return the promises of the pool's policy for this snapshot; the minimum if it is not
-    installed.
+    """Return the promises of the pool's policy; the minimum if the policy is not installed.
 
     Raises:
         OptionError: the pool's setting is wrong.
@@ -185,7 +184,7 @@ def promises(snapshot: Snapshot, measured: Measured | None = None) -> Promises:
 
 
 class _RoundUse:
-    """GPUs of one (tenant, GPU type) over the round."""
+    """GPUs of one tenant and GPU type before and after the round."""
 
     __slots__ = ("borrowed", "got", "held_before", "own")
 
@@ -247,9 +246,9 @@ def _with_prices(
 ) -> Decision:
     """Return the decision with the prices of the next round, from GPUs in use and queued.
 
-    `before`: the snapshot of the request, which has the instant of the last round. `ready`: the
-    jobs that may start, with quotas after trades. `settings`: base and theta of the next prices if
-    the policy sets them; otherwise those of the snapshot apply.
+    `before`: the snapshot of the request, with the time of the last round. `ready`: the jobs that
+    may start, with quotas after trades. `settings`: base and theta of the next prices if the policy
+    sets them; otherwise, those of the snapshot apply.
     """
     uses, used = _uses(ready, decision), dict[str, int]()
     for (_, gpu_type), use in uses.items():
@@ -273,7 +272,7 @@ def _with_prices(
 def _queued(
     ready: Snapshot, decision: Decision, uses: Mapping[tuple[int, str], _RoundUse]
 ) -> dict[str, int]:
-    """Return the GPUs queued for borrowing by type, after the terms took their GPUs and credit."""
+    """Return the GPUs queued for borrowing by type, once the round's terms are paid."""
     over = {end.lease for end in decision.ends}
     holders = {lease.job for lease in ready.leases if lease.id not in over}
     holders |= {grant.job for grant in decision.grants}
@@ -304,5 +303,5 @@ def _queued(
     )
 
 
-# At the end, because a policy of another package, loaded by the registry, may import this module.
+# At the end: the registry may load another package's policy, which may import this module.
 from evenshare_core.policies import registry  # noqa: E402 - it loads them

@@ -1,7 +1,7 @@
 """Policies of other packages, declared as entry points of the group `evenshare.policies`.
 
-The name of an entry point is the name of its policy. A faulty package loses only its own policies;
-the registry keeps the reasons (`evenshare_core.policies.registry.FAULTS`).
+The name of an entry point is the name of its policy. If a package is faulty, only its own policies
+are missing; the registry keeps the reasons (`evenshare_core.policies.registry.FAULTS`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from importlib.metadata import EntryPoint, distributions
 from evenshare_core.policies.policy import Policy
 
 GROUP = "evenshare.policies"
-# Policies of the research package, for readers of rounds that do not have it installed.
+# Policies of the research package, to name the package if it is not installed.
 RESEARCH = (
     "allox batch_sche chronus gavel genie hived hydra max_efficiency max_min optimus sjf srtf"
     " themis three_sigma tiresias_l yarn_cs"
@@ -23,7 +23,7 @@ BROUGHT_BY = dict.fromkeys(RESEARCH.split(), "evenshare-research")
 def read_policies(built_in: Collection[str]) -> tuple[dict[str, Policy], dict[str, str]]:
     """Return the policies of other packages, and the reasons for missing ones, both by name.
 
-    If two packages declare the same name, neither policy is used, since their order is arbitrary.
+    If two packages declare the same name, neither policy is used, because their order is arbitrary.
     """
     policies: dict[str, Policy] = {}
     faults: dict[str, str] = {}
@@ -49,9 +49,9 @@ def read_policies(built_in: Collection[str]) -> tuple[dict[str, Policy], dict[st
 
 
 def _entries() -> Iterator[EntryPoint]:
-    """Yield declared entry points. A package whose entry points cannot be read declares none.
+    """Yield declared entry points; a package with unreadable metadata declares none.
 
-    Of two copies of a package, the first on the path counts.
+    If a package is installed twice, only the first copy on the path is used.
     """
     seen: set[str] = set()
     for package in distributions():

@@ -1,8 +1,8 @@
 """Reasons why a single job waits, from a decision that groups jobs by reason.
 
-A decision keeps the numbers of a reason for one job per group, the smallest or the first. Ten
-thousand jobs may wait in a round. Stored rounds do not change. The numbers of one job are computed
-from the snapshot and the decision; a number that does not follow from them is left out.
+Ten thousand jobs may wait in a round. So a decision keeps the numbers of a reason only for one job
+per group, the smallest or the first. The numbers of another job are computed here from the snapshot
+and the decision. A number that does not follow from them is left out.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from evenshare_core.money.fixed_point import worst_case_micro
 from evenshare_core.policies.options import OptionError
 from evenshare_core.policies.registry import POLICIES, options
 
-# Reasons whose numbers are of the group's first job; `OF_EACH` are known for every job.
+# Reasons whose numbers are those of the group's first job, except the numbers in `OF_EACH`.
 OF_THE_FIRST = frozenset({Reason.PLANNED_LATER, Reason.PRICE_ABOVE_VALUE})
-Turns = Mapping[tuple[int, str], Mapping[str, Any]]  # by tenant and GPU type
+Turns = Mapping[tuple[int, str], Mapping[str, Any]]  # numbers by (tenant, GPU type)
 OF_EACH = frozenset({"gpu_type", "needed", "other_types"})
 
 
 class OwnReason(NamedTuple):
-    """The reason why a job waits, with its own numbers; `jobs` of its tenant share the reason."""
+    """The reason why a job waits, with its own numbers; `jobs` is the size of its group."""
 
     reason: Reason
     numbers: dict[str, Any]
@@ -34,7 +34,7 @@ class OwnReason(NamedTuple):
 
 
 def reason_of(snapshot: Snapshot, decision: Decision, job_id: int) -> OwnReason | None:
-    """Return why a round left a job waiting, or None if the job did not wait or is unknown."""
+    """Return why a job still waits after a round; None if it does not wait or is unknown."""
     skip = next((row for row in decision.skips if job_id in row.jobs), None)
     job = next((row for row in snapshot.jobs if row.id == job_id), None)
     if skip is None or job is None:
@@ -49,11 +49,11 @@ def reason_of(snapshot: Snapshot, decision: Decision, job_id: int) -> OwnReason 
 def turns_of(snapshot: Snapshot, decision: Decision) -> Turns:
     """Return the numbers by which a round ranked its tenants, by (tenant, GPU type).
 
-    Empty if the policy ranks by no numbers, or if the round is of another version of it.
+    Empty if the policy does not rank by numbers, or if another version of it decided the round.
     """
     policy = POLICIES.get(snapshot.policy)
     if policy is None or policy.version != snapshot.policy_version:
-        return {}  # its memory may have another shape
+        return {}  # the memory of another version may have other fields
     try:
         chosen = options(snapshot.policy, snapshot.options)
     except OptionError:
@@ -62,7 +62,7 @@ def turns_of(snapshot: Snapshot, decision: Decision) -> Turns:
 
 
 def group_numbers(skip: Skip, turns: Turns) -> dict[str, Any]:
-    """Return the known numbers of a group, with its tenant's turn numbers if turns decide."""
+    """Return the known numbers of a group, with its tenant's turn numbers for `LEASE_TURN`."""
     numbers = {name: value for name, value in skip.numbers.items() if value is not None}
     if skip.reason is not Reason.LEASE_TURN:
         return numbers
@@ -70,7 +70,7 @@ def group_numbers(skip: Skip, turns: Turns) -> dict[str, Any]:
 
 
 def _own(snapshot: Snapshot, decision: Decision, skip: Skip, job: Job) -> dict[str, Any]:
-    """Return the numbers of this job; a value is None if it is unknown for this job."""
+    """Return the numbers that differ for this job; None for a number that is unknown for it."""
     numbers = skip.numbers
     own: dict[str, Any] = {}
     if skip.reason in OF_THE_FIRST and job.id != skip.jobs[0]:
@@ -82,7 +82,7 @@ def _own(snapshot: Snapshot, decision: Decision, skip: Skip, job: Job) -> dict[s
         posted = {row.gpu_type: row.price_micro for row in snapshot.prices}
         is_posted = numbers.get("price_micro") == posted.get(numbers.get("gpu_type", ""))
         if not is_posted and job.id != skip.jobs[0]:
-            own["price_micro"] = None  # the first job's plan found it
+            own["price_micro"] = None  # this price comes from the plan of the group's first job
     if "needed_micro" in numbers:
         own["needed_micro"] = _term_cost(snapshot, decision, skip, job)
     if skip.reason is Reason.CPUS_OR_MEMORY:
@@ -96,9 +96,9 @@ def _own(snapshot: Snapshot, decision: Decision, skip: Skip, job: Job) -> dict[s
 
 
 def _term_cost(snapshot: Snapshot, decision: Decision, skip: Skip, job: Job) -> int | None:
-    """Return the most that a term of the job would cost, or None if the stored sum is unexplained.
+    """Return the maximum cost of a term of the job; None if the stored cost cannot be explained.
 
-    The tenant would borrow the GPUs that exceed its quota after the round. The stored sum is that
+    The tenant would borrow the GPUs that exceed its quota after the round. The stored cost is that
     of one job of the group.
     """
     gpu_type = skip.numbers.get("gpu_type", "")

@@ -12,9 +12,9 @@ from typing import Any, Literal, TypeVar
 import msgspec
 from msgspec.inspect import BoolType, FloatType, IntType, LiteralType, Metadata, Type, type_info
 
-# The key of a unit in a field's `extra_json_schema`; published in the API's schema.
+# The key of a unit in a field's `extra_json_schema`; the API's schema contains it.
 UNIT = "x-unit"
-# Of the option `spread`, which most policies have.
+# Description of the option `spread`, which most policies have.
 SPREAD_TEXT = (
     "A job that fits on one node starts on several nodes if none has room. It starts sooner but"
     " runs slower, because its GPUs exchange data between nodes."
@@ -23,9 +23,9 @@ OptionsT = TypeVar("OptionsT", bound="Options")
 
 
 class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The base of a policy's options: described fields with bounds, all with defaults.
+    """The base of a policy's options: fields with a description, bounds and a default.
 
-    `decide_round` and the certificate read the properties of every policy.
+    `decide_round` and the certificate read these properties of every policy.
     """
 
     @property
@@ -35,12 +35,12 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
     @property
     def min_runtime_us(self) -> int:
-        """Protected time of a new lease, in which no rule ends it."""
+        """The time after the start of a lease in which no rule ends it."""
         return 0
 
     @property
     def interval_us(self) -> int:
-        """Interval of the rounds that decide everything; 0 if every round does."""
+        """The time between rounds that decide everything; 0 if every round does."""
         return 0
 
 
@@ -66,12 +66,12 @@ def parse_options(kind: type[OptionsT], raw: dict[str, Any]) -> OptionsT:
         raise OptionError(f"{name or 'options'}: {advice.get(name, str(error))}") from error
 
 
-# ---- described ----
+# ---- descriptions for forms and documents ----
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """An option of a policy for display.
+    """An option of a policy, for display.
 
     `kind`: the type of value; `choices`: the values of a "choice". `least`, `most`: bounds of a
     number, None if unbounded. `unit`: from the field's metadata (`UNIT`), "s" if the name ends in
@@ -89,7 +89,7 @@ class Option:
 
     @property
     def label(self) -> str:
-        """The display name, without the unit."""
+        """The display name without the unit."""
         return self.name.removesuffix("_s").replace("_", " ").capitalize()
 
     @property

@@ -1,4 +1,4 @@
-"""The interface of a policy: one pure function, and everything that other code needs to know of it.
+"""The interface of a policy: one pure function, and all that other code needs to know about it.
 
 A policy is a class in its own package and one line of `evenshare_core.policies.registry.POLICIES`.
 Pages, forms, the API, the simulator and certificates use this interface; none of them checks a
@@ -26,14 +26,14 @@ from evenshare_core.policies.options import Options
 from evenshare_core.policies.quota_promise import PoolLengths, QuotaPromise, QuotaPromiseKind
 from evenshare_core.policies.shared.session import Session, StaticQueue
 
-# Properties that every certificate checks.
+# Properties that every policy promises, so every certificate checks them.
 ALWAYS_PROMISED = frozenset({Property.CAPACITY, Property.GANG, Property.SINGLE_HOLD})
 
 
 class Private(StrEnum):
-    """Data about jobs that only some policies read, by its place in the snapshot.
+    """Data about jobs that only some policies read, by its field of the snapshot.
 
-    A disclosed round leaves it out if its policy does not read it.
+    It is not part of a disclosed round if the policy does not read it.
     """
 
     ESTIMATE = "estimate_us"
@@ -49,14 +49,14 @@ class Traits(NamedTuple):
     """Inputs that a policy reads, and actions that it may take.
 
     `trades_types`: it gives a tenant less of one GPU type for more of another. `needs_profiles`: it
-    reads measured speeds. `needs_estimates`: it reads the declared duration of jobs. `preempts`: it
-    may give an ending lease to another waiting job. `preempts_running`: it may end a lease before
-    its expiry, with notice, after `Options.min_runtime_us`. `picks_by_rho`: it serves the tenant
-    with the least received for its deserved GPU-time, and its picks carry these ratios.
-    `clears_prices`: its prices already include waiting jobs, so no surcharge is added (ADR 0165).
-    `owners_first`: it gives own quota in every round. It starts no borrowing term while a job waits
-    for GPUs of its tenant's quota. `answers_deadlines`: it states for each job with a deadline
-    whether the job will meet it, and with which leases.
+    reads measured speeds. `needs_estimates`: it reads the declared duration of jobs. `preempts`:
+    when a lease ends, it may give the GPUs to another waiting job. `preempts_running`: it may end a
+    lease before its expiry, with notice, after `Options.min_runtime_us`. `picks_by_rho`: it serves
+    the tenant with the least received over deserved GPU-time first, and its picks record these
+    ratios. `clears_prices`: its prices already include waiting jobs, so no surcharge is added (ADR
+    0165). `owners_first`: it gives own quota in every round, and starts no borrowing term while a
+    job waits for GPUs of its tenant's quota. `answers_deadlines`: it states for each job with a
+    deadline whether the job will meet it, and with which leases.
     """
 
     trades_types: bool = False
@@ -71,7 +71,7 @@ class Traits(NamedTuple):
 
 
 class PricedStart(NamedTuple):
-    """A job of unknown length that would start now and borrow GPUs of one type.
+    """The start of a job of unknown length that would borrow GPUs of one type now.
 
     `price_micro`: the posted price. `after_micro`: the price that would be posted with the job's
     GPUs in use. Both, and `base_micro`, are in micro-credits per GPU-hour. `lease_us`: the pool's
@@ -90,11 +90,12 @@ class PricedStart(NamedTuple):
 class Policy(ABC):
     """A scheduling policy: pure, with no clock, no I/O, and no state except `snapshot.memory`.
 
-    `version` changes whenever the same snapshot may give another decision, or the memory another
-    shape; the engine then drops the memory. `title` and `promise` (one sentence) introduce the
-    policy. `suits` says when to choose it and `order_text` who goes first. `quota_text` explains
-    what a tenant may expect of its quota, and `quota_kind` how far the quota binds, unless options
-    decide that (`quota_promise`). `note_texts` explains the notes of its picks (`Key.note`).
+    `version` changes whenever the same snapshot may give another decision, or the memory has other
+    fields; the engine then drops the memory. `title` and `promise` (one sentence) introduce the
+    policy. `suits` states when to choose it, and `order_text` which job goes first. `quota_text`
+    explains what a tenant may expect of its quota. `quota_kind` is how far the quota binds, unless
+    options decide that (`quota_promise`). `note_texts` explains the notes of its picks
+    (`Key.note`).
     """
 
     name: str
@@ -111,23 +112,23 @@ class Policy(ABC):
     quota_kind: QuotaPromiseKind = QuotaPromiseKind.NOT_GUARANTEED
     note_texts: Mapping[str, str] = MappingProxyType({})
     traits: Traits = Traits()
-    # Places of ids in its memory; the memory has no other keys.
+    # The keys of the memory, and where they contain ids.
     memory_ids: Shape = Fields({})
     options_type: type[Options] = Options
-    # Added by `reads` to the data that follows from the traits.
+    # Data that the policy reads in addition to those that follow from its traits.
     also_reads: frozenset[Private] = frozenset()
     # Certified properties in addition to `ALWAYS_PROMISED`.
     promised: frozenset[Property] = frozenset()
 
     def missing(self, options: Options) -> str:  # noqa: ARG002 - of some policies
-        """Return which option needs a package that is not installed, as `option: why`, or ""."""
+        """Return which option needs a package that is not installed, as `option: why`; else ""."""
         return ""
 
     @abstractmethod
     def decide(self, snapshot: Snapshot) -> Decision:
         """Fill `grants`, `renewals`, `ends`, `skips` and `memory`; `decide_round` adds the rest.
 
-        `snapshot.service` is as of `snapshot.at_us`, and `snapshot.changes` is empty.
+        `snapshot.service` must be advanced to `snapshot.at_us`, without `snapshot.changes`.
         """
 
     def ideals(
@@ -145,11 +146,10 @@ class Policy(ABC):
         self,
         snapshot: Snapshot,  # noqa: ARG002 - for policies that have an order
     ) -> tuple[int, ...] | None:
-        """Return the jobs that wait or whose lease ended, in the order in which the policy takes
-        them.
+        """Return the jobs that wait or whose lease ended, in the order in which they are served.
 
-        The order assumes that every gang finds its GPUs. Return None if the policy has no such
-        order. The snapshot is as for `decide`.
+        The order assumes that every gang finds its GPUs; None if the policy has no such order. The
+        snapshot must be as for `decide`.
         """
         return None
 
@@ -158,10 +158,9 @@ class Policy(ABC):
         options: Options,  # noqa: ARG002 - for policies whose promises depend on them
         measured: Measured | None = None,  # noqa: ARG002 - for promises that hold of some rounds
     ) -> frozenset[Property]:
-        """Return the properties promised with these options, for the measured round if one is
-        given.
+        """Return the properties promised with these options, for the round `measured` if given.
 
-        A round that breaks one of them is shown as violated.
+        If a round breaks one of them, its certificate shows a violation.
         """
         return ALWAYS_PROMISED | self.promised
 
@@ -170,9 +169,7 @@ class Policy(ABC):
         options: Options,  # noqa: ARG002 - for policies whose promise depends on them
         lengths: PoolLengths,  # noqa: ARG002 - for those that guarantee a time
     ) -> QuotaPromise:
-        """Return what a tenant may expect of its quota with these options, in a pool of these
-        lengths.
-        """
+        """Return what a tenant may expect of its quota, with these options and pool lengths."""
         return QuotaPromise(self.quota_kind, self.quota_text)
 
     def turn_numbers(
@@ -181,11 +178,10 @@ class Policy(ABC):
         lease_us: int,  # noqa: ARG002 - the same; the pool's lease length
         decision: Decision,  # noqa: ARG002 - the same; of a round that is over
     ) -> Mapping[tuple[int, str], Mapping[str, Any]]:
-        """Return the numbers by which a round ranked tenants, by (tenant, GPU type); no value is
-        None.
+        """Return the numbers by which a round ranked tenants, by (tenant, GPU type); none is None.
 
-        They explain `Reason.LEASE_TURN`. Empty if the skips already have them, or if the policy
-        ranks by no numbers.
+        They explain `Reason.LEASE_TURN`. Empty if the skips already contain them, or if the policy
+        does not rank by numbers.
         """
         return {}
 
@@ -204,9 +200,9 @@ class Policy(ABC):
         self,
         options: Options,  # noqa: ARG002 - for policies of which something is proven
     ) -> Mapping[Property, str]:
-        """Return why each proven property holds in every round in which it is promised.
+        """Return for each proven property why it holds in every round in which it is promised.
 
-        A certificate states the proof in addition to the cases that it tried.
+        A certificate shows this proof in addition to the cases that it tried.
         """
         return {}
 
@@ -216,7 +212,7 @@ class Policy(ABC):
         snapshot: Snapshot,  # noqa: ARG002 - the same; as the round found it
         decision: Decision,  # noqa: ARG002 - the same
     ) -> OrderRule | None:
-        """Return the rule by which those who received least for their due go first, or None.
+        """Return the rule that tenants with the least received over deserved go first, or None.
 
         Rounds are certified by it if `Property.LONG_TERM_ORDER` is promised.
         """
@@ -226,8 +222,7 @@ class Policy(ABC):
         self,
         options: Options,  # noqa: ARG002 - for policies that ask what jobs are worth
     ) -> ValueRule | None:
-        """Return how the policy values jobs without a declared value, or None if it reads no
-        values.
+        """Return how jobs without a declared value are valued; None if the policy reads no values.
 
         Rounds are certified by it if `Property.INDIVIDUAL_RATIONALITY` is promised.
         """
@@ -250,9 +245,7 @@ class Policy(ABC):
         options: Options,  # noqa: ARG002 - for policies that plan leases by a horizon
         lease_us: int,  # noqa: ARG002 - the same; the pool's lease length
     ) -> int | None:
-        """Return how far ahead it plans leases of jobs with deadlines, or None if there is no
-        limit.
-        """
+        """Return how far ahead leases of jobs with deadlines are planned; None if unlimited."""
         return None
 
     def value_and_price(
@@ -271,11 +264,9 @@ class Policy(ABC):
         self,
         options: dict[str, Any],  # noqa: ARG002 - for policies that keep queues
     ) -> Session | None:
-        """Return queues that persist from round to round, or None if each round is decided
-        separately.
+        """Return queues that are kept between rounds; None if each round is decided separately.
 
-        A caller that keeps a pool's state, such as the simulator, gets the same decisions as from
-        `decide`.
+        Callers that keep a pool's state (the simulator) get the same decisions as from `decide`.
         """
         return None
 
@@ -283,5 +274,5 @@ class Policy(ABC):
         self,
         options: dict[str, Any],  # noqa: ARG002 - for policies that are such a queue
     ) -> StaticQueue | None:
-        """Return the equivalent queue for one tenant whose leases outlast its jobs, or None."""
+        """Return an equivalent queue for one tenant whose leases outlast its jobs, or None."""
         return None

@@ -1,8 +1,8 @@
-"""Expectations of a tenant's quota in a pool: a guarantee within a time, a target, or a weight.
+"""A tenant's expectation of its quota: a guarantee within a time, a target, or a weight.
 
-A policy derives them from its options and the pool's lengths
-(`evenshare_core.policies.policy.Policy.quota_promise`). Pages and the API show the result, and know
-no policy.
+A policy computes this from its options and the pool's lengths
+(`evenshare_core.policies.policy.Policy.quota_promise`). So pages and the API need no code per
+policy.
 """
 
 from __future__ import annotations
@@ -12,20 +12,21 @@ from typing import NamedTuple
 
 
 class QuotaPromiseKind(StrEnum):
-    """The degree to which a quota binds. Names are part of the API."""
+    """The degree to which a quota binds. The names are part of the API."""
 
-    GUARANTEED = "guaranteed"  # within a time, under conditions
+    GUARANTEED = "guaranteed"  # the tenant gets its quota within a time, under conditions
     RESERVED = "reserved"  # no other tenant holds these GPUs, so there is no wait
-    LONG_TERM = "long_term"  # GPU-time received over time approaches it
-    WEIGHT = "weight"  # it is the tenant's relative part of the pool
-    NOT_GUARANTEED = "not_guaranteed"  # it separates own from borrowed GPUs, and moves no job ahead
+    LONG_TERM = "long_term"  # the received GPU-time approaches the quota in the long term
+    WEIGHT = "weight"  # the quota is the tenant's relative part of the pool
+    # the quota separates own from borrowed GPUs, and moves no job ahead
+    NOT_GUARANTEED = "not_guaranteed"
 
 
 class PoolLengths(NamedTuple):
     """Lengths of a pool on which a promise depends, in us of pool time.
 
-    `round_us`: the time between rounds; 0 if events trigger them. `notice_us`: the time that a
-    process has to save its state before it is stopped. `lease_us`: the longest term.
+    `round_us`: the time between rounds; 0 if events trigger them. `notice_us`: the time in which a
+    process can save its state before it is stopped. `lease_us`: the longest term.
     """
 
     round_us: int
@@ -41,10 +42,10 @@ class WaitPart(NamedTuple):
 
 
 class QuotaPromise(NamedTuple):
-    """A tenant's expectation of its quota.
+    """The expectation that a tenant may have of its quota.
 
-    `text`: the promise in sentences. `parts`: the parts of the longest wait, empty if it has no
-    bound. `conditions`: sentences that must all be true for the guarantee to hold.
+    `text`: the promise in sentences. `parts`: the parts of the longest wait; empty if the wait has
+    no bound. `conditions`: sentences that must all be true for the guarantee to hold.
     """
 
     kind: QuotaPromiseKind

@@ -1,4 +1,4 @@
-"""Policies by name: those of the core, one line each here, and those of other packages."""
+"""Policies by name: those of the core, one line each, and those of other packages."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ POLICIES: dict[str, Policy] = {
 }
 # The policy of a new pool (ADR 0153).
 DEFAULT = evenshare.POLICY.name
-# Reasons why declared policies of packages could not be loaded, by name.
+# Reasons why policies that other packages declare could not be loaded, by name.
 FAULTS: dict[str, str] = {}
 
 
 class UnknownPolicyError(LookupError):
-    """No policy has this name; the message names the missing package or lists known policies."""
+    """No policy has this name; the message names the missing package, or all known policies."""
 
 
 def policy(name: str) -> Policy:
@@ -68,7 +68,7 @@ def missing_text(name: str) -> str:
 def traits(name: str) -> Traits:
     """Return the traits of a policy, or the default traits if it is not installed.
 
-    Rounds outlive the policies that decided them.
+    A stored round may be older than the removal of its policy.
     """
     return POLICIES[name].traits if name in POLICIES else Traits()
 
@@ -84,7 +84,7 @@ def options(name: str, raw: dict[str, Any]) -> Options:
 
 
 def usable_options(name: str, raw: dict[str, Any]) -> Options:
-    """Return the options of a policy that can decide with them on this machine.
+    """Return the options of a policy if it can decide with them on this machine.
 
     Raises: as `options`, and OptionError if an option needs a package that is not installed.
     """
@@ -117,7 +117,7 @@ def policy_summary(name: str, raw: dict[str, Any]) -> str:
     return ", ".join([name, *changed])
 
 
-# At the end, because a module of another package may request a core policy from the registry.
+# At the end, because a module of another package may import the registry.
 _policies, _faults = read_policies(POLICIES.keys())
 POLICIES.update(_policies)
 FAULTS.update(_faults)

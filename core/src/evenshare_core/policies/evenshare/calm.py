@@ -1,21 +1,20 @@
-"""Rounds whose only news is due leases, decided without trying any job.
+"""A check for rounds in which leases come due and nothing else happens: all are renewed.
 
 Assume that the last round tried every waiting job and gave none of them GPUs. If nothing happens,
-the next round can differ in two ways: time has passed, or leases come due. GPUs of a due lease are
-free until its turn comes. The rules below exclude any effect of both. They use only the smallest
-gangs and instants, and hold for every order in which jobs are tried:
+the next round can differ for two reasons only: time has passed, and leases are due. The GPUs of a
+due lease are free until its turn comes. The conditions below exclude any effect of both. They use
+only the smallest gangs and points in time, so they hold for every order in which jobs are tried:
 
-| rule | why it gives nothing |
+| rule | condition under which it gives nothing |
 |---|---|
 | 3 | the smallest gang is larger than any node's free GPUs plus those of its due leases |
 | 4 (a) | each job would lift its tenant above its quota, even without the due leases; or |
-|       | the tenant is not owed GPU-time before a known instant |
+|       | the tenant is not owed GPU-time before a known time |
 | 4 (b) | no job that fits on one node is new |
 | 5 | fewer GPUs are free than any gang of 2 or more needs |
 | 6 | no waiting gang is larger than a node and fits in the pool |
 
-If one of these rules could give something, rounds are decided in full, or skipped as far as `quiet`
-allows.
+If a condition does not hold, the round is decided in full, or skipped if `quiet` allows it.
 """
 
 from __future__ import annotations
@@ -36,8 +35,8 @@ from evenshare_core.policies.shared.session import KeptRound
 class Calm(NamedTuple):
     """Facts that hold before `until_us` if nothing happens except that leases come due.
 
-    `least`: by GPU type. `beyond`: by claim, how far its smallest gang on one node would exceed its
-    quota, in GPUs.
+    `least`: the smallest gangs, by GPU type. `beyond`: by claim, the GPUs by which its smallest
+    gang on one node would exceed its quota.
     """
 
     until_us: int
@@ -45,7 +44,7 @@ class Calm(NamedTuple):
     beyond: Mapping[ClaimKey, int]
 
     def only_renews(self, view: KeptRound) -> bool:
-        """Whether a round whose only event is due leases renews all of them."""
+        """Whether a round renews all due leases, if nothing happens except that leases come due."""
         if view.is_limited or view.at_us >= self.until_us:
             return False
         of_claim: dict[ClaimKey, int] = {}

@@ -23,7 +23,7 @@ from evenshare_core.policies.shared.several_nodes import NodePart, Ranked, clear
 
 
 class GangRoom:
-    """A search that makes room on several nodes in one round."""
+    """Clears several nodes for gangs in one round."""
 
     def __init__(
         self,
@@ -32,7 +32,7 @@ class GangRoom:
         index: Callable[[str], LeaseIndex],
         clear: Callable[[EvenCandidate, str, ClearedNode, PreemptionRule, dict[str, int]], None],
     ) -> None:
-        """Take the functions that rule 4 on one node shares: debts, leases, and their end."""
+        """Take the functions of `RoomMaker` that are shared with rule 4 on one node."""
         self._progress, self._options = progress, progress.options
         self._owed, self._index, self._clear = owed, index, clear
         self._ranks: dict[int, Rank] = {}
@@ -43,7 +43,6 @@ class GangRoom:
         return self._guarantee(one, gpu_type, free) or self._overtake(one, gpu_type, free)
 
     def _guarantee(self, one: EvenCandidate, gpu_type: str, free: FreeCapacity) -> bool:
-        """Rule 4 (a)."""
         numbers = self._owed(one.job, gpu_type)
         if numbers is None:
             return False
@@ -53,7 +52,6 @@ class GangRoom:
         )
 
     def _overtake(self, one: EvenCandidate, gpu_type: str, free: FreeCapacity) -> bool:
-        """Rule 6."""
         if not self._options.gangs_overtake or self._options.is_tight:
             return False
         numbers = {"threshold_gpu_us": LONG_GPU_US}
@@ -64,7 +62,7 @@ class GangRoom:
     def _search(
         self, one: EvenCandidate, gpu_type: str, free: FreeCapacity, before: Rank | None
     ) -> list[NodePart] | None:
-        """Search by rule 6 if `before` is the gang's rank, or by rule 4 (a) if it is None."""
+        """Search by rule 6 for a gang of rank `before`, or by rule 4 (a) if it is None."""
         by_node = self._index(gpu_type).by_node
         spare: dict[int, int | None] = {}
         leases: dict[int, list[Ranked]] = {}
@@ -83,14 +81,13 @@ class GangRoom:
                     leases.setdefault(node, []).append(row)
         parts = clear_nodes(one.job.gpus, free.available.free, leases, spare) if leases else None
         if parts is None or not any(part.cleared.victims for part in parts):
-            return None  # the gang fits on free GPUs, but rule 3 does not place it there
+            return None  # the gang fits on free GPUs, but rule 3 forbids to place it there
         return parts
 
     def _endable(self, gpu_type: str, *, only_long: bool) -> dict[int, list[Ranked]]:
-        """Return the leases that the round may end, by tenant, with attained GPU-time; computed
-        once.
+        """Return the leases that the round may end, by tenant, with their attained GPU-time.
 
-        Nodes on which a lease has ended since are no longer in the index.
+        Computed once. Nodes on which a lease was ended since are no longer in the index.
         """
         known = self._known.get((gpu_type, only_long))
         if known is None:
@@ -114,7 +111,7 @@ class GangRoom:
             free.put(((node, part.gpus),))
             if part.cleared.victims:
                 left = free.available.free[node]
-                if left:  # unassigned in this round
+                if left:  # these GPUs stay unassigned in this round
                     free.put(((node, left),))
                 self._index(gpu_type).leave_out(node)
         placement = tuple(sorted((part.cleared.node, part.gpus) for part in parts))
@@ -122,7 +119,7 @@ class GangRoom:
         return True
 
     def _rank(self, lease: Lease) -> Rank:
-        """Return the rank of its job if the lease ended in this round."""
+        """Return the rank that the lease's job would have if the lease ended in this round."""
         rank = self._ranks.get(lease.id)
         if rank is None:
             pool = self._progress.pool
@@ -134,14 +131,14 @@ class GangRoom:
         return job_received(self._progress.pool.sums[lease.job], self._progress.pool.at_us)
 
 
-# ---- when elapsed time puts a gang before others ----
+# ---- when rule 6 can next end a lease ----
 
-# Sums are rounded to whole numbers at each round, so true rates may be slightly higher.
+# Sums are rounded to whole numbers in each round, so true rates may be slightly higher.
 MORE, LEAST_RATE = 1.01, 1e-4
 
 
 class Gang(NamedTuple):
-    """The first waiting gang of a kind that needs several nodes; its rank falls by `rate` a us."""
+    """The first waiting gang of a kind on several nodes; its rank falls by `rate` per us."""
 
     rank: Rank
     tenant: int
@@ -151,7 +148,7 @@ class Gang(NamedTuple):
 def waiting_gangs(
     progress: RoundProgress, key: ClaimKey, kinds: Kinds, claim: ClaimSums
 ) -> Iterator[Gang]:
-    """Yield the gangs of a claim that wait after this round and for which rule 6 may end leases."""
+    """Yield the gangs of a claim that still wait and for which rule 6 may end leases."""
     free, order = progress.free_by_type[key[1]], progress.pool.order
     if not progress.options.gangs_overtake or progress.options.is_tight:
         return
@@ -170,11 +167,11 @@ def overtaken_from(
     progress: RoundProgress, lease: Lease, free_us: int, gangs: list[Gang], claim: ClaimSums, *,
     may_lose: bool,
 ) -> int | None:  # fmt: skip # rows of what belongs together
-    """Return an instant before which rule 6 ends the lease for no further gang; None if never.
+    """Return a time before which rule 6 cannot newly end the lease for a gang; None if never.
 
-    `free_us`: the instant from which the lease may be preempted. `claim`: of its tenant.
-    `may_lose`: whether the tenant keeps min(D, Q) without it. While nothing happens, ranks are
-    linear in time: the rank of a waiting gang falls, that of a running job rises.
+    `free_us`: the time from which the lease may be preempted. `claim`: that of its tenant.
+    `may_lose`: whether the tenant keeps min(D, Q) without the lease. While nothing happens, ranks
+    are linear in time: the rank of a waiting gang falls, that of a running job rises.
     """
     pool = progress.pool
     at_us, row = pool.at_us, pool.sums[lease.job]
@@ -185,7 +182,7 @@ def overtaken_from(
     if max(free_us, long_us) > at_us:
         return max(free_us, long_us)
     if not any(gang.rank[0] for gang in rivals):
-        return None  # gangs came before the lease as soon as it was long
+        return None  # a gang that is not long comes before every long job already
     now = pool.order.now(EvenCandidate(pool.jobs[lease.job], row, lease))
     rises = (row.held - _fair_rate(claim, row.demand, row.weight)) / row.demand
     spans = [

@@ -1,13 +1,13 @@
 """Exponentially decayed GPU-time received and deserved per claim: A and F of rule 1.
 
-The pool's sums (`fairness.gpu_time`) never decay. Here marks divide time, 64 to a window. At a mark
-both sums are multiplied by exp(-1/64), in fixed point; between marks they grow as the pool's do.
-The memory therefore changes only at marks and when a claim's steps change, not in every round.
+The pool's sums (`fairness.gpu_time`) do not decay. Here, marks divide time, 64 per window. At a
+mark, both sums are multiplied by exp(-1/64), in fixed point. Between marks, they grow like the
+pool's sums. So the memory changes only at marks and when a claim's rates change, not in each round.
 
-A round may come later than a mark, because rounds in which nothing happens are skipped. The
-GPU-time received by the mark is then read from a line. It starts at the claim's sums when its steps
-last changed, and has the rate since then. Nothing changed in the skipped rounds, so the line is
-exact, and a run with all rounds has the same memory.
+Rounds in which nothing happens are skipped, so the next round may come after a mark. The GPU-time
+received by the mark is then computed by a line. It starts at the sums at which the claim's rates
+last changed, and has these rates. Nothing changed in the skipped rounds, so the line is exact, and
+a run without skipped rounds has the same memory.
 
 The memory is plain JSON: {"mark": number of the last mark, "claims": [row, ...]}. There is a row
 for each claim of the pool by (tenant, GPU type), with the fields of `DecayedClaim`. Times are in
@@ -28,18 +28,18 @@ MEMORY_IDS = Fields({"mark": None, "claims": Each(Row((IdKind.TENANT,)))})
 MARKS = 64
 # exp(-1 / 64), rounded down to 32 fractional bits.
 DECAY, BITS = 4_228_379_999, 32
-# After this many marks every sum has decayed to 0.
+# After this many marks, every sum has decayed to 0.
 FORGOTTEN = 64 * MARKS
 
 ClaimRow = ClaimService | ClaimSums
-Steps = tuple[int, int, int, int]  # start of the steps, held, demand, quota
+Steps = tuple[int, int, int, int]  # start of the current rates, GPUs held, demand, quota
 
 
 class DecayedClaim(NamedTuple):
     """A claim's decayed sums at the last mark, the pool's sums at the mark, and its line.
 
-    `received` and `deserved` are A and F at the mark. The line: at `line_us` the pool's sums were
-    `line_alloc` and `line_fair`, growing by `held` and `share` GPUs.
+    `received` and `deserved` are A and F at the mark. The line starts at `line_us`, with the pool's
+    sums `line_alloc` and `line_fair`, which grow by `held` and `share` GPUs.
     """
 
     tenant: int
@@ -56,23 +56,23 @@ class DecayedClaim(NamedTuple):
 
 
 class DecayedSums:
-    """The decayed sums of all claims of a pool; callers with state keep the object.
+    """The decayed sums of all claims of a pool, for one round or kept between rounds.
 
-    `memory` is the input of the next round. Reading it back gives the same results.
+    `memory` is the input of the next round. Loading it gives the same sums.
     """
 
     def __init__(self, window_us: int) -> None:
         self._step_us = max(1, window_us // MARKS)
         self._rows: dict[tuple[int, str], DecayedClaim] = {}
         self._memory: dict[str, Any] = {}
-        self._mark = self._old_mark = -1  # no mark yet
+        self._mark = self._old_mark = -1  # -1 before the first mark
         self._at_us = self._round_us = 0
-        self._seen: dict[tuple[int, str], Steps] = {}  # by claim, the steps at the last check
+        self._seen: dict[tuple[int, str], Steps] = {}  # each claim's rates at the last check
 
     def begin(
         self, memory: dict[str, Any], claims: Iterable[ClaimRow], at_us: int, round_us: int
     ) -> None:
-        """Bring the sums to a round; `memory` is that of the last round, `claims` all claims."""
+        """Advance the sums to a round; `memory` is that of the last round."""
         if memory is not self._memory:
             self._load(memory)
         is_new = self._mark < 0
@@ -85,7 +85,7 @@ class DecayedSums:
             key = (claim.tenant, claim.gpu_type)
             steps = (claim.since_us, claim.held, claim.demand, claim.quota)
             if not is_marked and seen.get(key) == steps:
-                continue  # unchanged, so its line still holds
+                continue  # the rates have not changed, so the line is still valid
             before = rows.get(key)
             row = before if before is not None else self._first(claim, is_new=is_new)
             row = self._line(claim, self._marked(claim, row))
@@ -98,12 +98,11 @@ class DecayedSums:
 
     @property
     def next_mark_us(self) -> int:
-        """The instant of the next mark."""
         return (self._mark + 1) * self._step_us
 
     @property
     def memory(self) -> dict[str, Any]:
-        """Plain JSON; the same object if nothing changed."""
+        """The memory as plain JSON; the same object until it changes."""
         return self._memory
 
     def sums(self, claim: ClaimRow) -> tuple[int, int]:
@@ -121,14 +120,13 @@ class DecayedSums:
         self._rows = {(row[0], row[1]): DecayedClaim(*row) for row in claims}
 
     def _first(self, claim: ClaimRow, *, is_new: bool) -> DecayedClaim:
-        """Return a new claim's row. It counts from its start, or from now if the policy is new."""
+        """Return the row of a new claim; if the memory is new too, past GPU-time is left out."""
         alloc = fair = 0
         if is_new:
             alloc, fair = received(claim, self._at_us), deserved(claim, self._at_us)
         return DecayedClaim(claim.tenant, claim.gpu_type, 0, 0, alloc, fair, 0, alloc, fair, 0, 0)
 
     def _marked(self, claim: ClaimRow, row: DecayedClaim) -> DecayedClaim:
-        """Apply the marks since the last round."""
         if self._mark == self._old_mark:
             return row
         alloc_now, fair_now = received(claim, self._at_us), deserved(claim, self._at_us)
@@ -150,12 +148,12 @@ class DecayedSums:
         )
 
     def _instant(self, mark: int) -> int:
-        """Return the instant of the round at which a mark falls, if no round is skipped."""
+        """Return the time of the first round at or after a mark, if no round is skipped."""
         instant_us, round_us = mark * self._step_us, self._round_us
         return -(-instant_us // round_us) * round_us if round_us else instant_us
 
     def _line(self, claim: ClaimRow, row: DecayedClaim) -> DecayedClaim:
-        """Return the row, with a new line if the claim has left the old one."""
+        """Return the row, with a new line if the claim's sums have left the old one."""
         share = min(claim.demand, claim.quota)
         alloc, fair = received(claim, self._at_us), deserved(claim, self._at_us)
         span_us = self._at_us - row.line_us

@@ -1,4 +1,4 @@
-"""Options of the policy; the numbers of rules are those of `policy`."""
+"""Options of evenshare; rule numbers are those of `policy`."""
 
 from __future__ import annotations
 
@@ -84,16 +84,16 @@ class EvenshareOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only
 
     @property
     def is_tight(self) -> bool:
-        """Whether quotas are kept at every moment."""
+        """Whether tenants are kept at their quotas at every moment (the preset "tight")."""
         return self.preset == "tight"
 
     @property
     def min_runtime_us(self) -> int:
-        """The time for which a new lease is protected."""
+        """The time for which a new lease may not be ended."""
         least_s = min(self.min_runtime_s, TIGHT_RUNTIME_S) if self.is_tight else self.min_runtime_s
         return least_s * SECOND_US
 
     @property
     def window_us(self) -> int:
-        """tau: the time in which GPU-time decays to 1/e."""
+        """The time tau in which past GPU-time decays to 1/e."""
         return self.window_s * SECOND_US

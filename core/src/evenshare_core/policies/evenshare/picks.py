@@ -24,21 +24,21 @@ from evenshare_core.policies.shared.admission import Refusal
 
 
 class EvenPicks:
-    """The order of turns in a round, and the GPUs that each job gets in its turn."""
+    """Decides which job has the next turn in a round, and the GPUs that it gets."""
 
     def __init__(self, pool: RoundPool, options: EvenshareOptions) -> None:
         self._pool, self._options = pool, options
         self._progress = RoundProgress(pool, options)
         self._standings = self._progress.standings
         self._free_by_type, self._admission = pool.free_by_type, pool.admission
-        self._failed: dict[str, int] = {}  # by type, the smallest gang that did not fit
+        self._failed: dict[str, int] = {}  # the smallest gang that did not fit, by type
         self._types: dict[tuple[str, tuple[str, ...], int], tuple[str, ...]] = {}
         self._room = RoomMaker(self._progress)
 
-    # Rule 1.
+    # Rule 1, the order of tenants.
 
     def run(self) -> RoundProgress:
-        """Serve tenants below their deserved GPU-time first, then distribute the rest."""
+        """Serve tenants below their deserved GPU-time first, then all tenants by rule 2."""
         lines, ended = self._lines()
         self._serve_tenants(lines, ended)
         rest = JobLine(self._pool.order, is_waiting=self._pool.is_waiting)
@@ -70,7 +70,7 @@ class EvenPicks:
     def _lists(self, key: ClaimKey, kinds: Kinds) -> list[KindList]:
         """Return the jobs of a claim by kind.
 
-        Kinds that only differ in a maximum price share a group if that price cannot refuse them.
+        Kinds that differ only in their maximum price share a group if it cannot refuse them.
         """
         able = [kind for kind, rows in kinds.items() if rows and self._may_ever(key, kind)]
         groups: dict[Kind, Kind] = {}
@@ -92,9 +92,9 @@ class EvenPicks:
         ]
 
     def _may_ever(self, key: ClaimKey, kind: Kind) -> bool:
-        """Return whether the pool and the tenant's limits could ever fit such a gang.
+        """Return whether the pool and the tenant's limits could ever fit a gang of this kind.
 
-        The tenant's first job decides ties, so jobs that no round can start must not count.
+        Ties between tenants are decided by first jobs, so jobs that can never start are left out.
         """
         gpus, accepted = kind[0], kind[1]
         for gpu_type in accepted or self._free_by_type:
@@ -112,14 +112,15 @@ class EvenPicks:
     def _serve_tenants(
         self, lines: dict[ClaimKey, JobLine], ended: dict[int, EvenCandidate]
     ) -> None:
-        """Serve the first tier: while a key is below 1, the first job of the lowest tenant."""
+        """While any tenant's key is below 1, serve the first job of the lowest tenant."""
         heap = [(self._key(key), line.head[1:], key) for key, line in lines.items()]
         heapify(heap)
         while heap and heap[0][0] < 1:
             value, head, key = heap[0]
             line = lines[key]
             now = self._key(key)
-            if (now, line.head[1:]) != (value, head):  # one of its jobs was served on another type
+            # a job of this line was served on another type meanwhile
+            if (now, line.head[1:]) != (value, head):
                 heapreplace(heap, (now, line.head[1:], key))
                 continue
             self._serve(line, ended, "")
@@ -129,7 +130,7 @@ class EvenPicks:
                 heappop(heap)
 
     def _serve(self, line: JobLine, ended: dict[int, EvenCandidate], note: str) -> None:
-        """Try the head; if it fails, leave out the jobs behind it that must fail too."""
+        """Try the head of a line; if it fails, drop the jobs behind it that must fail too."""
         job_id = line.head[2]
         one = ended.get(job_id)
         if one is None:
@@ -140,10 +141,10 @@ class EvenPicks:
         else:
             line.drop()
 
-    # Rule 3.
+    # Rule 3, placement.
 
     def _try(self, one: EvenCandidate, note: str) -> bool:
-        """Give a candidate its gang: on its present GPUs, on free GPUs, or on cleared nodes."""
+        """Give a job its gang: on its present GPUs, on free GPUs, or on nodes cleared for it."""
         job, lease = one.job, one.lease
         self._progress.nominate(job)
         if lease is not None:
@@ -157,13 +158,13 @@ class EvenPicks:
                 return True
         types = self._types_of(one)
         if not types:
-            return False  # its profile runs on none of its accepted types
+            return False  # the job's profile has no speed on the types that the job accepts
         refusals = [self._refusal(job, gpu_type) for gpu_type in types]
         allowed = [name for name, refusal in zip(types, refusals, strict=True) if refusal is None]
         if not allowed:
             self._progress.skip(job, next(refusal for refusal in refusals if refusal))
             return False
-        if len(allowed) > 1:  # types within quota before types to borrow
+        if len(allowed) > 1:  # types on which the quota has room come first
             allowed.sort(key=lambda name: not self._admission.is_own(job, name))
         for gpu_type in allowed:
             if job.gpus >= self._failed.get(gpu_type, job.gpus + 1) and lease is None:
@@ -176,7 +177,7 @@ class EvenPicks:
         return self._room.make(one, allowed)
 
     def _types_of(self, one: EvenCandidate) -> tuple[str, ...]:
-        """Return the types to try: the held type first, or the claimed one if there is no lease."""
+        """Return the types to try; the type of the lease, or else the claimed type, is first."""
         job = one.job
         first = one.lease.gpu_type if one.lease is not None else one.sums.gpu_type
         key = (first, job.gpu_types, job.profile)
@@ -196,7 +197,7 @@ class EvenPicks:
         return self._admission.check(job, gpu_type)
 
     def order(self) -> tuple[int, ...]:
-        """Return the order of service as if every gang had its GPUs."""
+        """Return the jobs in the order of service, as if every gang had its GPUs."""
         lines, _ = self._lines()
         order: list[int] = []
         heap = [(self._key(key), line.head[1:], key) for key, line in lines.items()]

@@ -5,39 +5,40 @@ Source: none; this is the product's own policy. Its parts are published:
 - the deficit of LTGF (Z. Ye et al., IEEE TPDS 2021);
 - least attained service (J. Gu et al., Tiresias, NSDI 2019);
 - the finish-time order of estimates (K. Mahajan et al., Themis, NSDI 2020);
-- preemption and defragmentation when they pay.
+- preemption and defragmentation only if they are worth it.
 
 Rules, by number:
 
 1. *Tenants.* key = (A + granted this round) / (F + 300 s x min(D, Q)). A and F are the GPU-time
-   received and deserved, decayed exponentially over the window (`memory`). D is demand and Q
-   quota. While some tenant's key is below 1, the tenant with the lowest key is served. The rest
-   goes to all tenants in the order of jobs.
-2. *Jobs.* Without estimates: least attained GPU-time first, halved for a renewing job. After them
-   come long jobs, which attained 2,700 GPU-s: least (attained - FairTime) / d, minus one lease for
-   a renewing job. With estimates: least (d E - FairTime) / min(d, FairShare), where E = done +
-   max(estimate - done, 5 % of it). Renewals have a bonus of 90 s. With deadlines: least d
-   max(estimate - done, 5 % of it). Jobs that would end after their last deadline come last.
-3. *Placement.* A renewal keeps its GPUs. Other jobs go to the best fit among unheld GPUs, then
-   among those of ending leases. If a gang of d does not fit, larger gangs are not placed in the
+   received and deserved, decayed exponentially over the window (`memory`). D is the demand, Q the
+   quota. While some tenant's key is below 1, the tenant with the lowest key is served. After that,
+   the jobs of all tenants are served in one order, by rule 2.
+2. *Jobs.* Without estimates: least attained GPU-time first, halved for a renewing job. Jobs that
+   attained 2,700 GPU-s are long and come after these: least (attained - FairTime) / d first, minus
+   one lease for a renewing job. With estimates: least (d E - FairTime) / min(d, FairShare) first,
+   where E = done + max(estimate - done, 5 % of it). Renewals have a bonus of 90 s. With deadlines:
+   least d max(estimate - done, 5 % of it) first. Jobs that would end after their last deadline come
+   last.
+3. *Placement.* A renewed lease keeps its GPUs. Other jobs get the best fit among unheld GPUs, then
+   among those of ending leases. If a gang of d does not fit, no gang of d or more is placed in the
    round, except renewals.
-4. *Preemption at once* of jobs on one node that have run for the minimum runtime, on the node with
-   the fewest victims. (a) Guarantee: the job keeps its tenant within quota, and A < 0.95 F.
-   Victims belong to tenants that keep min(D, Q). (b) It pays: the job never ran. Victims belong to
-   its own tenant, or to tenants that keep min(D, Q), and hold at most twice its GPUs. They have
-   attained more than 2,700 GPU-s, or with estimates need more than 2 x (the job's estimate + 60
-   s).
-5. *Defragmentation.* If a gang fits by count but on no node, jobs of at most 2 GPUs move to other
-   nodes. The cleared node is the one that needs the fewest moves.
+4. *Immediate preemption.* Leases on one node that have run for the minimum runtime are ended, on
+   the node with the fewest victims. (a) Guarantee: the job keeps its tenant within quota, and A <
+   0.95 F. Victims belong to tenants that keep min(D, Q). (b) It pays: the job never ran. Victims
+   belong to its own tenant, or to tenants that keep min(D, Q), and hold at most twice its GPUs.
+   They have attained more than 2,700 GPU-s. With estimates, they need more than 2 x (the job's
+   estimate + 60 s).
+5. *Defragmentation.* If enough GPUs for a gang are free but no node has room, jobs of at most 2
+   GPUs move to other nodes. The node that needs the fewest moves is cleared.
 6. *Gangs over several nodes.* For a gang larger than a node, rule 4 (a) clears several nodes. If
-   the gang is not owed GPUs, leases of long jobs on one node end for it. These jobs would come
-   after it by rule 2 if they ended now. They belong to its tenant, or to tenants that keep min(D,
-   Q). Nodes are chosen one by one: the node that gives the gang most, then the one with the fewest
-   ending leases.
+   the gang is not owed GPUs, leases of long jobs on one node are ended for it. By rule 2, these
+   jobs would come after the gang if their leases ended now. They belong to its tenant, or to
+   tenants that keep min(D, Q). Nodes are chosen one by one: the node that gives the gang most GPUs,
+   then the one with the fewest ending leases.
 
-With the preset "tight", the first tier of rule 1 is: GPUs held < min(D, Q), the least ratio first.
-Of rules 4 and 6 only (a) applies, whatever was received before. Jobs are protected for at most 60
-s.
+With the preset "tight", tenants are served first while the GPUs that they hold are fewer than
+min(D, Q), the lowest ratio first. Of rules 4 and 6, only (a) applies, whatever was received before.
+Leases are protected for at most 60 s.
 
 | symbol | here | unit |
 |---|---|---|
@@ -116,7 +117,7 @@ NOTES = {
     MOVED: "It moved to another node to make room for a larger job.",
     LARGE_GANG: "It needs several nodes: leases of long jobs behind it ended.",
 }
-# The condition of rule 4 (a), for display.
+# Text of rule 4 (a)'s condition, for display.
 ROOM_CONDITION = (
     "On some node there are enough GPUs that are free or held by tenants above the smaller of"
     " quota and demand. In a round, one job per node gets such GPUs."
@@ -133,7 +134,7 @@ LONG_TERM_TEXT = (
 
 class Evenshare(Policy):
     name = "evenshare"
-    version = "4"  # a maximum price that refuses nothing changes no order (ADR 0195)
+    version = "4"  # 4: a maximum price that refuses no job changes no order (ADR 0195)
     title = "Even sharing with preemption"
     promise = (
         "A tenant below its fair share gets the GPUs of its quota within minutes, and short jobs"
@@ -155,7 +156,7 @@ class Evenshare(Policy):
     options_type = EvenshareOptions
 
     def decide(self, snapshot: Snapshot) -> Decision:
-        """Decide one round; needs `snapshot.service` at the round's instant."""
+        """Decide one round; `snapshot.service` must be advanced to the time of the round."""
         options = parse_options(EvenshareOptions, snapshot.options)
         sums = DecayedSums(options.window_us)
         sums.begin(snapshot.memory, snapshot.service.claims, snapshot.at_us, snapshot.round_us)
@@ -175,7 +176,7 @@ class Evenshare(Policy):
         )
 
     def reads(self, options: Options) -> frozenset[Private]:
-        """Return the base's data, and the data that the order within a tenant reads."""
+        """Return the base's data, and the data that rule 2 reads with these options."""
         order = options.estimates if isinstance(options, EvenshareOptions) else ""
         asked = {"given": {Private.ESTIMATE}, "deadlines": {Private.ESTIMATE, Private.DEADLINES}}
         return super().reads(options) | asked.get(order, set())
@@ -211,7 +212,7 @@ class Evenshare(Policy):
     def turn_numbers(
         self, options: Options, lease_us: int, decision: Decision
     ) -> dict[ClaimKey, dict[str, Any]]:
-        """Return the sums of rule 1 after the round, or the held GPUs with the tight preset."""
+        """Return the sums of rule 1 after the round; with the preset "tight", the held GPUs."""
         assert isinstance(options, EvenshareOptions)  # noqa: S101 - narrows; of `options_type`
         return turn_numbers(options, lease_us, decision)
 
@@ -227,7 +228,7 @@ class Evenshare(Policy):
         return Guarantee(options.min_runtime_us, by_claim)
 
     def session(self, options: dict[str, Any]) -> Session | None:
-        """Return queues that persist from round to round, or None if deadlines order jobs."""
+        """Return queues that are kept between rounds, or None if deadlines order the jobs."""
         chosen = parse_options(EvenshareOptions, options)
         return None if chosen.estimates == "deadlines" else IncrementalEvenshare(chosen)
 
@@ -239,7 +240,7 @@ def _candidates(snapshot: Snapshot) -> tuple[list[Waiting], list[EvenCandidate]]
     """Return the waiting jobs, and the jobs whose lease ended.
 
     Raises:
-        ValueError: a job was never active for the sums.
+        ValueError: the sums do not contain a job.
     """
     held = {lease.job: lease for lease in snapshot.leases}
     sums = {row.job: row for row in snapshot.service.jobs}
@@ -317,7 +318,6 @@ def _entry(one: EvenCandidate, order: JobOrder) -> Entry:
 def _skips(
     candidates: list[Waiting], progress: RoundProgress, snapshot: Snapshot
 ) -> tuple[Skip, ...]:
-    """Return skips of candidates that were not picked, and of preempted jobs."""
     served = {row.job for row in progress.grants} | {row.job for row in progress.renewals}
     capacity = capacity_by_type(snapshot.nodes)
     types_of: dict[tuple[tuple[str, ...], str, int], tuple[str, ...]] = {}
@@ -343,7 +343,7 @@ def _skips(
 
 
 def _by_arrival(jobs: list[Job]) -> list[Job]:
-    """Return jobs by arrival if the order decides whose numbers a reason shows.
+    """Sort jobs by arrival if one group shows the numbers of its first job.
 
     The order matters if gangs of one size have different maximum prices.
     """

@@ -1,4 +1,4 @@
-"""The state of a round: an entry for each job whose turn came, with leases that end for it."""
+"""The state of a round: one entry per job that had its turn, with the leases that end for it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from evenshare_core.policies.evenshare.queues import (
 from evenshare_core.policies.shared.admission import Admission, Refusal
 from evenshare_core.policies.shared.session import NO_KEY
 
-# Notes of picks that do not follow rule 1's order.
+# Notes of picks that rule 1 does not explain.
 LEFT_OVER, GUARANTEE, PAYS, DEFRAGMENTED, MOVED, LARGE_GANG = (
     "left over",
     "guarantee",
@@ -49,8 +49,8 @@ NOTE_OF = {
 class RoundPool(NamedTuple):
     """Inputs of a round, from a snapshot or from kept state.
 
-    `queues`: the waiting jobs. `ended`: the jobs whose lease ends, each with its rank by `order`.
-    `standing` computes the numbers of a claim. `running` returns the leases that continue. `gpus`:
+    `queues`: the waiting jobs. `ended`: the jobs whose lease ended, each with its entry by `order`.
+    `standing` returns the standing of a claim. `running` returns the leases that continue. `gpus`:
     the schedulable GPUs of each node. `is_waiting`: None if all queued jobs wait.
     `may_be_overfull`: some nodes may have fewer GPUs than their leases hold.
     """
@@ -74,7 +74,7 @@ class RoundPool(NamedTuple):
 
 
 class Standings(dict[ClaimKey, TenantStanding]):
-    """The claims that a round has read, created on first access."""
+    """The standings of claims, created on first access."""
 
     def __init__(self, make: Callable[[ClaimKey], TenantStanding]) -> None:
         super().__init__()
@@ -86,19 +86,19 @@ class Standings(dict[ClaimKey, TenantStanding]):
 
 
 class PickState(Enum):
-    """The state of a job whose turn came."""
+    """The state of a job that had its turn."""
 
-    NOMINATED = auto()  # tried; a job that stays here does not fit
+    NOMINATED = auto()  # tried; a job that stays in this state does not fit
     GRANTED = auto()
     RENEWED = auto()
-    PREEMPTING = auto()  # leases end or move for it, so its placement is fixed
-    MOVED = auto()  # it makes room and continues on another node
-    SKIPPED = auto()  # `because` of a limit or its size
+    PREEMPTING = auto()  # leases end or move for this job, so its placement is fixed
+    MOVED = auto()  # the job makes room and continues on another node
+    SKIPPED = auto()  # a limit or its size excludes the job, see `because`
 
 
 @dataclass(slots=True)
 class PickEntry:
-    """A job in its round; `preemptions` end leases for it."""
+    """A job that had its turn; `preemptions`: the leases that end for it."""
 
     state: PickState
     row: Grant | Renew | None = None
@@ -107,7 +107,7 @@ class PickEntry:
 
 
 class RoundProgress:
-    """Entries by job, in the order of their turns; a claim is charged when it is served."""
+    """Entries by job, in the order of turns; a tenant is charged when its job is served."""
 
     def __init__(self, pool: RoundPool, options: EvenshareOptions) -> None:
         self.pool, self.options = pool, options
@@ -148,7 +148,7 @@ class RoundProgress:
         entry.state, entry.because = PickState.SKIPPED, because
 
     def give(self, job: Job, gpu_type: str, placement: Placement, note: str) -> None:
-        """Grant a gang on GPUs that are already taken, and charge its tenant."""
+        """Grant a gang GPUs that are already taken, and charge its tenant."""
         standing, entry = self.standings[job.tenant, gpu_type], self.entries[job.id]
         if entry.state is PickState.NOMINATED:
             entry.state = PickState.GRANTED
@@ -165,7 +165,7 @@ class RoundProgress:
         self._charge(standing, lease.gpus, lease.gpu_type)
 
     def move(self, lease: Lease, node: int) -> None:
-        """Grant a moved job its new place; its tenant's held GPUs do not change."""
+        """Grant a moved job its new node; the number of its tenant's held GPUs stays the same."""
         key = Key(None, None, MOVED) if self.pool.explains else NO_KEY
         place = ((node, lease.gpus),)
         row = Grant(self._next(), lease.job, lease.tenant, lease.gpu_type, place, key)

@@ -1,8 +1,8 @@
 """Waiting jobs in the order of rule 2, and GPU-time received and deserved by tenant (rule 1).
 
-Waiting jobs are of one kind if a round that fails one of them must fail those behind it. They share
-tenant, claimed GPU type, gang, accepted types, maximum price and profile, and are all new or all
-not. Each kind is a list in the order of its keys, so a round reads only the heads.
+Jobs are of one kind if a round that fails one of them must fail those behind it. They share tenant,
+claimed GPU type, gang, accepted types, maximum price and profile, and either all or none of them
+are new. Each kind is a list in the order of its keys, so a round reads only the heads.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from evenshare_core.domain.snapshot import ClaimService, ClassService, JobServic
 from evenshare_core.fairness.gpu_time import ClaimSums, job_received
 from evenshare_core.units import SECOND_US
 
-# Rule 1: deserved GPU-time counts as if this much time had already passed.
+# Rule 1: deserved GPU-time is computed as if this much more time had passed.
 HEAD_START_US = 300 * SECOND_US
-# Rule 2 with estimates: the least part of its estimate that a job still needs, and the bonus of a
-# renewal. The last is the need of a job that never ran and has no estimate.
+# Rule 2 with estimates: the minimum remaining part of an estimate, and the bonus of a renewal.
+# UNKNOWN_US is the assumed need of a job without an estimate that never ran.
 LEAST, RENEWAL_US, UNKNOWN_US = 0.05, 90 * SECOND_US, 1290 * SECOND_US
-# Rules 2 and 4 (b) without estimates: a job that attained this much is long.
+# Rules 2 and 4 (b) without estimates: jobs that attained this GPU-time are long.
 LONG_GPU_US = 2700 * SECOND_US
 
 ClaimKey = tuple[int, str]  # (tenant, GPU type)
-# (gang, accepted types, maximum price, profile, never ran, weight if it is long)
+# (gang, accepted types, maximum price, profile, never ran, weight of a long job or 0)
 Kind = tuple[int, tuple[str, ...], int | None, int, bool, int]
-Rank = tuple[int, float]  # of rule 2: 1 for long jobs, otherwise 0; then the key, the least first
-NEW_RANK: Rank = (0, 0)  # without estimates, for a job that received nothing
+Rank = tuple[int, float]  # rule 2: (1 for long jobs, otherwise 0; key); the lowest goes first
+NEW_RANK: Rank = (0, 0)  # rank, without estimates, of a job that received no GPU-time
 Entry = tuple[Rank, int, int]  # rank, submitted, id
 Kinds = dict[Kind, list[Entry]]
 ClaimRow = ClaimService | ClaimSums
-# Class of long jobs whose list leaves out FairTime in ranks: claim, gang and weight.
+# (claim, gang, weight): long jobs whose kept ranks leave out their common FairTime
 JobClass = tuple[ClaimKey, int, int]
 
 
@@ -54,8 +54,7 @@ class EvenCandidate(NamedTuple):
 class TenantStanding:
     """A claim in this round: A and F of rule 1, GPUs held, and GPUs given by the round.
 
-    `kept`: GPUs in leases that continue through the round. `given`: GPUs of the round so far.
-    `share` is min(D, Q).
+    `kept`: GPUs in leases that continue. `given`: GPUs of the round so far. `share`: min(D, Q).
     """
 
     __slots__ = ("deserved", "given", "granted_us", "kept", "quota", "received", "share", "tenant")
@@ -69,40 +68,40 @@ class TenantStanding:
 
     @property
     def held(self) -> int:
-        """GPUs that it holds after the decisions so far."""
+        """GPUs held after the decisions so far."""
         return self.kept + self.given
 
     @property
     def spare(self) -> int:
-        """GPUs that it may lose and still hold min(D, Q)."""
+        """GPUs that the tenant may lose and still hold min(D, Q)."""
         return self.held - self.share
 
     def key(self) -> float:
-        """Return received plus granted over deserved GPU-time (rule 1); inf if it deserves none."""
+        """Return the key of rule 1; inf if the tenant deserves no GPU-time."""
         due = self.deserved + HEAD_START_US * self.share
         return (self.received + self.granted_us) / due if due else inf
 
     def tight_key(self) -> float:
-        """Return GPUs held over min(D, Q), the key of the tight preset; inf if it is 0."""
+        """Return held GPUs over min(D, Q), the key of the preset "tight"; inf if min(D, Q) is 0."""
         return self.held / self.share if self.share else inf
 
     def is_owed(self) -> bool:
-        """Return whether it received less than 95 % of its deserved GPU-time (rule 4 (a))."""
+        """Return whether the tenant received less than 95 % of its deserved GPU-time (4 (a))."""
         return 20 * self.received < 19 * self.deserved or not self.deserved
 
 
-# ---- rule 2 ----
+# ---- the order of jobs: rule 2 ----
 
 
 def kind_of(job: Job, sums: JobService, *, by_class: bool) -> Kind:
-    """Return the kind of a job; it includes the class of long jobs if `by_class`."""
+    """Return the kind of a job; `by_class`: long jobs of another weight are another kind."""
     is_new = not sums.alloc_gpu_us and not sums.held
     weight = sums.weight if by_class and sums.alloc_gpu_us >= LONG_GPU_US else 0
     return (job.gpus, job.gpu_types, job.max_price_micro, job.profile, is_new, weight)
 
 
 class JobOrder(ABC):
-    """Rule 2 at a round."""
+    """The order of rule 2 at the time of a round."""
 
     # Whether ranks of waiting jobs do not change with time, so that their lists can be kept.
     is_kept = False
@@ -113,16 +112,16 @@ class JobOrder(ABC):
         classes: Mapping[tuple[int, str, int, int], ClassService] | None,
         at_us: int,
     ) -> None:
-        """`classes`: of sums as of the round, or None if `claims` are still to be advanced."""
+        """`classes`: the sums of job classes at the round; None if `claims` must be advanced."""
         self._claims, self._classes, self.at_us = claims, classes, at_us
         self._fair: dict[JobClass, int] = {}
 
     @abstractmethod
     def rank(self, candidate: EvenCandidate) -> Rank:
-        """Return a candidate's rank in its list, or its own rank if its lease ends."""
+        """Return the rank in the job's list; of a renewal, the rank at the round."""
 
     def now(self, candidate: EvenCandidate) -> Rank:
-        """Return a candidate's rank at the round, comparable with all others."""
+        """Return the rank at the round, which can be compared with that of any job."""
         rank = self.rank(candidate)
         if not rank[0] or candidate.lease is not None:
             return rank
@@ -134,12 +133,12 @@ class JobOrder(ABC):
         return self.rank(EvenCandidate(job, sums, None))
 
     def brought_up(self, entry: Entry, job_class: JobClass) -> Entry:
-        """Return the entry of a kept list of long jobs, with its rank at the round."""
+        """Convert the kept rank of a long job to its rank at the round."""
         (tier, kept), submitted_us, job = entry
         return (tier, (kept - self.fair_us(*job_class)) / job_class[1]), submitted_us, job
 
     def fair_us(self, claim: ClaimKey, demand: int, weight: int) -> int:
-        """Return FairTime (14) of a class of jobs at the round, since its integral started."""
+        """Return FairTime (14) of a class of jobs at the round, since the class exists."""
         if self._classes is not None:
             return self._classes[*claim, demand, weight].fair_gpu_us
         key = (claim, demand, weight)
@@ -154,11 +153,10 @@ class JobOrder(ABC):
 
 
 class AttainedOrder(JobOrder):
-    """Order without estimates: least attained GPU-time, then long jobs, furthest behind FairTime
-    first.
+    """The order without estimates: least attained GPU-time first, then long jobs by FairTime.
 
-    Jobs of one class (gang and weight) deserve the same from now on. Their lists therefore leave
-    out the common FairTime, which `brought_up` adds.
+    Long jobs of one class (gang and weight) have the same FairTime from now on. Kept ranks leave it
+    out, and `brought_up` subtracts it.
     """
 
     is_kept = True
@@ -192,23 +190,23 @@ class AttainedOrder(JobOrder):
 
 
 def work_us(job: Job, sums: JobService, at_us: int) -> float:
-    """Return E of rule 2: a job's total need by its estimate, as time on its gang, in us."""
+    """Return E of rule 2: the estimated time from a job's start to its end on its gang, in us."""
     done_us = job_received(sums, at_us) / job.gpus
     return done_us + remaining_us(job, done_us)
 
 
 def remaining_us(job: Job, done_us: float) -> float:
-    """Return a job's need after `done_us`, in us; without an estimate, as much again."""
+    """Return the need after `done_us`, in us; without an estimate, the same time again."""
     if job.estimate_us is None:
         return max(done_us, UNKNOWN_US)
     return max(job.estimate_us - done_us, LEAST * job.estimate_us)
 
 
 class EstimateOrder(JobOrder):
-    """Order with estimates: the job whose fair share would have covered its need first."""
+    """The order with estimates: first the job that its fair share would have finished first."""
 
     def rank(self, candidate: EvenCandidate) -> Rank:
-        """Return (d E - FairTime) / min(d, FairShare), in us; inf without a share."""
+        """Return (d E - FairTime) / min(d, FairShare), in us; inf if FairShare is 0."""
         job, sums = candidate.job, candidate.sums
         claim = (sums.tenant, sums.gpu_type)
         row = self._claims(claim)
@@ -223,7 +221,7 @@ class EstimateOrder(JobOrder):
 
 
 class DeadlineOrder(JobOrder):
-    """Order with deadlines: least GPU-time left; jobs that can meet no deadline come last."""
+    """The order with deadlines: least GPU-time left first; jobs that cannot meet any come last."""
 
     def __init__(
         self,
@@ -232,12 +230,12 @@ class DeadlineOrder(JobOrder):
         at_us: int,
         last_us: Mapping[int, int],
     ) -> None:
-        """`last_us`: the last deadline by job, for jobs that have deadlines."""
+        """`last_us`: the last deadline of each job that has deadlines."""
         super().__init__(claims, classes, at_us)
         self._last_us = last_us
 
     def rank(self, candidate: EvenCandidate) -> Rank:
-        """Return d x the time left, in GPU-us; inf if the job would end after its last deadline."""
+        """Return d x the time left, in GPU-us; inf if the job would miss its last deadline."""
         job, sums = candidate.job, candidate.sums
         left_us = remaining_us(job, job_received(sums, self.at_us) / job.gpus)
         if self.at_us + left_us > self._last_us.get(job.id, inf):
@@ -245,11 +243,11 @@ class DeadlineOrder(JobOrder):
         return 0, left_us * job.gpus
 
 
-# ---- the lists ----
+# ---- lists of waiting jobs ----
 
 
 def queue_up(waiting: Iterable[Waiting], order: JobOrder) -> dict[ClaimKey, Kinds]:
-    """Return the waiting jobs by the claim that counts their demand, and by kind."""
+    """Return the sorted lists of waiting jobs, by claim and kind."""
     queues: dict[ClaimKey, Kinds] = {}
     rank, by_class = order.rank_waiting, order.is_kept
     for job, sums in waiting:
@@ -269,10 +267,10 @@ def queue_up(waiting: Iterable[Waiting], order: JobOrder) -> dict[ClaimKey, Kind
 
 
 class KindList(NamedTuple):
-    """The jobs of a kind, with the class of long jobs.
+    """The jobs of one kind; `job_class`: that of long jobs.
 
-    `group`: shared by kinds that differ only in a maximum price that refuses none of them; else
-    None. A price that decides nothing must not change the order (ADR 0195).
+    `group`: shared by kinds that differ only in a maximum price that cannot refuse them; otherwise
+    None. Such a price must not change the order (ADR 0195).
     """
 
     entries: list[Entry]
@@ -284,7 +282,7 @@ _NO_LIST = KindList([])
 
 
 class JobLine:
-    """The jobs of some claims in one line, by rule 2: heads of kinds, and individual renewals."""
+    """Jobs of one or more claims in the order of rule 2: the heads of kinds, and renewals."""
 
     __slots__ = ("_heap", "_is_waiting", "_order")
 
@@ -295,9 +293,9 @@ class JobLine:
         ended: Iterable[Entry] = (),
         is_waiting: Callable[[int], bool] | None = None,
     ) -> None:
-        """`lists`: lists of the same group, if it is not None, fail together.
+        """Join lists of kinds and ended leases; lists of the same group fail together.
 
-        `is_waiting`: None if all listed jobs wait; jobs that do not wait are removed.
+        `is_waiting`: None if all listed jobs wait; otherwise, jobs that do not wait are removed.
         """
         self._order, self._is_waiting = order, is_waiting
         self._heap: list[tuple[Entry, int, KindList]]
@@ -341,7 +339,7 @@ class JobLine:
 
 
 def insert(queues: dict[ClaimKey, Kinds], candidate: EvenCandidate, entry: Entry) -> list[Entry]:
-    """Insert a job that starts to wait into its kept list, and return the list."""
+    """Insert a job that starts to wait into its kept list; return the list."""
     job, sums = candidate.job, candidate.sums
     kinds = queues.setdefault((sums.tenant, sums.gpu_type), {})
     entries = kinds.setdefault(kind_of(job, sums, by_class=True), [])

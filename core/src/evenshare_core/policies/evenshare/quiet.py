@@ -1,25 +1,23 @@
-"""The instant until which rounds after a round without grants also grant nothing.
+"""The time until which rounds after a round without grants also grant nothing.
 
-The condition is that nothing happens: no job is submitted, ends or is cancelled, no lease expires,
-no node changes. Without estimates, a round's grants then depend on time in five ways, each with an
-instant:
+This assumes that nothing happens: no job is submitted, ends or is cancelled, no lease expires, no
+node changes. Without estimates, a round's grants then depend on time in five ways:
 
-| what | when it may change the answer |
+| what depends on time | when it may change the grants |
 |---|---|
 | the decayed sums | at the next mark; between marks they are linear |
 | rule 4 (a) | when a tenant whose job it would serve starts to be owed GPU-time |
 | preemptible and movable jobs | when a lease has run for the minimum runtime |
-| rule 4 (b) | when a job has attained so much that its lease may end for a new job |
-| rule 6 | when a job has attained as much, or a gang comes before it after a long wait |
+| rule 4 (b) | when a job becomes long, so that its lease may end for a new job |
+| rule 6 | when a job becomes long, or a gang comes before it after a long wait |
 
 The order in which jobs are tried changes with the tenants' keys, and for long jobs with their lag.
-The order makes no difference: while nothing is granted, each job is tried on the same free GPUs.
-Failures that exclude other jobs (`_failed` of a round) must exclude them in any order. A larger
-gang needs everything that a smaller one needs. Rule 4 (b) is an exception and remembers failures by
-tenant, whose new jobs are tried in one order. A gang over several nodes is another exception: it
-may have room although a smaller gang finds no node. It may wait only because of the order, so
-nothing is known then. Victims of one size receive GPU-time at one rate, so their order does not
-change.
+This makes no difference: while nothing is granted, each job is tried on the same free GPUs. A
+failure that excludes other jobs (`_failed` of a round) must exclude them in any order. A larger
+gang needs everything that a smaller one needs. There are two exceptions. Rule 4 (b) remembers
+failures by tenant, and the new jobs of a tenant are tried in one order. A gang over several nodes
+may have room although a smaller gang finds no node. It may then wait only because of the order, so
+nothing is known. Victims of one size receive GPU-time at the same rate, so their order stays.
 """
 
 from __future__ import annotations
@@ -37,10 +35,10 @@ from evenshare_core.policies.evenshare.queues import LONG_GPU_US, ClaimKey, Tena
 
 
 class _Rules(NamedTuple):
-    """The rules by which a waiting job could get room, by GPU type.
+    """The rules that could make room for a waiting job.
 
-    `guarantee`, `defragment`: types. `pays`: tenants with new jobs, by type. `gangs`: gangs that
-    wait for rule 6, by type.
+    `guarantee`, `defragment`: GPU types for which the rule applies. `pays`: tenants with new jobs,
+    by type. `gangs`: gangs that wait for rule 6, by type.
     """
 
     guarantee: set[str]
@@ -52,15 +50,14 @@ class _Rules(NamedTuple):
 def stays_until(
     progress: RoundProgress, claims: Mapping[ClaimKey, ClaimSums], next_mark_us: int
 ) -> int:
-    """Return the instant before which a round without grants would be repeated, in us.
+    """Return the time in us before which rounds decide the same as this round without grants.
 
-    `claims`: the sums at the round, by (tenant, GPU type). Return the round's own instant if this
-    is unknown:
+    `claims`: the sums at the round, by (tenant, GPU type). Return the round's own time if nothing
+    is known:
 
     - with estimates, since keys and ranks change with time;
     - if a waiting job accepts several GPU types, since its claim may move with time;
-    - if a gang over several nodes has room, but was tried after a smaller gang without room (rule
-      3).
+    - if a gang over several nodes has room, but a smaller gang failed before it (rule 3).
     """
     pool, options = progress.pool, progress.options
     if options.estimates != "none" or has_choice_of_types(progress):
@@ -116,7 +113,7 @@ def owed_from(mine: TenantStanding, claim: ClaimSums, at_us: int) -> int | None:
 def _until_victims(
     progress: RoundProgress, rules: _Rules, until_us: int, claims: Mapping[ClaimKey, ClaimSums]
 ) -> int:
-    """Return when the first lease may newly end or move for a waiting job."""
+    """Return when the first lease could newly end or move for a waiting job."""
     if not (rules.guarantee or rules.defragment or rules.pays or rules.gangs):
         return until_us
     pool, least_us = progress.pool, progress.options.min_runtime_us
@@ -155,10 +152,10 @@ def _until_victims(
 def _from_when(
     row: JobService, instant_us: int, at_us: int, *, by_age: bool, pays: bool
 ) -> int | None:
-    """Return when a lease on one node may newly end or move, or None if never.
+    """Return when a lease on one node could newly end or move, or None if never.
 
-    `instant_us`: when it may be preempted; sufficient if `by_age`. `pays`: rule 4 (b) may end it
-    once its job is long.
+    `instant_us`: when the lease may be preempted. `by_age`: that is enough. `pays`: rule 4 (b) may
+    end the lease once its job is long.
     """
     if not by_age or instant_us <= at_us:
         if not pays:
@@ -169,5 +166,4 @@ def _from_when(
 
 
 def _preemptible_from(lease: Lease, min_runtime_us: int) -> int:
-    """See `policies.shared.preemption.preemptible`."""
     return max(lease.protected_until_us, lease.started_us + min_runtime_us)

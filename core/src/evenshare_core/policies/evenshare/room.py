@@ -1,6 +1,6 @@
 """Room for a job that does not fit: rule 5 moves small jobs, rule 4 ends leases.
 
-For several nodes see `gangs`.
+For gangs over several nodes, see `gangs`.
 """
 
 from __future__ import annotations
@@ -33,24 +33,24 @@ RESTART_US = 60 * SECOND_US
 
 
 class RoomMaker:
-    """A search that makes room in one round; failed searches are not repeated."""
+    """Makes room for jobs in one round; failed searches are not repeated."""
 
     def __init__(self, progress: RoundProgress) -> None:
         self._progress, self._options = progress, progress.options
         self._indices: dict[str, LeaseIndex] | None = None
         self._gangs = self._moves = 0
-        # The smallest gang for which a rule failed, by type, and by tenant if it matters.
+        # The smallest gang for which a rule failed, by (rule, type), for rule 4 (b) also by tenant.
         self._failed: dict[tuple[object, ...], int] = {}
         self._searches: dict[tuple[str, int, int, float], VictimSearch] = {}
         self._failed_needs: dict[tuple[int, str, int], float] = {}
         self._gang_room = GangRoom(progress, self._owed, self._index, self._clear)
 
     def may_differ(self, one: EvenCandidate) -> bool:
-        """Return whether jobs of the same kind may still get room after this one failed."""
+        """Return whether other jobs of its kind may get room although this job failed."""
         return self._options.estimates == "given" and self._may_pay(one)
 
     def make(self, one: EvenCandidate, gpu_types: Iterable[str]) -> bool:
-        """Clear room for the job's gang and give it to the job; return whether it was possible."""
+        """Clear room for the job's gang and grant it; return whether that was possible."""
         gpus = one.job.gpus
         for gpu_type in gpu_types:
             free = self._progress.free_by_type[gpu_type]
@@ -70,7 +70,7 @@ class RoomMaker:
         is_new = one.lease is None and not sums.alloc_gpu_us and not sums.held
         return is_new and self._options.pays and not self._options.is_tight
 
-    # Rule 4 (a).
+    # Rule 4 (a), the guarantee.
 
     def _guarantee(self, one: EvenCandidate, gpu_type: str, free: FreeCapacity) -> bool:
         job = one.job
@@ -84,7 +84,7 @@ class RoomMaker:
         return self._take(one, gpu_type, choice[1], PreemptionRule.GUARANTEE, numbers)
 
     def _owed(self, job: Job, gpu_type: str) -> dict[str, int] | None:
-        """Return the numbers by which its tenant is owed the gang, or None (rule 4 (a))."""
+        """Return the numbers that show that the tenant is owed the gang; None if it is not."""
         if not self._options.guarantee:
             return None
         mine = self._progress.standings[job.tenant, gpu_type]
@@ -99,7 +99,7 @@ class RoomMaker:
             "deserved_gpu_us": mine.deserved,
         }
 
-    # Rule 4 (b).
+    # Rule 4 (b), preemption that pays.
 
     def _pays(self, one: EvenCandidate, gpu_type: str, free: FreeCapacity) -> bool:
         job = one.job
@@ -128,7 +128,7 @@ class RoomMaker:
     def _cheapest(
         self, job: Job, gpu_type: str, free: FreeCapacity, above: float
     ) -> ClearedNode | None:
-        """Search leases of tenants that keep min(D, Q); on nodes with own leases, include those."""
+        """Search victims of tenants that keep min(D, Q), and of the job's own tenant."""
         index = self._index(gpu_type)
         rule = self._rule(gpu_type, job.gpus, 2 * job.gpus, above)
         general = self._search(gpu_type, free, job.gpus, 2 * job.gpus, above).best()
@@ -153,7 +153,7 @@ class RoomMaker:
         return search
 
     def _rule(self, gpu_type: str, gpus: int, most_gpus: int, above: float) -> VictimRule:
-        """Return the rule that keeps every tenant at min(D, Q)."""
+        """Return the rule by which every tenant keeps min(D, Q)."""
         standings = self._progress.standings
 
         def spare(tenant: int) -> int | None:
@@ -161,7 +161,7 @@ class RoomMaker:
 
         return VictimRule(gpus, spare, self._rank, most_gpus, above)
 
-    # Rule 5.
+    # Rule 5, defragmentation.
 
     def _defragment(self, one: EvenCandidate, gpu_type: str, free: FreeCapacity) -> bool:
         job, options = one.job, self._options
@@ -188,7 +188,7 @@ class RoomMaker:
         return self._settle(one, gpu_type, room.node, sum(row.gpus for row in moved), rule)
 
     def _movable(self, gpu_type: str, free: FreeCapacity, gpus: int) -> dict[int, list[Lease]]:
-        """Return the movable leases, of nodes that fit the gang without them."""
+        """Return the movable leases by node, for nodes on which ending leases makes enough room."""
         index, available = self._index(gpu_type), free.available.free
         movable = {}
         for node, rows in index.by_node.items():
@@ -199,9 +199,7 @@ class RoomMaker:
         return movable
 
     def _may_move(self, lease: Lease) -> bool:
-        """Return whether its job may continue elsewhere; a new lease is a new term, with its
-        limits.
-        """
+        """Return whether the lease is small and its job's limits allow a new term elsewhere."""
         if lease.placement[0][1] > MOVABLE_GPUS:
             return False
         progress = self._progress
@@ -213,7 +211,7 @@ class RoomMaker:
         admission.hold_again(lease)
         return refusal is None
 
-    # Common to all rules.
+    # Common to rules 4 and 5.
 
     def _take(
         self, one: EvenCandidate, gpu_type: str, cleared: ClearedNode, rule: PreemptionRule,
@@ -249,7 +247,7 @@ class RoomMaker:
     ) -> bool:
         """Grant the gang on the node.
 
-        Leftover GPUs of the ended leases stay unassigned in this round, so that the leases can
+        Other GPUs of the ended leases stay unassigned in this round, so that the leases can
         continue if a limit withdraws the grant (`terms.settle_exchanges`).
         """
         progress, job = self._progress, one.job
@@ -257,7 +255,7 @@ class RoomMaker:
         free.put(((node, job.gpus),))
         if taken > job.gpus:
             free.put(((node, taken - job.gpus),))
-        # one exchange per node, since each lease of an exchange is needed
+        # At most one exchange per node, because an exchange needs each of its ended leases.
         self._index(gpu_type).leave_out(node)
         progress.give(job, gpu_type, ((node, job.gpus),), NOTE_OF[rule])
         return True
@@ -293,7 +291,7 @@ class RoomMaker:
         return indices
 
     def _rank(self, lease: Lease) -> float:
-        """Return the rank of a victim, higher is better: attained GPU-time, or work left."""
+        """Return the attained GPU-time of a victim, or the work left; the highest ends first."""
         pool = self._progress.pool
         attained = job_received(pool.sums[lease.job], pool.at_us)
         if self._options.estimates != "given":
@@ -303,6 +301,6 @@ class RoomMaker:
 
 
 def _overfull(leases: Iterable[Lease], gpus: Mapping[int, int]) -> set[int]:
-    """Return nodes with fewer GPUs than leases hold there: the end of a lease frees none."""
+    """Return nodes with fewer GPUs than leases hold: there, an ending lease frees no GPUs."""
     load = gpus_by_node(lease.placement for lease in leases)
     return {node for node, count in load.items() if count > gpus.get(node, 0)}

@@ -1,4 +1,4 @@
-"""The policy on sums, queues and free GPUs that are kept between rounds (ADR 0175)."""
+"""Evenshare on sums, queues and free GPUs that are kept between rounds (ADR 0175)."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from evenshare_core.policies.evenshare.quiet import stays_until
 from evenshare_core.policies.shared.session import KeptRound, SessionDecision, uncontested
 from evenshare_core.policies.shared.terms import ends_of
 
-SWEEP_ROUNDS = 64  # rounds between removals of empty lists
+SWEEP_ROUNDS = 64  # empty lists are removed after this number of rounds
 
 
 class IncrementalEvenshare:
-    """The kept queues of one pool; without estimates the rank of a waiting job does not change."""
+    """The kept queues of one pool; without estimates, the rank of a waiting job does not change."""
 
     outlasts_renewals = True
 
@@ -42,13 +42,13 @@ class IncrementalEvenshare:
         self._queues: dict[ClaimKey, Kinds] = {}
         self._entries: dict[int, tuple[list[Entry], Entry]] = {}
         self._given: list[int] = []
-        self._last: tuple[RoundProgress, KeptRound] | None = None  # of a round that tried jobs
-        self._calm: Calm | None = None  # after rounds that only renewed leases
+        self._last: tuple[RoundProgress, KeptRound] | None = None  # the last round that tried jobs
+        self._calm: Calm | None = None  # set after a round that only renewed leases
         self._sweep_in = SWEEP_ROUNDS
 
     def decide(self, view: KeptRound) -> SessionDecision:
         """Decide a round as `Evenshare.decide` does for its snapshot."""
-        # Unchanged claims follow their lines until the next mark.
+        # Until the next mark, unchanged claims need no update.
         is_still = view.is_still and view.at_us < self._sums.next_mark_us
         claims = () if is_still else view.sums.claims.values()
         self._sums.begin(view.memory, claims, view.at_us, view.round_us)
@@ -76,7 +76,7 @@ class IncrementalEvenshare:
         )
 
     def quiet_until(self, at_us: int) -> int | None:
-        """Return the instant, in us, until which rounds would grant nothing."""
+        """Return the time, in us, until which rounds would grant nothing."""
         if self._calm is not None:
             return self._calm.until_us
         if self._last is None or self._last[0].renewals:

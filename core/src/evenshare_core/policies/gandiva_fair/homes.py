@@ -2,14 +2,14 @@
 
 Source: Gandiva_fair (EuroSys 2020), 3.2, 3.4, 3.5.
 
-- A job's type has the largest speed x share of a GPU that its tenant's jobs would have there. Ties
-  go to a type on which the tenant has share left, then to the newest. A job without a profile
-  therefore goes to the newest type on which its tenant has share left.
-- Its nodes have room in addition to all jobs at home there, by best fit. Small jobs are packed,
-  and nodes stay whole for large ones. If there is no room, its nodes are those of least ticket
-  load per GPU, (2).
+- A job's home is on the type with the largest speed x share of a GPU that its tenant's jobs would
+  have there. On a tie, types on which the tenant has share left come first, then the fastest type.
+  A job without a profile therefore goes to the fastest type on which its tenant has share left.
+- Its nodes are the best fit among nodes with room in addition to all jobs at home there. So small
+  jobs are packed, and nodes stay whole for large ones. If no node has room, the nodes with the
+  least ticket load per GPU, (2), are used.
 - Moves happen once a quantum. For balance, a waiting job moves from the most to the least loaded
-  node of a type. Jobs of the first node must share time, and the difference must exceed a
+  node of a type. Jobs of the first node must share time, and the difference of loads must exceed a
   threshold. Between types, the job of the (tenant, from, to) with the largest gain moves, if the
   gain exceeds a threshold.
 """
@@ -34,7 +34,7 @@ class TypeHomes:
 
     `asked`: GPUs requested by jobs, by node. `load`: tickets per GPU, (2), by node. `touched`:
     nodes whose jobs have changed since their rates were computed. `spanning`: jobs at home on
-    several nodes, by id. `is_as_read`: whether no job came or left since it was read.
+    several nodes, by id. `is_as_read`: no job came or left since the memory was read.
     """
 
     def __init__(self, gpu_type: str, nodes: Iterable[Node]) -> None:
@@ -51,7 +51,7 @@ class TypeHomes:
         self._heap: list[tuple[float, int]] = []
 
     def read(self, one: StrideJob) -> None:
-        """Count a job that was at home here before the round."""
+        """Add a job whose home was here before the round."""
         one.gpu_type, home = self.gpu_type, one.home
         if len(home) > 1:
             self.spanning[one.job.id] = one
@@ -88,11 +88,11 @@ class TypeHomes:
             heappush(self._heap, (self.load[node], node))
 
     def forget_order(self) -> None:
-        """Drop cached orders after loads were recomputed."""
+        """Drop the cached order of nodes after loads were recomputed."""
         self._room = None
 
     def find(self, gpus: int) -> Placement:
-        """Return the home for a new job; empty if the type is too small. Nothing is taken."""
+        """Return a home for a new job, without reserving it; empty if the type is too small."""
         if self._room is None:
             rooms = {node: max(0, count - self.asked[node]) for node, count in self.gpus.items()}
             self._room = FreeGpus(rooms, self.size)
@@ -105,12 +105,12 @@ class TypeHomes:
         return self._least_loaded(gpus)
 
     def _least_loaded(self, gpus: int) -> Placement:
-        """Return the fewest nodes, of least load, that are large enough."""
+        """Return as few nodes as possible; of nodes that are large enough, the least loaded."""
         kept, chosen, left, seen = [], [], gpus, set[int]()
         while self._heap and left:
             load, node = heappop(self._heap)
             if load != self.load[node] or node in seen:
-                continue  # stale or duplicate entry
+                continue  # the entry is stale or a duplicate
             seen.add(node)
             kept.append((load, node))
             if self.gpus[node] >= min(left, self.size):
@@ -124,7 +124,7 @@ class TypeHomes:
         return self._largest_first(gpus)
 
     def _largest_first(self, gpus: int) -> Placement:
-        """Return nodes of several sizes: the largest first, on ties the least loaded."""
+        """Return nodes of several sizes: the largest first, on a tie the least loaded."""
         chosen = []
         for node in sorted(self.gpus, key=lambda node: (-self.gpus[node], self.load[node], node)):
             part = min(gpus, self.gpus[node])
@@ -164,7 +164,7 @@ def read_homes(
 
 
 class Placer:
-    """A search for homes of jobs, by tenants' shares."""
+    """Finds homes for jobs by their tenants' shares, and moves jobs."""
 
     def __init__(
         self,
@@ -183,8 +183,8 @@ class Placer:
     def set_loads(self) -> None:
         """Compute the ticket load of each node, (2).
 
-        Float sums are rounded, so the tickets of a node are added in the order of its jobs. If no
-        job came or left, this is the order of all jobs, and one pass over them is faster.
+        Float sums are rounded, so the tickets of a node are always added in the order of its jobs.
+        If no job came or left, one pass over all jobs has this order, and is faster.
         """
         per_gpu: dict[Claim, float] = {}
         tickets = {node: 0.0 for row in self.homes.values() for node in row.gpus}
@@ -221,8 +221,8 @@ class Placer:
     def settle_new(self, jobs: Iterable[StrideJob]) -> None:
         """Find homes for jobs that have none and can run (Algorithm 2).
 
-        A tenant's jobs come by weight, then by submission. The next tenant is the one with the
-        fewest GPUs for its share.
+        The tenant with the fewest GPUs for its share has the next turn. Its jobs come by weight,
+        then by submission.
         """
         new = [one for one in jobs if not one.home and one.usable]
         chosen: list[tuple[StrideJob, str]] = []
@@ -243,9 +243,7 @@ class Placer:
         self.tenants.placed[key] = self.tenants.placed.get(key, 0) + sign * one.job.gpus
 
     def _choose(self, one: StrideJob, usable: tuple[str, ...]) -> str:
-        """Choose the largest speed x tickets per GPU, the least time / tickets (Algorithm 2, line
-        5).
-        """
+        """Return the type of largest speed x tickets per GPU (Algorithm 2, line 5)."""
         if len(usable) == 1:
             return usable[0]
         job, tenants = one.job, self.tenants
@@ -259,9 +257,9 @@ class Placer:
     # ---- moves ----
 
     def balance(self, budget: int, percent: int) -> int:
-        """Move waiting jobs from the most to the least loaded nodes; return the budget left."""
+        """Move waiting jobs from the most to the least loaded nodes; return the remaining moves."""
         for _, row in sorted(self.homes.items()):
-            # `fsum`, because `sum` of floats rounds differently from Python 3.12 on.
+            # `fsum`, because `sum` rounds floats differently from Python 3.12 on.
             tickets = fsum(row.load[node] * gpus for node, gpus in row.gpus.items())
             average = tickets / max(1, sum(row.gpus.values()))
             if average:
@@ -282,7 +280,7 @@ class Placer:
         return False
 
     def _move_between(self, row: TypeHomes, most: int, least: int, gap: float) -> bool:
-        """Move the job that brings two nodes closest together, if one does."""
+        """Move the job that brings the loads of two nodes closest together, if there is one."""
         best: tuple[float, bool, tuple[int, int, int]] | None = None
         moved = None
         for one in row.jobs[most]:
@@ -307,7 +305,7 @@ class Placer:
         one.passes.served_gpu_us = 0
 
     def change_types(self, jobs: Iterable[StrideJob], budget: int, percent: int) -> int:
-        """Move jobs to types on which they progress faster; return the budget left."""
+        """Move jobs to types on which they progress faster; return the remaining moves."""
         if len(self.types.names) < 2:
             return budget
         by_claim: dict[tuple[int, str], list[StrideJob]] = {}
@@ -318,7 +316,7 @@ class Placer:
             rows.sort(key=lambda one: (one.lease is not None, -one.job.submitted_us, -one.job.id))
         best = {claim: self._best_change(claim, rows, percent) for claim, rows in by_claim.items()}
         while budget:
-            # Ties go to the first (tenant, from).
+            # On a tie, the first (tenant, from) wins.
             gains = [(-row[0], claim, *row[1:]) for claim, row in best.items() if row is not None]
             if not gains:
                 break
@@ -339,9 +337,9 @@ class Placer:
     def _best_change(
         self, claim: Claim, rows: Iterable[StrideJob], percent: int
     ) -> tuple[float, str, StrideJob] | None:
-        """Return the largest gain of a tenant's jobs of a type, its target type, and the job.
+        """Return the largest gain of a tenant's jobs on a type, its target type, and the job.
 
-        Ties go to the first of `rows`: the latest job, without a lease if possible.
+        On a tie, the first of `rows` wins: the latest job, without a lease if possible.
         """
         best = None
         tried = set()
@@ -370,7 +368,7 @@ class Placer:
 
 
 def least_pass_us(row: TypeHomes, one: StrideJob) -> int:
-    """Return the least pass of other jobs on a job's nodes, or its own if there are none."""
+    """Return the least pass of other jobs on a job's nodes, or its own if there are no others."""
     others = [
         other.passes.floor_us
         for node, _ in one.home
@@ -381,7 +379,7 @@ def least_pass_us(row: TypeHomes, one: StrideJob) -> int:
 
 
 def least_passes(jobs: Iterable[StrideJob], nodes: Set[int]) -> dict[int, int]:
-    """Return the least pass of jobs with tickets on each of these nodes, 0 if there are none."""
+    """Return the least pass of jobs with tickets on each of these nodes, or 0 if it has none."""
     least: dict[int, int] = {}
     for one in jobs:
         passes = one.passes
@@ -389,7 +387,7 @@ def least_passes(jobs: Iterable[StrideJob], nodes: Set[int]) -> dict[int, int]:
             continue
         for node, _ in one.home:
             if node in nodes:
-                # `Pass.floor_us`, inlined
+                # `Pass.floor_us`, inlined for speed
                 floor_us = passes.base_us + passes.served_gpu_us * UNIT // passes.rate
                 before = least.get(node)
                 if before is None or floor_us < before:
@@ -404,7 +402,7 @@ def _queue_order(one: StrideJob) -> tuple[int, int, int]:
 def _by_turns(
     chosen: list[tuple[StrideJob, str]], tenants: TenantTypes
 ) -> list[tuple[StrideJob, str]]:
-    """Order by the tenant with the fewest GPUs for its share of all types (Algorithm 2, line 2)."""
+    """Order jobs by turns: the tenant with the fewest GPUs for its share is next (line 2)."""
     shares: dict[int, int] = {}
     for (tenant, _), micro in tenants.shares.items():
         shares[tenant] = shares.get(tenant, 0) + micro

@@ -1,4 +1,4 @@
-"""The nodes of a GPU type by ticket load, while jobs move from the most to the least loaded.
+"""Nodes of a GPU type ordered by ticket load, updated while jobs move.
 
 Source: Gandiva_fair (EuroSys 2020), 3.5.
 """
@@ -8,17 +8,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from heapq import heapify, heappop, heappush
 
-# The number of most loaded nodes that are searched for a movable job.
+# This many of the most loaded nodes are searched for a job to move.
 TRIED = 8
 
 
 class LoadOrder:
-    """The nodes of a type by load, while jobs move: heaps that may hold stale entries."""
+    """The nodes of a type by load, as heaps that may hold stale entries."""
 
     def __init__(
         self, load: Mapping[int, float], asked: Mapping[int, int], gpus: Mapping[int, int]
     ) -> None:
-        """Take tickets per GPU, requested GPUs, and GPUs, by node; the mappings may change."""
+        """Take tickets per GPU, requested GPUs, and GPUs, by node; the values may change later."""
         self._load, self._asked, self._gpus = load, asked, gpus
         self._least = [(tickets, node) for node, tickets in load.items()]
         self._most = [(-tickets, node) for node, tickets in load.items() if self._is_shared(node)]
@@ -29,13 +29,13 @@ class LoadOrder:
         return self._asked[node] > self._gpus[node]
 
     def least(self) -> int:
-        """Return the node of least load, on ties the lowest id."""
+        """Return the node of least load, on a tie the one with the lowest id."""
         while self._least[0][0] != self._load[self._least[0][1]]:
             heappop(self._least)
         return self._least[0][1]
 
     def most_shared(self) -> list[int]:
-        """Return the first `TRIED` nodes whose jobs share time, the most loaded first."""
+        """Return the `TRIED` most loaded nodes among those whose jobs share time."""
         loaded: dict[int, float] = {}
         while self._most and len(loaded) < TRIED:
             load, node = heappop(self._most)

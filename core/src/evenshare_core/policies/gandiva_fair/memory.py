@@ -7,13 +7,13 @@
 - `blocked`: [job, since_us]: jobs of least pass that are kept out by unexpired leases.
 - `trades`: current trades, in the order in which they were made.
 - `quantum_us`: the start of the last quantum in which jobs moved and quota was traded.
-- `rated`: by GPU type, the inputs of the rates of all its nodes and the totals of tenants. The
-  inputs are a hash without ids, and the tenants with tickets, in order.
-- `stale`: nodes whose jobs have changed since then.
+- `rated`: by GPU type, the inputs from which all its rates were computed, and the totals of
+  tenants. The inputs are a hash without ids, and the tenants with tickets, in order.
+- `stale`: nodes whose jobs have changed since their rates were computed.
 
-A pass is base + served / rate, in us of a GPU share. It is exact: base and served are integers and
-the rate is an integer in a common unit. When the tickets of a tenant change, the rate changes, and
-the pass is rounded to a microsecond. Passes are compared as correctly rounded quotients, so equal
+A pass is base + served / rate, in us of a GPU share. It is exact: base and served are integers, and
+the rate is an integer in a common unit. When a tenant's tickets change, the rate changes, and the
+pass is rounded to a microsecond. Passes are compared as correctly rounded quotients, so equal
 passes compare equal.
 """
 
@@ -49,9 +49,9 @@ MEMORY_IDS = Fields(
 
 
 class Pass(msgspec.Struct, gc=False):
-    """The progress of a job or node that takes turns: the least pass is next.
+    """The progress of a job or node that takes turns; the least pass is next.
 
-    `rate`: its share, `UNIT` to a GPU; with 0 it has no tickets, and comes last.
+    `rate`: its share, `UNIT` per GPU; with 0 it has no tickets, and comes last.
     """
 
     base_us: int = 0
@@ -72,12 +72,12 @@ class Pass(msgspec.Struct, gc=False):
         return self.base_us + (self.served_gpu_us * UNIT // self.rate if self.rate else 0)
 
     def set_rate(self, rate: int) -> None:
-        """Continue from the present pass at another rate."""
+        """Change the rate, keeping the present pass."""
         if rate != self.rate:
             self.base_us, self.served_gpu_us, self.rate = self.floor_us, 0, rate
 
     def raise_to(self, least_us: int) -> None:
-        """Raise the pass, so that no turns are made up for time without taking part."""
+        """Raise the pass to a minimum: a job must not catch up on turns that it missed."""
         if self.floor_us < least_us:
             self.base_us, self.served_gpu_us = least_us, 0
 
@@ -85,9 +85,9 @@ class Pass(msgspec.Struct, gc=False):
 class StrideJob(msgspec.Struct, gc=False):
     """An active job: its home, its pass, and the lease that it holds.
 
-    The lease has ended unless the job `runs`. `usable`: the GPU types that it can run on, slowest
-    first. `gpu_type`: that of its home, "" without a home. `is_new`: it was not active in the last
-    round.
+    `runs`: the lease continues; otherwise it has ended. `usable`: the GPU types that the job can
+    run on, slowest first. `gpu_type`: that of its home, "" without a home. `is_new`: the job was
+    not active in the last round.
     """
 
     job: Job
@@ -101,21 +101,21 @@ class StrideJob(msgspec.Struct, gc=False):
 
     @property
     def order(self) -> tuple[int, int, int]:
-        """The order of equal passes: the smallest, then the first submitted."""
+        """The order of jobs with equal passes: the smallest first, then the first submitted."""
         job = self.job
         return (job.gpus, job.submitted_us, job.id)
 
     @property
     def turn(self) -> tuple[float, int, int, int]:
-        """The order of turns: the least pass, then `order`."""
+        """The order of turns: the least pass first, then `order`."""
         job = self.job
         return (self.passes.value, job.gpus, job.submitted_us, job.id)
 
 
 class Rated(NamedTuple):
-    """The inputs of the rates of a GPU type, and the totals of tenants from them.
+    """The inputs of the rates of a GPU type, and the resulting totals of tenants.
 
-    `key`: a hash of tickets and nodes; the tickets are those of `tenants`, in order.
+    `key`: a hash of nodes and tickets; the tickets are those of `tenants`, in order.
     """
 
     key: str
@@ -124,7 +124,7 @@ class Rated(NamedTuple):
 
 
 class Memory(NamedTuple):
-    """The memory after reading; `jobs`: stored rows by job."""
+    """The parsed memory; `jobs`: stored rows by job."""
 
     jobs: dict[int, list[int]]
     nodes: dict[int, Pass]
@@ -152,7 +152,7 @@ def read_memory(raw: dict[str, Any]) -> Memory:
 
 
 def write_memory(jobs: Iterable[StrideJob], memory: Memory, stale: list[int]) -> dict[str, Any]:
-    """Return the memory of the next round; `stale` as in the module."""
+    """Return the memory of the next round; `stale`: see the module."""
     return {
         "blocked": [[job, since_us] for job, since_us in sorted(memory.blocked.items())],
         "jobs": [
@@ -192,7 +192,7 @@ def nodes_of(row: list[int]) -> list[int]:
 
 
 def _home_of(row: list[int], gpus: dict[int, int]) -> Placement:
-    """Return the home in a row of a job that is not on one node, if its nodes still exist."""
+    """Return the home in the row of a job on several nodes, if these still exist."""
     home = tuple(zip(row[4::2], row[5::2], strict=True))
     return home if _is_there(home, gpus) else ()
 
@@ -209,7 +209,7 @@ def read_jobs(snapshot: Snapshot, memory: Memory, types: GpuTypes) -> list[Strid
     leases = {lease.job: lease for lease in snapshot.leases}
     gpus = {node.id: node.gpus for node in snapshot.nodes}
     at_us, usable, stored = snapshot.at_us, types.usable, memory.jobs
-    places: dict[tuple[int, int], Placement] = {}  # one shared value per home
+    places: dict[tuple[int, int], Placement] = {}  # jobs with the same home share one value
     rows = []
     for job in sorted(snapshot.jobs, key=attrgetter("id")):
         job_id = job.id

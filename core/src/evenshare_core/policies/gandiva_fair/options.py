@@ -1,4 +1,4 @@
-"""Options of gandiva_fair; the numbers of rules are those of `policy`."""
+"""Options of gandiva_fair; rule numbers are those of `policy`."""
 
 from __future__ import annotations
 

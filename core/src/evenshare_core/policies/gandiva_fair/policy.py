@@ -5,27 +5,27 @@ Deep Learning, EuroSys 2020.
 
 Rules, by number; each has a file:
 
-1. *Tickets* (`tickets`, `rates`): a tenant's tickets are its quota of each type. A job's rate is
-   its attainable rate at its home if tenants come out even. As an option, it is quota / GPUs of
-   its tenant's jobs.
-2. *Homes* (`homes`): each job is at home on nodes of one type, by Algorithm 2; few jobs move.
+1. *Tickets* (`tickets`, `rates`): a tenant's tickets are its quota of each type. The rates of jobs
+   at their homes give tenants equal GPU-time per ticket, as far as possible. As an option, a job's
+   rate is its tenant's quota / GPUs of the tenant's jobs.
+2. *Homes* (`homes`): each job has a home on nodes of one type, by Algorithm 2; few jobs move.
 3. *Turns* (`stride`): on each node by exact pass; over nodes by pass, with an aggregate per node.
 4. *Idle GPUs* (`stride`) go to waiting jobs, even away from their homes.
-5. *Trades* (`trading`): once a quantum, at the second price, as long as they remain right.
+5. *Trades* (`trading`): once a quantum, at the second price; trades that are no longer right end.
 
 | paper | here | unit |
 |---|---|---|
-| t_u, tickets | `Entitlement.gpus`, as trades have made it | GPUs of a type |
+| t_u, tickets | `Entitlement.gpus`, after trades | GPUs of a type |
 | r, size | `Job.gpus` | GPUs |
-| ticketsPerGPU (1), jobTickets (3) | rate / size, `Pass.rate` | `rates.UNIT` to a GPU |
+| ticketsPerGPU (1), jobTickets (3) | rate / size, `Pass.rate` | `rates.UNIT` per GPU |
 | ticketLoadPerGPU (2) | `TypeHomes.load` | tickets |
 | pass, stride | `Pass.value`; size x term / rate | us |
 | perf[g] | 1 / `Profile.speed_milli` | |
-| quantum | a term: a lease of one quantum, renewed where the job keeps its GPUs | us |
+| quantum | a term: a lease of one quantum, renewed if the job keeps its GPUs | us |
 
 Departures, each with its test in tests/papers/test_gandiva_fair.py or test_gandiva_fair_rounds.py:
 
-- Rates by placement, exact passes, ties by (pass, size, submission). With (1) and (3) literally,
+- Rates by placement, exact passes, ties by (pass, size, submission). With (1) and (3) as printed,
   the paper's examples do not come out (`TestTwoNodes`, `TestOneNode`).
 - Leases need not expire together; GPUs of unexpired leases take no part in turns
   (`TestLeasesThatGoOn`).
@@ -34,8 +34,8 @@ Departures, each with its test in tests/papers/test_gandiva_fair.py or test_gand
   its profile has a speed there (`TestTypes`).
 - Only quota is traded, not GPUs that other tenants leave idle (`TestTrades`).
 
-If no job waits and no lease has ended, a round changes no pass, home or trade. It then makes no
-difference whether the round takes place. All orders end in (submitted, id).
+If no job waits and no lease has ended, a round changes no pass, home or trade. Such a round may
+therefore be skipped. All orders end in (submitted, id).
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ from evenshare_core.policies.shared.terms import expired_ends
 
 class GandivaFair(Policy):
     name = "gandiva_fair"
-    version = "3"  # no id is hashed in its memory (ADR 0195)
+    version = "3"  # 3: the memory contains no hash of ids (ADR 0195)
     title = "Gang-aware stride with trading"
     promise = (
         "Jobs take turns on GPUs, so each tenant gets its quota of every GPU type over minutes."
@@ -160,7 +160,7 @@ POLICY = GandivaFair()
 
 
 def quantum_of(snapshot: Snapshot, options: GandivaFairOptions) -> int:
-    """Return the quantum in us: the option within the pool's bounds, or the lease length."""
+    """Return the quantum in us: the option, kept within the pool's bounds, or the lease length."""
     if not snapshot.lease_bounds_us:
         return snapshot.lease_us
     least_us, most_us = snapshot.lease_bounds_us
@@ -168,9 +168,9 @@ def quantum_of(snapshot: Snapshot, options: GandivaFairOptions) -> int:
 
 
 def term_of(snapshot: Snapshot, quantum_us: int) -> int:
-    """Return the length of a term that starts now, in us: to the quantum's end if allowed.
+    """Return the length of a term that starts now, in us: until the quantum ends, if allowed.
 
-    Leases of a pool therefore end together, and a gang finds its node free.
+    All leases of a pool therefore end together, so that a gang finds whole nodes free.
     """
     if not snapshot.lease_bounds_us:
         return snapshot.lease_us
@@ -227,7 +227,7 @@ def _settle(
     memory: Memory,
     moves: bool,
 ) -> dict[str, TypeHomes]:
-    """Find homes of all jobs that can run (rule 2); `moves`: some of them may change."""
+    """Find homes for new jobs (rule 2); `moves`: the homes of some other jobs may change."""
     homes = read_homes(jobs, snapshot.nodes, types, memory)
     is_new = any(not one.home for one in jobs)
     if not moves and not is_new:
@@ -245,7 +245,6 @@ def _settle(
 
 
 def _touched(homes: Mapping[str, TypeHomes]) -> list[int]:
-    """Return nodes whose jobs have changed after their rates were computed."""
     return sorted(node for row in homes.values() for node in row.touched)
 
 

@@ -1,16 +1,17 @@
 """Attainable rates of placed jobs: max-min over tenants by progressive filling of totals.
 
 Source: Gandiva_fair (EuroSys 2020), 3.2. The paper divides tickets by all GPUs of a tenant's jobs
-(1). On an unbalanced placement, tenants then get less than their share. Here the rates x raise the
-least weighted total of a tenant as far as the placement allows, then the next. The constraints are
-x_j <= size_j and a sum on each node of at most its GPUs.
+(1). On an unbalanced placement, tenants then get less than their share. Here, the rates x raise the
+lowest weighted total of a tenant as far as the placement allows, then the second lowest, and so on.
+The constraints are x_j <= size_j, and on each node a sum of at most its GPUs.
 
-Node by node, a node's GPUs are shared so that the totals of its tenants become level, given their
-rates on other nodes. This is repeated until nothing changes (block ascent). The totals of small
-jobs are a polymatroid, so the limit is the max-min optimum. A job over several nodes gets the least
-that any of its nodes would give it. Tenants without weight share the rest.
+Nodes are visited one by one. A node's GPUs are shared so that the totals of its tenants become
+equal, given their rates on other nodes. This is repeated until nothing changes (block ascent). The
+totals of small jobs are a polymatroid, so the limit is the max-min optimum. A job over several
+nodes gets the lowest rate that any of its nodes would give it. Tenants without weight share the
+rest.
 
-Rates are integers, `UNIT` to a GPU.
+Rates are integers, `UNIT` per GPU.
 """
 
 from __future__ import annotations
@@ -18,15 +19,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-UNIT = 720_720  # Divisible by all numbers up to 16, so that usual shares of a GPU are exact.
-# Sweeps end when no rate changes by more than this, or after this many visits of nodes.
+UNIT = 720_720  # Sweeps end when no rate changes by more than SETTLED, or after NODE_VISITS visits.
+# Sweeps end when no rate changes by more than SETTLED, or after NODE_VISITS visits of nodes.
 SETTLED = UNIT // 100_000
 NODE_VISITS = 6000
 LEAST_SWEEPS, MOST_SWEEPS = 4, 60
 
 
 class FillRow(NamedTuple):
-    """A party of the sharing: its weight, its present amount, and how much more it can use."""
+    """A participant: its weight, its amount so far, and the maximum that it can use in addition."""
 
     weight: int
     has: int
@@ -34,19 +35,19 @@ class FillRow(NamedTuple):
 
 
 def water_fill(amount: int, rows: Sequence[tuple[int, int, int]]) -> list[int]:
-    """Share an amount so that (has + given) / weight become level; return the parts.
+    """Share an amount so that (has + given) / weight become equal; return the parts.
 
-    `rows`: as `FillRow`. No part is below 0 or above `most`; weights are above 0. The remainder of
+    `rows`: as `FillRow`, with weights above 0. Parts are from 0 to `most`. The remainder of
     rounding, less than one per row, is not given.
     """
     mosts = [row[2] for row in rows]
     if not rows or sum(mosts) <= amount:
         return mosts
-    # The levels at which rows start to fill, then at which they are full; the sort is stable.
+    # The levels at which rows start to fill, then the levels at which they are full.
     levels = [has / weight for weight, has, _ in rows]
     levels += [(has + most) / weight for weight, has, most in rows]
     count = len(rows)
-    weight = has = full = 0  # of the rows that fill at this level, and the sum of the full rows
+    weight = has = full = 0  # of the rows that fill at this level; `full`: given to full rows
     order = sorted(range(2 * count), key=levels.__getitem__)
     for step in order:
         if weight * levels[step] - has + full >= amount:
@@ -60,7 +61,7 @@ def water_fill(amount: int, rows: Sequence[tuple[int, int, int]]) -> list[int]:
             weight -= its_weight
             has -= its_has
             full += its_most
-    if not weight:  # full rows have the whole amount, and the next row starts to fill above them
+    if not weight:  # full rows use the whole amount, and no other row has started to fill
         before = set(order[: order.index(step)])
         return [most if count + place in before else 0 for place, most in enumerate(mosts)]
     level_up = amount - full + has
@@ -72,19 +73,19 @@ def water_fill(amount: int, rows: Sequence[tuple[int, int, int]]) -> list[int]:
 
 
 class SpanningJob(NamedTuple):
-    """A job over several nodes: its tenant and its GPUs by node."""
+    """A job over several nodes: its tenant, and its GPUs by node."""
 
     tenant: int
     gpus: Mapping[int, int]
 
     @property
     def size(self) -> int:
-        """Its GPUs over all nodes."""
+        """The job's GPUs on all nodes."""
         return sum(self.gpus.values())
 
 
 class Rates(NamedTuple):
-    """Units by node and tenant for jobs of one node, and by id for jobs over several nodes."""
+    """Units by node and tenant for jobs on one node, and by job id for jobs over several nodes."""
 
     small: dict[int, dict[int, int]]
     spanning: dict[int, int]
@@ -98,8 +99,8 @@ def placement_rates(
 ) -> Rates:
     """Return the rates of one GPU type.
 
-    `nodes`: GPUs by node. `demand`: GPUs of jobs of one node, by node and tenant. `weights`: of
-    tenants, in any common unit; 0 if missing.
+    `nodes`: GPUs by node. `demand`: GPUs of jobs on one node, by node and tenant. `weights`: by
+    tenant, in any common unit; 0 if missing.
     """
     state = _Filling(nodes, demand, spanning, weights)
     state.settle()
@@ -115,8 +116,8 @@ def level_again(
 ) -> dict[int, dict[int, int]]:
     """Return the rates of some nodes, given the tenants' rates on other nodes.
 
-    `amounts`: units of each node available to jobs of one node. `demand`: GPUs by node and tenant.
-    `totals`: units by tenant without these nodes; their rates are added to it.
+    `amounts`: units of each node for jobs on one node. `demand`: GPUs by node and tenant. `totals`:
+    units by tenant on other nodes; the new rates are added to it.
     """
     rates: dict[int, dict[int, int]] = {}
     for node in sorted(demand):
@@ -175,7 +176,7 @@ class _Filling:
         self._start()
 
     def _start(self) -> None:
-        """Start with the tenant's part of all GPUs, spread evenly over its jobs."""
+        """Start with each tenant's part of all GPUs, spread evenly over its jobs."""
         asked: dict[int, int] = {}
         for units_of in self._most.values():
             for tenant, units in units_of.items():
@@ -194,7 +195,6 @@ class _Filling:
             self._set_spanning(job, one.size * UNIT * share[one.tenant] // asked[one.tenant])
 
     def _set(self, node: int, tenant: int, units: int) -> int:
-        """Set a rate; return the size of the change."""
         before = self.small[node][tenant]
         self.small[node][tenant] = units
         self._totals[tenant] += units - before
@@ -207,7 +207,7 @@ class _Filling:
         return abs(units - before)
 
     def settle(self) -> None:
-        """Level node by node until nothing changes; a bound limits the time for large pools."""
+        """Make totals equal, node by node, until nothing changes or a limit is reached."""
         visits = max(1, len(self._order))
         sweeps = max(LEAST_SWEEPS, min(MOST_SWEEPS, NODE_VISITS // visits))
         for _ in range(sweeps):
@@ -218,7 +218,7 @@ class _Filling:
                 break
 
     def _left(self, node: int) -> int:
-        """Return the units of a node that jobs over several nodes leave."""
+        """Return the units of a node that jobs over several nodes do not use."""
         jobs = self._on.get(node)
         if not jobs:
             return self._gpus[node] * UNIT
@@ -243,7 +243,7 @@ class _Filling:
         return change
 
     def _level_spanning(self, job: int) -> int:
-        """Set the least rate that any of its nodes would give the job, as if it were small jobs."""
+        """Set the lowest rate that any of its nodes would give the job as a job on one node."""
         one, rate, totals = self._jobs[job], self.spanning[job], self._totals
         weight_of_one, total, size = self._weights[one.tenant], totals[one.tenant], one.size
         least = size * UNIT

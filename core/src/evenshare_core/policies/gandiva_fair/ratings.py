@@ -1,12 +1,13 @@
 """Rates of jobs at their homes, recomputed when their inputs change.
 
 If tickets, nodes or options of a GPU type change, all of its rates are recomputed. If jobs came,
-left or moved, only the rates of their nodes are, given the tenants' rates elsewhere. All rates are
-recomputed once totals of tenants drift by 1 % of the type, in a small pool at once.
+left or moved, only the rates of their nodes are recomputed, given the tenants' rates on other
+nodes. If the totals of tenants have then drifted by 1 % of the type, all rates are recomputed. In a
+small pool, this happens at once.
 
-Rates level tenants, not the jobs of one tenant. If a tenant has its full due on other nodes, a job
-of it would have no rate, and never a turn. A job therefore has at least a fraction of its tenant's
-tickets per GPU, and jobs over the same nodes share evenly.
+Rates make tenants equal, not the jobs of one tenant. If a tenant gets all that it deserves on other
+nodes, a job of it would have the rate 0, and never a turn. A job therefore has at least a fraction
+of its tenant's tickets per GPU, and jobs over the same nodes share evenly.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ from evenshare_core.policies.gandiva_fair.rates import (
 from evenshare_core.policies.gandiva_fair.tickets import Claim
 from evenshare_core.units import GPU_MICRO
 
-# All rates of a type are recomputed when totals drift by one part in DRIFT of it.
+# All rates of a type are recomputed if totals drift by 1 / DRIFT of it.
 DRIFT = 100
-# A job of a tenant with tickets has at least one part in LEAST_PART of (1) x size.
+# The minimum rate of a job whose tenant has tickets is (1) x size / LEAST_PART.
 LEAST_PART = 16
 
 
@@ -39,7 +40,7 @@ def set_rates(
     quotas: Mapping[Claim, int],
     memory: Memory,
 ) -> None:
-    """Set the rate of every job that has a home; `tickets`: the option."""
+    """Set the rate of every job that has a home; `tickets`: the option of this name."""
     by_type: dict[str, dict[int, int]] = {}
     for (tenant, gpu_type), micro in sorted(quotas.items()):
         if micro:
@@ -86,7 +87,7 @@ def _demand(row: TypeHomes, nodes: Iterable[int]) -> dict[int, dict[int, int]]:
 def _least_rates(
     gpu_type: str, jobs: Iterable[StrideJob], weights: Mapping[int, int]
 ) -> dict[int, int]:
-    """Return the least rate of each tenant's jobs, per GPU; `weights`: tickets in micro-GPUs."""
+    """Return the minimum rate per GPU by tenant; `weights`: tickets in micro-GPUs."""
     gpus: dict[int, int] = {}
     for one in jobs:
         if one.gpu_type == gpu_type:
@@ -127,7 +128,7 @@ def _set_spanning(
 def _rate_by_placement(
     row: TypeHomes, weights: Mapping[int, int], least: Mapping[int, int]
 ) -> dict[int, int]:
-    """Compute all rates of a type; return tenants' totals."""
+    """Set all rates of a type; return the tenants' totals."""
     demand = _demand(row, row.gpus)
     spanning = row.spanning
     rates = placement_rates(
@@ -154,7 +155,7 @@ def _rate_nodes(
     jobs: Iterable[StrideJob],
     least: Mapping[int, int],
 ) -> bool:
-    """Compute the rates of touched nodes; return False if all rates must be recomputed."""
+    """Set the rates of touched nodes; return False if all rates must be recomputed instead."""
     touched = row.touched
     if any(
         one.is_new and any(node in touched for node, _ in one.home) for one in row.spanning.values()
@@ -180,7 +181,7 @@ def _rate_nodes(
 
 
 def _spanned(row: TypeHomes, node: int) -> int:
-    """Return the units of a node that jobs over several nodes have."""
+    """Return the units of a node that jobs over several nodes use."""
     return sum(
         one.passes.rate * dict(one.home)[node] // one.job.gpus
         for one in row.jobs[node]
@@ -189,7 +190,7 @@ def _spanned(row: TypeHomes, node: int) -> int:
 
 
 def _rate_by_tickets(row: TypeHomes, weights: Mapping[int, int]) -> None:
-    """Set the rates by (1) and (3) literally."""
+    """Set the rates by (1) and (3) as printed."""
     jobs = {one.job.id: one for rows in row.jobs.values() for one in rows}
     gpus: dict[int, int] = {}
     for one in jobs.values():

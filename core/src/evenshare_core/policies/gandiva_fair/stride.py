@@ -2,15 +2,15 @@
 
 Source: Gandiva_fair (EuroSys 2020), 3.1 and Algorithm 1.
 
-1. *On a node*, jobs at home there are taken by pass, the least first. A job that does not fit is
-   skipped and keeps its pass. The pass of a job that runs grows by size x term / rate.
-2. *Over nodes*, if a type has jobs over several nodes: these and an aggregate per node are taken
-   by pass in the same way. An aggregate's rate is the sum of its jobs'. It is charged for all GPUs
-   of its node, or if a spanning job leaves some, only for those that its jobs use.
+1. *On a node*, the jobs at home there take turns by pass, the least first. A job that does not fit
+   is skipped and keeps its pass. The pass of a job that runs grows by size x term / rate.
+2. *Over nodes*, if a type has jobs over several nodes: these and an aggregate per node take turns
+   by pass in the same way. An aggregate's rate is the sum of its jobs' rates. It is charged for all
+   GPUs of its node; if a spanning job uses some of them, only for those that its own jobs use.
 3. *Unexpired leases* cannot be taken. If they keep out a job of least pass for a whole quantum,
    the free GPUs of its nodes are held for it. Other jobs then get them only for terms that end by
-   the time it needs them.
-4. *Idle GPUs*: a waiting job moves to another node of its type that has room left. After these, a
+   the time at which the job needs them.
+4. *Idle GPUs*: a waiting job moves to another node of its type that has room left. After that, a
    job may run as a guest on another type without changing its home.
 """
 
@@ -31,14 +31,14 @@ from evenshare_core.policies.gandiva_fair.rates import UNIT
 from evenshare_core.policies.gandiva_fair.tickets import GpuTypes
 from evenshare_core.policies.shared.admission import Admission, Refusal
 
-# Waiting jobs of one node, each with its turn.
+# The waiting jobs of one node, each after the fields of its turn.
 Queue = list[tuple[float, int, int, int, StrideJob]]
 TURN, IDLE, GUEST = "", "idle", "guest"
 KEYS = {note: Key(None, None, note) for note in (TURN, IDLE, GUEST)}
 
 
 class Turns:
-    """The picks of the round so far. `held`: GPUs held for a job, by node."""
+    """The picks of the round so far. `held`: GPUs kept free for a job, by node."""
 
     def __init__(
         self, snapshot: Snapshot, memory: Memory, types: GpuTypes, term_us: int, quantum_us: int
@@ -53,8 +53,8 @@ class Turns:
         self.held: dict[int, int] = {}
         self._blocked: dict[int, int] = {}
         self._free = {node.id: node.gpus for node in snapshot.nodes}
-        self._frees_us: dict[int, int] = {}  # when the last continuing lease may end
-        self._spanned: set[int] = set()  # nodes with GPUs of jobs over several nodes
+        self._frees_us: dict[int, int] = {}  # when the last continuing lease of a node may end
+        self._spanned: set[int] = set()  # nodes on which jobs over several nodes hold GPUs
         for lease in snapshot.leases:
             if not lease.ends_by(self.at_us):
                 end_us = max(lease.expires_us, lease.protected_until_us)
@@ -84,7 +84,7 @@ class Turns:
         self.memory.blocked.update(self._blocked)
 
     def is_kept_from(self, one: StrideJob) -> bool:
-        """Return whether GPUs that it could have had are held for another job."""
+        """Return whether the job could have started if no GPUs were held for another job."""
         return one.job.id not in self._blocked and any(
             one.job.gpus <= self._free[node] for node, _ in one.home if node in self.held
         )
@@ -92,10 +92,10 @@ class Turns:
     # ---- turns ----
 
     def _read_queues(self, jobs: Iterable[StrideJob]) -> tuple[dict[int, int], dict[int, Queue]]:
-        """Return the rate of all jobs of each node, and the waiting jobs of nodes with free GPUs.
+        """Return the summed rate of each node's jobs, and the waiting jobs of nodes with free GPUs.
 
-        It covers jobs at home on one node, in one pass over all jobs. Going from node to node takes
-        several times as long, because of memory locality.
+        Only jobs at home on one node are included. A pass over all jobs is several times as fast as
+        going from node to node, because of memory locality.
         """
         free = self._free
         rates = dict.fromkeys(free, 0)
@@ -107,7 +107,7 @@ class Turns:
                 rates[node] += rate
                 if not one.runs and free[node]:
                     job, value = one.job, NEVER
-                    if rate:  # `Pass.value`, inlined
+                    if rate:  # `Pass.value`, inlined for speed
                         value = (passes.base_us * rate + passes.served_gpu_us * UNIT) / rate
                     queues[node].append((value, job.gpus, job.submitted_us, job.id, one))
         return rates, queues
@@ -147,11 +147,11 @@ class Turns:
         return all(self._free[node] >= gpus and self._ends_in_time(node) for node, gpus in one.home)
 
     def _ends_in_time(self, node: int) -> bool:
-        """Return whether a term from now ends before a held job needs the GPUs of a node."""
+        """Return whether a term from now ends before a job for which the node is held needs it."""
         return node not in self.held or self.at_us + self.term_us <= self._frees_us.get(node, 0)
 
     def _keep_out(self, one: StrideJob) -> None:
-        """Apply rule 3 to a job of least pass that does not fit next to continuing leases."""
+        """Apply rule 3 to a job of least pass that continuing leases keep out."""
         if not any(node in self._frees_us for node, _ in one.home):
             return
         since_us = self.memory.blocked.get(one.job.id, self.at_us)
@@ -189,7 +189,7 @@ class Turns:
         self.memory.nodes[node].served_gpu_us += gpus * self.term_us
 
     def _join_aggregates(self, row: TypeHomes, rates: Mapping[int, int]) -> None:
-        """Update each node's aggregate pass of small jobs; new ones start at the least of all."""
+        """Update each node's aggregate pass; a new aggregate starts at the least pass of all."""
         known, spanning = self.memory.nodes, row.spanning.values()
         passes = [known[node].floor_us for node in row.gpus if node in known]
         passes += [one.passes.floor_us for one in spanning if not one.is_new]
@@ -207,7 +207,7 @@ class Turns:
     def _fill_idle(
         self, row: TypeHomes, waiting: Iterable[StrideJob], jobs: Iterable[StrideJob]
     ) -> None:
-        """Move jobs of the type to nodes that have room left (rule 4)."""
+        """Move waiting jobs of the type to nodes with idle GPUs (rule 4)."""
         idle = self._idle(row)
         if not idle.total:
             return
@@ -244,7 +244,7 @@ class Turns:
         return FreeGpus({node: free[node] for node in row.gpus if node not in held}, row.size)
 
     def _invite(self, row: TypeHomes, waiting: Iterable[StrideJob]) -> None:
-        """Run jobs that are at home on another type here for a term (rule 4)."""
+        """Run jobs with a home on another type here for one term (rule 4)."""
         idle = self._idle(row)
         if not idle.total:
             return
@@ -293,9 +293,9 @@ class Turns:
 def _furthest_behind_first(
     some: Sequence[StrideJob], jobs: Iterable[StrideJob]
 ) -> Iterator[StrideJob]:
-    """Yield jobs by how far their pass is above the least on their nodes, at the start.
+    """Yield jobs by how far their pass is above the least pass on their nodes; the closest first.
 
-    They are sorted lazily: few idle GPUs are left when most jobs wait.
+    They are sorted lazily: when most jobs wait, few idle GPUs are left.
     """
     if len(some) < 2:
         yield from some
@@ -315,5 +315,4 @@ def _furthest_behind_first(
 
 
 def _is_at(one: StrideJob, row: TypeHomes) -> bool:
-    """Return whether its lease, which has ended, is on this type."""
     return one.lease is not None and one.lease.placement[0][0] in row.gpus

@@ -4,9 +4,9 @@ Source: Gandiva_fair (EuroSys 2020), 3.2 and 3.4.
 
 - A tenant's tickets of a type are its effective quota of it after trades.
 - Its fair share of a type comes from water filling. Capacity is shared in proportion to tickets,
-  limited by the need of its jobs, and the rest goes to the others. The last rest goes in equal
-  parts to tenants without tickets. Types are shared from the fastest on. Jobs that are covered on
-  one type do not ask for slower types again.
+  limited by what the tenant's jobs need, and the rest goes to the others. Tenants without tickets
+  share the remainder equally. Types are shared from the fastest on. Jobs that are covered on one
+  type do not request slower types again.
 - Types are ordered by the mean speed of the profiles that run there, then by name.
 """
 
@@ -27,7 +27,7 @@ from evenshare_core.policies.gandiva_fair.trading import Trader
 from evenshare_core.units import GPU_MICRO, ONE_MILLI
 
 Claim = tuple[int, str]  # (tenant, GPU type)
-# A tenant's jobs are of one kind if their speedups differ by at most this.
+# Two profiles of a tenant count as the same if their speedups differ by at most this.
 SPREAD_PERCENT = 5
 
 
@@ -48,12 +48,12 @@ class GpuTypes:
         return (Fraction(sum(speeds), len(speeds)) if speeds else Fraction(ONE_MILLI), name)
 
     def speed_milli(self, job: Job, gpu_type: str) -> int:
-        """Return thousandths of the speed on its slowest type; 1000 without a profile."""
+        """Return a job's speed on a type over that on its slowest, in thousandths."""
         profile = self.profiles.get(job.profile)
         return ONE_MILLI if profile is None else profile.speed_milli(gpu_type)
 
     def usable(self, job: Job) -> tuple[str, ...]:
-        """Return the types that it accepts, that can run it and are large enough, slowest first."""
+        """Return the accepted types that can run the job and are large enough, slowest first."""
         key = (job.gpu_types, job.profile, job.gpus)
         types = self._usable.get(key)
         if types is None:
@@ -91,7 +91,7 @@ class _Uncovered:
         return sum(micro for usable, micro in self._left.items() if gpu_type in usable)
 
     def cover(self, gpu_type: str, micro: int, rank: Mapping[str, int]) -> None:
-        """Cover jobs with the fewest other, slower types first."""
+        """Cover jobs with micro-GPUs of a type; jobs with the fewest slower types go first."""
         here = [usable for usable in self._left if gpu_type in usable]
         for usable in sorted(here, key=lambda row: (_slower(row, gpu_type, rank), row)):
             part = min(micro, self._left[usable])
@@ -104,7 +104,7 @@ def _slower(usable: tuple[str, ...], gpu_type: str, rank: Mapping[str, int]) -> 
 
 
 def fair_shares(quotas: Mapping[Claim, int], demand: Demand, types: GpuTypes) -> dict[Claim, int]:
-    """Return each tenant's share of each type, in micro-GPUs; `quotas` is in micro-GPUs too.
+    """Return each tenant's share of each type; shares and `quotas` are in micro-GPUs.
 
     Source: 3.2, "effective tickets".
     """
@@ -133,7 +133,7 @@ def fair_shares(quotas: Mapping[Claim, int], demand: Demand, types: GpuTypes) ->
 def covered_quotas(
     quotas: Mapping[Claim, int], demand: Demand, types: GpuTypes
 ) -> dict[Claim, int]:
-    """Return the part of each quota that its tenant's jobs can use, from the fastest type on."""
+    """Return the part of each quota that its tenant's jobs can use, assigning fast types first."""
     left = {tenant: _Uncovered(rows) for tenant, rows in demand.items()}
     covered: dict[Claim, int] = {}
     for name in reversed(types.names):
@@ -146,10 +146,10 @@ def covered_quotas(
 def traders_of(snapshot: Snapshot, types: GpuTypes) -> dict[int, Trader]:
     """Return the tenants that trade, by id, each with the quota that it may trade.
 
-    The jobs of a trader that accept several types all have a profile, and their speedups differ by
-    at most 5 %. A trader lends all of its quota. Quota for jobs of a single type is not traded.
-    Some jobs may run on fewer types than others, such as gangs that are too large for one type.
-    Their sets of types must then be nested. The snapshot is without trades.
+    A trader lends all of its quota. Its jobs that accept several types all have a profile, and
+    their speedups differ by at most 5 %. Quota that jobs of a single type need is not traded. Some
+    jobs may run on fewer types than others, such as gangs that are too large for one type. Their
+    sets of types must then be nested. The snapshot must be without trades.
     """
     quotas = quotas_micro(snapshot.entitlements)
     keepers = {row.tenant for row in snapshot.entitlements if row.mode is Mode.RESERVE}
@@ -187,7 +187,7 @@ def _are_nested(asked: Iterable[tuple[str, ...]]) -> bool:
 def _within_of(
     asked: Mapping[tuple[str, ...], int], widest: tuple[str, ...]
 ) -> tuple[tuple[tuple[str, ...], int], ...]:
-    """Return `Trader.within`: the request of other jobs for the types that some cannot use."""
+    """Return `Trader.within`: for the types that some jobs cannot use, what the others request."""
     rows = []
     for usable in sorted(asked, key=lambda row: (-len(row), row)):
         others = tuple(name for name in widest if name not in usable)
@@ -215,7 +215,7 @@ def _one_profile(
 
 
 def _is_alike(row: Profile, chosen: Profile, usable: tuple[str, ...]) -> bool:
-    """Return whether speeds relative to the slowest type are within 5 %."""
+    """Return whether the speeds over that of the slowest type differ by at most 5 %."""
     base, chosen_base = row.speed_milli(usable[0]), chosen.speed_milli(usable[0])
     return all(
         abs(row.speed_milli(name) * chosen_base - chosen.speed_milli(name) * base) * 100
@@ -230,18 +230,21 @@ def quotas_micro(entitlements: Iterable[Entitlement]) -> dict[Claim, int]:
 
 
 class TenantTypes(NamedTuple):
-    """The holdings of tenants by type: fair shares, and GPUs of the jobs that are placed there."""
+    """Fair shares, and GPUs of placed jobs, by tenant and GPU type."""
 
-    shares: Mapping[Claim, int]  # micro-GPUs
-    placed: dict[Claim, int]  # GPUs
+    shares: Mapping[Claim, int]  # fair shares in micro-GPUs
+    placed: dict[Claim, int]  # GPUs of placed jobs
 
     def per_gpu(self, tenant: int, gpu_type: str, more: int = 0) -> float:
-        """Return the part of a GPU's time per GPU of its jobs, with `more` placed; at most 1."""
+        """Return the share of a GPU that each GPU of the tenant's jobs gets; at most 1.
+
+        `more`: GPUs that are placed in addition.
+        """
         gpus = self.placed.get((tenant, gpu_type), 0) + more
         share = self.shares.get((tenant, gpu_type), 0) / GPU_MICRO
         return min(1.0, share / gpus) if gpus else min(1.0, share)
 
     def load(self, tenant: int, gpu_type: str) -> float:
-        """Return tickets per GPU of its jobs, (1), from the fair share."""
+        """Return the tickets per GPU of the tenant's jobs, (1), from its fair share."""
         gpus = self.placed.get((tenant, gpu_type), 0)
         return self.shares.get((tenant, gpu_type), 0) / gpus if gpus else 0.0

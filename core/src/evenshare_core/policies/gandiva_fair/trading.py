@@ -6,17 +6,18 @@ Trades are made once a quantum and for each (fast, slow) pair of types. The pair
 of speedups comes first:
 
 - The buyer of fast GPUs is the tenant with the largest speedup among those with slow quota. The
-  seller has the least speedup among those with fast quota, and less than the buyer.
+  seller has the smallest speedup among those with fast quota. It must be below the buyer's.
 - The price, in slow GPUs per fast one, is the largest speedup among the other tenants with slow
   quota (the second price). If it does not lie between the two speedups, the price is their mean.
-- A trade is for one fast GPU, or less if less is left or the seller could not use more slow GPUs.
+- A trade is for one fast GPU. It is for less if the seller has less or could not use more slow
+  GPUs.
 
 Undo: while a current trade is no longer right, the newest is undone. A trade is right under three
-conditions. Both parties trade at the speedups of then (within 10 %). Their remaining quota is not
-below 0 and can be used. Neither party has less throughput than from its own quota.
+conditions. Both tenants have the same speedups as at the trade (within 10 %). Their remaining quota
+is at least 0, and their jobs can use it. Neither has less throughput than from its own quota.
 
-Amounts are whole micro-GPUs, so no quota appears or disappears. Rounding leaves no party worse off
-than without the trade.
+Amounts are whole micro-GPUs, so no quota appears or disappears. Rounding never makes a tenant worse
+off than without the trade.
 """
 
 from __future__ import annotations
@@ -30,9 +31,9 @@ from msgspec.structs import replace
 from evenshare_core.domain.decision import Swap, Trade
 from evenshare_core.units import GPU_MICRO
 
-# A trade below a hundredth of a GPU is not worth its record.
+# Smaller trades, below a hundredth of a GPU, are not made.
 LEAST_MICRO = GPU_MICRO // 100
-# A speedup has changed if it differs by more than this from that of the trade.
+# A speedup counts as changed if it differs by more than this from that at the trade.
 CHANGED_PERCENT = 10
 
 Holdings = dict[int, dict[str, int]]  # micro-GPUs by tenant and GPU type
@@ -41,10 +42,10 @@ Holdings = dict[int, dict[str, int]]  # micro-GPUs by tenant and GPU type
 class Trader(NamedTuple):
     """A tenant that trades.
 
-    `speeds`: its job type's, in thousandths by GPU type; it cannot run on types that are missing or
-    0. `quota`: micro-GPUs by type that it can use and may trade. `usable`: micro-GPUs that its jobs
-    could use over all types. `within`: the most micro-GPUs that they could use of some types
-    together, if not every job can run on these.
+    `speeds`: those of its job type, in thousandths by GPU type; it cannot run on types that are
+    missing or 0. `quota`: micro-GPUs by type that it can use and may trade. `usable`: micro-GPUs
+    that its jobs could use over all types. `within`: (types, micro-GPUs that its jobs could use of
+    them together), for types on which not every job can run.
     """
 
     tenant: int
@@ -54,28 +55,28 @@ class Trader(NamedTuple):
     within: tuple[tuple[tuple[str, ...], int], ...] = ()
 
     def speedup(self, fast: str, slow: str) -> Fraction | None:
-        """Return the value of a fast GPU in slow ones, or None if it cannot run on both."""
+        """Return the value of a fast GPU in slow GPUs, or None if the tenant cannot use both."""
         quick, base = self.speeds.get(fast, 0), self.speeds.get(slow, 0)
         return Fraction(quick, base) if quick and base else None
 
     def throughput(self, gpus: Mapping[str, int]) -> int:
-        """Return its throughput on these micro-GPUs by type, in GPUs of speed 1 x 10^9."""
+        """Return the throughput on micro-GPUs by type; 10^9 is one GPU at speed 1."""
         return sum(count * self.speeds.get(name, 0) for name, count in gpus.items())
 
     def rooms(self, gpus: Mapping[str, int]) -> list[tuple[tuple[str, ...], int]]:
-        """Return (types, micro-GPUs that its jobs could use in addition); all types first."""
+        """Return (types, micro-GPUs that jobs could use in addition to `gpus`); all types first."""
         return [
             (names, most - sum(gpus.get(name, 0) for name in names))
             for names, most in ((tuple(self.speeds), self.usable), *self.within)
         ]
 
     def can_use(self, gpus: Mapping[str, int]) -> bool:
-        """Return whether its jobs could use all of these micro-GPUs by type."""
+        """Return whether the tenant's jobs could use all of these micro-GPUs by type."""
         return all(room >= 0 for _, room in self.rooms(gpus))
 
 
 def holdings_after(traders: Iterable[Trader], trades: Iterable[Trade]) -> Holdings:
-    """Return the holdings of traders after trades; tenants that no longer trade are left out."""
+    """Return the holdings of `traders` after trades; other tenants are left out."""
     rows = {trader.tenant: dict(trader.quota) for trader in traders}
     for trade in trades:
         for tenant, gpu_type, micro in _moves(trade):
@@ -97,7 +98,7 @@ def _moves(trade: Trade) -> tuple[tuple[int, str, int], ...]:
 def undo_wrong(
     trades: Sequence[Trade], traders: Mapping[int, Trader], at_us: int
 ) -> tuple[list[Trade], list[Trade]]:
-    """Return the remaining trades, and those undone now, newest first, with negative rates."""
+    """Return the remaining trades, and the undone ones, newest first, with negative rates."""
     standing, undone = list(trades), []
     while standing and not _are_right(standing, traders):
         trade = standing.pop()
@@ -120,7 +121,7 @@ def _are_right(trades: Sequence[Trade], traders: Mapping[int, Trader]) -> bool:
 
 
 def _is_as_made(trade: Trade, traders: Mapping[int, Trader]) -> bool:
-    """Return whether both parties still trade at the speedups that they had."""
+    """Return whether both tenants still have the speedups that they had at the trade."""
     for tenant, before in (
         (trade.buyer, trade.buyer_rate_micro),
         (trade.seller, trade.seller_rate_micro),
@@ -149,9 +150,9 @@ class _Offer(NamedTuple):
 def new_trades(
     traders: Sequence[Trader], trades: Iterable[Trade], types: Sequence[str], at_us: int
 ) -> list[Trade]:
-    """Return the trades of one quantum, at most one of each pair; `types`: slowest first.
+    """Return the trades of one quantum, at most one per pair of types.
 
-    `trades`: the current trades.
+    `trades`: the current trades. `types`: slowest first.
     """
     traders = sorted(traders)
     after = holdings_after(traders, trades)
@@ -159,7 +160,8 @@ def new_trades(
     offers = {pair: offer for pair in pairs if (offer := _offer(traders, after, *pair))}
     made = []
     for pair in sorted(offers, key=lambda pair: (-offers[pair].gap, pair)):
-        offer = _offer(traders, after, *pair)  # on the holdings after earlier pairs of the quantum
+        # recomputed, since trades of earlier pairs changed the holdings
+        offer = _offer(traders, after, *pair)
         trade = offer and _trade(offer, after, pair, at_us)
         if trade:
             for tenant, gpu_type, micro in _moves(trade):
@@ -205,7 +207,7 @@ def _trade(offer: _Offer, after: Holdings, pair: tuple[str, str], at_us: int) ->
         bought = _within(bought, room, price * (slow in names) - (fast in names))
     sold = int(bought * price)
     if sold * seller.speeds[slow] < bought * seller.speeds[fast]:
-        sold += 1  # rounding down would leave the seller worse off
+        sold += 1  # otherwise, rounding down would make the seller worse off
     fits = (
         sold <= mine[slow]
         and buyer.can_use({**mine, fast: mine[fast] + bought, slow: mine[slow] - sold})
@@ -223,12 +225,12 @@ def _trade(offer: _Offer, after: Holdings, pair: tuple[str, str], at_us: int) ->
 
 
 def _within(bought: int, room: int, per_bought: Fraction) -> int:
-    """Lower `bought` so that `per_bought` times as much fits into the room."""
+    """Limit `bought` such that `per_bought` times it fits into the room."""
     return min(bought, int(room / per_bought)) if per_bought > 0 else bought
 
 
 def changes_of(trades: Iterable[Trade]) -> dict[tuple[int, str], int]:
-    """Return the sum of trades by (tenant, GPU type), in micro-GPUs."""
+    """Return the net change of quota by (tenant, GPU type), in micro-GPUs."""
     sums: dict[tuple[int, str], int] = {}
     for trade in trades:
         for tenant, gpu_type, micro in _moves(trade):
@@ -237,9 +239,10 @@ def changes_of(trades: Iterable[Trade]) -> dict[tuple[int, str], int]:
 
 
 def whole_swaps(trades: Iterable[Trade]) -> tuple[Swap, ...]:
-    """Return the same in whole GPUs: largest remainders are rounded up until a type sums to 0.
+    """Return the net changes in whole GPUs that sum to 0 for each type.
 
-    A tenant does not lose more than it holds: a remainder is part of a GPU that it keeps.
+    The largest remainders are rounded up. No tenant loses more than it holds, since a remainder is
+    part of a GPU that it keeps.
     """
     by_type: dict[str, list[tuple[int, int]]] = {}
     for (tenant, gpu_type), micro in changes_of(trades).items():

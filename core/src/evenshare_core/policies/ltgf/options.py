@@ -1,8 +1,8 @@
 """Options of LTGF and the settings of the paper's evaluation.
 
-In the paper, line 17 of Algorithm 1 is `work_conserving` off. `tenant_share` chooses between eq.
-(8) and eq. (16) for FairShare_j. `new_jobs_first` is 6.1.1. The bonuses are the reward hooks of
-5.2.1, added to -rho_ij.
+With `work_conserving` off, line 17 of Algorithm 1 applies, as in the paper. `tenant_share` chooses
+between eq. (8) and eq. (16) for FairShare_j. `new_jobs_first` is 6.1.1. The bonuses are the reward
+hooks of 5.2.1, added to -rho_ij.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Bonus = Annotated[float, Meta(ge=0, le=COUNT_MAX)]
 
 
 class LtgfOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Options of LTGF; bonuses only move jobs within their tenant."""
+    """Options of LTGF; bonuses only change the order of jobs within their tenant."""
 
     work_conserving: Annotated[
         bool,
@@ -105,7 +105,7 @@ class LtgfOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=True
         return bool(self.new_job_bonus or self.lease_bonus or self.deadline_bonus)
 
 
-# Section 6.1: settings of the paper's evaluation (lease 900 s and round 10 s are the pool's).
+# Settings of section 6.1; the lease of 900 s and the round of 10 s are settings of the pool.
 PAPER_EVALUATION = LtgfOptions(
     work_conserving=False, tenant_share="quota", new_jobs_first=True, reserve_after_leases=0
 )

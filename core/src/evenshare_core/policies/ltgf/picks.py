@@ -24,7 +24,7 @@ from evenshare_core.policies.shared.admission import Admission, Refusal
 from evenshare_core.policies.shared.reservation import RESERVED, Reservations
 from evenshare_core.policies.shared.session import NO_KEY
 
-# The note of a pick on a job's second choice of type, and its explanation.
+# The note of a pick on a type other than the job's first choice, and its explanation.
 OTHER_TYPE = "other_type"
 OTHER_TYPE_TEXTS = {
     OTHER_TYPE: "It accepts several GPU types, and got this one when it could neither stay where it"
@@ -35,7 +35,7 @@ OTHER_TYPE_TEXTS = {
 def select(
     tenants: list[TenantClaim], pick: LtgfPicks, reservations: Reservations, options: LtgfOptions
 ) -> None:
-    """Fill `pick`: all of Algorithm 1, on queues in the order of Algorithm 2."""
+    """Run Algorithm 1 on queues in the order of Algorithm 2; the picks are stored in `pick`."""
     pick.homes = {(claim.tenant, claim.gpu_type): claim for claim in tenants}
     _serve_reserved(tenants, pick, reservations)
     _allocate(tenants, pick, reservations, work_conserving=options.work_conserving)
@@ -66,7 +66,7 @@ def keep_reserved(
     reservations: Reservations,
     pick: LtgfPicks,
 ) -> None:
-    """Reserve for jobs of `waiting` that waited too long, unless a limit refuses them."""
+    """Update the reservations for `waiting` jobs; a job that a limit refuses gets none."""
     types = {job_id: claim.gpu_type for job_id, (claim, _) in waiting.items()}
     refused = {
         job_id
@@ -79,12 +79,12 @@ def keep_reserved(
 def pending(
     tenants: list[TenantClaim], reservations: Reservations, pick: LtgfPicks
 ) -> dict[int, tuple[TenantClaim, LtgfCandidate]]:
-    """Return the skipped jobs that still hold no GPUs, by id, each with a claim.
+    """Return the jobs that were skipped and still hold no GPUs, by id, each with a claim.
 
-    A job with held-back GPUs stays on their type. Other jobs get the first type on which they may
-    run now, because no GPUs are held back for a job that a limit refuses.
+    A job for which GPUs are held back gets the claim on their type. Other jobs get the first type
+    on which they may run now, because no GPUs are held back for a job that a limit refuses.
     """
-    # Each round walks all waiting jobs, and few of them were first in line.
+    # Hot path: each round visits all waiting jobs, and few of them were ever first in line.
     passed = reservations.passed_since
     kept = {job_id: gpu_type for gpu_type, job_id in reservations.gangs()}
     rows = {}
@@ -100,7 +100,7 @@ def pending(
 
 
 def _held_back_type(one: LtgfCandidate, kept: Mapping[int, str], pick: LtgfPicks) -> str:
-    """Return the type on which GPUs are held back for a job of several types, or would be."""
+    """Return the type on which GPUs are, or would be, held back for a job of several types."""
     types = one.gpu_types
     reserved = kept.get(one.job.id)
     if reserved in types:
@@ -112,9 +112,9 @@ class Outcome(Enum):
     """The result of a candidate's turn."""
 
     GIVEN = auto()
-    REFUSED = auto()  # by a limit
+    REFUSED = auto()  # a limit refuses it
     NO_ROOM = auto()
-    LATER = auto()  # it is tried after all others
+    LATER = auto()  # the candidate is tried after all others
 
 
 class LtgfPicks:
@@ -134,12 +134,13 @@ class LtgfPicks:
         self.grants: list[Grant] = []
         self.renewals: list[Renew] = []
         self.picked: set[int] = set()
-        self.refused: dict[tuple[int, str], Refusal] = {}  # by job and GPU type
-        self.later: list[tuple[TenantClaim, LtgfCandidate]] = []  # tried after all others
-        self.homes: dict[tuple[int, str], TenantClaim] = {}  # claims by key
-        # by claim, the job that did not fit (line 17)
+        self.refused: dict[tuple[int, str], Refusal] = {}  # refusals by job and GPU type
+        # candidates that are tried after all others
+        self.later: list[tuple[TenantClaim, LtgfCandidate]] = []
+        self.homes: dict[tuple[int, str], TenantClaim] = {}  # claims by (tenant, GPU type)
+        # by claim, the job that did not fit and took the tenant out of the round (line 17)
         self.passed_over: dict[tuple[int, str], int] = {}
-        self.served_rho: dict[str, float] = {}  # highest tenant rho served, by type
+        self.served_rho: dict[str, float] = {}  # the highest rho of a served tenant, by type
 
     @classmethod
     def begin(cls, snapshot: Snapshot, options: LtgfOptions) -> LtgfPicks:
@@ -151,25 +152,25 @@ class LtgfPicks:
         return cls(snapshot.at_us, snapshot.lease_us, free_by_type, Admission.of(snapshot))
 
     def may_run(self, job: Job, gpu_type: str) -> bool:
-        """Return whether its gang is no larger than this type and no limit refuses it there."""
+        """Return whether the type has enough GPUs for the job, and no limit refuses it there."""
         if job.gpus > self.free_by_type[gpu_type].capacity:
             return False
         return self.admission.check(job, gpu_type) is None
 
     def reported_type(self, one: LtgfCandidate) -> str:
-        """Return the type whose reason a waiting job shows: the first without a refusal.
+        """Return the type for which a waiting job's reason is shown: the first without a refusal.
 
-        A limit on one type does not hold up a job that waits for room on another.
+        A limit on one type does not explain why a job waits for room on another.
         """
         types = one.gpu_types
         return next((name for name in types if self.may_run(one.job, name)), types[0])
 
     def try_job(self, claim: TenantClaim, candidate: LtgfCandidate, note: str = "") -> bool:
-        """Give the candidate its gang and charge its tenant, if it fits (lines 9-15)."""
+        """Give the job its gang and charge its tenant, if the gang fits (lines 9-15)."""
         job, sums, lease = candidate.job, candidate.sums, candidate.lease
         gpu_type = claim.gpu_type
         if lease is not None and lease.gpu_type != gpu_type:
-            lease = None  # the job can only be placed again
+            lease = None  # the lease is on another type, so the job needs a new one
         free_capacity = self.free_by_type[gpu_type]
         refusal = self.admission.check(job, gpu_type)
         if job.gpus > free_capacity.capacity:
@@ -182,7 +183,7 @@ class LtgfPicks:
         if lease is not None and free_capacity.renew(lease.placement):
             placement: Placement | None = lease.placement
         else:
-            lease = None  # its GPUs were taken, so it is placed again
+            lease = None  # another job took the lease's GPUs, so the job needs a new lease
             placement = free_capacity.place(job.gpus)
         if placement is None:
             return False
@@ -205,13 +206,14 @@ class LtgfPicks:
             )
         self.picked.add(job.id)
         self.admission.take(job.tenant, gpu_type, job.gpus)
-        claim.alloc += job.gpus * self.lease_us  # line 14: for the rest of this round only
+        # line 14: the charge holds only for the rest of this round
+        claim.alloc += job.gpus * self.lease_us
         if key.tenant_rho is not None and not key.note:
             served = self.served_rho.get(gpu_type, key.tenant_rho)
             self.served_rho[gpu_type] = max(served, key.tenant_rho)
 
     def offer(self, claim: TenantClaim, candidate: LtgfCandidate) -> Outcome:
-        """Give a candidate its gang in its turn, or return why it does not get it now."""
+        """Try a candidate in its turn; return the outcome."""
         if len(candidate.gpu_types) > 1 and self._comes_later(claim, candidate):
             self.later.append((claim, candidate))
             return Outcome.LATER
@@ -222,17 +224,17 @@ class LtgfPicks:
         return Outcome.NO_ROOM
 
     def try_later(self) -> None:
-        """Try the jobs whose other types came first, in the order of their turns."""
+        """Try the candidates of `later`, in the order of their turns."""
         for claim, candidate in self.later:
             is_out = (claim.tenant, claim.gpu_type) in self.passed_over
             if candidate.job.id not in self.picked and not is_out:
                 self.try_job(claim, candidate, note=OTHER_TYPE)
 
     def _comes_later(self, claim: TenantClaim, candidate: LtgfCandidate) -> bool:
-        """Return whether a job of several types is tried on this one only after all others.
+        """Return whether a job of several types is tried on this type only after all others.
 
-        The job stays on its type if it can. It borrows on no type while its tenant's quota of
-        another type has room for it.
+        A job stays on the type of its lease if it can. It does not borrow on one type while its
+        tenant's quota of another type has room for it.
         """
         job, lease = candidate.job, candidate.lease
         if lease is not None:
@@ -254,16 +256,16 @@ class LtgfPicks:
         return {job_id: refusal for job_id, refusal in refused if refusal is not None}
 
     def leave_out(self, claim: TenantClaim, job_id: int) -> None:
-        """Apply line 17, unless no GPU is free: then this rule is not the reason."""
+        """Apply line 17: take the tenant out of the round, unless no GPU is free anyway."""
         if self.free_by_type[claim.gpu_type].available.total:
             self.passed_over[claim.tenant, claim.gpu_type] = job_id
 
 
 class _Turns:
-    """The claims that may be next, in a heap by (rho, arrival of the next job).
+    """The claims that may have the next turn, in a heap by (rho, arrival of the next job).
 
-    After a job of several types is served, it is no longer next in its other queues. Their entries
-    are pushed again, and stale entries are dropped when they reach the top.
+    A job of several types that is served leaves the heads of its other queues. Their entries are
+    pushed again, and stale entries are dropped when they reach the top.
     """
 
     def __init__(self, tenants: list[TenantClaim], picked: set[int]) -> None:
@@ -278,7 +280,7 @@ class _Turns:
         self._has_stale = False
 
     def least(self) -> TenantClaim | None:
-        """Return the claim of line 5, or None if all queues are exhausted."""
+        """Return the claim of line 5, or None if no queue has a job left."""
         heap = self._heap
         while heap:
             index = heap[0][-1]
@@ -291,7 +293,7 @@ class _Turns:
         return None
 
     def next(self, claim: TenantClaim) -> None:
-        """Advance the top claim to its next job, if there is one."""
+        """Advance the top claim to its next job; remove the claim if it has none."""
         self._step(claim)
         if claim.next < len(claim.queue):
             heapreplace(self._heap, claim.entry(self._heap[0][-1]))
@@ -330,13 +332,12 @@ def _allocate(
     *,
     work_conserving: bool,
 ) -> None:
-    """Run Algorithm 1, lines 4-17."""
     free_by_type = pick.free_by_type
-    # types where no gang was tried yet; the first one tried is the head
+    # Types on which no gang was tried yet; the first gang that is tried is first in line.
     untried = set(free_by_type)
     turns = _Turns(tenants, pick.picked)
-    while (claim := turns.least()) is not None:  # line 5
-        candidate = claim.queue[claim.next]  # line 7
+    while (claim := turns.least()) is not None:  # line 5: the claim of least rho
+        candidate = claim.queue[claim.next]  # line 7: the first job in its queue
         free_capacity = free_by_type[claim.gpu_type]
         if not free_capacity.available.total and claim.gpu_type not in untried:
             turns.leave(claim)  # line 4: no GPU of this type is left
@@ -348,9 +349,9 @@ def _allocate(
             untried.discard(claim.gpu_type)
         if outcome is Outcome.NO_ROOM and not work_conserving:
             pick.leave_out(claim, candidate.job.id)
-            turns.leave(claim)  # line 17
+            turns.leave(claim)  # line 17: the tenant leaves the round
             continue
-        claim.next += 1  # line 13
+        claim.next += 1  # line 13: the claim advances to its next job
         if work_conserving and claim.gpu_type not in untried:
             _skip_hopeless(claim, free_capacity)
         turns.next(claim)
@@ -360,7 +361,7 @@ def _allocate(
 
 
 def _skip_hopeless(claim: TenantClaim, free_capacity: FreeCapacity) -> None:
-    """Skip pending jobs that cannot fit; exact, since free GPUs only shrink in a round."""
+    """Skip jobs that cannot fit; this is exact, since free GPUs only shrink in a round."""
     queue, available = claim.queue, free_capacity.available
     largest, total, size = available.largest_free(), available.total, available.size
     index, end = claim.next, len(queue)

@@ -21,17 +21,18 @@ Departures, each with its test in tests/papers/test_ltgf.py or test_ltgf_propert
 - Only jobs whose lease ends by this round are candidates, not all running jobs (`TestRenewal`),
   since rounds are much shorter than leases.
 - `work_conserving` (default): a job that does not fit does not take its tenant out of the round
-  (`TestFastEqualsLiteral`). Line 17 applies when it is off.
+  (`TestFastEqualsLiteral`). Line 17 applies if the option is off.
 - A tenant with FairTime = 0 sorts as rho = 0 until it received or was charged GPU-time. After that
   it comes behind all others, by GPU-time over quota. Otherwise a tenant without quota would always
-  be first (`TestUndefinedRho`). Its jobs sort in the same way, by GPU-time over weight.
-- A gang at the head of the least-rho tenant may be skipped for longer than K leases. Nodes are
-  then held back for it until it fits (`TestBigGangsTurn`).
-- A job that is picked again keeps its GPUs if the jobs that took them can have its new place
-  instead (tests/unit/core/test_stability.py). Picks and their order do not change.
+  be first (`TestUndefinedRho`). Jobs with FairTime = 0 sort in the same way, by GPU-time over
+  weight.
+- If the first job of the least-rho tenant is skipped for longer than K leases, nodes are held back
+  for it until it fits (`TestBigGangsTurn`).
+- A job that is picked again keeps its GPUs if the jobs that got them can have its new GPUs instead
+  (tests/unit/core/test_stability.py). Picks and their order do not change.
 - A job that accepts several GPU types is in its tenant's queue of each, and is served on the first
-  whose turn comes. It stays on its type if it can, and borrows on no type while its tenant's quota
-  of another has room for it (`TestSeveralTypes`). The paper has one type.
+  whose turn comes. It stays on its type if it can. It does not borrow on one type while its
+  tenant's quota of another has room for it (`TestSeveralTypes`). The paper has one type.
 - `fairness_window_s` applies to tenants; a job's rho counts from its submission
   (`TestFairnessWindow`).
 
@@ -105,7 +106,7 @@ class Ltgf(Policy):
     promised = frozenset({Property.LONG_TERM_ORDER})
 
     def decide(self, snapshot: Snapshot) -> Decision:
-        """Decide one round; needs `snapshot.service` at the round's instant."""
+        """Decide one round; `snapshot.service` must be advanced to the time of the round."""
         tenants, pick, reservations = self.picks(snapshot)
         grants, renewals = keep_placements(pick.grants, pick.renewals, snapshot.leases)
         renewed = {renewal.lease for renewal in renewals}
@@ -119,12 +120,12 @@ class Ltgf(Policy):
         )
 
     def reads(self, options: Options) -> frozenset[Private]:
-        """Return the base's data, and deadlines if they have a bonus."""
+        """Return the base's data; also deadlines if the options give a bonus for them."""
         has_bonus = isinstance(options, LtgfOptions) and bool(options.deadline_bonus)
         return super().reads(options) | ({Private.DEADLINE} if has_bonus else frozenset())
 
     def queue_order(self, snapshot: Snapshot) -> tuple[int, ...]:
-        """Return Algorithm 1's order of jobs, charging each tenant as if every gang fitted."""
+        """Return the order of jobs by Algorithm 1, charging each tenant as if every gang fitted."""
         options = parse_options(LtgfOptions, snapshot.options)
         tenants = claims(snapshot, options)
         reservations = Reservations.load(snapshot, options.reserve_after_leases)
@@ -155,7 +156,7 @@ class Ltgf(Policy):
         return tuple(order)
 
     def order_rule(self, options: Options, snapshot: Snapshot, decision: Decision) -> OrderRule:
-        """Return the rule by which a round is certified; gangs that waited too long go first."""
+        """Return the order by rho; gangs that waited too long are exempt and go first."""
         assert isinstance(options, LtgfOptions)  # noqa: S101 - narrows; they are of `options_type`
         kept_us = options.reserve_after_leases * snapshot.lease_us
         before = Reservations.load(snapshot, options.reserve_after_leases)
@@ -171,7 +172,7 @@ class Ltgf(Policy):
         )
 
     def session(self, options: dict[str, Any]) -> Session:
-        """Return queues that persist from round to round."""
+        """Return queues that are kept between rounds."""
         return IncrementalLtgf(parse_options(LtgfOptions, options))
 
     def picks(self, snapshot: Snapshot) -> tuple[list[TenantClaim], LtgfPicks, Reservations]:
@@ -188,7 +189,7 @@ POLICY = Ltgf()
 
 
 class IncrementalLtgf:
-    """LTGF on kept free GPUs and sums; the queues are rebuilt in each round."""
+    """LTGF on free GPUs and sums that are kept; the queues are rebuilt in each round."""
 
     outlasts_renewals = True
 
@@ -230,8 +231,7 @@ class IncrementalLtgf:
         )
 
     def quiet_until(self, at_us: int) -> int | None:
-        """Return the instant, in us, until which rounds would grant nothing; None if no time
-        changes it.
+        """Return until when rounds would grant nothing, in us; None if time never changes that.
 
         Time only changes which job is first in line, and only reservations remember that. While
         nothing fits, the order makes no difference, except for line 17.

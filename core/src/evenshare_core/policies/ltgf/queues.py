@@ -1,6 +1,6 @@
 """The candidates of LTGF by tenant, in the order of their reward (Algorithm 2).
 
-A job that accepts several GPU types is in the queue of its tenant's claim on each of them.
+A job that accepts several GPU types is in its tenant's queue of each type.
 
 Source: LTGF, Algorithm 1, lines 2-3; Algorithm 2; sections 5.2.1 and 6.1.1.
 """
@@ -24,16 +24,16 @@ from evenshare_core.policies.ltgf.options import LtgfOptions
 from evenshare_core.policies.shared.session import KeptRound
 from evenshare_core.units import SECOND_US
 
-# By (demand, weight).
+# integrals of job classes by gang and weight
 Classes = Mapping[tuple[int, int], ClassService] | Mapping[tuple[int, int], ClassIntegral]
 
 
 class LtgfCandidate(msgspec.Struct, frozen=True, gc=False):
     """A job that waits (no lease) or whose lease ended, with its GPU-time sums.
 
-    `rank`, least first: (not new, -reward, GPU-time while rho is undefined, submitted, id).
-    `gpu_types`: the types of its queues; the first is reported. It is a struct, because a round has
-    10,000 of them and a named tuple is slower to create and read.
+    `rank`, lowest first: (not new, -reward, GPU-time if rho is undefined, submitted, id).
+    `gpu_types`: the types of its queues; the first is reported. A struct is faster to create and
+    read than a named tuple, and a round has 10,000 candidates.
     """
 
     rank: tuple[bool, float, float, int, int]
@@ -44,7 +44,8 @@ class LtgfCandidate(msgspec.Struct, frozen=True, gc=False):
 
 
 _RANK = attrgetter("rank")
-Waiting = tuple[Job, JobService, Lease | None]  # before ranking
+# (job, sums, lease): a candidate before it is ranked
+Waiting = tuple[Job, JobService, Lease | None]
 
 
 class TenantClaim:
@@ -56,24 +57,24 @@ class TenantClaim:
     def __init__(
         self, row: ClaimService | ClaimSums, at_us: int, *, by_quota: bool = False
     ) -> None:
-        """Advance kept sums to the round only when a job's rho is needed."""
+        """Read the sums; kept sums of jobs are advanced to the round only when they are needed."""
         self.tenant = row.tenant
         self.gpu_type = row.gpu_type
         self.quota = row.quota
-        self.alloc, self.fair = windowed(row, at_us, by_quota=by_quota)  # line 2
+        self.alloc, self.fair = windowed(row, at_us, by_quota=by_quota)  # line 2 of Algorithm 1
         self.classes: Classes = {}
         self._sums = row if isinstance(row, ClaimSums) else None
         self.queue: list[LtgfCandidate] = []
         self.next = 0
 
     def rho(self) -> float | None:
-        """Return (12), or None if nothing is deserved yet."""
+        """Return (12), or None if the tenant deserves nothing yet."""
         return rho_of(self.alloc, self.fair)
 
     def rank(self) -> tuple[float, float]:
-        """Return the rank, least first.
+        """Return the rank by rho; the lowest is served first.
 
-        While rho is undefined: 0 before any GPU-time, then last, by quota.
+        If rho is undefined, the claim is first until it receives GPU-time, then last, by quota.
         """
         if self.fair:
             return self.alloc / self.fair, 0.0
@@ -82,18 +83,16 @@ class TenantClaim:
         return inf, self.alloc / self.quota if self.quota else inf
 
     def entry(self, index: int) -> tuple[float, float, int, int, int]:
-        """Return its entry in the heap of tenants; ties go to the earlier next job."""
+        """Return the entry in the heap of claims; on a tie, the earlier next job wins."""
         head = self.queue[self.next].job
         return (*self.rank(), head.submitted_us, head.id, index)
 
     def job_rho(self, row: JobService, at_us: int) -> float | None:
-        """Return (15), or None if nothing is deserved yet."""
+        """Return (15), or None if the job deserves nothing yet."""
         return rho_of(job_received(row, at_us), self._job_fair_us(row, at_us))
 
     def score(self, row: JobService, at_us: int) -> tuple[float, float]:
-        """Return minus the reward of a job that ran (Algorithm 2, line 3); GPU-time while
-        undefined.
-        """
+        """Return (minus the reward, 0) of a job that ran; (inf, GPU-time / weight) if undefined."""
         # Hot path, run for each waiting job in each round: calls are inlined.
         if self._sums is None:
             fair_us = self.classes[row.demand, row.weight].fair_gpu_us - row.baseline_gpu_us
@@ -159,7 +158,7 @@ class _Claims(dict[tuple[int, str], TenantClaim]):
 
 
 class _KeptClaims(_Claims):
-    """Claims by key, created for candidates only; other claims are never read."""
+    """Claims by key; only those of candidates are created."""
 
     def __init__(self, view: KeptRound, *, by_quota: bool) -> None:
         super().__init__({}, view.at_us)
@@ -180,7 +179,7 @@ def queue_up(
     options: LtgfOptions,
     capacity: Mapping[str, int],
 ) -> None:
-    """Put jobs that wait and jobs whose lease ended into their claims' queues, in order.
+    """Put candidates into the queues of their claims, in order.
 
     `capacity`: GPUs of the pool by type.
     """
@@ -193,8 +192,8 @@ def queue_up(
         if sums.alloc_gpu_us or sums.held:
             score, spent = claim.score(sums, at_us)
         if hooked:
-            score -= _bonus(job, at_us, options)  # 5.2.1
-        old = new_first and job.terms > 0  # 6.1.1
+            score -= _bonus(job, at_us, options)  # section 5.2.1
+        old = new_first and job.terms > 0  # section 6.1.1
         rank = (old, score, spent, job.submitted_us, job.id)
         if sums.gpu_type == only or len(job.gpu_types) == 1:
             claim.queue.append(LtgfCandidate(rank, job, sums, lease, alone[sums.gpu_type]))
@@ -211,12 +210,12 @@ def _candidates(snapshot: Snapshot) -> Iterator[Waiting]:
     """Yield jobs that wait or whose lease ended, with their GPU-time sums.
 
     Raises:
-        ValueError: a job was never active for the sums.
+        ValueError: the sums do not contain a job.
     """
     ended = {lease.job: lease for lease in snapshot.leases if lease.ends_by(snapshot.at_us)}
     running = {lease.job for lease in snapshot.leases if lease.job not in ended}
     for job, sums in _with_sums(snapshot):
-        if job.id not in running:  # a running job keeps its GPUs
+        if job.id not in running:  # jobs whose lease continues are not candidates
             yield job, sums, ended.get(job.id)
 
 
@@ -227,7 +226,7 @@ def _with_sums(snapshot: Snapshot) -> Iterator[tuple[Job, JobService]]:
     looked up.
 
     Raises:
-        ValueError: a job was never active for the sums.
+        ValueError: the sums do not contain a job.
     """
     rows = snapshot.service.jobs
     if len(rows) == len(snapshot.jobs) and all(
@@ -243,7 +242,7 @@ def _with_sums(snapshot: Snapshot) -> Iterator[tuple[Job, JobService]]:
 
 
 def _bonus(job: Job, at_us: int, options: LtgfOptions) -> float:
-    """Return the bonus of the reward hooks of 5.2.1."""
+    """Return the bonus by the reward hooks of 5.2.1."""
     bonus = options.lease_bonus * job.terms
     if not job.terms:
         bonus += options.new_job_bonus

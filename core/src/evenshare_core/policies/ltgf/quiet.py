@@ -1,16 +1,16 @@
-"""The instant until which rounds after a round without grants also grant nothing.
+"""The time until which rounds after a round without grants also grant nothing.
 
-The condition is that nothing happens. While nothing fits, the order of jobs makes no difference.
-Time only changes which job is at the head of the least-rho tenant and not scheduled. Reservations
-remember this job, and since when. This module returns instants up to which it is no other job, from
-bounds on values that change with time.
+This assumes that nothing happens. While nothing fits, the order of jobs makes no difference. Time
+only changes which job is the first of the least-rho tenant and is skipped. Reservations remember
+this job, and since when. This module computes a time until which it stays the same job, from bounds
+on values that change with time.
 
-| what | how it moves while nothing happens |
+| value | its change while nothing happens |
 |---|---|
 | rho of a tenant (12) | (a + p t) / (b + q t): between its values at both ends |
 | rho of a waiting job (15) | falls, at most as fast as if its share were not rounded down |
 
-Divisions of whole numbers round to the nearest float, so they keep this order.
+Divisions of integers round to the nearest float, which keeps this order.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from evenshare_core.policies.shared.session import KeptRound
 
 
 class EmptyRound(NamedTuple):
-    """Inputs of a round on kept state, and its reservations."""
+    """Inputs of a round without grants on kept state, and its reservations."""
 
     view: KeptRound
     tenants: list[TenantClaim]
@@ -39,7 +39,7 @@ class EmptyRound(NamedTuple):
 
 
 class _Rival(NamedTuple):
-    """A tenant's claim as it continues: (12) is (alloc + held t) / (fair + share t)."""
+    """A tenant's claim whose sums grow linearly: (12) is (alloc + held t) / (fair + share t)."""
 
     alloc: int
     held: int
@@ -47,7 +47,7 @@ class _Rival(NamedTuple):
     share: int
 
     def rho(self, span_us: int) -> float:
-        """Return rho after a span. Without a share it is 0 before any GPU-time, then last."""
+        """Return rho after `span_us`; if undefined, 0 without any GPU-time, otherwise inf."""
         fair = self.fair + self.share * span_us
         alloc = self.alloc + self.held * span_us
         if fair:
@@ -55,16 +55,16 @@ class _Rival(NamedTuple):
         return inf if alloc else 0.0
 
     def is_smooth(self) -> bool:
-        """Return whether its rho is defined from now on, or remains undefined."""
+        """Return whether rho is defined from now on, or stays undefined."""
         return bool(self.fair or not (self.share or (self.held and not self.alloc)))
 
 
 def stays_until(last: EmptyRound) -> int:
-    """Return the instant before which a round without grants would be repeated, in us.
+    """Return the time in us before which rounds decide the same as this round without grants.
 
-    Return the round's own instant if this is unknown. It is unknown with several GPU types and with
-    rewards that depend on the clock. It is also unknown if a job was refused, so that another job
-    came first.
+    Return the round's own time if this is unknown: with several GPU types, or with rewards that
+    depend on the clock. It is also unknown if a limit refused a job, so that another job came
+    first.
     """
     view, pick = last.view, last.pick
     at_us = view.at_us
@@ -108,29 +108,29 @@ def stays_until(last: EmptyRound) -> int:
 
 
 class CalmQueues(NamedTuple):
-    """Facts that hold before `until_us`, always if it is None, after a round without grants.
+    """Facts after a round without grants that hold before `until_us`, or always if it is None.
 
-    The condition is that nothing happens except that leases come due. `least`: waiting gangs, by
-    GPU type.
+    They hold if nothing happens except that leases come due. `least`: the smallest waiting gangs,
+    by GPU type.
     """
 
     until_us: int | None
     least: Mapping[str, Least]
 
     def only_renews(self, view: KeptRound) -> bool:
-        """Return whether a round whose only event is due leases renews all of them.
+        """Return whether a round in which leases come due, and nothing else happens, renews all.
 
-        The job that is tried first is already remembered, or is renewed.
+        Reservations need no update: they contain the first job in line already, or it is renewed.
         """
         is_over = self.until_us is not None and view.at_us >= self.until_us
         return not (is_over or view.is_limited) and have_no_use(self.least, view)
 
 
 def calm_queues(last: EmptyRound, until_us: int | None) -> CalmQueues | None:
-    """Return the result of `stays_until` for rounds in which leases come due.
+    """Return the facts for rounds in which leases come due; `until_us`: from `stays_until`.
 
     Return None if GPUs are held back, since they could be those of a due lease. Also return None if
-    the round was limited, since renewals may then change how much others may borrow.
+    a limit applied, since renewals may then change how much others may borrow.
     """
     if last.view.is_limited or last.reservations.gangs():
         return None
@@ -153,13 +153,13 @@ def _has_other(claim: TenantClaim, known: Collection[int] | Reservations) -> boo
 
 
 def _is_always_behind(one: LtgfCandidate, head: LtgfCandidate) -> bool:
-    """Return whether the job, now behind the head, can never come before it."""
+    """Return whether a job that is now behind the head can never come before it."""
     mine, best = one.sums, head.sums
     if one.rank[0] != head.rank[0]:
         return True
-    if not (best.alloc_gpu_us or best.held):  # the head never ran: its rho is 0
+    if not (best.alloc_gpu_us or best.held):  # the head never ran, so its rho is 0
         return True
-    return (  # same class, deserves no more and has received no less
+    return (  # the job has the head's class, deserves no more, and received no less
         (mine.demand, mine.weight) == (best.demand, best.weight)
         and mine.baseline_gpu_us >= best.baseline_gpu_us
         and mine.alloc_gpu_us >= best.alloc_gpu_us
@@ -175,7 +175,7 @@ def _rival(claim: TenantClaim, row: ClaimSums, *, by_quota: bool) -> _Rival:
 def _least_rho(
     one: LtgfCandidate, claim: TenantClaim, row: ClaimSums, at_us: int, span_us: int
 ) -> float:
-    """Return a lower bound of a waiting job's rho over the span."""
+    """Return a lower bound on a waiting job's rho during the next `span_us`."""
     sums = one.sums
     fair = claim.classes[sums.demand, sums.weight].fair_gpu_us - sums.baseline_gpu_us
     share = min(row.demand, row.quota) * sums.weight * span_us // row.weights

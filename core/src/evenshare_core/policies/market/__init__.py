@@ -1,1 +1,1 @@
-"""Astraea-online live: the value of jobs decides which of them borrow, and use sets the price."""
+"""Astraea-online in live rounds: the value of jobs decides which borrow, and use sets prices."""

@@ -1,10 +1,9 @@
 """Nodes that are kept for jobs within quota until the borrowed leases there have ended.
 
-A job within quota that finds no node with room waits until a node is clear. A node is clear when
-its free GPUs are enough, including those of borrowed leases whose terms are over by then. The node
-that is clear first is kept for the job: no borrowed lease starts or continues there. The earliest
-clear time is therefore only postponed by jobs of other owners, and is at most one lease length
-ahead.
+If a job within quota finds no node with room, it waits until a node is clear. A node is clear when
+it has enough free GPUs, including those of borrowed leases whose terms are over by then. The node
+that is clear first is kept for the job: no borrowed lease starts or continues there. This time is
+at most one lease length ahead, and only jobs of other owners can postpone it.
 """
 
 from __future__ import annotations
@@ -15,12 +14,12 @@ from heapq import heapify, heappop, heapreplace
 from evenshare_core.domain.cluster import Node, Placement
 from evenshare_core.domain.leases import Lease
 
-# Time at which the node is clear, minus its free GPUs, and its id: the least is kept.
+# (time at which the node is clear, minus its free GPUs, its id); the lowest is kept
 _Rank = tuple[int, int, int]
 
 
 class ClearingNodes:
-    """The nodes of one GPU type in a round, for owners' jobs and the end of leases."""
+    """The nodes of one GPU type in a round, with the ends of borrowed leases."""
 
     def __init__(
         self,
@@ -37,8 +36,8 @@ class ClearingNodes:
         self._at_us = at_us
         self._free = {node.id: node.gpus for node in nodes}
         self._ends: dict[int, list[tuple[int, int]]] = {node_id: [] for node_id in self._free}
-        self._kept = dict.fromkeys(self._free, 0)  # for earlier jobs
-        self._ranks: dict[int, list[_Rank]] = {}  # by gang
+        self._kept = dict.fromkeys(self._free, 0)  # GPUs kept for earlier jobs, by node
+        self._ranks: dict[int, list[_Rank]] = {}  # heaps of ranks, by the size of the gang
         for placement in own:
             self.take(placement)
         for lease, end_us in borrowed:
@@ -50,16 +49,16 @@ class ClearingNodes:
             ends.sort()
 
     def take(self, placement: Placement) -> None:
-        """Hold GPUs for a job within quota from now on."""
+        """Reserve GPUs for a job within quota from now on."""
         for node_id, gpus in placement:
             if node_id in self._free:
                 self._free[node_id] -= gpus
 
     def keep(self, gpus: int) -> int | None:
-        """Keep the node that is clear first for a gang, and return it; None if none ever is.
+        """Keep the node that is clear first for a gang and return it; None if none will be clear.
 
-        Ties go to the node with the most free GPUs. Taken or kept GPUs only make a node clear
-        later, so ranks are recomputed only when they come first.
+        On a tie, the node with the most free GPUs is kept. Taken or kept GPUs only make a node
+        clear later, so a rank is recomputed only when it is the first.
         """
         ranks = self._ranks.get(gpus)
         if ranks is None:

@@ -17,7 +17,7 @@ class JobOnType:
     """A job on one GPU type: its remaining time there, and its value.
 
     `left_us`: the remaining time (one lease length if unknown). `since_us`: the time since
-    submission. `has_decay`: whether its value falls the later it ends.
+    submission. `has_decay`: whether the value is lower if the job ends later.
     """
 
     __slots__ = ("_now_micro", "gpu_type", "has_decay", "job", "left_us", "since_us", "utility")
@@ -28,23 +28,22 @@ class JobOnType:
         self.job, self.gpu_type = job, gpu_type
         self.left_us, self.since_us, self.utility = left_us, since_us, utility
         self.has_decay = utility.kind is not UtilityKind.BID
-        self._now_micro: int | None = None  # value of a GPU-hour if it starts now
+        self._now_micro: int | None = None  # cached value of a GPU-hour if the job starts now
 
     def value_micro(self, delay_us: int) -> int:
-        """Return the value of a start after `delay_us` with a run to the end."""
+        """Return the job's value if it starts after `delay_us` and runs to its end."""
         gpu_us = self.job.gpus * self.left_us
         return self.utility.value_micro(self.since_us + delay_us + self.left_us, gpu_us)
 
     def hourly_micro(self, delay_us: int = 0) -> int:
-        """Return the value per GPU-hour, at most its maximum price: the highest price that it would
-        pay.
+        """Return the highest price per GPU-hour that the job would pay, from 0 to `MOST_MICRO`.
 
-        The result is from 0 to `MOST_MICRO`.
+        This is its value per GPU-hour, or its maximum price if that is lower.
         """
         return bounded_micro(self.unbounded_hourly_micro(delay_us))
 
     def unbounded_hourly_micro(self, delay_us: int) -> int:
-        """Return the same without bounds; negative if a linear utility has fallen below 0."""
+        """Return the same price without bounds; negative if a linear utility has fallen below 0."""
         if delay_us and self.has_decay:
             return self._hourly_micro(delay_us)
         if self._now_micro is None:
@@ -60,15 +59,14 @@ class JobOnType:
 
 
 def bounded_micro(hourly_micro: int) -> int:
-    """Return the most that is paid for an hour of this value."""
+    """Return a value per GPU-hour, limited to 0 to `MOST_MICRO`."""
     return max(0, min(MOST_MICRO, hourly_micro))
 
 
 class JobValues:
-    """Values of the jobs of a round, by their utility, maximum price or the option."""
+    """Values of the jobs of a round, from their utility, their maximum price, or `default_bid`."""
 
     def __init__(self, pool: PricedPool, options: MarketOptions, types: Collection[str]) -> None:
-        """`types`: the pool's GPU types."""
         self._at_us, self._lease_us = pool.at_us, pool.lease_us
         self._types, self._options = types, options
         self._bases = {row.gpu_type: row.base_micro for row in pool.prices}
@@ -77,7 +75,7 @@ class JobValues:
     def of(self, job: Job, gpu_type: str, *, is_whole: bool = False) -> JobOnType | None:
         """Return the job on a GPU type, or None if it cannot run there.
 
-        `is_whole`: as submitted, without its work done and its wait.
+        `is_whole`: value it as at its submission, without its progress and its wait.
         """
         profile = self._profiles.get(job.profile)
         speed_milli = ONE_MILLI if profile is None else profile.speed_milli(gpu_type)
@@ -94,7 +92,7 @@ class JobValues:
         return JobOnType(job, gpu_type, left_us, since_us, self._utility(job, gpu_type))
 
     def on_types(self, job: Job) -> list[JobOnType]:
-        """Return the job on each type that it accepts and the pool has, earliest end first."""
+        """Return the job on each accepted type of the pool; the earliest end is first."""
         rows = [self.of(job, name) for name in accepted_types(job, self._types)]
         able = [row for row in rows if row is not None]
         return able if len(able) < 2 else sorted(able, key=_by_end)
@@ -107,7 +105,7 @@ class JobValues:
 
 
 def bid_of(job: Job, base_micro: int, options: MarketOptions) -> Utility:
-    """Return the bid of a job without utility: its maximum price, or `default_bid` base rates."""
+    """Return the bid of a job without utility: its maximum price, or `default_bid` x base rate."""
     bid = job.max_price_micro
     if bid is None:
         bid = base_micro * options.default_bid_milli // ONE_MILLI

@@ -23,26 +23,26 @@ MEMORY_IDS = Fields(
         "plans": ById(IdKind.JOB, Row((IdKind.TENANT,))),
     }
 )
-# A plan is published again if a price moves by one part in MOVES_BY.
+# A plan is published again if a price changes by more than 1 / MOVES_BY of it.
 MOVES_BY = 10
 
 
 class MarketMemory:
-    """The memory of a round and its changes; it may persist between rounds.
+    """The memory of the market while a round is decided; it may be kept between rounds.
 
-    `plans`: the last published plans of waiting jobs. A round without waiting jobs leaves no trace
-    in it, so such rounds may be skipped.
+    `plans`: the last published plans of waiting jobs. A round without waiting jobs does not change
+    the memory, so such rounds may be skipped.
     """
 
     def __init__(self, data: Mapping[str, Any], options: MarketOptions) -> None:
-        """`data`: the result of `data`, through JSON."""
+        """`data`: a result of the method `data`, read back from JSON."""
         self._options = options
         self.at_us = self._slot_us = 0
         self.batch_us: int | None = data.get("batch_us")
-        self._seen_us: int | None = data.get("seen_us")  # the last submission that counts in theta
+        self._seen_us: int | None = data.get("seen_us")  # the latest submission that theta includes
         self.tops = TopValues(data.get("tops", {}), 0)
         self.plans: dict[int, Plan] = {}
-        self._rows: dict[int, tuple[Plan, list[Any]]] = {}  # of plans, in stored form
+        self._rows: dict[int, tuple[Plan, list[Any]]] = {}  # plans, each with its stored form
         for job, rest in data.get("plans", {}).items():
             tenant, kind, *fields = rest
             plan = self.plans[int(job)] = Plan(int(job), tenant, PlanKind(kind), *fields)
@@ -60,12 +60,12 @@ class MarketMemory:
         self.at_us, self._slot_us, self._published = at_us, lease_us, {}
         self.tops.forget(at_us)
         is_over = self.batch_us is None or at_us - self.batch_us >= self._options.interval_us
-        # If rounds come only with events (some simulations), each one is a batch, since no batch
-        # would follow the last event.
+        # If only events trigger rounds (in some simulations), each round is a batch: no batch would
+        # follow the last event.
         self.is_batch = is_over or not round_us
 
     def stays_until(self) -> int:
-        """Return until when a round with the same jobs is no batch and forgets nothing."""
+        """Return the next time of a batch, or at which theta forgets a day, with the same jobs."""
         if self.batch_us is None:
             return self.at_us
         until_us, forgets_us = self.batch_us + self._options.interval_us, self.tops.stays_until()
@@ -76,9 +76,9 @@ class MarketMemory:
         return self.batch_us is None or submitted_us > self.batch_us
 
     def settings(self, pool: PricedPool, jobs: Iterable[Job]) -> tuple[PoolPrice, ...]:
-        """Return the price settings with the theta of the prices of the next round.
+        """Return base and theta of the next round's prices.
 
-        `jobs`: at least those submitted since the last round; their values count.
+        `jobs`: at least those submitted since the last round; theta includes their values.
         """
         if self._options.theta == "history":
             types = {row.gpu_type for row in pool.prices}
@@ -92,7 +92,7 @@ class MarketMemory:
         return price_settings(pool.prices, self.tops, self._options)
 
     def _see(self, jobs: Iterable[Job], options_of: Callable[[Job], Iterable[JobOnType]]) -> None:
-        """Count the values of jobs submitted since the last round in theta."""
+        """Add the values of jobs submitted since the last round to theta."""
         seen_us = last_us = self._seen_us
         for job in jobs:
             if last_us is None or job.submitted_us > last_us:
@@ -107,15 +107,15 @@ class MarketMemory:
         if before is None or self._is_other(before, plan):
             self._published[plan.job] = plan
         elif before.start_us >= self.at_us or plan.kind is PlanKind.REFUSED:
-            self.plans[plan.job] = before  # a repeated plan keeps its published form
+            self.plans[plan.job] = before  # nearly the same plan: keep the published one
 
     def started(self, plan: Plan) -> None:
-        """Publish the plan of a job that starts now, and forget it."""
+        """Publish the plan of a job that starts now, and drop it from the memory."""
         self.plans.pop(plan.job, None)
         self._published[plan.job] = plan
 
     def forget(self, plan_of: int) -> None:
-        """Drop the plan of a job that waits for another reason."""
+        """Drop the plan of a job that now waits for another reason."""
         self.plans.pop(plan_of, None)
 
     def published(self) -> tuple[Plan, ...]:
@@ -125,7 +125,7 @@ class MarketMemory:
     def data(self, waiting: Iterable[int], *, planned: bool) -> dict[str, Any]:
         """Return the memory at the end of a round; `waiting`: jobs without a lease after it.
 
-        `planned`: whether there was a job to plan; the time to the next batch then starts.
+        `planned`: whether any job was planned; the interval until the next batch then starts.
         """
         if planned:
             self.batch_us = self.at_us

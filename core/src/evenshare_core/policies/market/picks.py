@@ -1,7 +1,7 @@
 """The picks of a market round: renewals, own quota, then borrowed GPUs by plan.
 
-Own GPUs are assigned as in `policies.shared.terms`: leases that are renewed, by their start, then
-new ones in pick order. Here all leases that request a renewal count as renewed, so that no job
+Own GPUs are assigned as in `policies.shared.terms`: first to renewed leases, by their start, then
+to new ones in pick order. Here, all leases that request a renewal count as renewed, so that no job
 counts as within quota by mistake.
 """
 
@@ -35,10 +35,10 @@ Choice = tuple[JobOnType, PlannedStart]
 
 
 class MarketPicks:
-    """A round while it is decided.
+    """The picks of a round while it is decided.
 
     `refused`: refusals of renewals by a limit, by job. `outbid`: jobs whose lease ends because an
-    hour is worth less than the posted price, with both. `has_planned`: whether this was a batch
+    hour is worth less than the posted price, with value and price. `has_planned`: this was a batch
     with waiting jobs.
     """
 
@@ -63,12 +63,14 @@ class MarketPicks:
         self.has_planned = False
         self.refused: dict[int, Refusal] = {}
         self.outbid: dict[int, tuple[str, int, int]] = {}
-        self._given: list[tuple[Lease, int]] = []  # terms of this round, with their ends
-        self._going: list[tuple[Lease, int]] | None = None  # of earlier rounds
-        # Whether GPUs were kept for an owner; the choice of node depends on the due leases.
+        # leases with a term of this round, each with its end
+        self._given: list[tuple[Lease, int]] = []
+        # leases that continue, each with the end of its term
+        self._going: list[tuple[Lease, int]] | None = None
+        # Whether GPUs were kept for an owner; then due leases decide which node is kept.
         self.clears = False
         self._asking: list[tuple[Lease, tuple[int, int]]] = []
-        # Jobs that fit by count but on no node, with the GPU type: they may start a slot later.
+        # (job, GPU type): enough GPUs were free, but on no node, so the job may start a slot later.
         self._no_node: set[tuple[int, str]] = set()
         self._uses: dict[str, SlotUse] = {}
         self._clearing: dict[str, ClearingNodes] = {}
@@ -79,7 +81,7 @@ class MarketPicks:
     def run(self, waiting: Iterable[Job]) -> list[Job]:
         """Decide the round; `waiting`: jobs without a lease, by arrival.
 
-        Return the jobs without a lease after it, in the same order.
+        Return the jobs without a lease after the round, by arrival.
         """
         self.renew_own()
         left = self.give_own(waiting)
@@ -97,7 +99,7 @@ class MarketPicks:
         return [job for job in left if job.id not in granted]
 
     def ends(self, gpus: Mapping[int, int]) -> tuple[End, ...]:
-        """Return the ending leases, with a separate reason for those not worth their price.
+        """Return the ending leases; those not worth their price have a separate reason.
 
         `gpus`: schedulable GPUs of each node.
         """
@@ -112,13 +114,12 @@ class MarketPicks:
     # Renewals and own quota, in every round.
 
     def renew_own(self) -> None:
-        """Renew leases within quota; find borrowed leases that are worth their price."""
+        """Renew leases within quota; collect borrowed leases that are worth their price."""
         for lease in self._pool.due:
             if lease.job in self._jobs:
                 self._consider(lease, self._jobs[lease.job])
 
     def _consider(self, lease: Lease, job: Job) -> None:
-        """Decide about one more term of a lease that ended."""
         free_capacity = self.free_by_type[lease.gpu_type]
         refusal = self.admission.check(job, lease.gpu_type)
         is_own = self.admission.is_own(job, lease.gpu_type)
@@ -131,7 +132,7 @@ class MarketPicks:
             if free_capacity.renew(lease.placement):
                 self._renew(lease, self.admission.take(job.tenant, lease.gpu_type, lease.gpus), OWN)
             return
-        if one is None:  # its job type no longer runs there, so the GPUs have no value to it
+        if one is None:  # the job's type no longer runs there, so the GPUs have no value for it
             free_capacity.drop(lease.placement)
             return
         value, price = one.hourly_micro(), self._posted.get(lease.gpu_type, 0)
@@ -163,7 +164,7 @@ class MarketPicks:
     def _clear_for(self, job: Job, gpu_type: str) -> None:
         """Keep a node's GPUs for a job within quota until borrowed leases there have ended.
 
-        Otherwise gangs would wait while borrowed leases of a node end one by one.
+        Otherwise, other jobs would take the GPUs of a node as its borrowed leases end one by one.
         """
         self.clears = True
         free_capacity = self.free_by_type[gpu_type]
@@ -199,7 +200,7 @@ class MarketPicks:
         return True
 
     def renew_borrowed(self) -> None:
-        """Renew borrowed leases that are worth their price and were not taken by an owner."""
+        """Renew the collected borrowed leases, unless owners took their GPUs."""
         free = self.free_by_type
         kept = [row for row in self._asking if free[row[0].gpu_type].renew(row[0].placement)]
         if len(kept) < len(self._asking):
@@ -208,10 +209,10 @@ class MarketPicks:
             self._renew(lease, split, PAID if split[1] else OWN)
 
     def _split_again(self, borrowed: list[Lease]) -> list[tuple[Lease, tuple[int, int]]]:
-        """Count own GPUs without the leases that owners took, so that others can use their part.
+        """Recompute own and borrowed GPUs without the leases whose GPUs owners took.
 
-        Otherwise a job would be admitted as if within quota, and pay a price that was not checked.
-        `borrowed`: the leases that are renewed.
+        Otherwise, a job could be admitted as within quota that then pays a price which was not
+        checked. `borrowed`: the leases that are renewed.
         """
         self.admission = self._pool.admission_again()
         asking = {lease.id for lease in borrowed}
@@ -238,7 +239,7 @@ class MarketPicks:
                 left -= 1
 
     def _plan_job(self, job: Job) -> bool:
-        """Plan one job; return whether that took a search."""
+        """Plan one job; return whether this needed a search."""
         rows = [
             self._search(one)
             for one in self.job_values.on_types(job)
@@ -259,7 +260,6 @@ class MarketPicks:
         return bool(hopeful or own)
 
     def _best(self, own: Choice | None, hopeful: list[Search]) -> Choice | None:
-        """Return the largest gain of the plan within quota and the plans on borrowed GPUs."""
         chosen = own
         for search in hopeful:
             start = search.best(self._use(search.one))
@@ -268,7 +268,7 @@ class MarketPicks:
         return chosen
 
     def _own_plan(self, rows: list[Search]) -> Choice | None:
-        """Return the earliest end within quota, from the next slot on: now it found no node."""
+        """Return the best start within quota, from the next slot on, since no node has room now."""
         best: Choice | None = None
         for search in rows:
             one, quota = search.one, search.quota
@@ -303,18 +303,18 @@ class MarketPicks:
         return True
 
     def _wait_for(self, one: JobOnType, start: PlannedStart) -> None:
-        """Reserve GPUs for a later start."""
         own = 0 if start.borrowed else one.job.gpus
         sure = start.slots if own else 0
         self._use(one).take(Hold(one.job.tenant, own, one.job.gpus, start.slots, sure), start.slot)
         if (one.job.id, one.gpu_type) in self._no_node:
-            self._memory.forget(one.job.id)  # it waits for room on a node
+            # the job waits for room on a node, which no plan predicts
+            self._memory.forget(one.job.id)
         else:
             now = self._use(one).price_now_micro(one.job.gpus) if start.borrowed else 0
             self._memory.publish(replace(self._plan(one, start), lowest_micro=now))
 
     def _refuse(self, job: Job, borrows: Iterable[Search]) -> None:
-        """Publish the price that a job would have needed, if the price keeps it waiting."""
+        """Publish the price below which a job would start, if the price keeps it waiting."""
         refused = []
         for search in borrows:
             gpu_type = search.one.gpu_type
@@ -348,7 +348,7 @@ class MarketPicks:
         return Search(one, quota, self._slot_us, first, counts_itself=by_lease)
 
     def _use(self, one: JobOnType) -> SlotUse:
-        """Return the use of its GPU type over future slots, computed on first access."""
+        """Return the use of the job's GPU type over future slots, computed on first access."""
         use = self._uses.get(one.gpu_type)
         if use is None:
             use = self._uses[one.gpu_type] = self._use_of(one.gpu_type)
@@ -370,7 +370,6 @@ class MarketPicks:
         return use
 
     def _terms_before(self) -> list[tuple[Lease, int]]:
-        """Return continuing leases, with the end of their terms."""
         if self._going is None:
             self._going = [
                 (lease, max(lease.expires_us, lease.protected_until_us))
@@ -388,8 +387,6 @@ class MarketPicks:
         if not lease.borrowed:
             sure = slots
         return Hold(lease.tenant, lease.own, lease.gpus, slots, sure)
-
-    # Picks.
 
     def _renew(self, lease: Lease, split: tuple[int, int], note: str) -> None:
         """`split`: own and borrowed GPUs of the new term."""
@@ -414,7 +411,7 @@ class MarketPicks:
 
 
 def _gains_more(one: JobOnType, start: PlannedStart, than: Choice) -> bool:
-    """Return whether a start is better: for a bid the earlier, otherwise the larger gain."""
+    """Return whether a start is better: the earlier for a bid, otherwise the larger gain."""
     other = than[1]
     if not one.has_decay:
         return start.slot < other.slot
@@ -422,7 +419,7 @@ def _gains_more(one: JobOnType, start: PlannedStart, than: Choice) -> bool:
 
 
 def _as_lease(job: Job, gpu_type: str, at_us: int, own: int) -> Lease:
-    """Return a lease that starts now, with the fields that the use over time needs."""
+    """Return a lease that starts now, with only the fields that slot use reads."""
     return Lease(
         0, job.id, job.tenant, gpu_type, ((0, job.gpus),), at_us, at_us, 1, own, job.gpus - own, 0
     )

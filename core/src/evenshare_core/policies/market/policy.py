@@ -1,22 +1,22 @@
-"""The market: Astraea-online in live rounds. Jobs borrow if the price is worth it to them.
+"""The market: Astraea-online in live rounds. Jobs borrow if they are worth the price.
 
 Source: N. Wang et al., "Online Scheduling of Distributed Machine Learning Jobs for Incentivizing
 Sharing in Multi-Tenant Systems", IEEE TC 2022, algorithms 1 to 3 with `interval = fixed`.
 
 | paper | here | unit |
 |---|---|---|
-| f, utility | `Snapshot.utilities`; else a bid: highest price or `default_bid` | micro-credits |
+| f, utility | `Snapshot.utilities`, or a bid: maximum price or `default_bid` | micro-credits |
 | q_w^u, workers of user u | the tenant's quota of a GPU type | GPUs |
 | D_w, workers of a job, from start to end | its gang | GPUs |
 | d, duration in slots | the estimate on that type in lease lengths; 1 if unknown | slots |
 | h(t), allocated workers | GPUs in use by slot, expected ends included | GPUs |
 | eta_w(h), (8) | `thetas.price_curve`, of each GPU type | micro-credits per GPU-hour |
-| theta_w | `thetas.price_settings`: 1 + worth / base x `theta_factor`, of 30 days | thousandths |
+| theta_w | `thetas.price_settings`: 1 + value / base x `theta_factor`, of 30 days | thousandths |
 | own-quota phase, shared phase | `picks.MarketPicks.give_own`, `plan_all` | |
 | A_maxIrev: largest f - cost, admitted iff above 0 | `search.Search.best` | |
 | interval tau_l | `interval_s` | s |
 
-A round renews leases within quota and starts jobs within quota. It renews borrowed leases if an
+A round renews leases within quota and starts jobs within quota. It renews a borrowed lease if an
 hour is worth the posted price and no owner took the GPUs. A batch plans all jobs that still wait,
 in the order (submission, id): the start and GPU type of largest gain over the horizon.
 
@@ -25,9 +25,9 @@ Departures, each with its test in tests/papers/test_market.py, the reasons in do
 - Pools are all-reduce, without parameter servers. GPUs of a type are interchangeable until a job
   starts and needs nodes.
 - Own quota costs nothing, so it is given in every round, also to jobs whose value has fallen to 0.
-- A borrowing job holds lease after lease, each at the price posted then. It is admitted only if it
-  is worth the price with itself counted. With `borrow_limit = job`, one term covers the whole job,
-  at the price before it is added.
+- A borrowing job gets one lease after another, each at the price posted at the time. It is admitted
+  only if it is worth the price after its own GPUs are counted as used. With `borrow_limit = job`,
+  one term covers the whole job, at the price before its GPUs are counted.
 - The value of a bid does not depend on the job's end, so the job starts as soon as it gains.
 - f counts from the submission.
 
@@ -74,7 +74,7 @@ ROOM_TEXT = (
 
 class Market(Policy):
     name = "market"
-    version = "2"  # the node that is clear first is kept for an owner (ADR 0174)
+    version = "2"  # 2: the node that is clear first is kept for an owner (ADR 0174)
     title = "Posted-price market"
     promise = "Quotas are free; other GPUs go to the jobs that value them most."
     suits = "Tenants that declare the value of their jobs and lend idle quota for credits."
@@ -123,7 +123,7 @@ class Market(Policy):
         options: Options,  # noqa: ARG002 - it is the same with all
         lengths: PoolLengths,
     ) -> QuotaPromise:
-        """Return the guarantee: borrowed leases are not renewed if an owner needs the GPUs."""
+        """Return the guarantee: borrowed leases are not renewed if an owner needs their GPUs."""
         parts = (
             WaitPart("leases of the jobs that borrow", lengths.lease_us),
             WaitPart("until the next round", lengths.round_us),
@@ -132,16 +132,16 @@ class Market(Policy):
         return QuotaPromise(self.quota_kind, self.quota_text, parts, (explain.FITS_TEXT, ROOM_TEXT))
 
     def value_rule(self, options: Options) -> ValueRule:
-        """Return the rule that a job without a declared value bids `default_bid` base rates."""
+        """Return the rule: a job without a declared value bids `default_bid` x base rate."""
         assert isinstance(options, MarketOptions)  # noqa: S101 - the registry parsed them
         return ValueRule(options.default_bid_milli, LEAST_PERCENT)
 
     def session(self, options: dict[str, Any]) -> MarketSession:
-        """Return memory, order and prices that persist from round to round."""
+        """Return memory, order and prices that are kept between rounds."""
         return MarketSession(parse_options(MarketOptions, options))
 
     def value_and_price(self, options: Options, start: PricedStart) -> tuple[int, int]:
-        """Compare as for borrowers: with its own GPUs counted, unless it takes one long term."""
+        """Return value and price; the job's own GPUs count, unless it takes one long term."""
         assert isinstance(options, MarketOptions)  # noqa: S101 - the registry parsed them
         job = Job(0, 0, start.gpus, 0, max_price_micro=start.max_price_micro)
         utility = start.utility or bid_of(job, start.base_micro, options)
@@ -151,7 +151,7 @@ class Market(Policy):
         return value_micro, max(start.price_micro, start.after_micro)
 
     def queue_order(self, snapshot: Snapshot) -> tuple[int, ...]:
-        """Return leases that ended by their start, then waiting jobs in planning order."""
+        """Return jobs of ended leases by their start, then waiting jobs in planning order."""
         running = {lease.job for lease in snapshot.leases if not lease.ends_by(snapshot.at_us)}
         jobs = {job.id for job in snapshot.jobs}
         due = [row for row in snapshot.leases if row.job not in running and row.job in jobs]
@@ -213,7 +213,7 @@ class _Waits:
             self._explained(job, free or able or list(types))
 
     def _refused(self, job: Job, plan: Plan) -> None:
-        """Add a refused job: the reason is its maximum price if that decided, or its value."""
+        """Add a refused job; the reason is its maximum price if that is below its value."""
         reason, most = Reason.PRICE_ABOVE_VALUE, job.max_price_micro
         numbers = _prices(plan.needed_micro, plan.lowest_micro)
         if most is not None and plan.needed_micro == most:
@@ -226,7 +226,7 @@ class _Waits:
         self._rows.setdefault((reason.value, job.tenant, gpu_type), []).append((job, row))
 
     def _explained(self, job: Job, types: list[str]) -> None:
-        """Queue the job for the common reasons: too large, a limit, or no room."""
+        """Queue a job for the reasons of all policies: too large, a limit, or no room."""
         if not types:
             types = sorted({row.gpu_type for row in self._snapshot.service.claims}) or [""]
         free_by_type = self._picks.free_by_type

@@ -19,12 +19,12 @@ from evenshare_core.policies.shared.session import KeptRound
 
 
 class PricedPool(NamedTuple):
-    """A pool at one round; times in us of pool time.
+    """The inputs of one round; times in us of pool time.
 
     `due`: leases that end by the round, by their start. `going`: returns the continuing leases, in
-    any order. `jobs`: at least those that may start or hold a lease. `quota`: of a tenant on a GPU
-    type. `utility`: of a job that declares one. `admission` and `free_by_type`: with nothing taken
-    yet; `admission_again`: returns a fresh admission.
+    any order. `jobs`: at least those that may start or hold a lease. `quota`: returns that of a
+    tenant and GPU type. `utility`: returns that of a job, if declared. `admission`, `free_by_type`:
+    nothing is taken yet. `admission_again`: returns a new admission.
     """
 
     at_us: int

@@ -1,4 +1,4 @@
-"""The schedule of largest f - cost on borrowed GPUs: A_maxIrev's choice for one job.
+"""Search for the best start of a job on borrowed GPUs: A_maxIrev, the largest f - cost.
 
 Source: Astraea-online, algorithm 3 with (6) and (7), for pools without parameter servers, where
 GPUs of a type are interchangeable. The search is exact. f falls with the start, so only a start
@@ -6,8 +6,8 @@ that is cheaper than all earlier starts can be best. Of these, ranges whose best
 below a known gain are skipped.
 
 A job pays the posted price for its first term. For later terms it pays the price that would be
-posted with itself counted. It may start only if an hour is worth that price from the first term on.
-Otherwise its own weight would push it out when its lease ends (ADR 0174).
+posted with its own GPUs counted. It may start only if an hour is worth that price from the first
+term on. Otherwise, the price that it causes would end its lease (ADR 0174).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from evenshare_core.units import HOUR_US
 
 
 class PlannedStart(NamedTuple):
-    """A start that gains: its slot, number of slots, borrowed GPUs there, and cost."""
+    """A start with a gain: its slot, number of slots, borrowed GPUs in the first slot, and cost."""
 
     slot: int
     slots: int
@@ -33,12 +33,11 @@ class PlannedStart(NamedTuple):
 
     @property
     def gain_micro(self) -> int:
-        """Value less cost."""
         return self.value_micro - self.cost_micro
 
 
 class PriceRefusal(NamedTuple):
-    """The prices that keep a job from borrowing, per GPU-hour, in the slot of the least loss.
+    """The prices per GPU-hour that keep a job from borrowing, in the slot of least loss.
 
     `needed_micro`: the highest price at which it would have gained. `lowest_micro`: the price in
     that slot, always higher. `loss_micro`: price less value; it may be negative.
@@ -50,10 +49,10 @@ class PriceRefusal(NamedTuple):
 
 
 class Search:
-    """A job on a GPU type, its tenant's quota there, and the rule by which it borrows.
+    """A search for a job on a GPU type, given its tenant's quota and the borrowing rule.
 
-    `first`, `counts_itself`: as in `PaidGang`. A search is for one job of one round; its cached
-    results hold until another job is planned.
+    `first`, `counts_itself`: as in `PaidGang`. Cached results are valid until another job is
+    planned.
     """
 
     __slots__ = (
@@ -71,24 +70,23 @@ class Search:
         self._windows: Windows | None = None
 
     def slots_on(self, use: SlotUse) -> int:
-        """Return the number of slots that it takes within the horizon."""
+        """Return the number of slots that the job needs within the horizon."""
         return min(use.slots, -(-self.one.left_us // self.slot_us))
 
     def is_hopeless(self, use: SlotUse) -> bool:
-        """Return whether an hour is worth less than the lowest price in every slot."""
+        """Return whether the value of an hour is below the lowest price of all slots."""
         if self._is_hopeless is None:
             hourly_micro = self.one.hourly_micro()
             self._is_hopeless = hourly_micro < use.lowest_micro(self._gpus_counted)
         return self._is_hopeless
 
     def refusal(self, use: SlotUse) -> PriceRefusal | None:
-        """Return why a job without a start in `best` is refused, or None if no slot had room.
+        """Return why `best` found no start: the start with the least loss; None if none has room.
 
-        It is the start with the least loss. The value of a job may fall, so its value now must not
-        be compared with a later price.
+        The value of a job may fall, so its value now must not be compared with a later price.
         """
         if self.is_hopeless(use):
-            # Only the present slot and the slot of least use are checked, to stay cheap.
+            # For speed, only the present slot and the slot of least use are checked.
             slots = use.cheapest_micro(self._gpus_counted)
             return min(self._refused(slot, price) for slot, price in slots)
         windows = self._windows_in(use)
@@ -102,20 +100,20 @@ class Search:
         def most(low: int, high: int) -> int:
             return one.unbounded_hourly_micro(starts[low] * slot_us) - prices[high]
 
-        # A bid has the same value at all starts, and the last one is the cheapest.
+        # A bid has the same value at all starts, and the last start is the cheapest.
         place = _largest_of(len(starts), most) if one.has_decay else -1
         return self._refused(starts[place], prices[place])
 
     def _refused(self, slot: int, price_micro: int) -> PriceRefusal:
-        """Return the refusal; a job that costs its full value gains nothing and needs less."""
+        """Return the refusal; at a price equal to its value, a job would gain nothing."""
         value_micro = self.one.unbounded_hourly_micro(slot * self.slot_us)
         needed = min(bounded_micro(value_micro), price_micro - 1)
         return PriceRefusal(price_micro - value_micro, needed, price_micro)
 
     def best(self, use: SlotUse) -> PlannedStart | None:
-        """Return the start of largest gain, on ties the earliest; None if no start gains.
+        """Return the start of largest gain, on a tie the earliest; None if no start gains.
 
-        For a bid, whose value does not depend on its end, return the earliest start that gains.
+        The value of a bid does not depend on its end, so its earliest start that gains is returned.
         """
         one = self.one
         if one.job.gpus > use.capacity or not use.slots:
@@ -123,7 +121,7 @@ class Search:
         windows = self._windows_in(use)
         if not windows.starts.size:
             return None
-        # The value never rises later, so this excludes no start.
+        # The value never rises later, so this check excludes no start.
         hourly = min(one.hourly_micro(int(windows.starts[0]) * self.slot_us), INT64_MAX)
         if hourly < windows.least:
             return None
@@ -139,7 +137,7 @@ class Search:
 
     def _earliest(self, windows: Windows, hourly: int) -> PlannedStart | None:
         value, slots = self.one.value_micro(0), windows.gang.slots
-        # cost < value, both times the same factors, in whole numbers; a cost of 0 always passes.
+        # cost < value, scaled by the same factors to stay in integers; a cost of 0 always passes.
         below = (value * slots * HOUR_US - 1) // self.one.left_us
         gains = windows.costs <= max(0, min(below, INT64_MAX))
         if hourly < windows.most:
@@ -176,11 +174,11 @@ class Search:
 
 
 def _largest_of(count: int, most: Callable[[int, int], int]) -> int:
-    """Return the first place of largest gain, `most(place, place)`; there is at least one.
+    """Return the first of `count` places with the largest gain, `most(place, place)`.
 
-    Value and cost both fall from place to place. No place from `low` to `high` gains more than
-    `most(low, high)`, the value of the first less the cost of the last. Ranges in which that does
-    not exceed the known gain are skipped.
+    Value and cost both fall from place to place. So no place from `low` to `high` gains more than
+    `most(low, high)`, the value of the first less the cost of the last. A range is skipped if that
+    does not exceed the best gain so far.
     """
     best, best_gain = 0, most(0, 0)
     ranges = [(1, count - 1)]

@@ -16,8 +16,8 @@ from evenshare_core.policies.shared.session import KeptRound, SessionDecision
 class MarketSession:
     """Rounds of one pool.
 
-    Between two batches, time alters nothing: own quota is given by counts and nodes, which do not
-    change. The only other instant is the day after which theta forgets a job (ADR 0175).
+    Between two batches, time changes nothing: own quota is given by counts and nodes, which do not
+    change. The only exception is the day after which theta forgets a job (ADR 0175).
     """
 
     outlasts_renewals = True
@@ -26,7 +26,7 @@ class MarketSession:
         self._options = options
         self._memory: MarketMemory | None = None
         self._data: dict[str, Any] | None = None  # the memory at the end of the last round
-        self._waiting: list[Job] = []  # in order of arrival
+        self._waiting: list[Job] = []  # waiting jobs by arrival
         self._uses: Store = {}
         self._stays_us = 0
 
@@ -42,7 +42,7 @@ class MarketSession:
         picks = MarketPicks(pool, self._options, memory, settings, self._uses)
         left = picks.run(self._in_order(view))
         self._data = memory.data((job.id for job in left), planned=picks.has_planned)
-        moves = picks.clears and bool(pool.due)  # another node may be kept free the next time
+        moves = picks.clears and bool(pool.due)  # next time, another node may be kept free
         self._stays_us = view.at_us if moves else memory.stays_until()
         renewed = {row.lease for row in picks.renewals}
         return SessionDecision(
@@ -55,11 +55,11 @@ class MarketSession:
         )
 
     def quiet_until(self, at_us: int) -> int | None:
-        """Return the instant of the next batch, in us; until then time changes nothing."""
+        """Return the time, in us, of the next batch; until then, time changes nothing."""
         return max(at_us, self._stays_us)
 
     def _in_order(self, view: KeptRound) -> list[Job]:
-        """Return waiting jobs by arrival; sorted again if jobs came or went."""
+        """Return waiting jobs by arrival; they are sorted again only if jobs came or went."""
         if view.joined or len(self._waiting) != len(view.waiting):
             self._waiting = sorted((view.jobs[job] for job in view.waiting), key=arrival_order)
             view.joined.clear()

@@ -1,8 +1,8 @@
 """GPUs of each type in use over future slots, and the slots in which a gang fits.
 
 A slot is one lease length; the first starts now. Planning counts GPUs of a type, not nodes: a gang
-is placed on nodes when it starts. Windows are tested with prefix sums over all slots at once,
-without loops over slots and servers.
+gets nodes only when it starts. Prefix sums test all windows at once, without loops over slots and
+servers.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ import numpy.typing as npt
 from evenshare_core.policies.market.thetas import Prices
 
 SLOTS_MAX = 1024
-STORED_MOST = 256  # number of uses with cached results
+STORED_MOST = 256  # maximum number of uses whose results are cached
 
 Counts = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
-# By use: its curve, and results derived from it.
+# By use: its curve, and the results computed from it.
 Store = dict[Any, tuple[Prices, dict[Any, Any]]]
 
 
 class Hold(NamedTuple):
     """GPUs in use from now on: for `slots` slots, of which `sure` are certain.
 
-    A borrowed lease is sure for its term only: after that, its owner may take the GPUs.
+    A borrowed lease is certain for its term only: after that, its owner may take the GPUs.
     """
 
     tenant: int
@@ -38,10 +38,10 @@ class Hold(NamedTuple):
 
 
 class SlotUse:
-    """The use of one GPU type.
+    """The use of one GPU type by slot, in GPUs.
 
-    `held`: by all jobs to their expected ends. `firm`: GPUs that owners cannot get earlier. `own`:
-    within each tenant's quota.
+    `held`: by all jobs until their expected ends. `firm`: the part that owners cannot get earlier.
+    `own`: by tenant, within its quota.
     """
 
     def __init__(
@@ -67,32 +67,32 @@ class SlotUse:
         self._store: Store = {}
         self._kept: dict[Any, Any] | None = None
         self._lowest: dict[int, int] = {}
-        # At the start; later plans only add to it.
+        # Computed once: later plans only add to `held`.
         self.least_held = int(self.held.min()) if slots else 0
 
     def keep_in(self, store: Store) -> None:
-        """Cache results from now on in a store shared with other uses, some of which recur."""
+        """Cache results from now on in a store that is shared with other uses."""
         self._store, self._kept = store, None
 
     @property
     def kept(self) -> dict[Any, Any]:
-        """Results derived from the present use."""
+        """The results cached for the present use."""
         if self._kept is None:
             own = sorted((tenant, row.tobytes()) for tenant, row in self.own.items())
             use = (self.held.tobytes(), self.firm.tobytes(), *own)
             key = (id(self.curve), self.capacity, self.posted_micro, use)
             if len(self._store) >= STORED_MOST and key not in self._store:
                 self._store.clear()
-            # The entry holds the curve, so that no other curve gets its address.
+            # The key contains the address of the curve; the entry keeps the curve alive.
             _, self._kept = self._store.setdefault(key, (self.curve, {}))
         return self._kept
 
     def own_of(self, tenant: int) -> Counts:
-        """Return GPUs of a tenant within its quota, by slot."""
+        """Return the GPUs that a tenant uses within its quota, by slot."""
         return self.own.get(tenant, self._nothing)
 
     def lowest_micro(self, gpus: int) -> int:
-        """Return a lower bound of the price in any slot for a gang of this size, itself counted."""
+        """Return a lower bound on the price in any slot with `gpus` more GPUs in use."""
         lowest = self._lowest.get(gpus)
         if lowest is None:
             lowest = int(self.curve[min(self.least_held + gpus, self.capacity)])
@@ -100,7 +100,7 @@ class SlotUse:
         return lowest
 
     def cheapest_micro(self, gpus: int) -> list[tuple[int, int]]:
-        """Return the present slot and the slot of least use, with their prices, itself counted."""
+        """Return the present slot and the slot of least use, with prices for `gpus` more GPUs."""
         slots = self.kept.get(gpus)
         if slots is None:
             slots = [(0, self.price_now_micro(gpus))]
@@ -110,7 +110,7 @@ class SlotUse:
         return slots
 
     def price_now_micro(self, gpus: int) -> int:
-        """Return the least value of an hour for a gang that starts now, itself counted."""
+        """Return the price that an hour must be worth for a gang that starts now."""
         return max(self.posted_micro, self.price_micro(0, gpus))
 
     def price_micro(self, slot: int, gpus: int) -> int:
@@ -118,7 +118,7 @@ class SlotUse:
         return int(self.curve[min(int(self.held[slot]) + gpus, self.capacity)])
 
     def own_start(self, tenant: int, quota: int, gpus: int, slots: int, first: int) -> int | None:
-        """Return the first slot from `first` on in which a gang fits its quota to its end."""
+        """Return the first slot from `first` on from which a gang fits its quota to its end."""
         if gpus > quota:
             return None
         key, kept = (tenant, quota, gpus, slots, first, "own"), self.kept
@@ -132,7 +132,7 @@ class SlotUse:
         return slot
 
     def take(self, hold: Hold, start: int) -> None:
-        """Count a job that starts in slot `start`."""
+        """Add a job that starts in slot `start`."""
         self._kept = None
         self.held[start : start + hold.slots] += hold.gpus
         self.firm[start : start + hold.sure] += hold.gpus
@@ -144,7 +144,7 @@ class SlotUse:
 
 
 def window_starts(fits: Flags, slots: int) -> Counts:
-    """Return the starts, in order, from which `slots` slots in a row fit."""
+    """Return the slots, in order, from which `slots` slots in a row fit."""
     if slots >= fits.size:
         return _FIRST if slots == fits.size and fits.all() else _NONE
     if slots == 1:

@@ -24,8 +24,8 @@ from evenshare_core.units import HOUR_US, ONE_MILLI
 
 DAY_US = 24 * HOUR_US
 HISTORY_DAYS = 30
-# The largest theta that the books store: numeric(12, 3). Jobs are worth at most a billion credits a
-# GPU-hour, so only base rates below a few credits can reach it.
+# The largest theta that fits numeric(12, 3). Values are at most a billion credits per GPU-hour, so
+# only base rates below a few credits reach it.
 THETA_MAX_MILLI = 10**12 - 1
 
 Prices = npt.NDArray[np.int64]
@@ -33,19 +33,19 @@ _CONTEXT = Context(prec=40, rounding=ROUND_HALF_EVEN)
 
 
 class TopValues:
-    """The highest value of a GPU-hour to a job, by GPU type and day of pool time.
+    """The highest value of a GPU-hour to any job, by GPU type and day of pool time.
 
-    A day's maximum is enough, so a type has at most 31 pairs of numbers.
+    Only a day's maximum is needed, so a type has at most 31 pairs of numbers.
     """
 
     def __init__(self, memory: Mapping[str, Any], at_us: int) -> None:
-        """`memory`: the result of `data`, through JSON."""
+        """`memory`: a result of `data`, read back from JSON."""
         self._days: dict[str, dict[int, int]] = {name: dict(rows) for name, rows in memory.items()}
         self._data: dict[str, list[list[int]]] | None = None
         self.forget(at_us)
 
     def forget(self, at_us: int) -> None:
-        """Remove days before the history."""
+        """Remove days before the last 30 days."""
         oldest = at_us // DAY_US - HISTORY_DAYS
         if any(day < oldest for rows in self._days.values() for day in rows):
             self._data = None
@@ -53,12 +53,12 @@ class TopValues:
                 self._days[name] = {day: micro for day, micro in rows.items() if day >= oldest}
 
     def stays_until(self) -> int | None:
-        """Return the instant from which the first day is removed, or None if there is no day."""
+        """Return the time at which the earliest day is removed, or None if there is no day."""
         days = [day for rows in self._days.values() for day in rows]
         return (min(days) + HISTORY_DAYS + 1) * DAY_US if days else None
 
     def see(self, job: Iterable[JobOnType], submitted_us: int) -> None:
-        """Count a submitted job on each type that it accepts."""
+        """Include a submitted job, valued on each type that it accepts."""
         day, self._data = submitted_us // DAY_US, None
         for one in job:
             days = self._days.setdefault(one.gpu_type, {})
@@ -82,7 +82,7 @@ class TopValues:
 def price_settings(
     rows: Iterable[PoolPrice], tops: TopValues, options: MarketOptions
 ) -> tuple[PoolPrice, ...]:
-    """Return the price settings with the theta of the prices of the next round."""
+    """Return base and theta of the next round's prices."""
     if options.theta == "fixed":
         return tuple(rows)
     factor_milli = options.theta_factor_milli
@@ -93,7 +93,7 @@ def price_settings(
 
 
 def _theta_milli(row: PoolPrice, top_micro: int, factor_milli: int) -> int:
-    """Return 1 + worth / base x factor, rounded up, at least the operator's theta."""
+    """Return 1 + value / base x factor, rounded up, but at least the operator's theta."""
     if not row.base_micro:
         return row.theta_milli
     milli = ONE_MILLI - (-top_micro * factor_milli // row.base_micro)
@@ -102,10 +102,10 @@ def _theta_milli(row: PoolPrice, top_micro: int, factor_milli: int) -> int:
 
 @lru_cache(maxsize=256)
 def price_curve(base_micro: int, theta_milli: int, capacity: int) -> Prices:
-    """Return the price at each number of used GPUs, 0 to capacity: `posted_price_micro` of each.
+    """Return `posted_price_micro` for each number of used GPUs, from 0 to capacity.
 
     Prices above the highest possible value of a job are replaced by a price just above it. Powers
-    are multiplied up in the same context, which keeps 30 digits after the last significant one.
+    are computed by repeated multiplication with 40 digits.
     """
     theta = _CONTEXT.divide(Decimal(theta_milli), Decimal(ONE_MILLI))
     top = posted_price_micro(base_micro, theta_milli, capacity, capacity)

@@ -1,7 +1,7 @@
 """The cost of a gang in each window of slots that has room for it.
 
-Many jobs of a batch have the same inputs. Windows are therefore cached with their use until another
-job is planned there (`slots.SlotUse.kept`).
+Many jobs of a batch have the same inputs. So windows are cached with the slot use until another job
+is planned there (`slots.SlotUse.kept`).
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ INT64_MAX = 2**63 - 1
 
 
 class PaidGang(NamedTuple):
-    """Jobs of one tenant that pay the same: its quota, GPUs and slots of a job.
+    """Jobs of one tenant that pay the same: the tenant's quota, and GPUs and slots of a job.
 
-    `first`: the first slot in which it may start. `counts_itself`: whether it must be worth the
-    price with itself counted, as at renewals of leases; otherwise the price before it is added.
+    `first`: the first slot in which it may start. `counts_itself`: its own GPUs count in the price
+    that it must be worth, as at renewals; otherwise, the price is that before they are added.
     """
 
     tenant: int
@@ -31,11 +31,11 @@ class PaidGang(NamedTuple):
 
 
 class Windows:
-    """Each start that has room for a gang to its end, with its cost.
+    """The starts from which a gang has room to its end, with their costs.
 
-    `costs`: GPU-slots times price of the whole window. `needed`: the least value of an hour in the
-    first slot. `asked`: the same, but 0 if no GPU is borrowed then. `borrowed`: GPUs borrowed then.
-    `least`, `most`: of `asked`, 0 if no start has room.
+    `costs`: GPU-slots x price of the whole window. For the first slot: `needed`: the price that an
+    hour must be worth. `borrowed`: the number of borrowed GPUs. `asked`: `needed`, but 0 if no GPU
+    is borrowed. `least`, `most`: bounds of `asked`, 0 if no start has room.
     """
 
     __slots__ = (
@@ -56,7 +56,7 @@ class Windows:
     def _price(self, use: SlotUse) -> None:
         gang, starts, curve = self.gang, self.starts, use.curve
         gpus, slots = gang.gpus, gang.slots
-        # a use above capacity costs as much as all GPUs
+        # "clip": use above capacity has the price of a full pool
         with_itself = curve.take(use.held + gpus, mode="clip")
         before = curve.take(use.held, mode="clip")
         before[0] = use.posted_micro
@@ -70,7 +70,7 @@ class Windows:
         sums = np.zeros(use.slots + 1, spent.dtype)
         spent.cumsum(out=sums[1:])
         windows = sums[starts + slots] - sums[starts]
-        # The first slot costs the posted price, or the price before the job is added.
+        # The first slot costs the posted price, or the price before the job's GPUs are added.
         self.costs = windows + ((first - price) * borrowed)[starts]
         self.needed = self._first_hour(before[starts], with_itself[starts])
         self.borrowed = shown[starts]
@@ -83,9 +83,9 @@ class Windows:
         return np.asarray(np.maximum(before, with_itself), np.int64)
 
     def records(self, hourly_micro: int) -> Counts:
-        """Return the places that are cheaper than all earlier ones, if the first hour pays.
+        """Return the indices of starts cheaper than all earlier ones, if worth the first hour.
 
-        The value of a job falls with time, so no other place can be best.
+        The value of a job falls with time, so no other start can be best.
         """
         if hourly_micro < self.most:
             places = (self.asked <= hourly_micro).nonzero()[0]
@@ -95,10 +95,10 @@ class Windows:
         return self._records
 
     def losing(self) -> tuple[list[int], list[int]]:
-        """Return starts and hourly prices (first or mean hour) that are lower than all earlier
-        ones.
+        """Return the starts with lower hourly prices than all earlier ones, and these prices.
 
-        A price of 0 keeps no job waiting, so it is left out.
+        An hourly price is that of the first hour, or the mean if that is higher. A price of 0 keeps
+        no job waiting, so it is left out.
         """
         if self._losing is None:
             gang = self.gang
@@ -111,7 +111,7 @@ class Windows:
 
 
 def windows_of(use: SlotUse, gang: PaidGang) -> Windows:
-    """Return the windows of a gang in the present use."""
+    """Return the windows of a gang for the present use."""
     windows = use.kept.get(gang)
     if windows is None:
         windows = use.kept[gang] = Windows(use, gang)

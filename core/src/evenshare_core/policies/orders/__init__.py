@@ -1,1 +1,1 @@
-"""Policies that are an order of jobs."""
+"""Policies that place jobs in a fixed order."""

@@ -1,4 +1,4 @@
-"""The base of policies that are an order of jobs."""
+"""The base of policies that place jobs in a fixed order."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from evenshare_core.policies.shared.ordered import QueueRule, decide_in_order, o
 
 
 class OrderedPolicy(Policy):
-    """A policy whose rounds are those of a `QueueRule`."""
+    """A policy whose rounds follow a `QueueRule`."""
 
     @abstractmethod
     def rule(self, snapshot: Snapshot) -> QueueRule:
-        """Return the order of a round."""
+        """Return the order and its rules for a round."""
 
     def decide(self, snapshot: Snapshot) -> Decision:
         return decide_in_order(snapshot, self.rule(snapshot))

@@ -7,21 +7,21 @@ Source: Ghodsi et al., Dominant Resource Fairness (NSDI 2011), algorithm 1 and 4
 |---|---|---|
 | R, total capacities | GPUs of all types, CPUs and memory of schedulable nodes | |
 | D_i, demand of user i's next task | a job: its gang, and `Snapshot.job_resources` | |
-| U_i, resources given to user i | of its continuing leases, and of this round | |
+| U_i, resources given to user i | those of its continuing leases, and of this round | |
 | s_i, dominant share | the largest of its parts of R, over its weight | |
 | w_i, weight | `weights`: its quotas over all types; or the same for all | |
 
-The tenant of least dominant share is given its next job that fits, repeatedly. Within a tenant,
-jobs go by submission. A lease that ends queues with the waiting jobs. Jobs that do not fit block no
-other job.
+Repeatedly, the tenant of least dominant share is given its next job that fits. Within a tenant,
+jobs go by submission. A job whose lease ends queues with the waiting jobs. A job that does not fit
+blocks no other job.
 
 A gang on one node needs its CPUs and memory there. On several nodes, it needs parts of them in
-proportion to its GPUs on each. Resources that nodes or jobs do not report do not count: a node that
-only reports CPUs has enough memory. If nothing is reported, this is max-min fairness of GPUs.
+proportion to its GPUs on each. A resource that nodes or jobs do not report is unlimited: a node
+that only reports CPUs has enough memory. If nothing is reported, this is max-min fairness of GPUs.
 
 Departures, each with its test in tests/papers/test_drf.py:
 
-- Tasks are gangs of leases, so shares are even as far as jobs fit, and change when leases end.
+- Tasks are gangs of leases, so shares are only as even as jobs fit, and change when leases end.
 - On equal shares, as when all leases end at once, the tenant that received the least GPU-time for
   its weight goes first. Otherwise a pool that one gang fills would always go to the lower id.
 - A tenant without quota has no weight: it comes after all others.
@@ -131,7 +131,7 @@ class Drf(Policy):
         return tuple(order)
 
     def quota_promise(self, options: Options, lengths: PoolLengths) -> QuotaPromise:
-        """Return that it is a weight, unless all tenants weigh the same."""
+        """Return that the quota is a weight, or no promise if all tenants have the same weight."""
         if isinstance(options, DrfOptions) and options.weights == "equal":
             return QuotaPromise(QuotaPromiseKind.NOT_GUARANTEED, EQUAL_TEXT)
         return super().quota_promise(options, lengths)
@@ -149,7 +149,7 @@ class DominantShares:
             sum(row.cpus for row in known),
             sum(row.memory_mb for row in known),
         )
-        # Parts of a total are integers, in units of the least common multiple of the totals.
+        # Parts of totals are kept as integers, in units of 1 / the least common multiple.
         whole = lcm(*[total for total in self._total if total])
         self._parts_each = tuple(whole // total if total else 0 for total in self._total)
         self._needs = {row.id: row for row in snapshot.job_resources}
@@ -158,7 +158,7 @@ class DominantShares:
         self._weights: dict[int, int] = {}
         for row in snapshot.entitlements:
             self._weights[row.tenant] = self._weights.get(row.tenant, 0) + row.gpus
-        # Quotients by a weight are also integers, by the least common multiple of the weights.
+        # Quotients by weights are also integers, scaled by the weights' least common multiple.
         self._all_weights = lcm(*[weight for weight in self._weights.values() if weight])
         self._received: dict[int, int] = {}
         for claim in snapshot.service.claims:
@@ -170,7 +170,7 @@ class DominantShares:
                 self.add(jobs[lease.job])
 
     def add(self, job: Job) -> None:
-        """Count the resources of a job as held."""
+        """Add a job's resources to those that its tenant holds."""
         used = self._used.setdefault(job.tenant, [0, 0, 0])
         for index, count in enumerate(self._demand(job)):
             used[index] += count
@@ -183,7 +183,7 @@ class DominantShares:
         return [count * each for count, each in zip(counts, self._parts_each, strict=True)]
 
     def key(self, tenant: int) -> tuple[bool, int, int, int]:
-        """Return the order of service, the least first; tenants without weight last."""
+        """Return the tenant's sort key; the least is served first, tenants without weight last."""
         weight = self._weights.get(tenant, 0) if self._by_quota else 1
         over_weight = self._all_weights // (weight or 1)
         share = max(self._parts(self._used.get(tenant, (0, 0, 0)))) * over_weight
@@ -191,7 +191,7 @@ class DominantShares:
         return (not weight, share, past, tenant)
 
     def dominant(self, job: Job) -> str:
-        """Return the dominant resource of a job's tenant with the job, as a note."""
+        """Return the note of the tenant's dominant resource once it has the job."""
         used = self._used.get(job.tenant, (0, 0, 0))
         counts = [have + more for have, more in zip(used, self._demand(job), strict=True)]
         parts = self._parts(counts)
@@ -199,7 +199,7 @@ class DominantShares:
 
 
 def in_turn(queue: Collection[QueuedJob], shares: DominantShares) -> Iterator[QueuedJob]:
-    """Yield the next job of the tenant of least share; callers add jobs to `shares` meanwhile."""
+    """Yield the next job of the tenant of least share; callers add served jobs to `shares`."""
     by_tenant: dict[int, list[QueuedJob]] = {}
     for one in sorted(queue, key=by_arrival, reverse=True):
         by_tenant.setdefault(one.job.tenant, []).append(one)
@@ -232,7 +232,7 @@ class NodeResources:
         return self._needs.get(job_id, NONE)
 
     def _part(self, job_id: int, gang: int, gpus: int) -> tuple[int, int]:
-        """Return the need of `gpus` GPUs of a gang, rounded up."""
+        """Return the CPUs and MB that `gpus` GPUs of a gang need, rounded up."""
         needs = self.needs(job_id)
         return (-(-needs.cpus * gpus // gang), -(-needs.memory_mb * gpus // gang))
 
@@ -253,7 +253,7 @@ class NodeResources:
         return (not cpus or cpus <= left[0]) and (not memory_mb or memory_mb <= left[1])
 
     def most(self, job_id: int, gang: int, node: int, gpus: int) -> int:
-        """Return the most GPUs of a gang, up to `gpus`, for which a node has the resources."""
+        """Return how many GPUs of a gang, up to `gpus`, have enough CPUs and memory on a node."""
         return next(
             (count for count in range(gpus, 0, -1) if self.fit(job_id, gang, node, count)), 0
         )
@@ -266,7 +266,8 @@ class DrfPicks(OrderedPicks):
         super().__init__(rule, pool_capacity(snapshot, rule), Admission.of(snapshot))
         self._spread = rule.spread
         self._resources = NodeResources(snapshot)
-        self._lacking: set[int] = set()  # jobs for which some node had GPUs, but no CPUs or memory
+        # jobs for which enough GPUs were free, but not with enough CPUs or memory
+        self._lacking: set[int] = set()
         self._short: dict[tuple[int, str], list[Job]] = {}
 
     def may_renew(self, one: QueuedJob, lease: Lease) -> bool:
@@ -281,7 +282,7 @@ class DrfPicks(OrderedPicks):
         return may
 
     def place(self, one: QueuedJob, free_capacity: FreeCapacity) -> Placement | None:
-        """Place a gang as every policy does, on nodes with enough CPUs and memory."""
+        """Place a gang by the common rules, on nodes with enough CPUs and memory."""
         job, needs = one.job, self._resources.needs(one.job.id)
         if not (needs.cpus or needs.memory_mb):
             return super().place(one, free_capacity)
@@ -296,7 +297,7 @@ class DrfPicks(OrderedPicks):
         return None
 
     def _find(self, job: Job, free: FreeGpus) -> Placement | None:
-        """Return the best fit on one node; for a larger gang, nodes with most free GPUs first."""
+        """Return the best fit on one node; a larger gang uses the nodes with most GPUs first."""
         gang, fit = job.gpus, self._resources.fit
         if gang <= free.size:
             nodes = [
@@ -315,7 +316,7 @@ class DrfPicks(OrderedPicks):
         return None if left else tuple(sorted(places))
 
     def wait(self, candidate: QueuedJob, refusals: Collection[str] = ()) -> None:
-        """Record that a job waits; separately if only CPUs or memory were missing."""
+        """Record that a job waits, separately if only CPUs or memory were missing."""
         if candidate.job.id not in self._lacking:
             super().wait(candidate, refusals)
             return
@@ -329,7 +330,7 @@ class DrfPicks(OrderedPicks):
         return replace(decision, skips=(*decision.skips, *rows))
 
     def _row(self, tenant: int, gpu_type: str, jobs: list[Job]) -> Skip:
-        """Return a skip with the numbers of the job that needs least."""
+        """Return a skip with the numbers of the job that needs the least CPUs."""
         jobs.sort(key=arrival_order)
         needs = [self._resources.needs(job.id) for job in jobs]
         least = min(needs, key=lambda row: (row.cpus, row.memory_mb, row.id))

@@ -1,10 +1,10 @@
-"""FIFO: waiting jobs in the order of their arrival, the usual start of a cluster.
+"""FIFO: waiting jobs in the order of their arrival, the default of most clusters.
 
-Source: none. It never preempts: a job runs until it is over, and its lease is renewed whenever it
-ends. The first job that does not fit blocks all jobs behind it, in its pool or in its tenant
-(`scope`). With `backfill`, jobs that fit start anyway.
+Source: none. It never preempts: a lease is renewed until its job ends. The first job that does not
+fit blocks all jobs behind it, in its pool or in its tenant (`scope`). With `backfill`, jobs that
+fit start anyway.
 
-Departures, with their tests in tests/papers/test_baselines.py: a job that may never run (larger
+Departures, with their tests in tests/papers/test_baselines.py: a job that can never run (larger
 than the pool, refused by a limit) blocks no job.
 
 All orders end in (submitted, id).
@@ -25,7 +25,7 @@ from evenshare_core.policies.shared.session import Queued, Session, StaticQueue
 
 
 class QueueOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Options of FIFO, and of policies that replace its order."""
+    """Options of FIFO, and of policies that differ from FIFO only in their order."""
 
     scope: Annotated[
         Literal["pool", "tenant"],
@@ -45,7 +45,7 @@ class QueueOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
 
 class Fifo(OrderedPolicy):
-    """Strict arrival order, without preemption."""
+    """Jobs in the order of arrival, without preemption."""
 
     name = "fifo"
     version = "2"
@@ -63,7 +63,7 @@ class Fifo(OrderedPolicy):
         return OrderedSession(lambda _: rule)
 
     def static_queue(self, options: dict[str, Any]) -> StaticQueue | None:
-        """Return the queue of a single tenant; waiting jobs keep their order."""
+        """Return the queue of a single tenant, whose waiting jobs keep their order."""
         chosen = parse_options(QueueOptions, options)
         return (
             None

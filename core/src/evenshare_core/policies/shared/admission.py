@@ -1,9 +1,9 @@
 """Limits on taking GPUs: quota modes, borrowing, maximum price and spendable credit.
 
-The same code serves two callers. The policy checks at selection, so that a refused job does not
-waste the pick; `terms.settle` sets own and borrowed GPUs. Within a round, limits only get stricter
-as terms are taken, so a refused job stays refused. Only a lease that ends before its expiry
-(`let_go`) loosens them.
+The same code serves two callers. A policy checks limits when it picks, so that it does not pick a
+job in vain. `terms.settle` sets own and borrowed GPUs. As terms are taken, limits only get stricter
+within a round, so a refused job stays refused. Only `let_go`, which ends a lease before its expiry,
+loosens them.
 
 Source: architecture, "Own and borrowed", "Credit loop". The charge is the same under any policy, as
 in docs/money.md.
@@ -23,13 +23,14 @@ from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.money.fixed_point import worst_case_micro
 
 Claim = tuple[int, str]  # (tenant, GPU type)
-Split = tuple[int, int, int]  # of a term: own and borrowed GPUs, price of the borrowed GPUs
+# own GPUs, borrowed GPUs, and the price of the borrowed GPUs, of a term
+Split = tuple[int, int, int]
 
 
 class Limits:
-    """The limits that may refuse a job while quotas and credit do not change.
+    """The limits that may refuse a job, built once per change of quotas or credit.
 
-    They are kept between rounds or built for one. `keepers`: entitlements that are not fully lent.
+    `keepers`: (tenant, GPU type) of entitlements that are not fully lent.
     """
 
     __slots__ = ("are_none", "by_key", "keepers", "spendable_micro")
@@ -64,7 +65,7 @@ class _Account:
         self.may_borrow = entitlement.may_borrow
         self.lends_all = entitlement.lendable(entitlement.gpus) == entitlement.gpus
         self.own = self.borrowed = 0
-        self.kept = 0  # idle quota that is not lent
+        self.kept = 0  # GPUs of idle quota that are not lent
 
     def hold(self, own: int, borrowed: int) -> None:
         """Add to the held GPUs; negative numbers subtract."""
@@ -73,7 +74,7 @@ class _Account:
         self.left = self.quota - self.own if self.own < self.quota else 0
 
     def take(self, gpus: int) -> int:
-        """Use GPUs for a term, own quota first; return how many are own."""
+        """Use GPUs for a term, own quota first; return the number of own GPUs."""
         own = gpus if gpus < self.left else self.left  # noqa: FURB136 - twice as fast, per term
         self.left -= own
         self.own += own
@@ -81,7 +82,7 @@ class _Account:
         return own
 
     def keep(self) -> int:
-        """Recompute `kept`; return its growth."""
+        """Recompute `kept`; return by how much it grew."""
         before = self.kept
         self.kept = 0 if self.lends_all else self.left - self.entitlement.lendable(self.left)
         return self.kept - before
@@ -100,12 +101,11 @@ class Refusal:
 class Admission:
     """The quota, credit and lendable GPUs that are left while a round is decided.
 
-    Its accounts may persist between rounds. Ended leases are released, and leases that end by a
-    round are released before it. GPUs that the round takes are held from then on.
+    It may be kept between rounds. Before a round, leases that have ended or end by the round are
+    released. GPUs that the round takes are held from then on.
     """
 
     def __init__(self, limits: Limits, lease_us: int) -> None:
-        """Start without held GPUs and without prices."""
         self._limits, self._lease_us = limits, lease_us
         self._accounts: dict[Claim, _Account] = {}
         self._prices: Mapping[str, int] = {}
@@ -129,7 +129,7 @@ class Admission:
         return new
 
     def copy(self, limits: Limits) -> Admission:
-        """Return the same use of GPUs under other limits, or for a trial."""
+        """Return a copy of the held GPUs under these limits, for example for a trial."""
         new = Admission(limits, self._lease_us)
         for key, account in self._accounts.items():
             new._account(*key).hold(account.own, account.borrowed)
@@ -139,16 +139,15 @@ class Admission:
         self._account(lease.tenant, lease.gpu_type).hold(lease.own, lease.borrowed)
 
     def release(self, leases: Iterable[Lease]) -> None:
-        """Count the GPUs of leases as free; they are over, or end by the next round."""
+        """Count the GPUs of leases as free, because they have ended or end by the next round."""
         for lease in leases:
             account = self._account(lease.tenant, lease.gpu_type)
             account.hold(-lease.own, -lease.borrowed)
 
     def let_go(self, lease: Lease) -> None:
-        """End a running lease before its expiry within a round; its GPUs count as free.
+        """Count the GPUs of a running lease as free, because the round ends it early.
 
-        A job that was refused before may then be admitted, so callers that need the GPUs check
-        again.
+        A job that was refused before may then be admitted, so callers must check it again.
         """
         self._change(lease, -1)
 
@@ -174,9 +173,7 @@ class Admission:
         return account.own, account.borrowed
 
     def spendable(self, tenant: int) -> int | None:
-        """Return the micro-credits that a tenant may still promise in this round, None if
-        unlimited.
-        """
+        """Return the micro-credits that a tenant may still promise, or None if unlimited."""
         return self._spendable.get(tenant)
 
     def begin(self, prices: Mapping[str, int], unused: dict[str, int]) -> None:
@@ -206,18 +203,18 @@ class Admission:
         return account
 
     def most(self, tenant: int, gpu_type: str) -> int | None:
-        """Return the most GPUs that a tenant may hold at any price, None if unlimited."""
+        """Return the maximum GPUs that a tenant may hold at any price, or None if unlimited."""
         if self._limits.are_none:
             return None
         entitlement = self._limits.by_key.get((tenant, gpu_type))
         return entitlement.most if entitlement is not None else None
 
     def may_refuse(self, job: Job) -> bool:
-        """Return whether any limit could refuse the job, whatever is held."""
+        """Return whether any limit could refuse the job, whatever its tenant holds."""
         return not self._limits.are_none or job.max_price_micro is not None
 
     def price_may_refuse(self, most_micro: int, gpu_types: Collection[str]) -> bool:
-        """Return whether a posted price of these types (all if empty) is above a maximum price."""
+        """Return whether a posted price of these types (all if empty) is above `most_micro`."""
         prices = self._prices
         return any(prices.get(name, 0) > most_micro for name in gpu_types or prices)
 
@@ -226,7 +223,7 @@ class Admission:
 
         `lease_us`: the length of the term; None for the pool's lease length.
         """
-        if self._limits.are_none and job.max_price_micro is None:  # `may_refuse`, inlined
+        if self._limits.are_none and job.max_price_micro is None:  # `may_refuse`, inlined for speed
             return None
         account = self._account(job.tenant, gpu_type)
         borrowed = job.gpus - account.left
@@ -237,20 +234,20 @@ class Admission:
         )
 
     def is_own(self, job: Job, gpu_type: str) -> bool:
-        """Return whether its tenant's quota of this type has room for the whole gang now."""
+        """Return whether the tenant's unused quota of this type has room for the whole gang."""
         return job.gpus <= self._account(job.tenant, gpu_type).left
 
     def _limit(
         self, job: Job, gpu_type: str, account: _Account, borrowed: int, lease_us: int
     ) -> Refusal | None:
-        """Return the limit that this number of borrowed GPUs exceeds, or None."""
+        """Return the limit that refuses this number of borrowed GPUs, or None."""
         may_borrow = account.may_borrow
         if may_borrow is not None and account.borrowed + borrowed > may_borrow:
             return Refusal(
                 Reason.QUOTA_LIMIT, quota=account.entitlement.gpus, own=account.own,
                 borrowed=account.borrowed, may_borrow=may_borrow, needed=job.gpus,
             )  # fmt: skip # rows of what belongs together
-        # Idle quota that this tenant does not lend is no obstacle to the tenant itself.
+        # Idle quota that this tenant does not lend does not restrict the tenant itself.
         kept = self._kept.get(gpu_type, 0) - account.kept
         unused = self._unused.get(gpu_type, 0)
         if unused - kept < job.gpus <= unused:
@@ -270,7 +267,7 @@ class Admission:
     def enter(
         self, job: Job, tenant: int, gpu_type: str, lease_us: int | None = None
     ) -> Refusal | Split:
-        """Use the job's gang for a term of `lease_us` as in `check`, or return the refusal."""
+        """Check the job's gang for a term of `lease_us`; use it, or return the refusal."""
         if self._limits.are_none and job.max_price_micro is None:
             own = self._account(tenant, gpu_type).take(job.gpus)
             borrowed = job.gpus - own

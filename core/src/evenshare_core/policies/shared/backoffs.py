@@ -1,7 +1,7 @@
-"""Jobs that may not start yet: they are hidden from policies, and skipped with a reason here.
+"""Back-offs: jobs that may not start yet. They are hidden from policies, and skipped here.
 
-Their demand still counts, as for any waiting job. The GPU-time that their tenant deserves meanwhile
-is available to its other jobs.
+Their demand still counts, as for any waiting job. Other jobs of their tenant can use the GPU-time
+that the tenant deserves meanwhile.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from evenshare_core.domain.snapshot import Snapshot
 
 
 def jobs_backing_off(snapshot: Snapshot) -> dict[int, Backoff]:
-    """Return the active back-offs of waiting jobs at the snapshot's instant, by job."""
+    """Return the active back-offs of waiting jobs, by job, at the time of the snapshot."""
     if not snapshot.backoffs:
         return {}
     held = {lease.job for lease in snapshot.leases}
@@ -27,7 +27,7 @@ def jobs_backing_off(snapshot: Snapshot) -> dict[int, Backoff]:
 
 
 def without_backoffs(snapshot: Snapshot) -> Snapshot:
-    """Return the snapshot with the jobs that may start or hold a lease."""
+    """Return the snapshot with only those jobs that may start or hold a lease."""
     waiting = jobs_backing_off(snapshot)
     if not waiting:
         return snapshot
@@ -36,7 +36,7 @@ def without_backoffs(snapshot: Snapshot) -> Snapshot:
 
 
 def backoff_skips(snapshot: Snapshot) -> tuple[Skip, ...]:
-    """Return a skip for each of those jobs, in the order of their ids."""
+    """Return a skip for each waiting job with an active back-off, by job id."""
     waiting = jobs_backing_off(snapshot)
     return tuple(
         Skip(

@@ -1,4 +1,4 @@
-"""Jobs with deadlines for policies that order them: deadlines left, and laxity.
+"""Jobs with deadlines for policies that order them: the remaining deadlines, and laxity.
 
 This is not a policy. A job whose last deadline is over is a best-effort job.
 """
@@ -25,7 +25,7 @@ def steps_left(deadlines: Iterable[Deadline], at_us: int) -> dict[int, Steps]:
 def laxity_us(steps: Steps, at_us: int, remaining_us: int) -> int:
     """Return deadline - now - remaining work, in us; negative if no deadline can be met.
 
-    With several deadlines, it is for the first that can be met, or for the last.
+    If there are several deadlines, the first that can be met is used, or else the last.
     """
     end_us = at_us + remaining_us
     by_us = next((step.by_us for step in steps if step.by_us >= end_us), steps[-1].by_us)

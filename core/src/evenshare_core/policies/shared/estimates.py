@@ -1,8 +1,8 @@
-"""Remaining time of a job, by the estimate that it was submitted with.
+"""Remaining time of a job, by the estimate that was declared at its submission.
 
 This is not a policy. All baselines that need remaining times use this module, so that all have the
-same error. A job without an estimate is assumed to need the operator's value. A job that outlived
-its estimate is assumed to need a small part of it.
+same error. A job without an estimate is assumed to need the time that the operator sets. A job that
+ran longer than its estimate is assumed to need a small part of it.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from evenshare_core.domain.snapshot import JobService
 from evenshare_core.fairness.gpu_time import job_received
 from evenshare_core.units import SECOND_US
 
-LEAST_PERCENT = 5  # of the estimate: the assumed need of a job that outlived it
+LEAST_PERCENT = 5  # % of the estimate: the assumed need of a job that ran longer
 
-# The option `unknown_s`: the assumed need of a job without an estimate.
+# Description of the option `unknown_s`: the assumed need of a job without an estimate.
 UnknownSeconds = Annotated[
     int,
     Meta(
@@ -36,7 +36,7 @@ def whole_us(job: Job, unknown_us: int) -> int:
 
 
 def remaining_us(job: Job, sums: JobService, at_us: int, whole: int) -> int:
-    """Return the rest of `whole` us of work at `at_us`, in us; at least 1.
+    """Return the part of `whole` us of work that is left at `at_us`, in us; at least 1.
 
     GPU-time received counts the same on every GPU type.
     """
@@ -45,6 +45,6 @@ def remaining_us(job: Job, sums: JobService, at_us: int, whole: int) -> int:
 
 
 def left_us(job: Job, sums: JobService | None, at_us: int, unknown_s: int) -> int:
-    """Return the assumed need of a job from `at_us` on, in us; all of it without `sums`."""
+    """Return the assumed need of a job from `at_us` on, in us; its total need without `sums`."""
     whole = whole_us(job, unknown_s * SECOND_US)
     return whole if sums is None else remaining_us(job, sums, at_us, whole)

@@ -1,15 +1,15 @@
 """Reasons why jobs wait: one reason per job, grouped, with the numbers that explain it.
 
-Reasons are tested on the GPUs left at the end of the round, in this order:
+The first reason that applies to the GPUs left at the end of the round is used:
 
 1. the gang is larger than its GPU type;
-2. a limit of the job or its tenant (quota, price, credit);
-3. GPUs that owners do not lend;
-4. its tenant was out of the round (line 17);
-5. GPUs held back for a gang;
-6. other jobs were served first from GPUs that it could have used;
-7. too few GPUs;
-8. GPUs too scattered.
+2. a limit of the job or its tenant (quota, price, credit) refuses it;
+3. owners do not lend their idle GPUs;
+4. its tenant was taken out of the round (line 17);
+5. GPUs are held back for a gang;
+6. other jobs were served first, with GPUs that it could have used;
+7. too few GPUs are free;
+8. enough GPUs are free, but not on one node.
 
 A job therefore never gets "no free GPUs" while a limit of its tenant binds.
 """
@@ -30,11 +30,11 @@ Why = tuple[Reason, dict[str, Any]]
 
 
 class Queue(NamedTuple):
-    """The waiting jobs of one tenant and GPU type, and the facts that decided about them.
+    """The waiting jobs of one tenant and GPU type, with the facts from which reasons follow.
 
-    `own_rho`: its tenant's rho with this round's charges. `served_rho`: the highest tenant rho
-    served. `passed_over`: the job that took its tenant out of the round, or None. `others`: other
-    GPU types that these jobs accept, none of which had room.
+    `own_rho`: its tenant's rho with this round's charges. `served_rho`: the highest rho of a served
+    tenant. `passed_over`: the job that took its tenant out of the round, or None. `others`: other
+    GPU types that these jobs accept; none had room.
     """
 
     tenant: int
@@ -57,7 +57,7 @@ def skips(
 
 
 def _queue_skips(queue: Queue, free_capacity: FreeCapacity, admission: Admission) -> list[Skip]:
-    # The reason of a gang depends only on its size and maximum price: each pair is tested once.
+    # The reason depends only on a gang's size and maximum price, so each pair is tested once.
     alike: dict[tuple[int, int | None], list[Job]] = {}
     passed_over = queue.passed_over
     for job in queue.jobs:
@@ -71,7 +71,8 @@ def _queue_skips(queue: Queue, free_capacity: FreeCapacity, admission: Admission
     numbers: dict[str, dict[str, Any]] = {}
     for _, jobs in sorted(alike.items(), key=lambda row: row[0][0]):
         reason, why = _why(jobs[0], queue, free_capacity, admission)
-        numbers.setdefault(reason.value, why)  # of the smallest gang, which came closest
+        # numbers of the smallest gang, which came closest to fitting
+        numbers.setdefault(reason.value, why)
         groups.setdefault(reason.value, []).append(jobs)
     return [
         _skip(queue, Reason(reason), groups[reason], numbers[reason]) for reason in sorted(groups)
@@ -104,7 +105,7 @@ def _why(job: Job, queue: Queue, free_capacity: FreeCapacity, admission: Admissi
 
 
 def _why_no_room(gpus: int, queue: Queue, free_capacity: FreeCapacity) -> Why:
-    """Return the reason of a gang that is within its limits but found no room."""
+    """Return why a gang that no limit refuses found no room."""
     left, held = free_capacity.available.total, sum(free_capacity.held_back.values())
     if held and free_capacity.would_fit_unheld(gpus):
         return Reason.RESERVED_FOR_GANG, {"needed": gpus, "free": left, "held_back": held}

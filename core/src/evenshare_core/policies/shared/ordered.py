@@ -1,17 +1,17 @@
 """A round of a policy that is an order of jobs: the first job is placed first.
 
 This is not a policy. A baseline supplies the order and the rules below. Limits, placement and
-reasons are those of every policy.
+reasons are common to all policies.
 
-- Leases that ended are renewed before other jobs are placed, unless the policy preempts. Then they
-  queue with the waiting jobs, and keep their GPUs if no job before them took these.
-- `strict`: the first job of a queue that does not fit blocks the jobs behind it. A job that may
+- Leases that ended are renewed before other jobs are placed, unless the policy preempts. In that
+  case their jobs queue with the waiting jobs, and keep their GPUs if no job before them took these.
+- `strict`: the first job of a queue that does not fit blocks the jobs behind it. A job that can
   never run (larger than the pool, refused by a limit) blocks no job.
-- A job that accepts several GPU types is tried on each of them whose queue is not blocked. Types
+- A job that accepts several GPU types is tried on each type whose queue is not blocked. Types
   within its tenant's quota come first, among these the type that it claims. A job whose lease ends
   is tried on its present type first.
-- `whole_nodes`: a gang larger than a node takes whole nodes, and one more for the rest.
-- `spread`: a gang that finds no node with room may span nodes, even if a node could hold it.
+- `whole_nodes`: a gang larger than a node gets whole nodes, and one more for the rest.
+- `spread`: a gang may span nodes if no node has room, even if it is not larger than a node.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ class QueuedJob(NamedTuple):
     gpu_type: str
 
     def on(self, gpu_type: str) -> QueuedJob:
-        """Return the job on another type; a lease can only be renewed on its own type."""
+        """Return the job on another type; its lease can only be renewed on the lease's type."""
         return self if gpu_type == self.gpu_type else self._replace(gpu_type=gpu_type)
 
 
 class QueueCandidates:
-    """A factory of candidates of a pool with this capacity by GPU type."""
+    """A factory of candidates for a pool with this capacity by GPU type."""
 
     def __init__(self, capacity: Mapping[str, int]) -> None:
         self._capacity = capacity
@@ -68,11 +68,11 @@ class QueueCandidates:
 
 
 class QueueRule(NamedTuple):
-    """A baseline: an order, and how strictly it is kept.
+    """The order of a baseline, and how strictly it is kept.
 
     `order` must end in (submission, id). `strict`: a job that does not fit blocks its `queue`.
-    `limit` refuses a job that may not run at all. A job that `admits` refuses waits like a job that
-    does not fit. `given` is called with every new lease. `note` names the reason of a pick.
+    `limit` refuses a job that can never run. A job that `admits` does not accept waits like a job
+    that does not fit. `given` is called with every new lease. `note` names the reason of a pick.
     """
 
     order: Callable[[QueuedJob], tuple[Any, ...]]
@@ -88,12 +88,12 @@ class QueueRule(NamedTuple):
 
 
 def by_arrival(candidate: QueuedJob) -> tuple[int, int]:
-    """Return the order by submission, which ends every order."""
+    """Return the sort key (submission, id), with which every order ends."""
     return (candidate.job.submitted_us, candidate.job.id)
 
 
 def decide_in_order(snapshot: Snapshot, rule: QueueRule) -> Decision:
-    """Decide one round by the rule; `memory` does not change.
+    """Decide one round by the rule; the policy's memory does not change.
 
     Raises:
         ValueError: the service sums lack a job of the snapshot.
@@ -117,7 +117,7 @@ def pool_capacity(snapshot: Snapshot, rule: QueueRule) -> dict[str, FreeCapacity
 
 
 def order_of(snapshot: Snapshot, rule: QueueRule) -> tuple[int, ...]:
-    """Return the jobs in the order of placement; jobs that are renewed first come first.
+    """Return the jobs in the order of placement; leases that are renewed first come first.
 
     Raises:
         ValueError: the service sums lack a job of the snapshot.
@@ -131,7 +131,7 @@ def order_of(snapshot: Snapshot, rule: QueueRule) -> tuple[int, ...]:
 
 
 def by_start(candidate: QueuedJob) -> tuple[int, int]:
-    """Return the order by the start of the lease."""
+    """Return the sort key by the start of the lease."""
     lease = candidate.lease
     return (0, 0) if lease is None else (lease.started_us, lease.id)
 
@@ -158,7 +158,7 @@ def queued_jobs(snapshot: Snapshot) -> list[QueuedJob]:
 class OrderedPicks:
     """The picks of the round so far.
 
-    `refused`: the refusals of limits, by job. `blocked`: for each blocked queue, the job that
+    `refused`: the refusals of limits, by job. `blocked`: the blocked queues, each with the job that
     blocks it.
     """
 
@@ -179,11 +179,11 @@ class OrderedPicks:
             self._consider(self.in_turn(candidate), strict=False)
 
     def consider(self, candidate: QueuedJob) -> bool:
-        """Place a candidate on a type whose queue is not blocked; else it waits and may block."""
+        """Place a job on a type whose queue is not blocked; otherwise it waits and may block."""
         return self._consider(self.in_turn(candidate), strict=self._rule.strict)
 
     def in_turn(self, candidate: QueuedJob) -> list[QueuedJob]:
-        """Return a candidate on each of its types, in the order in which they are tried."""
+        """Return a job once per type, in the order in which the types are tried."""
         if len(candidate.gpu_types) == 1:
             return [candidate]
         job, lease = candidate.job, candidate.lease
@@ -201,7 +201,7 @@ class OrderedPicks:
         A lease that ended and is not renewed gives up its GPUs before its job is placed again.
         """
         job_id, lease = tries[0].job.id, tries[0].lease
-        refusals: dict[str, Refusal] = {}  # by GPU type
+        refusals: dict[str, Refusal] = {}  # refusals by GPU type
         for one in tries:
             queue = self._rule.queue(one)
             if queue in self.blocked:
@@ -221,7 +221,7 @@ class OrderedPicks:
         return False
 
     def _try_job(self, one: QueuedJob) -> Refusal | bool:
-        """Give a job its gang of one type if it is allowed and fits."""
+        """Give a job its gang on one type if limits allow it and the gang fits."""
         job, gpu_type = one.job, one.gpu_type
         lease = one.lease if one.lease is not None and one.lease.gpu_type == gpu_type else None
         free_capacity = self.free_by_type[gpu_type]
@@ -248,7 +248,7 @@ class OrderedPicks:
         return True
 
     def place(self, one: QueuedJob, free_capacity: FreeCapacity) -> Placement | None:
-        """Place and take a gang of the type on which it is tried; None if it must wait."""
+        """Place a gang on the type on which it is tried; None if it must wait."""
         rule, available, gpus = self._rule, free_capacity.available, one.job.gpus
         if find_place(available, gpus, whole_nodes=rule.whole_nodes, spread=rule.spread) is None:
             return None
@@ -259,7 +259,7 @@ class OrderedPicks:
         one: QueuedJob,  # noqa: ARG002 - for those that count more than GPUs
         lease: Lease,  # noqa: ARG002 - the same
     ) -> bool:
-        """Return whether a lease that ended may continue on its GPUs, if they are available."""
+        """Return whether a lease that ended may keep its GPUs, if they are available."""
         return True
 
     def _renew(self, one: QueuedJob, lease: Lease) -> None:
@@ -271,7 +271,7 @@ class OrderedPicks:
         self.admission.take(lease.tenant, lease.gpu_type, lease.gpus)
 
     def wait(self, candidate: QueuedJob, refusals: Collection[str] = ()) -> None:
-        """Record that a job waits, on the first of its types on which no limit refused it."""
+        """Record that a job waits, on its first type on which no limit refused it."""
         types = candidate.gpu_types
         first = next((name for name in types if name not in refusals), types[0])
         reported = candidate.on(first)
@@ -279,7 +279,7 @@ class OrderedPicks:
         self._waits.setdefault(key, []).append(reported)
 
     def queues(self) -> list[explain.Queue]:
-        """Return the waiting jobs for their explanation."""
+        """Return the waiting jobs, grouped for `explain.skips`."""
         rows = []
         for (tenant, (gpu_type, *others)), waits in sorted(self._waits.items()):
             queues = {self._rule.queue(one) for one in waits}

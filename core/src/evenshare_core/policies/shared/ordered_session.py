@@ -1,9 +1,9 @@
 """The queue of an ordered policy, kept between rounds (`policies.session`).
 
-Waiting jobs are of one kind if a round that fails one of them must fail the others behind it. They
-share tenant, GPU types, gang and maximum price. Each kind has a sorted list. A round takes the
-first of all lists until their heads fail, which is exact, since free GPUs and limits only shrink in
-a round. The order of a waiting job does not change with time, since it receives no GPU-time.
+Waiting jobs are of one kind if a round that fails one of them must fail those behind it. They share
+tenant, GPU types, gang and maximum price. Each kind has a sorted list. A round takes the first of
+all lists until their heads fail. This is exact, since free GPUs and limits only shrink in a round.
+A waiting job receives no GPU-time, so its order does not change with time.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from evenshare_core.policies.shared.session import KeptRound, SessionDecision, u
 from evenshare_core.policies.shared.terms import ends_of
 
 Kind = tuple[int, tuple[str, ...], int, int | None]
-Entry = tuple[tuple[Any, ...], int]  # order, job
+Entry = tuple[tuple[Any, ...], int]  # sort key, job id
 
 
 class OrderedSession:
-    """Rounds of the policy that `rule` builds from the tenants' holdings."""
+    """Rounds by the rule that `rule` builds from a view."""
 
     outlasts_renewals = False
 
     def __init__(self, rule: Callable[[KeptRound], QueueRule], *, borrows: bool = True) -> None:
-        """`borrows`: a job that fits starts, whatever its tenant holds."""
+        """`borrows`: a job that fits may start, however many GPUs its tenant holds."""
         self._rule, self._borrows = rule, borrows
         self._waiting: dict[Kind, list[Entry]] = {}
         self._entries: dict[int, tuple[Kind, Entry]] = {}
         self._given: list[int] = []
-        # of the pool's capacity dict, which is updated in place
+        # built with the pool's capacity dict, which is updated in place
         self._candidates: QueueCandidates | None = None
 
     def decide(self, view: KeptRound) -> SessionDecision:
@@ -69,7 +69,7 @@ class OrderedSession:
         return SessionDecision(picks.grants, kept, ends, view.memory)
 
     def quiet_until(self, at_us: int) -> int | None:  # noqa: ARG002 - the protocol's
-        """Return None, because time does not change the order or the free GPUs."""
+        """Return None, because time changes neither the order nor the free GPUs."""
         return None
 
     def _candidate(self, view: KeptRound, job_id: int, lease: Lease | None) -> QueuedJob:
@@ -98,7 +98,7 @@ class OrderedSession:
     def _take(
         self, view: KeptRound, rule: QueueRule, picks: OrderedPicks, ended: list[QueuedJob]
     ) -> None:
-        """Try the first job of each kind, and the `ended` leases, until none is left."""
+        """Try the first job of each kind, and the `ended` leases, until no job is left."""
         heap: list[tuple[tuple[Any, ...], int, list[Entry], int]] = []
         for entries in self._waiting.values():
             self._next(view, heap, entries, 0)

@@ -1,7 +1,8 @@
-"""Leases that end before their expiry so that a gang fits on one node at once.
+"""Search for leases that end before their expiry so that a gang fits on one node at once.
 
-The functions are pure. Inputs are the preemptible leases and the GPUs that each tenant may lose;
-the result is leases of one node. The policy decides whether and for which job this pays.
+The functions are pure. Their inputs are the preemptible leases and the number of GPUs that each
+tenant may lose; the result is leases of one node. The policy decides for which job this is worth
+it.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ class ClearedNode(NamedTuple):
 def preemptible(leases: Iterable[Lease], at_us: int, min_runtime_us: int) -> list[Lease]:
     """Return the single-node leases that a round may end before their expiry.
 
-    They have run for the minimum runtime, in addition to their initial protection.
+    They have run for the minimum runtime, and the protection that they started with is over.
     """
     began_us = at_us - min_runtime_us
     return [
@@ -35,15 +36,15 @@ def preemptible(leases: Iterable[Lease], at_us: int, min_runtime_us: int) -> lis
     ]
 
 
-# (- its GPUs, - its rank, id, tenant, the lease): sorted, larger leases come first, then leases of
-# higher rank.
+# (- GPUs, - rank, id, tenant, lease): larger leases sort first, then leases of higher rank.
 RankedLease = tuple[int, float, int, int, Lease]
 
 
 class LeaseIndex:
     """Preemptible leases of one GPU type, by node; `gpus`: the GPUs in them, by node.
 
-    All rules that use an index rank its leases in the same way: `ranks`, by id, are computed once.
+    All rules that use an index rank its leases in the same way, so `ranks`, by id, is computed
+    once.
     """
 
     def __init__(self) -> None:
@@ -63,20 +64,20 @@ class LeaseIndex:
             self.gpus[node] += gpus
 
     def remove(self, leases: Iterable[Lease]) -> None:
-        """Remove leases that end in this round."""
+        """Remove leases that the round ends."""
         for lease in leases:
             node, gpus = lease.placement[0]
             self.by_node[node].remove(lease)
             self.gpus[node] -= gpus
 
     def leave_out(self, node: int) -> None:
-        """Exclude a node: no more of its leases end in this round."""
+        """Exclude a node, so that no more of its leases end in this round."""
         self.by_node.pop(node, None)
         self.gpus.pop(node, None)
 
     @property
     def nodes_of(self) -> Mapping[int, set[int]]:
-        """Nodes of each tenant's leases, as of the first access."""
+        """Nodes of each tenant's leases; computed at the first access."""
         if self._nodes_of is None:
             self._nodes_of = {}
             for node, rows in self.by_node.items():
@@ -93,10 +94,10 @@ class LeaseIndex:
 
 
 class VictimRule(NamedTuple):
-    """The leases that may end, and the gang for which they end.
+    """The leases that may end, and the size of the gang for which they end.
 
-    `gpus`: the gang. `spare`: GPUs that a tenant may lose at most, None if unlimited. Only leases
-    with a `rank` above `above` end, with at most `most_gpus` GPUs in total.
+    `spare`: the GPUs that a tenant may lose, None if unlimited. Only leases with a `rank` above
+    `above` end, with at most `most_gpus` GPUs in total.
     """
 
     gpus: int
@@ -106,7 +107,7 @@ class VictimRule(NamedTuple):
     above: float = float("-inf")
 
 
-# Fewest leases, fewest GPUs taken in excess, greatest least rank, lowest node.
+# (number of leases, excess GPUs, minus the lowest rank, node): the lowest is best.
 VictimKey = tuple[int, int, float, int]
 Choice = tuple[VictimKey, ClearedNode]
 
@@ -118,10 +119,10 @@ def victims_on(
     rule: VictimRule,
     most_leases: int | None = None,
 ) -> Choice | None:
-    """Return the fewest leases of a node that must end for the gang, or None if it is impossible.
+    """Return the fewest leases of a node that must end for the gang, or None if impossible.
 
-    `free`: GPUs available to the gang, by node; it does not fit there yet. `most_leases`: the
-    largest number of leases that is of use; None if any number is.
+    `free`: GPUs available to the gang, by node; it does not fit there yet. `most_leases`: more
+    leases than this are of no use; None if any number is.
     """
     chosen = _fewest(node, free, index, rule, {}, most_leases=most_leases)
     if chosen is None:
@@ -137,7 +138,7 @@ def fewest_victims(
     rule: VictimRule,
     known: Choice | None = None,
 ) -> Choice | None:
-    """Return the better of the best choice on these nodes and the known one, or None."""
+    """Return the best of the choices on these nodes and the `known` one; None if there is none."""
     best = known
     for node in nodes:
         most = best[0][0] if best is not None else None
@@ -148,15 +149,14 @@ def fewest_victims(
 
 
 class VictimSearch:
-    """The best choice on all nodes, for repeated queries while a round gives GPUs.
+    """A search of the best choice on all nodes, for repeated use while a round gives GPUs.
 
-    In a round, nodes can only give less and less. A node's result is therefore kept, and only the
-    best is recomputed. A tenant that was given GPUs meanwhile may lose more than before; the search
-    may notice that too late.
+    In a round, choices only get worse. A node's result is therefore kept, and only the best is
+    recomputed. If a tenant was given GPUs meanwhile, it may lose more than before; the search may
+    notice that too late.
     """
 
     def __init__(self, free: Mapping[int, int], index: LeaseIndex, rule: VictimRule) -> None:
-        """Evaluate every node once."""
         self._free, self._index, self._rule = free, index, rule
         spare: dict[int, int | None] = {}
         choices = [_fewest(node, free, index, rule, spare) for node in index.by_node]
@@ -164,7 +164,7 @@ class VictimSearch:
         heapify(self._heap)
 
     def best(self) -> Choice | None:
-        """Return the best choice now, or None."""
+        """Return the best choice now, or None if there is none."""
         heap = self._heap
         while heap:
             key = heap[0]
@@ -189,7 +189,7 @@ def _fewest(
 ) -> tuple[VictimKey, list[RankedLease]] | None:
     """Return the fewest leases of a node that free the missing GPUs, or None.
 
-    `spare`: the rule's answers for tenants so far.
+    `spare`: cached results of the rule, by tenant.
     """
     needed = rule.gpus - free.get(node, 0)
     if needed <= 0 or index.gpus.get(node, 0) < needed:
@@ -209,9 +209,9 @@ def fewest(
 ) -> list[RankedLease]:
     """Return the fewest leases that free `needed` GPUs; empty if all of them are too few.
 
-    Larger leases come first, until a single lease frees the rest: then the smallest such. `rows`:
-    sorted; each lease is within its tenant's spare. `spare`: GPUs that each tenant may lose, None
-    if unlimited.
+    Larger leases are taken first, until a single lease frees the rest; then the smallest such lease
+    is taken. `rows`: sorted; each lease is within its tenant's spare. `spare`: GPUs that each
+    tenant may lose, None if unlimited.
     """
     chosen: list[RankedLease] = []
     rest, left_of = rows, spare
@@ -231,7 +231,7 @@ def fewest(
 def _losable(
     index: LeaseIndex, node: int, rule: VictimRule, spare: dict[int, int | None]
 ) -> list[RankedLease]:
-    """Return the leases of a node that the rule allows to end individually, the largest first."""
+    """Return the leases of a node that the rule would allow to end, the largest first."""
     above, ranks, rows = rule.above, index.ranks, []
     for lease in index.by_node[node]:
         tenant, gpus = lease.tenant, lease.placement[0][1]
@@ -251,7 +251,7 @@ def _losable(
 
 
 def _smallest_enough(rows: Sequence[RankedLease], needed: int) -> RankedLease:
-    """Return the first of the smallest leases that free `needed` GPUs; otherwise the first row."""
+    """Return the smallest lease that frees `needed` GPUs; if there is none, the first row."""
     best = rows[0]
     for row in rows:
         if -row[0] < needed:

@@ -1,7 +1,7 @@
-"""The prices that a round posts: eq. (8) of Astraea-online on the GPUs used from then on.
+"""The prices that a round posts: eq. (8) of Astraea-online for the GPUs in use after it.
 
-If the operator allows it, GPUs queued for borrowing add a surcharge (ADR 0165). Its state is in the
-posted row, so that the next surcharge follows from a snapshot.
+If the operator allows it, GPUs queued for borrowing add a surcharge (ADR 0165). Its state is part
+of the posted row, so that the next surcharge follows from a snapshot.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ def post_prices(
     capacity: Mapping[str, int],
     surcharges: Iterable[Surcharge] = (),
 ) -> tuple[PoolPrice, ...]:
-    """Return the prices of the next round by GPU type, from GPUs in leases and capacity by type.
+    """Return the prices of the next round by GPU type, from used GPUs and capacity by type.
 
-    `surcharges`: of the next round too; the prices include them.
+    `surcharges`: those of the next round; the prices include them.
     """
     extra = {row.gpu_type: row.surcharge_micro for row in surcharges}
     posted = []
@@ -58,11 +58,12 @@ def next_surcharges(
     elapsed_us: int,
     round_us: int,
 ) -> tuple[Surcharge, ...]:
-    """Return the surcharges of the next round by GPU type, from those of this one.
+    """Return the surcharges of the next round by GPU type, from those of this round.
 
-    `used`, `queued`, `capacity`: GPUs by type from now on. Each surcharge moves towards its target
-    by at most its step. A round that comes early moves it by a proportional part of a step. Rounds
-    on demand therefore move no price faster. With `round_us` 0, each round is a full step.
+    `used`, `queued`, `capacity`: GPUs by type after this round. Each surcharge moves towards its
+    target by at most one step. A round that comes early moves it by a proportional part of a step,
+    so that rounds on demand do not move prices faster. With `round_us` 0, each round is a full
+    step.
     """
     settings = {row.gpu_type: row for row in prices}
     moved = []
@@ -101,9 +102,9 @@ def queued_for_borrowing(
 
     `waiting`: jobs that may start and hold no GPUs after the round, with the type that each claims.
     `use`: own and borrowed GPUs of a tenant's leases after the round. `spendable`: micro-credits
-    that it may still promise, None if unlimited. A tenant's need is the need of its jobs beyond its
-    unused quota, within its borrow limit and its credit for one lease. Jobs whose maximum price is
-    below the price, or that are larger than all GPUs of the type, are left out. The order of the
+    that it may still promise, None if unlimited. A tenant would borrow what its jobs need beyond
+    its unused quota, up to its borrow limit and its credit for one lease. Jobs whose maximum price
+    is below the price, or that are larger than all GPUs of the type, are left out. The order of the
     jobs makes no difference.
     """
     needs: dict[Claim, int] = {}

@@ -1,13 +1,13 @@
 """Nodes held back for a gang that is skipped for too long.
 
-A large gang waits for free GPUs that smaller jobs keep filling. If the first job of the least-rho
-tenant is skipped for longer than K leases, the nodes that will be empty soonest are chosen. GPUs
-that become free on them go to no other job. Every lease on them ends within one lease length (or
-its protection), so the gang starts within about K + 1 leases. Further gangs of the same GPU type
-queue behind it. The gang may also start elsewhere, if room appears first.
+A large gang may wait forever if smaller jobs keep taking free GPUs. If the first job of the
+least-rho tenant is skipped for longer than K leases, the nodes that will be empty soonest are
+chosen. GPUs that become free on them go to no other job. Every lease on them ends within one lease
+length (or its protection), so the gang starts within about K + 1 leases. Further gangs of the same
+GPU type queue behind it. The gang may also start elsewhere, if room appears there first.
 
-State, in plain JSON: {"passed": {job: first skipped at}, "reserved": {GPU type: {"job": id,
-"holds": [[node, GPUs], ...]}}}. A job that runs or is gone is removed.
+State, in plain JSON: {"passed": {job: time of its first skip}, "reserved": {GPU type: {"job": id,
+"holds": [[node, GPUs], ...]}}}. Jobs that run or have ended are removed.
 """
 
 from __future__ import annotations
@@ -78,25 +78,25 @@ class Reservations:
         return bool(self._passed)
 
     def __contains__(self, job: int) -> bool:
-        """Return whether a job was first in line but not scheduled so far."""
+        """Return whether a job was first in line and skipped so far."""
         return job in self._passed
 
     @property
     def passed_since(self) -> Mapping[int, int]:
-        """Jobs that were first in line but not scheduled, with the first instant."""
+        """Jobs that were first in line and skipped, with the time of the first skip."""
         return self._passed
 
     @property
     def kept(self) -> list[tuple[str, int, Placement]]:
-        """(GPU type, job, GPUs by node) of every reservation, by type."""
+        """(GPU type, job, GPUs by node) of every reservation, sorted by type."""
         return [(gpu_type, *row) for gpu_type, row in sorted(self._reserved.items())]
 
     def keep(self, pending: dict[int, str], refused: Collection[int] = ()) -> None:
-        """Drop rows of jobs that no longer wait; reserve for the jobs skipped longest.
+        """Drop rows of jobs that no longer wait; make reservations for the jobs skipped longest.
 
         `pending`: waiting jobs, by id, with the GPU type on which GPUs would be held back for each.
-        A reservation on another type is given up for this type. Nothing is reserved for a job in
-        `refused`, which a limit refuses there: the next gang of the type has its turn.
+        A reservation on another type is moved to this type. A job in `refused`, which a limit
+        refuses there, gets no reservation: the next gang of the type has its turn.
         """
         self._passed = {job: since for job, since in self._passed.items() if job in pending}
         self._reserved = {
@@ -110,15 +110,15 @@ class Reservations:
                 self._reserved.setdefault(pending[job], (job, ()))
 
     def gangs(self) -> list[tuple[str, int]]:
-        """Return (GPU type, job) of every reservation, by type."""
+        """Return (GPU type, job) of every reservation, sorted by type."""
         return [(gpu_type, row[0]) for gpu_type, row in sorted(self._reserved.items())]
 
     def stays_until(self, gpu_type: str, gpus: Mapping[int, int]) -> int | None:
         """Return until when the held-back GPUs do not change, for a pool of one GPU type.
 
-        The condition is that nothing happens. `gpus` of the gangs by job; call it after a round
-        without grants. Return the round's own instant if held-back GPUs are chosen again in each
-        round, or None if time never changes them.
+        This assumes that nothing happens, and must be called after a round without grants. `gpus`:
+        the size of gangs by job. Return the round's own time if held-back GPUs are chosen again in
+        each round, or None if time never changes them.
         """
         if gpu_type not in self._reserved:
             first_us = min(self._passed.values(), default=None)
@@ -133,7 +133,7 @@ class Reservations:
         self._passed.pop(job, None)
 
     def hold_back(self, gpu_type: str, gpus: int, free_capacity: FreeCapacity) -> None:
-        """Hold back the nodes of the reservation; choose them again if they are gone."""
+        """Hold back GPUs on the reservation's nodes; choose nodes again if one is gone."""
         job, holds = self._reserved[gpu_type]
         installed = {node.id: node.gpus for node in self._snapshot.nodes}
         whole = sum(count for _, count in holds) == gpus
@@ -143,12 +143,12 @@ class Reservations:
         free_capacity.hold_back(holds)
 
     def passed_over(self, job: int) -> None:
-        """Record that the first gang of the least-rho tenant did not fit in this round."""
+        """Record that the first gang of the least-rho tenant was skipped in this round."""
         if self._on:
             self._passed.setdefault(job, self._snapshot.at_us)
 
     def memory(self, picked: set[int]) -> dict[str, Any]:
-        """Return the state for the next round, plain JSON; empty if there is none."""
+        """Return the state for the next round as plain JSON; empty if no gang was skipped."""
         passed = {str(job): at for job, at in sorted(self._passed.items()) if job not in picked}
         reserved = {
             gpu_type: {"job": job, "holds": [list(hold) for hold in holds]}
@@ -164,7 +164,7 @@ class Reservations:
 
 
 def _soonest(snapshot: ReservationView, gpu_type: str, gpus: int) -> Placement:
-    """Return the nodes and GPUs that will be free for a gang soonest; ties by node id.
+    """Return the nodes on which GPUs for a gang will be free soonest; on a tie, the lowest ids.
 
     Empty if the type has too few GPUs.
     """
@@ -188,7 +188,7 @@ def _soonest(snapshot: ReservationView, gpu_type: str, gpus: int) -> Placement:
 def _free_times(
     snapshot: ReservationView, nodes: Iterable[Node]
 ) -> dict[int, list[tuple[int, int]]]:
-    """Return by node (instant, GPUs) that become available, in time order."""
+    """Return by node (time, GPUs that become available then), in time order."""
     left = {node.id: node.gpus for node in nodes}
     times: dict[int, list[tuple[int, int]]] = {node_id: [] for node_id in left}
     for lease in snapshot.leases:

@@ -1,9 +1,9 @@
-"""A policy's queues that persist between rounds, for a caller that keeps a pool's state.
+"""A policy's queues that are kept between rounds, for callers that keep a pool's state.
 
 A live round builds everything from a snapshot and explains every waiting job. A `Session` gives the
 same picks, ends and memory from a `KeptRound`, which only receives the events since the last round.
 It computes no reasons, no shares and no numbers of picks. Both use the same picking code of the
-policy, so there is one algorithm with two entry points (ADR 0175).
+policy: one algorithm with two entry points (ADR 0175).
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ class KeptRound(Protocol):
     """A round of a pool whose state is kept.
 
     `due`: leases that this round may take. `waiting`: jobs without a lease. `joined`: jobs that
-    started to wait, or to claim another GPU type, since it was last cleared; some of them may be
-    over. `jobs`: active jobs, whose `terms` may lag until `count_terms`. `free`: unheld GPUs by
-    type.
+    started to wait, or to claim another GPU type, since the set was last cleared; some may have
+    ended. `jobs`: active jobs; their `terms` are only updated by `count_terms`. `free`: unheld GPUs
+    by type.
 
     `prices`, `lease_bounds_us`: as in a snapshot. `is_limited`: a quota, a price, credit or a
-    disabled node could refuse a job. `is_still`: nothing happened since the last round, except that
+    disabled node could refuse a job. `is_still`: since the last round, nothing happened except that
     leases came due or were renewed.
     """
 
@@ -86,10 +86,10 @@ class KeptRound(Protocol):
     def utility(self, job_id: int) -> Utility | None: ...
 
     def admission(self, *, counts: bool = False) -> Admission:
-        """Return the limits of this round, with nothing taken.
+        """Return the limits of this round before any job is picked.
 
-        `counts`: also count held GPUs, for example to test whether a job is within its tenant's
-        quota.
+        `counts`: count held GPUs even if no limit needs it, for example to test whether a job is
+        within its tenant's quota.
         """
         ...
 
@@ -101,8 +101,8 @@ class KeptRound(Protocol):
 class SessionDecision(msgspec.Struct, frozen=True, gc=False):
     """The picks of a policy, without own and borrowed GPUs, prices, and reasons of waiting jobs.
 
-    `ends`: includes those of preempted leases. `lengths`: as in `terms.Terms`. `prices`: base and
-    theta of the prices of the next round, if the policy sets them.
+    `ends`: includes preempted leases. `lengths`: as in `terms.Terms`. `prices`: base and theta of
+    the next round's prices, if the policy sets them.
     """
 
     grants: Sequence[Grant]
@@ -117,8 +117,8 @@ class SessionDecision(msgspec.Struct, frozen=True, gc=False):
 class Session(Protocol):
     """The queues of one pool under one policy and its options.
 
-    `outlasts_renewals`: whether `quiet_until` may also be called after a round that only renewed
-    leases, if nothing is limited.
+    `outlasts_renewals`: if no limit applies, `quiet_until` may also be called after a round that
+    only renewed leases.
     """
 
     @property
@@ -129,8 +129,7 @@ class Session(Protocol):
         ...
 
     def quiet_until(self, at_us: int) -> int | None:
-        """Return until when the empty decision of the round at `at_us` is repeated, if nothing
-        happens.
+        """Return until when the empty decision of the round at `at_us` repeats if nothing happens.
 
         It is called right after that round, and the next round gets the round's memory. Return None
         if time never changes the decision, or `at_us` if the next round may differ.
@@ -139,7 +138,7 @@ class Session(Protocol):
 
 
 class Queued(Protocol):
-    """Inputs of an order of jobs, from a `Job` or a simulated job."""
+    """The fields by which jobs are ordered, of a `Job` or a simulated job."""
 
     @property
     def id(self) -> int: ...
@@ -150,7 +149,7 @@ class Queued(Protocol):
 
 
 class StaticQueue(NamedTuple):
-    """A queue in an order that time does not change; the first job runs when it fits.
+    """A queue in an order that time does not change; the first job runs as soon as it fits.
 
     Jobs behind a job that does not fit wait; no job is preempted.
     """
@@ -165,8 +164,8 @@ def uncontested(
     """Renew all due leases, and start a single waiting job if it fits on unheld GPUs.
 
     Return None if there is a choice: several jobs wait, or a limit applies. A single job is also a
-    choice if it accepts several GPU types or needs GPUs of an ending lease. Otherwise the order
-    makes no difference, since leases keep their GPUs and the job uses unheld ones.
+    choice if it accepts several GPU types or needs GPUs of an ending lease. In all other cases the
+    order makes no difference, since leases keep their GPUs and the job uses unheld GPUs.
     """
     if view.is_limited:
         return None

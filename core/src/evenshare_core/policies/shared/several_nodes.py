@@ -1,4 +1,4 @@
-"""Leases that end before their expiry so that a gang fits on several nodes at once.
+"""Search for leases that end before their expiry so that a gang fits on several nodes at once.
 
 The functions are pure, as in `policies.shared.preemption` for one node.
 """
@@ -41,9 +41,9 @@ def clear_nodes(
 
     `free`: GPUs available to it, by node. `leases`: leases that may end, by node, with their rank;
     of two leases of one size, the one with the higher rank ends first. `spare`: GPUs that each
-    tenant may lose at most, None if unlimited. Nodes are chosen one by one: the node that gives
-    most of the need, then the one with the fewest ending leases. Ties go to the fewest GPUs taken
-    in excess, then to the lowest id.
+    tenant may lose, None if unlimited. Nodes are chosen one by one: the node that gives most of the
+    missing GPUs, then the one with the fewest ending leases. On a tie, the node with the fewest
+    excess GPUs is chosen, then the lowest id.
     """
     left_of = dict(spare)
     rows = {
@@ -51,7 +51,7 @@ def clear_nodes(
         for node, kept in leases.items()
         if node in free
     }
-    # The most that each node can give, the largest first.
+    # The maximum that each node can give; the largest is first.
     reach = {node: count for node, count in free.items() if count}
     for node, ranked in rows.items():
         reach[node] = reach.get(node, 0) - sum([row[0] for row in ranked])
@@ -89,7 +89,7 @@ def _part(
     ranked: list[RankedLease],
     spare: Mapping[int, int | None],
 ) -> NodePart | None:
-    """Return as much of `left` as the node can give, or None if it can give nothing."""
+    """Return a part of up to `left` GPUs of the node, or None if it can give nothing."""
     gpus = min(left, free + _losable(ranked, spare))
     if gpus <= 0:
         return None
@@ -103,7 +103,7 @@ def _part(
 
 
 def _losable(ranked: list[RankedLease], spare: Mapping[int, int | None]) -> int:
-    """Return the GPUs of the leases that `fewest` would end at most."""
+    """Return the maximum number of GPUs that ending leases by `fewest` could free."""
     left_of = dict(spare)
     total = 0
     for row in ranked:

@@ -1,9 +1,9 @@
 """Own and borrowed GPUs of the terms that a round grants or renews.
 
-Terms that continue keep their split. The remaining quota is filled in the order (lease start, lease
-id), then by new leases in pick order. The rest is borrowed at the posted price. This order differs
-from the pick order. A pick that was within quota at selection may therefore borrow above its
-limits; it is withdrawn here, and the next round tries again.
+Terms that continue keep their split. The remaining quota goes to renewals in the order (lease
+start, lease id), then to new leases in pick order. All other GPUs are borrowed at the posted price.
+This order differs from the pick order, so a pick that was within quota at selection may borrow
+above its limits here. It is then withdrawn, and the next round tries again.
 
 Leases that end before their expiry end for one job (`Decision.preemptions`), and some of their jobs
 move to other GPUs. All of this is one exchange. If a limit withdraws a part of it, the whole
@@ -46,7 +46,7 @@ NO_LENGTHS: Mapping[int, int] = MappingProxyType({})
 
 
 def end_reason(reason: Reason) -> EndReason:
-    """Return why a lease ends whose renewal was refused for `reason`."""
+    """Return the reason of the end of a lease whose renewal was refused for `reason`."""
     return _END_REASONS.get(reason, EndReason.NOT_RENEWED)
 
 
@@ -55,7 +55,7 @@ def expired_ends(
 ) -> tuple[End, ...]:
     """Return the leases that end by this round and are not in `renewed`, with the reason.
 
-    `refused`: the refusal of a renewal, by job.
+    `refused`: refused renewals, by job.
     """
     gpus = {node.id: node.gpus for node in snapshot.nodes}
     expired = [lease for lease in snapshot.leases if lease.ends_by(snapshot.at_us)]
@@ -68,7 +68,10 @@ def ends_of(
     renewed: Collection[int],
     refused: Mapping[int, Refusal],
 ) -> tuple[End, ...]:
-    """Return the same for expired leases only; `gpus`: schedulable GPUs of each node."""
+    """Return the ends of `expired` leases that are not in `renewed`, with the reason.
+
+    `gpus`: schedulable GPUs of each node. `refused`: refused renewals, by job.
+    """
     ends = []
     for lease in sorted(expired, key=attrgetter("id")):
         if lease.id in renewed:
@@ -103,7 +106,7 @@ def split_terms(
 ) -> Terms:
     """Split every new term into own and borrowed GPUs; withdraw terms that a limit refuses.
 
-    `admission`: of the round, with nothing taken. `jobs`: by id, at least those of the terms.
+    `admission`: that of the round, before any pick. `jobs`: by id, at least those of the terms.
     `lengths`: as in `Terms`.
     """
     length, enter = lengths.get, admission.enter
@@ -153,9 +156,9 @@ def settle_exchanges(
 ) -> Exchanges:
     """Split the terms of a round that ends leases before their expiry.
 
-    `admission`: of the round, with nothing taken, without these leases (ids). An exchange is called
-    off if a limit withdraws the job for which leases end, or a job that was to move. The rest is
-    then split again, with one exchange less each time.
+    `admission`: returns that of the round before any pick, without the leases of these ids. An
+    exchange is called off if a limit withdraws the job for which leases end, or a job that was to
+    move. The rest is then split again, until no exchange is called off.
     """
     live, left, off = list(preemptions), list(grants), list[Preemption]()
     refusals: list[tuple[Lease | Grant, Refusal]] = []
@@ -175,19 +178,18 @@ def settle_exchanges(
 
 
 def _called_off(terms: Terms, preemptions: Sequence[Preemption]) -> dict[int, Refusal]:
-    """Return the jobs for which no lease may end after all, with their refusals."""
     withdrawn = {row.job: refusal for row, refusal in terms.withdrawn if isinstance(row, Grant)}
     gangs = {row.for_job for row in preemptions}
     broken = {job: refusal for job, refusal in withdrawn.items() if job in gangs}
     for row in preemptions:
         if row.rule is PreemptionRule.DEFRAGMENT and row.job in withdrawn:
-            # The limit of the moved job is not the reason of this one.
+            # The moved job's limit is not the reason for this job.
             broken.setdefault(row.for_job, Refusal(Reason.LEASE_TURN))
     return broken
 
 
 class SettledTerms(NamedTuple):
-    """The terms of a round in the form of a decision, with withdrawals among ends and skips."""
+    """The terms of a round in the form of a decision; withdrawn terms are among ends and skips."""
 
     grants: tuple[Grant, ...]
     renewals: tuple[Renew, ...]
@@ -205,7 +207,7 @@ def settle(snapshot: Snapshot, answer: Decision) -> SettledTerms:
     def admission(preempted: Collection[int]) -> Admission:
         return Admission.of(snapshot, without=preempted)
 
-    # several per lease are an error, which the invariants report
+    # Several renewals of one lease are an error, which the invariants report.
     renewals: dict[int, list[Renew]] = {}
     for renewal in answer.renewals:
         renewals.setdefault(renewal.lease, []).append(renewal)
@@ -230,7 +232,7 @@ def settle(snapshot: Snapshot, answer: Decision) -> SettledTerms:
 
 
 def _lengths(answer: Decision, terms: Terms) -> tuple[TermLength, ...]:
-    """Return the lengths of terms that were given; the invariants report lengths without a term."""
+    """Return the lengths of the given terms; the invariants report lengths without a term."""
     asked = {row.job for row in answer.grants} | {row.job for row in answer.renewals}
     given = {row.job for row, _ in terms.granted} | {row.job for row, _ in terms.renewed}
     gone = asked - given
@@ -238,7 +240,7 @@ def _lengths(answer: Decision, terms: Terms) -> tuple[TermLength, ...]:
 
 
 def _without(skips: Iterable[Skip], kept: Collection[int], jobs: Mapping[int, Job]) -> list[Skip]:
-    """Return the rows without the jobs that keep their lease after all."""
+    """Return the rows without the jobs that keep their lease because an exchange was called off."""
     if not kept:
         return list(skips)
     rows = []

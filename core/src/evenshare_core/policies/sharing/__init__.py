@@ -1,1 +1,1 @@
-"""Policies that share mixed GPU types by a program: oef, and the base of similar policies."""
+"""Policies that share mixed GPU types by an optimisation program: oef, and their common base."""

@@ -1,17 +1,17 @@
-"""The parties of a round: the job types of tenants, the GPU types, and the program.
+"""The participants of a round: the job types of tenants, the GPU types, and the program.
 
 Source: OEF (Middleware 2024), 4.2.4: each job type of a tenant is a virtual tenant.
 
 - A job type is (tenant, profile); jobs without a profile form one of speed 1 on all types. It
   represents the active jobs of that type, and ends with the last of them.
-- A tenant's weight is the sum of its effective quotas over the GPU types of the pool. Its job
-  types divide it by their profiles' priorities. A tenant without quota has weight 0: no part in
-  the program, leftovers only.
+- A tenant's weight is the sum of its effective quotas over the GPU types of the pool. It is divided
+  among its job types by their profiles' priorities. A tenant without quota has weight 0: it has no
+  part in the program and gets only leftover GPUs.
 - The GPU types are those that have GPUs now, slowest first: by the mean speed of the profiles that
   run there, then by name. Speeds are relative to the first type.
-- The speed of a job type is 0 on types that it cannot use. Its profile has no speed there, none of
-  its jobs accepts the type, or the type is smaller than each of their gangs.
-- A job type is capped by the GPUs that its jobs can use. A cap of at least the whole pool is left
+- The speed of a job type is 0 on a type that it cannot use. Its profile has no speed there, none of
+  its jobs accepts the type, or the type is too small for each of them.
+- A job type is capped by the GPUs that its jobs can use. A cap of the whole pool or more is left
   out, so that arrivals in a long queue change nothing.
 """
 
@@ -37,7 +37,7 @@ from evenshare_core.units import GPU_MICRO, ONE_MILLI
 
 
 class WaitingJob(NamedTuple):
-    """A job that waits or whose lease ended, ordered by its first three fields."""
+    """A job that waits or whose lease ended; jobs sort by the first three fields."""
 
     since_us: int
     submitted_us: int
@@ -59,7 +59,7 @@ class JobType:
     `speeds`: thousandths, 0 on types that it cannot use. `base`: the speed on the slowest type,
     1000 if it cannot use that. `gangs`: the smallest gang that may run there (0 if none). `most`:
     GPUs that its jobs can use. `ideal` is in micro-GPUs and `deviation` in micro-GPU-microseconds.
-    `real`: whole GPUs of this round. `held`: GPUs on its account.
+    `real`: whole GPUs of this round. `held`: GPUs that count as received.
     """
 
     __slots__ = (
@@ -104,11 +104,11 @@ class JobType:
 
     @property
     def key(self) -> tuple[int, int]:
-        """(tenant, profile); ties go to the lower tenant, then to the lower profile."""
+        """(tenant, profile); on a tie, the lower tenant goes first, then the lower profile."""
         return (self.tenant, self.profile)
 
     def usable_types(self, job: Job) -> tuple[int, ...]:
-        """Return the types on which a job of it can run: fastest first, on ties the lower index."""
+        """Return the types on which a job of this type can run: fastest first, then by index."""
         usable = self._usable.get((job.gpu_types, job.gpus))
         if usable is None:
             fits = [
@@ -123,7 +123,7 @@ class JobType:
         return usable
 
     def deficit(self, lease_us: int) -> int:
-        """Return its present deficit, in micro-GPU-microseconds: ideal + deviation - held."""
+        """Return the present deficit ideal + deviation - held, in micro-GPU-microseconds."""
         missing = sum(self.ideal) - sum(self.held) * GPU_MICRO
         return missing * lease_us + sum(self.deviation)
 
@@ -131,7 +131,7 @@ class JobType:
 def read_job_types(
     snapshot: Snapshot, *, by_starvation: bool
 ) -> tuple[list[GpuTypeCapacity], list[JobType]]:
-    """Return the GPU types and the job types of a round; job types by key, with queues."""
+    """Return the GPU types, and the job types by key with their queues, of a round."""
     profiles = {row.id: row for row in snapshot.profiles}
     groups: dict[tuple[int, int], list[Job]] = {}
     for job in snapshot.jobs:
@@ -194,7 +194,7 @@ def _queue(
     *,
     by_starvation: bool,
 ) -> None:
-    """Queue the jobs that may get GPUs now in their job type, longest starvation first."""
+    """Queue the jobs that may get GPUs now in their job types, longest starvation first."""
     at_us = snapshot.at_us
     ended = {lease.job: lease for lease in snapshot.leases if lease.ends_by(at_us)}
     running = {lease.job for lease in snapshot.leases if lease.job not in ended}
@@ -216,12 +216,12 @@ def _longest_starved(one: WaitingJob) -> tuple[int, int, int]:
 
 
 def _starved_since(job: Job, sums: JobService | None) -> int:
-    """Return when it last held GPUs by the sums, or when it was submitted."""
+    """Return when the job last held GPUs, or when it was submitted."""
     return max(job.submitted_us, sums.held_since_us if sums is not None else 0)
 
 
 class SolvedShares(NamedTuple):
-    """Fractional shares in micro-GPUs by job type, and the solve and program behind them.
+    """Fractional shares in micro-GPUs by job type, and the program that they solve.
 
     `micro` is in the order of the program's job types. Together with `key` it identifies the
     program.
@@ -258,7 +258,7 @@ class RoundProgram:
         self.key = sha256_hex(canonical_bytes([rule.value, backend, types, identities]))
 
     def solve(self) -> SolvedShares:
-        """Solve the program; a failing solver is reported as a fallback, and never raises."""
+        """Solve the program; if the solver fails, the solution records a fallback."""
         if not self._job_types:
             return SolvedShares(self.key, {}, None)
         solution = solve_shares(
@@ -287,14 +287,15 @@ class RoundProgram:
 
 
 def quantised(shares: Sequence[Sequence[float]], capacity: Sequence[int]) -> list[tuple[int, ...]]:
-    """Round a solver's floats once, to micro-GPUs; excess on a type is taken from the top.
+    """Round a solver's floats to micro-GPUs; excess on a type is taken from the largest shares.
 
     A solver's last digits may differ between machines, but micro-GPUs do not.
     """
     rows = [[max(0, round(share * GPU_MICRO)) for share in row] for row in shares]
     for type_index, gpus in enumerate(capacity):
         over = sum(row[type_index] for row in rows) - gpus * GPU_MICRO
-        for row in sorted(rows, key=itemgetter(type_index), reverse=True):  # on ties the first
+        # on a tie, the first row is cut first
+        for row in sorted(rows, key=itemgetter(type_index), reverse=True):
             cut = min(row[type_index], max(0, over))
             row[type_index] -= cut
             over -= cut

@@ -1,16 +1,17 @@
 """Memory of a sharing policy between rounds, in plain JSON.
 
 - `key`, `shares`, `solve`: the last program and its solution in micro-GPUs. It is reused while the
-  program and its job types, in order, do not change.
+  program and the order of its job types do not change.
 - `at_us`, `rows`, `bound`: the deviation at `at_us` per job type and GPU type, and its growth
-  since (ideal - held), kept within +-bound.
-- `extra`: jobs whose present lease uses GPUs that other job types could not use; no account is
-  charged for it.
+  since then (ideal - held), kept within +-bound.
+- `extra`: jobs whose present lease uses GPUs that other job types could not use; these GPUs do not
+  count as received.
 - the memory of `evenshare_core.policies.shared.reservation`.
 
 Deviations grow with time, not with rounds: (ideal - held) x elapsed, in GPUs x leases. A round is
-skipped if nothing changed, waits or is due. It would not have changed any rate, so it makes no
-difference (tests/papers/test_oef_rounds.py::TestSkipping::test_changes_no_deviation).
+skipped if nothing changed, no job waits and no lease is due. It would not have changed any growth,
+so skipping it makes no difference
+(tests/papers/test_oef_rounds.py::TestSkipping::test_changes_no_deviation).
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ def stored_shares(memory: dict[str, Any], program: RoundProgram) -> SolvedShares
 
 
 def read_deviations(snapshot: Snapshot, job_types: Iterable[JobType]) -> None:
-    """Bring the deviations of remaining job types to the round's instant."""
+    """Advance the deviations of remaining job types to the time of the round."""
     memory = snapshot.memory
     elapsed_us = max(0, snapshot.at_us - memory.get("at_us", snapshot.at_us))
     bound = memory.get("bound", 0)
@@ -96,5 +97,5 @@ def write_memory(
 
 
 def bound_of(job_types: Iterable[JobType], lease_us: int) -> int:
-    """Return the largest gang of any job type for one lease, the most that making room can cost."""
+    """Return the largest gang for one lease: the most that making room for a gang can cost."""
     return max((job_type.largest for job_type in job_types), default=0) * GPU_MICRO * lease_us

@@ -18,11 +18,11 @@ Departures, each with its test:
 
 - Leases outlast rounds, so deviations grow with time, not with rounds
   (tests/papers/test_oef_rounds.py::TestSkipping).
-- A lease has one GPU type: no gang is placed over several, and small gangs are compared type by
-  type (tests/unit/core/test_rounding.py::TestSmallGangs).
+- A lease has one GPU type: no gang is placed over several types. A small gang is therefore compared
+  with the share of each type (tests/unit/core/test_rounding.py::TestSmallGangs).
 - A job whose lease ends stays on its GPU type while its tenant has GPUs there. A move to a faster
   type would cost a restart (tests/papers/test_oef_rounds.py::TestTypes).
-- A tenant without quota, which the paper does not have, gets leftovers only
+- A tenant without quota, which the paper does not have, gets only leftover GPUs
   (tests/papers/test_oef_rounds.py::TestWithoutQuota).
 """
 
@@ -76,14 +76,14 @@ class Oef(SharingPolicy):
         return ShareRule(_environment(options))
 
     def proofs(self, options: Options) -> Mapping[Property, str]:
-        """Return the proof that overstating does not pay, if it is promised."""
+        """Return the proof that no tenant gains by overstating speeds, if it is promised."""
         return {} if _environment(options) == ShareRule.COOPERATIVE.value else PROOFS
 
     def promises(self, options: Options, measured: Measured | None = None) -> frozenset[Property]:
-        """Return the promises of its environment.
+        """Return the promises of the chosen environment.
 
-        It promises that overstating does not pay only if every tenant has one job type and no
-        tenant is capped. With several job types, or with caps, this is not true (4.2.4).
+        It promises that no tenant gains by overstating speeds only if every tenant has one job type
+        and no tenant is capped. With several job types, or with caps, this is not true (4.2.4).
         """
         promised = super().promises(options, measured)
         if _environment(options) == ShareRule.COOPERATIVE.value:

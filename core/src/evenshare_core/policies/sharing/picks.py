@@ -21,7 +21,7 @@ LEFTOVER = "leftover"
 
 
 class Choice(NamedTuple):
-    """A job with a GPU type, by index, of which its job type has GPUs."""
+    """A job and the index of a GPU type of which its job type has GPUs."""
 
     job_type: JobType
     waiting: WaitingJob
@@ -29,7 +29,7 @@ class Choice(NamedTuple):
 
     @property
     def size_order(self) -> tuple[int, int, int, int]:
-        """Larger gangs first, then the longest starvation."""
+        """The sort key of placement: larger gangs first, then the longest starvation."""
         one = self.waiting
         return (-one.job.gpus, one.since_us, one.submitted_us, one.id)
 
@@ -49,21 +49,24 @@ class SharingPicks:
         self.renewals: list[Renew] = []
         self.picked: set[int] = set()
         self.extra: set[int] = set()  # jobs on GPUs that other job types could not use
-        self.refused: dict[int, Refusal] = {}  # by a limit on every type that the job can run on
-        self.hopeless: dict[Any, Refusal | None] = {}  # kinds of jobs that fit nowhere, and why
-        self._dropped: set[int] = set()  # ended leases that have given up their GPUs
+        # jobs that a limit refuses on every type on which they can run
+        self.refused: dict[int, Refusal] = {}
+        # kinds of jobs that fit nowhere, with a limit that explains it
+        self.hopeless: dict[Any, Refusal | None] = {}
+        # ended leases that were renewed or have given up their GPUs
+        self._dropped: set[int] = set()
 
     def waits(self, job_id: int) -> bool:
-        """Return whether it got no GPUs, and not because of a limit."""
+        """Return whether the job got no GPUs although no limit refused it."""
         return job_id not in self.picked and job_id not in self.refused
 
     def refuse(self, job_id: int, refusal: Refusal | None) -> None:
-        """Record that a limit excludes a job from every type, if one does."""
+        """Record the refusal of a job on every type; None records nothing."""
         if refusal is not None:
             self.refused[job_id] = refusal
 
     def admits(self, job: Job, type_index: int) -> bool:
-        """Return whether no limit of its tenant or of the job excludes it from a type."""
+        """Return whether no limit of its tenant or of the job refuses it on a type."""
         return self.admission.check(job, self.types[type_index].name) is None
 
     def available(self, type_index: int) -> int:
@@ -78,7 +81,7 @@ class SharingPicks:
         )
 
     def place(self, one: WaitingJob, type_index: int, note: str = SHARE) -> bool:
-        """Give a job its gang on a type, if it is allowed and fits."""
+        """Give a job its gang on a type, if limits allow it and the gang fits."""
         if not self.admits(one.job, type_index):
             return False
         gpu_type, lease = self.types[type_index].name, one.lease
@@ -91,7 +94,7 @@ class SharingPicks:
         return True
 
     def _renew(self, lease: Lease) -> bool:
-        """Keep a lease on its GPUs, unless an earlier attempt has given them up."""
+        """Keep a lease on its GPUs, unless it has given them up already."""
         if lease.id in self._dropped:
             return False
         self._dropped.add(lease.id)
@@ -122,7 +125,7 @@ class SharingPicks:
 def pick_all(
     job_types: Sequence[JobType], picks: SharingPicks, reservations: Reservations, lease_us: int
 ) -> None:
-    """Serve gangs that waited too long, job types up to their whole GPUs, then the rest."""
+    """Serve gangs that waited too long, then job types up to their whole GPUs, then the rest."""
     _serve_reserved(job_types, picks, reservations)
     chosen = _choose(job_types, picks, lease_us)
     for job_type, waiting, type_index in sorted(chosen, key=lambda choice: choice.size_order):
@@ -136,7 +139,7 @@ def pick_all(
 
 
 def _is_covered(job_type: JobType, one: WaitingJob) -> bool:
-    """Return whether the job type's whole GPUs of some type have room for the gang."""
+    """Return whether the gang fits in the job type's whole GPUs of some type."""
     return any(
         job_type.real[type_index] >= one.job.gpus for type_index in job_type.usable_types(one.job)
     )
@@ -216,7 +219,7 @@ def _choice(
 
 
 def _offer_rest(job_types: Sequence[JobType], picks: SharingPicks) -> None:
-    """Offer each job type a job in turn while any fits (step 5); a round never frees GPUs."""
+    """Give job types one job each in turn, while any job fits (step 5)."""
     order = sorted(
         job_types,
         key=lambda job_type: (not job_type.weight, -sum(job_type.deviation), *job_type.key),
@@ -230,7 +233,7 @@ def _offer_rest(job_types: Sequence[JobType], picks: SharingPicks) -> None:
 
 
 def _offer_one(job_type: JobType, queue: Iterator[WaitingJob], picks: SharingPicks) -> bool:
-    """Place the next job of a job type that fits anywhere; return False if it has none."""
+    """Place the next job that fits on any type; return False if no job of the queue fits."""
     return any(_offer(job_type, one, picks) for one in queue)
 
 

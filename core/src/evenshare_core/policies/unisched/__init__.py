@@ -1,1 +1,1 @@
-"""UniSched: jobs with deadlines and best-effort jobs in one program, with an answer for each."""
+"""UniSched: one program for jobs with deadlines and best-effort jobs; deadlines get an answer."""

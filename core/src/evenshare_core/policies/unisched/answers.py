@@ -1,4 +1,4 @@
-"""Answers to jobs with deadlines, and when an answer is new."""
+"""Answers to jobs with deadlines, and the test whether an answer differs from the last one."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from evenshare_core.policies.unisched.rounds import SolvedRound, TypePlan
 from evenshare_core.units import ONE_MILLI
 
 STEP_MILLI = 10  # chances are rounded down to a multiple of this
-MOST_BLOCKED = 100  # number of leases that are listed
+MOST_BLOCKED = 100  # maximum number of blocked leases that an answer lists
 
 
 def missed(pool: DeadlinePool, deadlines: Iterable[Deadline]) -> list[DeadlineAnswer]:
-    """Answer the jobs whose last deadline is over, once each."""
+    """Answer the jobs whose last deadline is over, once per job."""
     rows = []
     for row in deadlines:
         known = pool.memory.answers.get(row.id)
@@ -41,14 +41,14 @@ def missed(pool: DeadlinePool, deadlines: Iterable[Deadline]) -> list[DeadlineAn
 
 
 class AnswerBook:
-    """Answers of one solved round."""
+    """The answers of one solved round."""
 
     def __init__(self, solved: SolvedRound) -> None:
         self._solved, self._pool = solved, solved.pool
         self._made: dict[int, DeadlineAnswer] = {}
 
     def run(self, deadlines: Iterable[Deadline]) -> list[DeadlineAnswer]:
-        """Return and remember the new answers of jobs whose deadline is not over."""
+        """Return and store the new answers of jobs whose deadline is not over."""
         said = []
         for row in deadlines:
             demand = self._solved.demands.get(row.id)
@@ -63,7 +63,7 @@ class AnswerBook:
             self._remember(known, answer, demand)
         return said
 
-    # ---- an answer ----
+    # ---- the answer to one job ----
 
     def _answer(self, row: Deadline, demand: DeadlineDemand) -> DeadlineAnswer:
         made = self._solved.plans.get(demand.gpu_type)
@@ -108,13 +108,13 @@ class AnswerBook:
         )  # fmt: skip # rows of what belongs together
 
     def _is_on_one_node(self, demand: DeadlineDemand, row: JobLeases) -> bool:
-        """Use the placement of leases that begin now; it may be one node without a request."""
+        """Return whether the job is on one node; leases that begin now have a placement already."""
         placed = self._solved.placed.get(demand.gpu_type)
         gpus = placed.gpus.get(demand.job.id) if placed else None
         return row.option.one_node if gpus is None else len(gpus) == 1
 
     def _early_us(self, demand: DeadlineDemand) -> int:
-        """Return how much earlier its present lease ends than a whole number of leases from now."""
+        """Return the time between the end of the present lease and a whole number of leases."""
         pool = self._pool
         holds_us = demand.remaining.until_us - pool.at_us
         return whole_leases(holds_us, pool.lease_us) * pool.lease_us - holds_us
@@ -122,7 +122,7 @@ class AnswerBook:
     def _end_us(self, demand: DeadlineDemand, row: JobLeases) -> int:
         pool, dated = self._pool, demand.dated[row.step]
         work_us = -(-dated.work_us * ONE_MILLI // row.option.phi_milli)
-        if len(row.slots) * pool.lease_us < work_us:  # it continues after the horizon
+        if len(row.slots) * pool.lease_us < work_us:  # the job continues after the horizon
             return dated.by_us
         last_us = work_us - (whole_leases(work_us, pool.lease_us) - 1) * pool.lease_us
         end_us = pool.at_us + row.slots[-1] * pool.lease_us + last_us
@@ -150,10 +150,11 @@ class AnswerBook:
     def _chance(
         self, demand: DeadlineDemand, slack_us: int, leases: int, until: int, phi_milli: int
     ) -> int | None:
-        """Return the chance that it ends in time, with normal errors of work and interruptions.
+        """Return the chance that the job ends in time; errors are assumed to be normal.
 
-        The relative error of the remaining work does not depend on speed. The chance is rounded
-        down, so that 100 % is only given if it is certain.
+        The errors are those of the remaining work, whose relative error does not depend on speed,
+        and of the number of interruptions. The chance is rounded down: 100 % is given only if it is
+        certain.
         """
         row = self._pool.estimates.get(demand.job.id)
         if row is None or demand.job.estimate_us is None:
@@ -225,7 +226,7 @@ class AnswerBook:
     def _remember(
         self, known: KeptAnswer | None, answer: DeadlineAnswer, demand: DeadlineDemand
     ) -> None:
-        """Store the answer; if it is not new, the published end stays."""
+        """Store the answer; if it is not new, the published end is kept."""
         end_us = _end_of(answer)
         if known is not None and not self._is_new(known, answer):
             end_us = known.end_us

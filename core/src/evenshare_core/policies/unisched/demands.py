@@ -2,8 +2,8 @@
 
 Leases of work and slack are rounded together: work up to whole leases, and the time between work
 and deadline down to whole leases. A job without slack can therefore have all leases until its
-deadline, the last one in part. The paper rounds both against the job. A job that holds GPUs counts
-from the end of its lease.
+deadline, the last one in part. The paper rounds both to the job's disadvantage. If a job holds
+GPUs, its leases start at the end of its present lease.
 """
 
 from __future__ import annotations
@@ -30,20 +30,21 @@ from evenshare_core.estimation.durations import expected_interruptions
 from evenshare_core.policies.unisched.options import UniSchedOptions
 from evenshare_core.units import COUNT_MAX, ONE_MILLI, REWARD_MICRO
 
-LEAST_POINTS = 20  # least points of a job in its tenant's budget
-MOST_STEPS = 4  # of one job in one program, as for the paper's soft deadlines.
-# A margin is worth more than any best-effort job, and less than another deadline.
+LEAST_POINTS = 20  # minimum points that a job uses of its tenant's budget
+MOST_STEPS = 4  # maximum number of steps per job in a program, as in the paper.
+# Percent of a step's points without a margin before it. The loss exceeds the reward of any
+# best-effort job, and is less than that of another deadline.
 WITHOUT_MARGIN_PERCENT = 90
-MOST_DEVIATIONS = 2  # by which an estimate may exceed the room to its deadline.
-# Percent of the points of a step that the estimate just meets, and of one that it misses by most.
+MOST_DEVIATIONS = 2  # maximum excess of an estimate over the time to an attainable step.
+# Percent of a step's points: estimate and time are equal; the excess is the maximum.
 JUST_PERCENT, LEAST_PERCENT = 50, 5
 
 
 class Remaining(NamedTuple):
-    """The need of a job on one node of its type: in total, left, and after its present lease.
+    """The time that a job needs on one node: in total, now, and after its present lease.
 
-    `until_us`: the end of the GPUs that it holds and keeps; the round's instant if it holds none.
-    `deviation_us`: the standard error of the remaining time.
+    `until_us`: the end of its present lease; the time of the round if it has none. `is_late`: it
+    ran longer than its estimate. `deviation_us`: the standard error of the remaining time.
     """
 
     whole_us: int
@@ -55,11 +56,11 @@ class Remaining(NamedTuple):
 
 
 class DatedStep(NamedTuple):
-    """A step of a deadline for the Selector, with the work until it, including restarts.
+    """A step of a deadline for the Selector, with the work until its end, including restarts.
 
-    `reward_micro`: the reward of an end by then. `deadline`: the leases until then. In the plan the
-    step counts with a margin before it, or for less. `short_us`: by how much the estimate exceeds
-    the room.
+    `reward_micro`: the reward for an end by `by_us`. `deadline`: the leases until then. `step` is
+    this step in the program: with a margin before it, or with less reward. `short_us`: by how much
+    the estimate exceeds the time to the step.
     """
 
     by_us: int
@@ -71,7 +72,7 @@ class DatedStep(NamedTuple):
 
 
 class DeadlineDemand(NamedTuple):
-    """A job whose deadline counts; `steps` are those that it could meet on an empty pool."""
+    """A job with deadlines left; `dated`: the steps that it could meet on an empty pool."""
 
     job: Job
     gpu_type: str
@@ -92,10 +93,10 @@ def rewards_left(
     entitlements: Iterable[Entitlement],
     options: UniSchedOptions,
 ) -> dict[int, int]:
-    """Return the most that each job may be rewarded with, by id, in millionths of a point.
+    """Return the maximum reward of each job, by id, in millionths of a point.
 
-    A tenant's jobs may request `reward_points_per_gpu` per GPU of quota together, by arrival. Each
-    counts at least `LEAST_POINTS`, so that many jobs of small reward do not evade the limit.
+    The jobs of a tenant share `reward_points_per_gpu` per GPU of its quota, by arrival. Each uses
+    at least `LEAST_POINTS`, so that a tenant cannot evade the limit with many jobs of small reward.
     """
     left: dict[int, int] = {}
     for quota in entitlements:
@@ -123,7 +124,7 @@ def job_options(
     if options.select == "consolidated" and not small:
         return rows[:1]
     if small and job.gpus > largest_node:
-        # Whole blocks of 8 do not exist here, so any GPUs are allowed.
+        # No node here has a whole block of 8, so any GPUs are allowed.
         phi = ONE_MILLI if job.gpus > NODE_GPUS else max(1, min(spread_milli, ONE_MILLI))
         rows = (*rows, CellOption((job.gpus, 0, 0, 0), job.gpus, False, phi))
     return useful_options(rows)
@@ -132,14 +133,14 @@ def job_options(
 def with_held(
     rows: tuple[CellOption, ...], lease: Lease, spread_milli: int, options: UniSchedOptions
 ) -> tuple[CellOption, ...]:
-    """Return the options with the GPUs of an ending lease in addition."""
+    """Return the options, and before them that of the GPUs of an ending lease."""
     if options.select == "consolidated" and len(lease.placement) > 1:
         return rows
     return (held_option(dict(lease.placement), phi_of(lease, spread_milli)), *rows)
 
 
 def phi_of(lease: Lease, spread_milli: int) -> int:
-    """Return the speed of a job on a lease's GPUs relative to one node, in thousandths."""
+    """Return the speed of a job on a lease's GPUs over its speed on one node, in thousandths."""
     if len(lease.placement) == 1 or lease.gpus > NODE_GPUS:
         return ONE_MILLI
     return max(1, min(spread_milli, ONE_MILLI))
@@ -167,10 +168,11 @@ def dated_steps(
 ) -> tuple[DatedStep, ...]:
     """Return the steps that a job can meet if it runs all the time.
 
-    `phase_us`: for a job with a plan, the time since the start of its plan's present lease. Its
-    slack counts from there, so that a round within a lease does not lose the plan. The first step
-    is returned twice if it has slack: with the margin of `margin_percent` before it, and without,
-    for less. Of more than `MOST_STEPS` steps, the first, the last and some between them count.
+    `phase_us`: for a planned job, the time since the start of its plan's present lease. Slack
+    counts from there, so that a round within a lease does not lose the plan. If the first step has
+    slack, it is returned twice: with the margin of `margin_percent` before it, and without a margin
+    for less reward. Of more than `MOST_STEPS` steps, the first, the last and some between them are
+    used.
     """
     ready = whole_leases(max(0, remaining.until_us - at_us), lease_us)
     overhead_us = estimate.overhead_us if estimate and options.count_restarts else 0
@@ -178,14 +180,14 @@ def dated_steps(
     rows: list[DatedStep] = []
     most_short_us = MOST_DEVIATIONS * remaining.deviation_us
     if estimate is not None and estimate.error_milli >= ONE_MILLI:
-        most_short_us = 0  # the error is unknown, so the estimate is taken as exact
+        most_short_us = 0  # the error is unknown, so the estimate is treated as exact
     soonest_us = remaining.until_us + max(0, remaining.later_us - most_short_us)
     for step in _thinned([one for one in steps if one.by_us >= soonest_us]):
         room_us = step.by_us - remaining.until_us
         work_us = remaining.later_us
         work_us += restarts_us(work_us, room_us, overhead_us, lease_us)
         if work_us > room_us:
-            work_us = remaining.later_us  # without slack it is never interrupted
+            work_us = remaining.later_us  # a job without slack is never interrupted
         short_us = max(0, work_us - room_us)
         work_us -= short_us
         slack_us = room_us - work_us
@@ -213,7 +215,7 @@ def dated_steps(
 
 
 def _margin(slack: int, leases: int, remaining: Remaining, options: UniSchedOptions) -> int:
-    """Return leases to leave free before a step; a job that outran its estimate runs at once."""
+    """Return how many leases to leave free before a step; a late job gets all slack as margin."""
     if remaining.is_late and remaining.deviation_us and options.margin_percent:
         return slack
     return min(slack, -(-leases * options.margin_percent // 100))
@@ -234,7 +236,7 @@ def _thinned(steps: Sequence[DeadlineStep]) -> Sequence[DeadlineStep]:
 
 
 def _without_margin(reward_micro: int) -> int:
-    """Return the reward of a step in a plan that leaves no margin before it; above 0."""
+    """Return the reward of a step without a margin before it; above 0."""
     return max(1, reward_micro * WITHOUT_MARGIN_PERCENT // 100)
 
 
@@ -245,7 +247,7 @@ def selector_job(
     dated: tuple[DatedStep, ...],
     ready: int,
 ) -> SelectorJob | None:
-    """Return a job with deadlines for the Selector, or None if no step is left."""
+    """Return a job with deadlines for the Selector, or None if it can meet no step."""
     if not dated or not options:
         return None
     return SelectorJob(job.id, kind, options, tuple(row.step for row in dated), 0, ready)

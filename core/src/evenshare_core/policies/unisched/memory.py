@@ -1,4 +1,4 @@
-"""Memory of UniSched about jobs with deadlines: answers, and leases of several slots."""
+"""Memory of UniSched about jobs with deadlines: answers, and the ends of SLO leases."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ MEMORY_IDS = Fields({"answers": ById(IdKind.JOB), "looked_at": None, "origin_us"
 
 @dataclass(slots=True)
 class KeptAnswer:
-    """The last answer to a job, and its progress since.
+    """The last answer to a job, and its progress since then.
 
-    `end_us`: the planned end in the answer. `until_us`: the end of its present SLO lease.
-    `lost_us`: time lost on several nodes and in restarts, as of `seen_us`. `whole_us`, `most`,
-    `capacity`: as of the answer, its estimate, its tenant's GPU limit (-1 if unlimited) and the
-    GPUs of its type. `option`: level counts of its cells, and whether it was on one node.
+    `end_us`: the end that the answer states. `until_us`: the end of the job's present SLO lease.
+    `lost_us`: time lost on several nodes and in restarts until `seen_us`. At the time of the
+    answer: `whole_us` is the job's estimate, `most` its tenant's GPU limit (-1 if unlimited),
+    `capacity` the GPUs of its type. `option`: counts of its cells by level, then 1 if on one node.
     """
 
     state: DeadlineState
@@ -35,7 +35,7 @@ class KeptAnswer:
     option: tuple[int, ...] = ()
 
     def row(self) -> list[Any]:
-        """Return it for JSON; a missed job needs no further fields."""
+        """Return the JSON form; that of a missed job is only its state."""
         if self.state is DeadlineState.MISSED:
             return [self.state.value]
         limit = self.limit.value if self.limit else ""
@@ -62,7 +62,7 @@ class KeptAnswer:
 class UniSchedMemory:
     """Answers by job, and a hash of the inputs of the last solved round.
 
-    `origin_us`: the start of a lease of the current plans; all of them have its phase.
+    `origin_us`: the start of a lease of the plans; other leases start multiples of a lease from it.
     """
 
     answers: dict[int, KeptAnswer] = field(default_factory=dict)
@@ -71,17 +71,17 @@ class UniSchedMemory:
 
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> UniSchedMemory:
-        """Read the result of `data`, through JSON."""
+        """Read a result of `data`, after JSON."""
         rows = {int(job): KeptAnswer.of(row) for job, row in data.get("answers", {}).items()}
         return cls(rows, data.get("looked_at", ""), data.get("origin_us"))
 
     def keep_phase(self, at_us: int) -> None:
-        """Restart the phase of leases at a round without plans."""
+        """Keep `origin_us` while any job is planned; otherwise set it to this round."""
         if not any(row.state is DeadlineState.PLANNED for row in self.answers.values()):
             self.origin_us = at_us
 
     def data(self, jobs: Iterable[int]) -> dict[str, Any]:
-        """Return the stored memory of these jobs, which have deadlines."""
+        """Return the memory to store; `jobs`: the jobs with deadlines that still exist."""
         if not self.answers:
             self.origin_us = None
         kept = sorted(self.answers.keys() & set(jobs))

@@ -6,16 +6,16 @@ User Demands", IEEE TC 2024, sections II-B and III-C.
 | paper | here | unit |
 |---|---|---|
 | best-effort lease | the pool's lease length: a slot | us |
-| SLO lease | `lease_multiple` slots, as one term where the pool's bounds allow it | us |
+| SLO lease | `lease_multiple` slots, as one term if the pool's bounds allow it | us |
 | V_f, D_f | `Snapshot.deadlines`, capped by class and by the tenant's budget | points, us |
-| L, Q | leases of work and to the deadline, from the round on | SLO leases |
+| L, Q | leases of work and to the deadline, counted from the round | SLO leases |
 | A, phi-bar | `evenshare_core.deadlines.options`, with `JobEstimate.spread_milli` | thousandths |
 | T_sr (3) | `JobEstimate.overhead_us` | us |
 | Selector (4) to (14) | `evenshare_core.formulations.selector.select`, per GPU type | |
 | the answer to a user | `Decision.answers` | |
 
-A round is a cycle for all classes if something changed, a lease ended, or a waiting job could use
-free GPUs. Slots count from its instant. Other rounds only check deadlines that are over.
+A round plans jobs of all classes if something changed, a lease ended, or a waiting job could use
+free GPUs. Slots count from its time. Other rounds only check which deadlines are over.
 
 Departures, each explained in ADR 0191 or 0193:
 
@@ -23,7 +23,7 @@ Departures, each explained in ADR 0191 or 0193:
   no job waits. It has reward 1, only the next lease, and GPUs of one node.
 - Work and slack are rounded together, so that a job without slack is not refused for a part of a
   lease.
-- GPUs of slot 0 that no plan uses go to any job that can use them for one slot.
+- GPUs of slot 0 that no plan uses are given to any job that can use them for one slot.
 - There is one program per GPU type.
 
 All orders end in (submitted, id).
@@ -63,7 +63,7 @@ DEADLINE, PROFILER, BEST_EFFORT = "deadline", "profiler", "best_effort"
 
 class UniSched(Policy):
     name = "unisched"
-    version = "3"  # no id is hashed in its memory (ADR 0195)
+    version = "3"  # 3: the memory contains no hash of ids (ADR 0195)
     title = "Deadlines and best effort"
     promise = "Each job with a deadline gets an answer at once: planned in time, or the obstacle."
     suits = "Jobs with and without deadlines, with known or estimated durations."
@@ -138,7 +138,7 @@ class _UniSchedRound:
         )
 
     def _looked_at(self, *, is_missed: bool) -> str:
-        """Return a hash of a plan's inputs except time and prices; a change means a new plan.
+        """Return a hash of a plan's inputs except time and prices; a change leads to a new plan.
 
         Ids are replaced by their ranks, and leases by their jobs and starts, so that the memory
         does not depend on ids (ADR 0195).
@@ -149,7 +149,7 @@ class _UniSchedRound:
         tenants = _places(of_quotas | {row.tenant for row in snapshot.jobs})
         rows: list[Value] = [*snapshot.nodes]
         rows += [replace(row, tenant=tenants[row.tenant]) for row in snapshot.entitlements]
-        # Fields that no plan reads may be missing from a disclosed round.
+        # Left out: fields that no plan reads, which a disclosed round may not have.
         rows += [
             replace(
                 row, id=jobs[row.id], tenant=tenants[row.tenant],
@@ -164,7 +164,7 @@ class _UniSchedRound:
         return sha256_hex(canonical_bytes(parts))[:16]
 
     def _could_use(self) -> bool:
-        """Return whether free GPUs are enough for a waiting job that no limit refuses."""
+        """Return whether enough GPUs are free for a waiting job that no limit refuses."""
         for job in self.snapshot.jobs:
             if job.id in self.pool.kept:
                 continue
@@ -175,7 +175,7 @@ class _UniSchedRound:
         return False
 
     def _renew_kept(self) -> None:
-        """Renew leases in the middle of an SLO lease; refused ones queue like other leases."""
+        """Renew leases in the middle of an SLO lease; refused ones count as ended."""
         pool = self.pool
         for lease in sorted(pool.renewed, key=lambda row: (row.started_us, row.id)):
             if self.admission.check(pool.jobs[lease.job], lease.gpu_type) is None:
@@ -215,7 +215,7 @@ class _UniSchedRound:
         return PROFILER if job in self.snapshot.profilers else BEST_EFFORT
 
     def _begin_leases(self, solved: SolvedRound) -> None:
-        """Remember the end of SLO leases that begin now, and the cost of restarts."""
+        """Store the ends of SLO leases that begin now, and the time lost in restarts."""
         granted = {row.job for row in self.grants}
         for name, placed in solved.placed.items():
             plan = solved.plans[name].beginning()
@@ -256,7 +256,7 @@ class _UniSchedRound:
         return rows + explain.skips(explained, self.free, self.admission)
 
     def _starts_us(self, solved: SolvedRound | None, job: Job) -> int | None:
-        """Return its planned start if it is after this round, otherwise None."""
+        """Return the job's planned start if it is after this round, otherwise None."""
         if solved is None:
             return None
         made = solved.plans.get(self.pool.home(job))
@@ -267,7 +267,6 @@ class _UniSchedRound:
 
 
 def _places(ids: Iterable[int]) -> dict[int, int]:
-    """Return the rank of each id, from 1."""
     return {id_: place for place, id_ in enumerate(sorted(ids), 1)}
 
 
@@ -279,7 +278,7 @@ def _planned_later(tenant: int, gpu_type: str, jobs: list[tuple[Job, int]]) -> S
 
 
 def _solve(solved: SolvedRound | None) -> Solve | None:
-    """Return the solver status of the round; its gap is the worst of the GPU types."""
+    """Return the solver status of the round; its gap is the largest of all GPU types."""
     if solved is None or not any(row.problem.jobs for row in solved.plans.values()):
         return None
     plans = [row.plan for row in solved.plans.values()]

@@ -18,22 +18,22 @@ from evenshare_core.policies.unisched.memory import UniSchedMemory
 from evenshare_core.policies.unisched.options import UniSchedOptions
 from evenshare_core.units import ONE_MILLI, SECOND_US
 
-MOST_SLOTS = 12_096  # of free cells that are planned ahead; after that they are constant
+# maximum number of slots with their own free cells; after them, free cells are constant
+MOST_SLOTS = 12_096
 
 
 @dataclass(eq=False)
 class DeadlinePool:
-    """The facts of a round. `kept`: leases, by job, that continue or are renewed first."""
+    """The inputs of a round. `kept`: leases, by job, that continue or are renewed first."""
 
     snapshot: Snapshot
     options: UniSchedOptions
     memory: UniSchedMemory
     kept: dict[int, Lease] = field(init=False)
-    ended: dict[int, Lease] = field(init=False)  # by job: leases that queue for another term
-    renewed: list[Lease] = field(init=False)  # in the middle of an SLO lease
+    ended: dict[int, Lease] = field(init=False)  # leases, by job, that compete for another term
+    renewed: list[Lease] = field(init=False)  # leases in the middle of an SLO lease
 
     def __post_init__(self) -> None:
-        """Index the snapshot's rows by their ids."""
         snapshot = self.snapshot
         self.at_us, self.slot_us = snapshot.at_us, snapshot.lease_us
         self.lease_us = snapshot.lease_us * self.options.lease_multiple
@@ -59,23 +59,23 @@ class DeadlinePool:
                 self.ended[lease.job] = lease
 
     def _goes_on(self, lease: Lease) -> bool:
-        """Return whether it is in the middle of an SLO lease, on GPUs that still exist."""
+        """Return whether a lease is in the middle of an SLO lease, on GPUs that still exist."""
         answer = self.memory.answers.get(lease.job)
         if answer is None or lease.job not in self.jobs:
             return False
-        # Within half a slot of its end, another term would only outlast it.
+        # Within half a slot of the end, another term would last longer than the SLO lease.
         if answer.until_us - self.at_us <= max(self.slot_us // 2, 1):
             return False
         nodes = self.nodes.get(lease.gpu_type, {})
         return all(nodes.get(node, 0) >= gpus for node, gpus in lease.placement)
 
     def spread_milli(self, job: int) -> int:
-        """Return the speed of a job on several nodes relative to one, in thousandths."""
+        """Return the speed of a job on several nodes over its speed on one, in thousandths."""
         row = self.estimates.get(job)
         return row.spread_milli if row and self.options.use_estimator else ONE_MILLI
 
     def home(self, job: Job) -> str:
-        """Return the GPU type on which a job is planned: the held type, or the claimed type."""
+        """Return the GPU type on which a job is planned: that of its lease, or the claimed type."""
         lease = self.kept.get(job.id) or self.ended.get(job.id)
         if lease is not None:
             return lease.gpu_type
@@ -100,7 +100,7 @@ class DeadlinePool:
         return max(1, -(-whole * ONE_MILLI // speed)) if speed else whole
 
     def remaining(self, job: Job, gpu_type: str) -> Remaining:
-        """Return the remaining need of a job; time lost on several nodes is needed again."""
+        """Return the time that a job still needs; time lost on several nodes is added."""
         whole = self.whole_us(job, gpu_type)
         sums: JobService = self.sums[job.id]
         answer = self.memory.answers.get(job.id)
@@ -108,7 +108,7 @@ class DeadlinePool:
         estimate = self.estimates.get(job.id)
         error_milli = estimate.error_milli if estimate and job.estimate_us is not None else 0
         left, deviation = work_left(whole, max(0, ran), error_milli)
-        left -= min(0, ran)  # restarts took longer than it ran
+        left -= min(0, ran)  # a negative `ran`: restarts took longer than the job ran
         until = self.holds_until(job.id)
         lease = self.kept.get(job.id)
         phi = phi_of(lease, self.spread_milli(job.id)) if lease else ONE_MILLI
@@ -116,7 +116,7 @@ class DeadlinePool:
         return Remaining(whole, left, later, until, ran >= whole, deviation)
 
     def holds_until(self, job: int) -> int:
-        """Return until when it keeps its present GPUs, in us."""
+        """Return until when the job keeps its present GPUs, in us."""
         lease = self.kept.get(job)
         if lease is None:
             return self.at_us
@@ -138,7 +138,7 @@ class DeadlinePool:
         return self.holds_until(job) > self.at_us + after_us or (after_us == 0 and job in self.kept)
 
     def free_slots(self, gpu_type: str) -> list[Cells]:
-        """Return free cells by slot; the last row also holds for every later slot."""
+        """Return free cells by slot; the last row is also that of all later slots."""
         held = {
             whole_leases(self.holds_until(job) - self.at_us, self.slot_us)
             for job, lease in self.kept.items()
@@ -161,7 +161,7 @@ class DeadlinePool:
         }
 
     def update_losses(self) -> None:
-        """Count the time lost on several nodes since the last round."""
+        """Add the time lost on several nodes since the last round."""
         for job, answer in self.memory.answers.items():
             lease = self.kept.get(job) or self.ended.get(job)
             if lease is not None and len(lease.placement) > 1:

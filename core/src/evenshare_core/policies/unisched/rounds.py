@@ -43,14 +43,14 @@ from evenshare_core.policies.unisched.memory import KeptAnswer
 from evenshare_core.policies.unisched.pool import DeadlinePool
 from evenshare_core.units import COUNT_MAX, REWARD_MICRO
 
-# A plan without every margin is below its bound, so most rounds spend all of it. It is a tenth of
-# the library's default: half a second less on one core, and no worse in runs.
+# Most rounds spend all of this effort, since a plan that lacks a margin is below its bound. A tenth
+# of the default saves half a second on one core, and runs are no worse.
 ROUND_EFFORT = 5_000
 
 
 @dataclass(eq=False)
 class TypePlan:
-    """A GPU type: its problem, its plan, and the answers to unplanned jobs."""
+    """The problem and plan of a GPU type, and the answers to jobs that are not planned."""
 
     gpu_type: str
     problem: SelectorProblem
@@ -63,19 +63,19 @@ class TypePlan:
     free: Counts = field(default_factory=lambda: np.zeros(LEVELS, dtype=np.int64))
 
     def planned(self) -> SelectorPlan:
-        """Return the plan with later additions and removals."""
+        """Return the plan after later additions and removals."""
         reward = sum(row.reward_micro for row in self.rows.values())
         return replace(self.plan, jobs=dict(sorted(self.rows.items())), reward_micro=reward)
 
     def beginning(self) -> SelectorPlan:
-        """Return the leases that begin now, including GPUs that the plan leaves."""
+        """Return the leases that begin now, including those on GPUs that the plan does not use."""
         now = {row.job: row for row in self.planned().now(is_slo_cycle=True)} | self.fillers
         return replace(self.plan, jobs=dict(sorted(now.items())))
 
 
 @dataclass(eq=False)
 class SolvedRound:
-    """Demands of jobs with deadlines, a plan for each type, and the GPUs of new leases."""
+    """Demands of jobs with deadlines, a plan for each type, and the placement of new leases."""
 
     pool: DeadlinePool
     admission: Admission
@@ -84,7 +84,7 @@ class SolvedRound:
     placed: dict[str, CellPlacement] = field(default_factory=dict)
 
     def run(self, deadlines: Iterable[Deadline]) -> None:
-        """Solve all GPU types, give the rest to jobs that can use it now, and place everything."""
+        """Solve all GPU types, give unused GPUs to other jobs, and place leases that begin now."""
         pool = self.pool
         live = [row for row in deadlines if row.id in pool.jobs]
         budgets = rewards_left(live, pool.jobs, pool.snapshot.entitlements, pool.options)
@@ -108,7 +108,7 @@ class SolvedRound:
                 made.problem, made.beginning(), pool.free_gpus(name), pool.held(name)
             )
 
-    # ---- before ----
+    # ---- inputs of the plan ----
 
     def _demand(self, row: Deadline, most_micro: int) -> DeadlineDemand:
         pool = self.pool
@@ -123,13 +123,13 @@ class SolvedRound:
             phase_us=0 if is_kept_out else self._phase_us(job.id, remaining.until_us),
         )  # fmt: skip # rows of what belongs together
         if is_kept_out:
-            ready = 1  # a limit excludes it from leases that begin now
+            ready = 1  # a limit refuses a lease that begins now
         options = self._options(job, gpu_type)
         made = selector_job(job, row.kind, options, dated, ready)
         return DeadlineDemand(job, gpu_type, remaining, dated, made, most_micro)
 
     def _phase_us(self, job: int, from_us: int) -> int:
-        """Return the position of an instant within a lease of the earlier plans, in us."""
+        """Return the time since the start of the current lease of earlier plans, in us."""
         memory = self.pool.memory
         known = memory.answers.get(job)
         if known is None or known.state is not DeadlineState.PLANNED or memory.origin_us is None:
@@ -144,7 +144,7 @@ class SolvedRound:
         spread = pool.spread_milli(job.id)
         largest = max(pool.nodes.get(gpu_type, {}).values(), default=0)
         rows = job_options(job, spread, largest, pool.options)
-        if self._is_profiler(job):  # (2) has T^1 of one node
+        if self._is_profiler(job):  # T^1 of (2) must be measured on one node
             rows = tuple(row for row in rows if row.one_node) or rows
         lease = pool.ended.get(job.id)
         if lease is not None and lease.gpu_type == gpu_type:
@@ -155,11 +155,11 @@ class SolvedRound:
         return job.id in self.pool.snapshot.profilers
 
     def has_deadline_left(self, job: int) -> bool:
-        """Return whether it is planned by its deadlines."""
+        """Return whether the job is planned by its deadlines."""
         demand = self.demands.get(job)
         return demand is not None and demand.selector_job is not None
 
-    # ---- a plan ----
+    # ---- the plan of one GPU type ----
 
     def _solved(self, gpu_type: str, jobs: list[Job]) -> TypePlan:
         pool = self.pool
@@ -202,7 +202,7 @@ class SolvedRound:
         return SelectorJob(job.id, kind, options, (), left)
 
     def _last(self, rows: Iterable[SelectorJob]) -> dict[int, JobLeases]:
-        """Return the last plan, for jobs whose cells are still offered."""
+        """Return the last plan's options and steps, for jobs that still have the option."""
         kept: dict[int, JobLeases] = {}
         for row in rows:
             answer: KeptAnswer | None = self.pool.memory.answers.get(row.id)
@@ -217,12 +217,12 @@ class SolvedRound:
         return kept
 
     def _step(self, job: int, by_us: int) -> int:
-        """Return the number of the promised step, among those that are left."""
+        """Return the index of the promised step among the steps that are left."""
         dated = self.demands[job].dated
         return next((place for place, row in enumerate(dated) if row.by_us == by_us), 0)
 
     def _keep_quotas(self, made: TypePlan) -> None:
-        """Remove leases that would exceed their tenant's limit, latest arrivals first."""
+        """Remove jobs whose leases would exceed their tenant's limit, latest arrivals first."""
         used: dict[int, Counts] = {}
         pool = self.pool
         order = sorted(
@@ -245,8 +245,8 @@ class SolvedRound:
     def _keep_later(self, made: TypePlan) -> None:
         """Remove jobs whose work after the horizon has no room, the last deadlines first.
 
-        Leases are only placed within the horizon. Later work counts as GPUs times leases, including
-        units that the plan leaves free before.
+        Leases are placed only within the horizon. Later work is compared with the free GPU-leases
+        after the horizon, plus those that the plan leaves free before it.
         """
         horizon = made.problem.horizon
         steps = {job.id: job.steps for job in made.problem.jobs}
@@ -280,7 +280,7 @@ class SolvedRound:
         return used
 
     def _admit(self, made: TypePlan) -> None:
-        """Plan unplanned jobs with deadlines if there is room; otherwise record the shortage."""
+        """Plan unplanned jobs with deadlines if there is room; otherwise record the refusal."""
         pool = self.pool
         known = made.rows.keys() | made.no_room_later
         rows = [row for row in made.problem.jobs if row.kind.has_deadline and row.id not in known]
@@ -289,7 +289,8 @@ class SolvedRound:
             return
         room = FreeRoom(free_after(made.problem, made.planned(), self._length(made, rows)))
         used: dict[int, Counts] = {}
-        limits: dict[int, QuotaLimit | None] = {}  # by tenant, until one of its jobs is planned
+        # by tenant; dropped when one of its jobs is planned
+        limits: dict[int, QuotaLimit | None] = {}
         for row in rows:
             job = pool.jobs[row.id]
             if job.tenant not in limits:
@@ -318,7 +319,7 @@ class SolvedRound:
         return max(made.problem.leases, last, held, len(made.problem.free)) + 1
 
     def _is_too_long(self, demand: DeadlineDemand, gpu_type: str) -> bool:
-        """Return whether no deadline can be met on any pool, which must be answered now."""
+        """Return whether the job cannot meet any deadline on any pool and lacks that answer."""
         job, known = demand.job, self.pool.memory.answers.get(demand.job.id)
         if demand.gpu_type != gpu_type or demand.selector_job is not None:
             return False
@@ -328,7 +329,7 @@ class SolvedRound:
         return is_new and fits and bool(demand.reward_micro) and 1 <= leases <= HORIZON_MOST
 
     def _quota_limit(self, made: TypePlan, job: Job, used: dict[int, Counts]) -> QuotaLimit | None:
-        """Return its tenant's limit with the use by continuing and planned leases; fills `used`."""
+        """Return the limit of the job's tenant with its use by leases, which `used` caches."""
         most = self.admission.most(job.tenant, made.gpu_type)
         if most is None:
             return None
@@ -349,7 +350,7 @@ class SolvedRound:
     ) -> JobLeases | None:
         options = [option for option in row.options if not option.is_held]
         answer: AdmissionAnswer | None = None
-        earliest: dict[int, int] = {}  # by leases: the first deadline that would do
+        earliest: dict[int, int] = {}  # the earliest possible deadline, by the number of leases
         last = len(row.steps) - 1
         for number, step in enumerate(row.steps):
             deadline = min(step.deadline, HORIZON_MOST)
@@ -372,7 +373,7 @@ class SolvedRound:
     # ---- leases that begin now ----
 
     def _keep_affordable(self, made: TypePlan) -> None:
-        """Take the leases that begin now in the order of picks, as far as limits allow."""
+        """Take the leases that begin now in the order of picks; drop those that a limit refuses."""
         pool = self.pool
         rows = sorted(
             made.planned().now(is_slo_cycle=True),
@@ -433,7 +434,7 @@ class SolvedRound:
         return False
 
     def _try_elsewhere(self, job: Job) -> None:
-        """Give a job that found no room on its type a lease of another type that it accepts."""
+        """Give a job that found no room on its type a lease on another type that it accepts."""
         pool = self.pool
         home = pool.home(job)
         made = self.plans.get(home)
