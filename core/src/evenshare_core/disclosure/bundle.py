@@ -46,8 +46,7 @@ SCHEMA = 1
 
 
 class BundleError(ValueError):
-    """A bundle cannot be made or read; `field` is the place of the error, as
-    `snapshot.jobs[0].gpus`.
+    """A bundle cannot be made or read; `field` is where, for example `snapshot.jobs[0].gpus`.
 
     `is_unknown` if it has a newer schema, or a policy that is not known here.
     """

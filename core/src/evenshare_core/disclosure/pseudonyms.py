@@ -45,9 +45,7 @@ def profile_name(key: bytes, name: str) -> str:
 
 
 def own_salt(key: bytes, pool: str, round_number: int) -> bytes:
-    """Return the salt of the digest of a tenant's own rows of a round; it prevents guessing the
-    rows.
-    """
+    """Return the salt of the digest of a tenant's own rows; it prevents guessing the rows."""
     return _hmac(key, f"own:{pool}:{round_number}")
 
 

@@ -261,9 +261,7 @@ class _NeededGpus:
             self._left[node_id] = self._left.get(node_id, 0) - gpus
 
     def takes(self, lease: Lease, grant: Grant) -> bool:
-        """Return whether both share a node, and that node is too small for both if this can be
-        checked.
-        """
+        """Return whether both share a node that is too small for both, as far as known."""
         nodes = {node for node, _ in grant.placement}
         return any(
             gpus > self._left.get(node, 0) or not self._is_whole

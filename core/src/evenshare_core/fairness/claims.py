@@ -117,9 +117,7 @@ def _rho(sums: Sums, tenant: int, gpu_type: str, at_us: int) -> float:
 
 
 class AloneTypes(dict[str, tuple[str, ...]]):
-    """A cache of one-element tuples by GPU type, shared by the many jobs that accept only that
-    type.
-    """
+    """A cache of (GPU type,) by type, shared by the many jobs that accept only that type."""
 
     def __missing__(self, gpu_type: str) -> tuple[str, ...]:
         types = self[gpu_type] = (gpu_type,)

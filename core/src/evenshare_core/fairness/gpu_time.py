@@ -80,9 +80,7 @@ def advance(
 
 
 class ClassIntegral:
-    """The active jobs with one (demand, weight), and the GPU-time that each has deserved so far, by
-    (14).
-    """
+    """The active jobs with one (demand, weight), and what each has deserved so far, by (14)."""
 
     __slots__ = ("fair_gpu_us", "jobs")
 
@@ -360,8 +358,7 @@ def entitled(claim: ClaimService | ClaimSums, at_us: int) -> int:
 def windowed(
     claim: ClaimService | ClaimSums, at_us: int, *, by_quota: bool = False
 ) -> tuple[int, int]:
-    """Return (received, deserved) since the fairness window began, or since the start if there is
-    none.
+    """Return (received, deserved) since the start of the fairness window, or of the sums.
 
     With `by_quota`, deserved is eq. (16), else eq. (8).
     """

@@ -64,8 +64,7 @@ class Guarantee(NamedTuple):
 def unserved(
     snapshot: Snapshot, decision: Decision, held: list[HeldLease], guarantee: Guarantee
 ) -> RuleCount:
-    """Return how many waiting jobs are owed GPUs, and the tenants for whose jobs room could be
-    made.
+    """Return the number of waiting jobs that are owed GPUs, and the tenants that could be served.
 
     `held` has the leases after the round.
     """
@@ -114,9 +113,7 @@ class _Round:
         self._rooms: dict[str, int] = {}
 
     def waiting(self) -> Iterator[Job]:
-        """Return the jobs that waited before the round and still wait; a job that lost a lease is
-        not one.
-        """
+        """Return the jobs that waited before the round and still wait, without losing a lease."""
         left_out = {row.job for row in self._snapshot.leases} | self._unclear_jobs
         left_out |= {row.job for row in self._held}
         return (job for job in self._snapshot.jobs if job.id not in left_out)

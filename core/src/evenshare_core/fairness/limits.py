@@ -88,9 +88,7 @@ class RoundLimits:
             self._take(term.tenant, term.gpu_type, term.gpus, self._lengths.get(term.job))
 
     def withdraw(self, tenant: int, gpu_type: str, gpus: int) -> None:
-        """Apply a pick that a limit withdrew: it held GPUs from an unknown moment on, while other
-        jobs were tried.
-        """
+        """Apply a pick that a limit withdrew; it held its GPUs from an unknown moment on."""
         self._take(tenant, gpu_type, gpus, None)
         if gpu_type in self._open:
             self._open[gpu_type] = [left - gpus for left in self._open[gpu_type][:-1]]
@@ -135,8 +133,7 @@ class RoundLimits:
         return left is not None and worst_case_micro(borrowed, price, self._lease_us) > left
 
     def open_until(self, tenant: int, gpu_type: str, gpus: int, end: int) -> int:
-        """Return the last moment at which the quota that other tenants reserve leaves room for a
-        gang.
+        """Return the last moment at which the quota reserved by others leaves room for a gang.
 
         Moments are those of `evenshare_core.fairness.room`; `end` is the last.
         """

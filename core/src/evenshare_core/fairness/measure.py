@@ -195,9 +195,7 @@ class Measured:
         return self._counted(name, count)
 
     def _owners(self, name: Property) -> CertificateItem:
-        """Check for borrowing leases ahead of owners' jobs, and for tenants that paid for own
-        quota.
-        """
+        """Check for borrowing leases ahead of owners, and for tenants that paid for own quota."""
         check = check_owners(self.snapshot, self.decision)
         if not check.owed and not check.borrowed:
             why = "nobody waits for GPUs of its quota, and nothing was borrowed in this round"
@@ -259,9 +257,7 @@ class Measured:
     # ---- between rows ----
 
     def _idle(self, name: Property) -> CertificateItem | None:
-        """Return the line of a property between rows if there are fewer than two rows or too many;
-        else None.
-        """
+        """Return the line of a property that compares rows if there are too few or too many."""
         rows = len(self.judged.rows)
         if rows < 2:
             why = "nobody with quota has jobs" if not rows else "only one has jobs"
@@ -310,8 +306,8 @@ class Measured:
         )
 
     def _margins(self, allocation: Allocation) -> tuple[Array, Array]:
-        """Return each row's throughput over the equal split's, and whether it is less; inf for
-        capped rows.
+        """Return throughput over the equal split's (inf for capped rows), and whether it is
+        less.
         """
         each, alone = properties.sharing_incentive(
             allocation.speedups,

@@ -109,9 +109,7 @@ class _Kind(NamedTuple):
 
 
 class _Until(NamedTuple):
-    """For each claim, the last moment at which it could have been served, in moments of its GPU
-    type.
-    """
+    """The last moments at which claims could have been served, by GPU type of the claim."""
 
     last: dict[ClaimKey, int]
     largest: int  # the largest gang that fits at the end
@@ -157,9 +155,7 @@ class _Order:
         return {job.id: job for job in self._snapshot.jobs}
 
     def _find_withdrawn(self) -> tuple[dict[ClaimKey, int], set[int]]:
-        """Return the GPUs of picks that a limit rightly withdrew, by claim, and the jobs of these
-        picks.
-        """
+        """Return the GPUs by claim, and the jobs, of picks that a limit rightly withdrew."""
         gpus: Counter[ClaimKey] = Counter()
         jobs = set[int]()
         for skip in self._decision.skips:
@@ -243,9 +239,7 @@ class _Order:
         return {_Kind(*kind): count for kind, count in kinds.items()}, kinds.total()
 
     def _until(self, kinds: Iterable[_Kind]) -> _Until:
-        """Return the last moment at which one of a claim's jobs could have been served, by
-        claim.
-        """
+        """Return for each claim the last moment at which one of its jobs could have been served."""
         last: dict[ClaimKey, int] = {}
         for name, terms in self._picks.items():
             for moment, term in enumerate(terms, start=1):
@@ -304,9 +298,7 @@ class _Order:
         )
 
     def _served_elsewhere(self, first_unfit: dict[ClaimKey, int]) -> None:
-        """Apply line 17 to jobs that may have been first in line here before another type served
-        them.
-        """
+        """Apply line 17 to jobs that may have been first here before another type served them."""
         for term in self._terms:
             job = self._jobs.get(term.job)
             for name in self._types(job.gpu_types) if job is not None else ():

@@ -156,9 +156,7 @@ class _OwnersRound:
         self._most.update(self._own)
 
     def _hold(self, placement: Placement, borrowed: int, until_us: int, *, fresh: bool) -> None:
-        """Subtract GPUs held within quota from their nodes, or record a borrowing lease with its
-        end.
-        """
+        """Subtract GPUs held within quota from the node, or add a borrowing lease with its end."""
         for node_id, gpus in placement:
             node = self._nodes.get(node_id)
             if node is None:
@@ -169,9 +167,7 @@ class _OwnersRound:
                 self._nodes[node_id] = node._replace(gpus=node.gpus - gpus)
 
     def _add_jobs(self, decision: Decision) -> None:
-        """Collect waiting jobs that had no lease before the round, and jobs for which a node may be
-        kept.
-        """
+        """Collect waiting jobs without an earlier lease, and jobs for which a node may be kept."""
         held = {lease.job for lease in self._snapshot.leases}
         given = {row.job: row for row in decision.grants}
         for job in self._snapshot.jobs:

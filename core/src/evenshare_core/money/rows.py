@@ -98,9 +98,7 @@ class UsageRow(Struct, frozen=True, kw_only=True):
 
     @property
     def charged_us(self) -> int:
-        """The time for which the amount is charged; a wrong row may have a negative or too long
-        one.
-        """
+        """The time for which the amount is charged; negative or too long in a wrong row."""
         until_us = self.ends_at if self.charged_until is None else self.charged_until
         return until_us - self.starts_at
 

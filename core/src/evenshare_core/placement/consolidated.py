@@ -193,8 +193,7 @@ class FreeCapacity:
         self.start_largest_free = self.available.largest_free()
 
     def again(self, free: Mapping[int, int], ended: Iterable[Placement]) -> None:
-        """Start another round from the state of the last one, its changed nodes, and the ended
-        leases.
+        """Start another round from the last one's state, its changed nodes, and the ended leases.
 
         `free` has the unheld GPUs of at least every node that changed since the start of the last
         round. The `start_` numbers are not updated, because no reasons are reported.
@@ -289,8 +288,8 @@ def free_capacity_by_type(
     spread: bool = False,
     types: Iterable[str] = (),
 ) -> dict[str, FreeCapacity]:
-    """Return the free capacity of each GPU type at a round; GPUs of leases that end by then are
-    available.
+    """Return the free capacity of each GPU type at a round, with the GPUs of leases that end by
+    then.
 
     `types` are GPU types to include even if all their nodes are gone.
     """

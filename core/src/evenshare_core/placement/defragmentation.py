@@ -88,9 +88,7 @@ def _leaving(rows: Sequence[Lease], needed: int) -> list[Lease]:
 def _places(
     leaving: Sequence[Lease], node: int, elsewhere: Mapping[int, int]
 ) -> tuple[LeaseMove, ...] | None:
-    """Return the best-fitting places on other nodes, larger leases first; None if a lease has no
-    place.
-    """
+    """Return the best-fitting places on other nodes, larger leases first; None if one has none."""
     others = {one: count for one, count in elsewhere.items() if count > 0 and one != node}
     moves = []
     for row in sorted(leaving, key=lambda row: (-row.placement[0][1], row.id)):

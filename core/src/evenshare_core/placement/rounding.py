@@ -86,9 +86,7 @@ class _TypeDivision:
         return self._wants[index] - self.real[index] * self._unit
 
     def take_back(self, capacity: int) -> None:
-        """Take GPUs back while rows exceed the capacity, from the row that misses least without
-        them.
-        """
+        """Take GPUs back while rows exceed the capacity, from the row that then misses least."""
         heap = [self._less(index) for index, gpus in enumerate(self.real) if gpus > 0]
         heapify(heap)
         while self._total > capacity:

@@ -191,9 +191,7 @@ class Books:
                 incomes[lender] = incomes.get(lender, 0) + amount
 
     def _mark(self, at_us: int, gpu_type: str) -> Mark:
-        """Return idle quota by lender up to now; cached, as repeated calls at one instant add no
-        time.
-        """
+        """Return idle quota by lender up to now; cached, as calls at one instant add no time."""
         known = self._marks.get(gpu_type)
         if known is None or known[0] != at_us:
             known = self._marks[gpu_type] = (at_us, self._idle[gpu_type].mark(at_us))

@@ -244,9 +244,7 @@ def _row(
 def _course(
     state: PresentState, result: SimulationResult, span: tuple[int, int]
 ) -> list[dict[str, float]]:
-    """Return, for equal steps of the span, the average of held GPUs and the number of ended
-    jobs.
-    """
+    """Return, for equal steps of the span, the average of held GPUs and the count of ended jobs."""
     from_us, until_us = span
     holds = [(max(row.start_us, from_us), row.end_us, row.job) for row in result.books.leases]
     holds += [(max(row.started_us, from_us), until_us, row.job) for row in result.open]

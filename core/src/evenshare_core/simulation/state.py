@@ -99,8 +99,7 @@ class SimulationState:
             if self.deadlines
             else {}
         )
-        # active jobs, in the order of their ids, in which they arrive
-        self.jobs: dict[int, Job] = {}
+        self.jobs: dict[int, Job] = {}  # active jobs by id, in order of arrival
         self.past_terms: dict[int, int] = {}  # by job, of ended leases
         self.runs: dict[int, Run] = {}
         self.backoffs: dict[int, Backoff] = {}  # jobs that may not start yet
@@ -155,9 +154,7 @@ class SimulationState:
             self._cancel_ask(key, instant_us)
 
     def _expire(self, at_us: int) -> None:
-        """Set `due` to the leases that a round at `at_us` may take, without renewed or ended
-        ones.
-        """
+        """Set `due` to leases that a round at `at_us` may take, not to renewed or ended ones."""
         self.events.take_due(at_us, self._expired)
         if not self._expired:
             return
@@ -444,10 +441,7 @@ class SimulationState:
         self.events.push(run.ends_us, EventKind.END, lease_id)
 
     def count_terms(self, job_ids: Iterable[int]) -> None:
-        """Update the term counts of jobs.
-
-        Callers request it, because few rounds need the counts.
-        """
+        """Update the term counts of jobs; called on demand, as few rounds need them."""
         for job_id in job_ids:
             job, lease_id = self.jobs[job_id], self.runs[job_id].lease
             terms = self.past_terms.get(job_id, 0)

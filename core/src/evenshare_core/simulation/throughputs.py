@@ -31,9 +31,7 @@ class SpeedsError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Speeds:
-    """Throughputs by model and scale, then by GPU type; types that cannot run the model are left
-    out.
-    """
+    """Throughputs by model and scale, then by GPU type, without types that cannot run the model."""
 
     rows: Mapping[str, Mapping[int, Mapping[str, Decimal]]]
     over_nodes: Mapping[str, Mapping[int, Mapping[str, Decimal]]] = field(default_factory=dict)

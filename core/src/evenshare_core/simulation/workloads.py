@@ -189,9 +189,7 @@ class Cluster:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Jobs in the order of their ids, tenants' names by id, bad lines and other remarks of the
-    trace.
-    """
+    """Jobs in order of their ids, tenants' names by id, bad lines and remarks of the trace."""
 
     jobs: tuple[SimJob, ...]
     tenants: Mapping[int, str]

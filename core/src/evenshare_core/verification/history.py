@@ -173,9 +173,7 @@ class RoundHistory:
                 yield f"round {entry.record.round} is in it; the portal calls {newest} its newest"
 
     def _proof_breaks(self, head: HeadFinding) -> Iterator[str]:
-        """Check that the head contains the newest record; that record's hash covers the earlier
-        ones.
-        """
+        """Check that the head contains the newest record, whose hash covers the earlier ones."""
         newest = self.entries[-1]
         inclusion = self._read("inclusion.json", InclusionProof)
         leaves = [leaf_hash(entry.data) for entry in self.entries]

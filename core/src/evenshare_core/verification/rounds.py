@@ -135,7 +135,7 @@ class RoundFinding:
         self.unproven.append(Unproven(gap, text))
 
     def note(self, check: RoundCheck, broken: Iterator[str] | tuple[str, ...]) -> None:
-        """Record a check with its violations; an error that prevents the check is one of them."""
+        """Record a check and its violations; an error that prevents it is a violation too."""
         self.recomputed.append(check)
         try:
             self.problems += [ProofProblem(check, text) for text in broken]

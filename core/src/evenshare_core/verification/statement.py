@@ -146,7 +146,7 @@ def _leases(rows: Iterable[UsageRow], report: StatementReport) -> Iterable[Terms
 
 
 def _follow(terms: Terms, report: StatementReport) -> None:
-    """Check that terms are consecutive, and that own and borrowed GPUs of a term have equal
+    """Check that terms are consecutive, and that a term's own and borrowed GPUs have equal
     times.
     """
     for term, meters in terms.items():
@@ -243,9 +243,7 @@ def _share(row: IncomeRow, where: str, report: StatementReport) -> None:
 
 
 def _paid_by_operator(row: IncomeRow, where: str, report: StatementReport) -> None:
-    """Check what the operator paid for late rounds: for a term, and for its income
-    (docs/adr/0232).
-    """
+    """Check what the operator paid for late rounds, of a term and its income (docs/adr/0232)."""
     if row.borne is None or row.earned_borne is None:
         return
     until_us = row.ends_at if row.charged_until is None else row.charged_until
@@ -285,9 +283,7 @@ def _parts_of_all(statement: TenantStatement, report: StatementReport) -> None:
 
 
 def _is_tie(row: IncomeRow, weights: Sequence[int]) -> bool:
-    """Return whether weights recorded to 18 places may give a unit to another lender than exact
-    ones.
-    """
+    """Return whether weights of 18 places may give a unit to another lender than exact weights."""
     if row.weights != WEIGHT_LIMIT:
         return False
     share = Fraction(row.charge * row.weight, row.weights)

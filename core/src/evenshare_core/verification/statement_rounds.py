@@ -154,9 +154,7 @@ class _Comparison:
     # ---- late rounds ----
 
     def _late(self, rows: TermRows, following: TermRows) -> None:
-        """Check that a term is charged only until it was due if no round came in time
-        (docs/adr/0232).
-        """
+        """Check that a term is charged until it was due if no round came in time (ADR 0232)."""
         row = rows.get(BORROWED)
         disclosed = None if row is None or row.round is None else self.rounds.get(row.round)
         if row is None or disclosed is None:
@@ -236,9 +234,7 @@ class _Comparison:
 
 
 def _due_us(disclosed: Disclosed, key: bytes, row: UsageRow) -> int | None:
-    """Return the due instant of a term, its expiry or the end of a minimum runtime; None if
-    unknown.
-    """
+    """Return a term's due instant, its expiry or end of minimum runtime; None if unknown."""
     try:
         job = disclosed.names.jobs.index(job_name(key, row.job.replace("-", ""))) + 1
     except ValueError:

@@ -191,11 +191,11 @@ def _fixed(
             running += row.schedules
             yield row
             if not (coming or running):
-                return  # An empty pool will always refuse the jobs that are left.
+                return  # In an empty pool, the remaining jobs would be refused forever.
         after += rules.batch
 
 
 def _is_too_late(job: MarketJob, after: int, horizon: int) -> bool:
-    """Return whether no schedule from now on has a positive f, as f never grows."""
+    """Return whether every schedule from now on has f <= 0, as f never grows."""
     slots = job.duration(job.chunks, centralised=True)
     return slots > horizon or job.utility_micro(after + slots - job.arrival) <= 0

@@ -71,7 +71,7 @@ def _distributions(
     return ReportChart(title, f"{figure}, cut at {most}", "share of jobs with no more", curves)
 
 
-# Columns of runs of `philly.run`: title, name of the figure, format.
+# Columns for runs of `philly.run`: title, name of the figure, format.
 COLUMNS: tuple[tuple[str, str, Callable[[float | None], str]], ...] = (
     ("sharing loss", "sharing_loss_jobs", percent),
     ("hours under 0.99", "tenant_unfair_intervals", percent),

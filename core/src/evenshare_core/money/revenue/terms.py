@@ -106,9 +106,7 @@ class Sweep:
                 term.round_us = self.watermark_us
 
     def _await_round(self, lease: int, term: OpenTerm) -> None:
-        """Record that a term waits for the first round from its due instant on; that may be this
-        round.
-        """
+        """Record that a term waits for the first round from its due instant on, maybe this one."""
         term.round_us = None
         if term.due_us is None:
             return
