@@ -80,7 +80,10 @@ def unused(round_: Snapshot, decision: Decision) -> int:
 
 
 def kept(round_: Snapshot) -> int:
-    """Idle quota that others may not use; owners' leases continue, and none gets more."""
+    """Idle quota that others may not use.
+
+    Owners' leases continue, and no owner gets another one.
+    """
     own = Counter[int]()
     for row in round_.leases:
         own[row.tenant] += row.own

@@ -40,7 +40,6 @@ def waiting_jobs(snapshot: Snapshot) -> list[Job]:
 
 
 def has_several_types(gpu_types: Iterable[str]) -> bool:
-    """Return whether two of the types differ."""
     first: str | None = None
     for name in gpu_types:
         if first is None:

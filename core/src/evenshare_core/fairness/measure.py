@@ -182,7 +182,6 @@ class Measured:
         )
 
     def _quota_guarantee(self) -> CertificateItem:
-        """Check for owed jobs that wait while room could be made."""
         name = Property.QUOTA_GUARANTEE
         if name in self.promised and self.owners_first:
             return self._owners(name)
@@ -211,7 +210,6 @@ class Measured:
         )
 
     def _borrowing(self) -> CertificateItem:
-        """Check for new terms that borrow above the job's value."""
         if self.value_rule is None:
             why = "the policy does not say what a job is worth that does not say it"
             return CertificateItem(RATIONALITY, Verdict.UNKNOWN, Basis.VALUES, why=why)
@@ -236,7 +234,6 @@ class Measured:
         return Property.TRADES in self.promised or bool(decision.trades or decision.swaps)
 
     def _trades(self) -> CertificateItem:
-        """Check the round's trades, and the quotas after them."""
         name = Property.TRADES
         if not self.decision.trades and not self.decision.swaps:
             why = "nothing was traded in this round, and no trade stands"
@@ -306,9 +303,7 @@ class Measured:
         )
 
     def _margins(self, allocation: Allocation) -> tuple[Array, Array]:
-        """Return throughput over the equal split's (inf for capped rows), and whether it is
-        less.
-        """
+        """Return throughput over the equal split's, inf if capped, and whether it is less."""
         each, alone = properties.sharing_incentive(
             allocation.speedups,
             allocation.shares,

@@ -131,7 +131,6 @@ def sharing_incentive(
 
 
 def capacity_use(shares: Array) -> Array:
-    """Return the allocated GPUs of each type over all rows."""
     return np.asarray(np.asarray(shares, float).sum(axis=0), float)
 
 

@@ -35,7 +35,6 @@ class TradeSide(NamedTuple):
 
     @property
     def is_worse(self) -> bool:
-        """Whether the party received less than it gave, by more than rounding."""
         return self.received < self.gave - _rounding(self.gave)
 
 

@@ -41,7 +41,6 @@ class FreeGpus:
             heapify(bucket)
 
     def set(self, node: int, gpus: int) -> None:
-        """Set the number of free GPUs of a node."""
         before = self.free[node]
         if gpus == before:
             return
@@ -52,17 +51,14 @@ class FreeGpus:
         heappush(self._buckets[gpus], node)
 
     def take(self, placement: Placement) -> None:
-        """Mark GPUs as used."""
         for node, gpus in placement:
             self.set(node, self.free[node] - gpus)
 
     def give(self, placement: Placement) -> None:
-        """Mark GPUs as free again."""
         for node, gpus in placement:
             self.set(node, self.free[node] + gpus)
 
     def has(self, placement: Placement) -> bool:
-        """Return whether these GPUs are free."""
         return all(self.free.get(node, 0) >= gpus for node, gpus in placement)
 
     def largest_free(self) -> int:
@@ -193,7 +189,7 @@ class FreeCapacity:
         self.start_largest_free = self.available.largest_free()
 
     def again(self, free: Mapping[int, int], ended: Iterable[Placement]) -> None:
-        """Start another round from the last one's state, its changed nodes, and the ended leases.
+        """Start another round from the previous state, the changed nodes, and the ended leases.
 
         `free` has the unheld GPUs of at least every node that changed since the start of the last
         round. The `start_` numbers are not updated, because no reasons are reported.
@@ -288,8 +284,7 @@ def free_capacity_by_type(
     spread: bool = False,
     types: Iterable[str] = (),
 ) -> dict[str, FreeCapacity]:
-    """Return the free capacity of each GPU type at a round, with the GPUs of leases that end by
-    then.
+    """Return the free capacity by GPU type at a round; GPUs of leases that end by then are free.
 
     `types` are GPU types to include even if all their nodes are gone.
     """

@@ -34,7 +34,6 @@ class Events:
         return not self.coming
 
     def push(self, at_us: int, kind: EventKind, key: int) -> None:
-        """Add an event."""
         self._sequence += 1
         heappush(self.coming, (at_us, self._sequence, kind, key))
 

@@ -345,7 +345,6 @@ class _KeptRounds:
 
     @property
     def sums(self) -> Sums:
-        """GPU-time sums of this round."""
         if self._sums is None:
             raise AssertionError("a session looks at a round that has begun")
         return self._sums

@@ -41,7 +41,6 @@ class Occupancy:
         return FreeGpus(free, max(sizes.values()))
 
     def resize(self, node_id: int, gpus: int) -> None:
-        """Set the number of GPUs that a node offers."""
         self.version += 1
         gpu_type, before = self._nodes[node_id].gpu_type, self.gpus[node_id]
         self.gpus[node_id] = self._sizes[gpu_type][node_id] = gpus

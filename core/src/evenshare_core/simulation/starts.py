@@ -139,8 +139,8 @@ class Survival:
     def draw_left(self, done: int, rng: Random, *, least: int) -> int:
         """Draw the remaining duration of an item that has lasted `done`.
 
-        If fewer than `least` known totals are longer, or the draw is beyond all of them, it is
-        relative to `done`: again as long in the median, at most 19 times as long.
+        The longer totals decide it. If there are fewer than `least`, or the draw is beyond them, it
+        is as long again in the median, at most 19 times as long.
         """
         first, drawn = bisect_right(self._totals, done), rng.random()
         if len(self._totals) - first >= least:

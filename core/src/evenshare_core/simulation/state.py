@@ -385,7 +385,6 @@ class SimulationState:
         self.over.clear()
 
     def end(self, lease: Lease, reason: EndReason) -> None:
-        """End a lease that expired or was preempted."""
         run = self.runs[lease.job]
         run.overhead_us += run.job.checkpoint_us_or(self.rules.checkpoint_us)
         self._release(lease, self.at_us, reason)

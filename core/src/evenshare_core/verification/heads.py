@@ -63,7 +63,6 @@ class HeadFinding:
     pin: Pin | None = None
 
     def refuse(self, check: HeadCheck, text: str) -> None:
-        """Record a violation."""
         self.problems.append(ProofProblem(check, text))
 
 

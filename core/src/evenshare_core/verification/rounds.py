@@ -131,7 +131,6 @@ class RoundFinding:
         return combined(len(self.recomputed), len(self.problems), self.unproven, accepted)
 
     def leave(self, gap: Gap, text: str) -> None:
-        """Record a gap."""
         self.unproven.append(Unproven(gap, text))
 
     def note(self, check: RoundCheck, broken: Iterator[str] | tuple[str, ...]) -> None:

@@ -146,9 +146,7 @@ def _leases(rows: Iterable[UsageRow], report: StatementReport) -> Iterable[Terms
 
 
 def _follow(terms: Terms, report: StatementReport) -> None:
-    """Check that terms are consecutive, and that a term's own and borrowed GPUs have equal
-    times.
-    """
+    """Check that terms are consecutive, and that own and borrowed GPUs of a term agree in time."""
     for term, meters in terms.items():
         first = next(iter(meters.values()))
         for row in meters.values():

@@ -112,7 +112,6 @@ class Tally:
         self.without_own += bool(finding.absent)
 
     def add_head(self, head: HeadFinding) -> None:
-        """Count the head of the rounds."""
         self.wrong_heads += bool(head.problems)
         self._leave(HEAD, head.unproven)
 

@@ -35,8 +35,6 @@ OPERATOR = 0  # the owner of all other capacity; tenant ids start at 1
 
 @dataclass(frozen=True, slots=True)
 class MarketServer:
-    """The capacity of a server."""
-
     workers: int
     ps: int = 0
 

@@ -120,9 +120,7 @@ def _rank(
     left: Mapping[int, int],
     near: Mapping[tuple[int, int], int],
 ) -> tuple[int, int, int]:
-    """Return the sort key: the node with most of the tenant's leases first, then the tightest
-    fit.
-    """
+    """Return the sort key: the node with most of the tenant's GPUs first, then the tightest."""
     return (-max(0, min(gpus, near.get((tenant, node), 0))), left[node], node)
 
 

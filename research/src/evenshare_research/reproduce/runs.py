@@ -51,12 +51,10 @@ class KeptRun:
 
     @property
     def module(self) -> str:
-        """Return the module of its function."""
         return self.function.partition(":")[0]
 
     @property
     def path(self) -> Path:
-        """Return the path of its stored result."""
         key = f"{self.function}\n{self.arguments}\n{code_digest(self.module)}"
         return KEPT / f"{sha256(key.encode()).hexdigest()[:32]}.json"
 

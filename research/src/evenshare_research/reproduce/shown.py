@@ -36,7 +36,6 @@ def listed(values: Iterable[float], places: int = 2) -> str:
 
 
 def curve(name: str, x: Sequence[Any], y: Sequence[float], mode: str = "lines") -> dict[str, Any]:
-    """Return a line of a chart."""
     return {"type": "scatter", "mode": mode, "name": name.replace("`", ""), "x": x, "y": y}
 
 
@@ -46,7 +45,6 @@ def dotted(name: str, x: Sequence[Any], y: Sequence[float]) -> dict[str, Any]:
 
 
 def bars(name: str, x: Sequence[Any], y: Sequence[float]) -> dict[str, Any]:
-    """Return bars of a chart."""
     return {"type": "bar", "name": name.replace("`", ""), "x": x, "y": y}
 
 

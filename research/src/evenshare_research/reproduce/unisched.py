@@ -272,7 +272,6 @@ def claims_of(
     noisy: Mapping[Noise, Mapping[str, Any]],
     profiled: Mapping[str, Mapping[str, Any]],
 ) -> list[Claim]:
-    """Return every claim of the paper."""
     return [
         *(ahead_claim(one, rows) for one in AHEAD),
         suspensions_claim(rows),
