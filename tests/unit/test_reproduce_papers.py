@@ -232,9 +232,7 @@ class TestGandivaFair:
         assert turn_figures.least_use(result, 0, 40) == 4
 
     def test_runs_table_3_with_its_trades(self) -> None:
-        """Within a window of quanta, four trades change A from 25 to 40 K80s and C from 45 to
-        50.
-        """
+        """Within a window, four trades change A from 25 to 40 K80s and C from 45 to 50."""
         speeds = {1: 1250, 2: 5000, 3: 6250}
         rows = {tenant: {"k80": 1000, "v100": speed} for tenant, speed in speeds.items()}
         run = turns.turns(

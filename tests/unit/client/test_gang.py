@@ -98,7 +98,7 @@ class TestAGangThatIsPreempted:
         assert gang.begun_at() == [step, step]
 
     def test_at_its_last_step_comes_to_its_end(self, make: MakeGang) -> None:
-        """One rank has already ended when the signal comes, and the other must not wait for it."""
+        """The signal comes after a rank has ended, and the other rank must not wait for it."""
         gang = make()
         ranks = gang.start("60", variables={1: {"PAUSE": "0.05"}})
         assert ranks[0].wait(PATIENCE_S) == 0
@@ -254,9 +254,7 @@ class TestASet:
 
 class TestAProgramThatBeginsAnew:
     def test_finds_its_ranks_again_under_the_same_lease(self, make: MakeGang) -> None:
-        """Each rank runs two programs, one after the other: the first prepares, the second
-        trains.
-        """
+        """Each rank runs two programs in turn: the first prepares, the second trains."""
         gang = make()
         first = gang.start("3")
         assert [process.wait(PATIENCE_S) for process in first] == [0, 0]

@@ -159,9 +159,7 @@ class TestAForgery:
         forge: Callable[[StagedPool], Mapping[str, Any]],
         gap: str,
     ) -> None:
-        """Some readers accept such gaps: tenants of pools of own rows, or with an archived
-        history.
-        """
+        """Tenants of pools of own rows, or with an archived history, accept such gaps."""
         forge_answers(portal, pool, forge(pool))
         done = verify_all("--accept", gap)
         assert done.code == 0, done.out + done.err

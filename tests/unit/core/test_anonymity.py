@@ -65,8 +65,7 @@ def spread(ids: dict[IdKind, tuple[int, ...]]) -> Ids:
 
 
 def is_same_under(snapshot: Snapshot, decision: Decision, *others: Ids) -> dict[str, Any]:
-    """Check that renaming ids before and after the decision gives the same decision and
-    certificate.
+    """Check that renaming ids before or after a decision gives the same decision.
 
     Return the certificate.
     """
@@ -93,9 +92,7 @@ class TestUnderOtherIds:
     def test_rounds_and_certificates_are_the_same(
         self, policy: str, options: dict[str, Any], seed: int
     ) -> None:
-        """Ids are numbers from 1, as disclosed, then further apart; then the round is redacted
-        too.
-        """
+        """Ids are numbers from 1, as disclosed, then further apart; then redacted too."""
         for snapshot, decision in some_rounds(policy, seed, ROUNDS, options):
             ids = ids_of_round(snapshot)
             certificate = is_same_under(snapshot, decision, ranks(ids), spread(ids))

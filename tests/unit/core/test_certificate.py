@@ -76,9 +76,7 @@ class TestACooperativeRound:
         assert all(row.capped for row in found.rows)
 
     def test_notes_the_envy_of_who_a_cap_may_have_concerned(self) -> None:
-        """The third tenant has all that it can use, so a cap may have affected the first on the
-        way.
-        """
+        """The third tenant has all that it can use: a cap may have affected the first."""
         speeds = {1: 2.0, 2: 5.0, 3: 2.0}
         snapshot = two_types(speeds, gpus=2, demand=3)
         shares = {1: (0.5, 0), 2: (0, 1.5), 3: (1.5, 0.5)}

@@ -67,9 +67,7 @@ class TestOwnAndBorrowed:
         assert (skip.reason, skip.numbers["withdrawn"]) == (Reason.PRICE_ABOVE_MAX, True)
 
     def test_withdrawn_picks_are_told_in_the_order_of_arrival(self) -> None:
-        """Their numbers are those of the first to arrive, neither the first pick nor the lowest
-        id.
-        """
+        """The numbers are those of the first to arrive, not the first pick or the lowest id."""
         late, early = job(1, 3, max_price_micro=1), job(4, 1, max_price_micro=2)
         round_ = snapshot(
             [replace(late, submitted_us=9), replace(early, submitted_us=2), job(3, 4)],

@@ -130,9 +130,7 @@ class TestWhatCannotBeGiven:
         self.assert_holds(asked)
 
     def test_smaller_leases_where_a_larger_one_of_the_tenant_ends_first(self) -> None:
-        """Tenant 1 holds leases of 4, 3 and 1 and may lose 4: the lease of 4 ends, so a gang of
-        4 fits.
-        """
+        """Of leases of 4, 3 and 1 with a spare of 4, the largest ends, so a gang of 4 fits."""
         jobs = [job(1, 4), job(2, 3), job(3, 1), job(4, 4, tenant=2)]
         leases = [running(1, 1, 4), running(2, 1, 3), running(3, 1, 1)]
         asked = pool(jobs, leases, nodes={1: 8}, quotas=HALVES, sums=OWED)

@@ -105,8 +105,8 @@ class TestARunAtALength:
     @pytest.mark.parametrize(
         ("lease_s", "cold_s", "checkpoint_s", "expected"),
         [
-            # One after the other, the jobs end at 200 and 400 s. The second deserves half a GPU
-            # until then, and so has a sharing loss.
+            # The jobs run one after the other, and end at 200 and 400 s. The second deserves half a
+            # GPU until then, and so has a sharing loss.
             (200, 10, 0, LengthFigures(200, 2, 300.0, 0.0, 0.5, 0, 1)),
             # In turns, they switch at 100, 200, 300 and 400 s. With a rest of 20 s each, they end
             # at 420 and 440 s. Four cold starts take 10 s each of 440 s.

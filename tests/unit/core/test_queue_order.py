@@ -131,9 +131,7 @@ class TestTheOrder:
 
     @pytest.mark.parametrize("policy", sorted(OPTIONS.keys() - DRIFTS))
     def test_is_that_in_which_the_rounds_then_start_them(self, policy: str) -> None:
-        """The pool has two GPUs; each job takes slightly less than its lease, so that all are
-        equal.
-        """
+        """The pool has two GPUs; each job takes slightly less than its lease, so all are equal."""
         for seed in range(5):
             rng = Random(seed)  # noqa: S311 - a test's seed
             jobs = [

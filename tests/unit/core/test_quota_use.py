@@ -113,7 +113,7 @@ class TestProperties:
     def test_lends_in_the_parts_by_which_it_is_paid(
         self, rows: list[tuple[int, int, int, int, int]]
     ) -> None:
-        """One GPU is borrowed all the time, so the part that a tenant lends is its weight in eq.
+        """A GPU is borrowed all the time, so a tenant lends the part that is its weight in eq.
 
         (2).
         """

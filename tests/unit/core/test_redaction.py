@@ -145,9 +145,7 @@ class TestAHighestPrice:
         assert kept_limit(narrow) is None
 
     def test_counts_the_types_that_it_holds_or_claims_and_accepts_no_more(self) -> None:
-        """A job may have restricted its accepted types, but its lease and its claim do not
-        change.
-        """
+        """A job may restrict its accepted types, but its lease and its claim do not change."""
         prices = (PoolPrice("a100", 5 * PRICE, 0, 8, PRICE, 3000), *limited(1).prices)
         asked = limited(3 * PRICE, prices=prices)
         first, other = asked.jobs

@@ -180,9 +180,7 @@ class TestManyRounds:
     def test_average_what_is_ideal_within_one_gang(
         self, tenants: list[tuple[int, int]], capacity: int
     ) -> None:
-        """The ideals use all GPUs of the type; the bound on deviations adds an error of a few
-        gangs.
-        """
+        """The ideals use all GPUs of the type; the bound on deviations adds an error."""
         total = sum(weight for weight, _ in tenants)
         ideals = [weight * capacity * UNIT // total for weight, _ in tenants]
         ideals[0] += capacity * UNIT - sum(ideals)

@@ -66,7 +66,7 @@ class TestTheFormulations:
             assert (fast.fallback, other.fallback) == ("", "")
             assert fast.total == pytest.approx(other.total, rel=1e-6)
             if rule is ShareRule.MAX_EFFICIENCY and capped:
-                continue  # On the slowest type all speeds are equal, so many shares are optimal.
+                continue  # On the slowest type all speeds are equal: several shares are optimal.
             np.testing.assert_allclose(fast.throughputs, other.throughputs, rtol=1e-6, atol=1e-7)
 
     def test_agree_where_ratios_are_ordered_and_types_are_missing(self) -> None:
@@ -217,9 +217,7 @@ class TestCaps:
         assert found.throughputs[0] == pytest.approx(1.1, rel=1e-6)
 
     def test_are_levelled_up_under_gavel_as_far_as_they_can_be(self) -> None:
-        """A cap does not change the equal split: the second tenant gets what it can use, and no
-        more.
-        """
+        """A cap does not change the equal split: the second tenant gets all that it can use."""
         found = solve_shares(
             ask(
                 [[0, 800, 0], [0, 1, 0], [1, 75, 0], [1, 0, 1]],
@@ -229,9 +227,9 @@ class TestCaps:
             ),
             ShareRule.GAVEL,
         )
-        # Equal-split rates are 1/1003 of 8, 8, 616 and 32, times 1000 for the heavy tenant. That
-        # tenant is at its maximum with 2 slow GPUs and all 8 fast ones, less the cost of level
-        # 0.9996 for the others.
+        # Equal-split rates are 1/1003 of 8, 8, 616 and 32, times 1000 for the heavy tenant, which
+        # is at its maximum. It has 2 slow GPUs and all 8 fast ones, less the cost of level 0.9996
+        # for the others.
         parts = np.array([6400, 8, 616 * 1000, 32]) / 1003
         assert (found.throughputs / parts).min() == pytest.approx(found.throughputs[2] / parts[2])
         assert found.shares[2].sum() == pytest.approx(10)

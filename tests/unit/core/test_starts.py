@@ -62,9 +62,7 @@ class TestWhatIsLeft:
         assert drawn == {5, 15, 25}
 
     def test_counts_those_that_have_not_ended_as_longer(self) -> None:
-        """Five of ten ended at 10, and five have run for 90, so more than half last longer than
-        10.
-        """
+        """Five of ten ended at 10, and five have run for 90: most last longer than 10."""
         chance = draws()
         of = Survival([10] * 5 + [100], [90] * 5)
         lasted = [of.draw_left(0, chance, least=1) for _ in range(2000)]

@@ -235,9 +235,7 @@ class TestRecordsUnderAHead:
     def test_of_which_one_is_not_named_by_the_next_is_not_under_it(
         self, pool: StagedPool, place: int
     ) -> None:
-        """Only the newest record is proven by its path; the others by the hash in the next
-        record.
-        """
+        """A path proves the newest record; the next record's hash proves each other one."""
         files = pool.files(4, 8)
         rows = json.loads(files["records.json"])
         record = read_record(rows[place]["record"].encode())

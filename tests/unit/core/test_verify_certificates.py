@@ -60,9 +60,7 @@ class TestACertificate:
         assert wrong(verified(pool, first=5)) == {5: [f"certificate: {text}"]}
 
     def test_of_an_older_version_by_itself_is_counted(self, pool: StagedPool) -> None:
-        """An older portal may have made it; nothing shows that the portal could measure more
-        lines.
-        """
+        """An older portal may have made it, which could not measure more lines."""
         for number in range(1, 5):
             certified(pool, number, version=3)
         findings = verified(pool)
@@ -132,9 +130,7 @@ class TestACertificate:
 
 class TestAnOwnTenant:
     def test_under_a_name_of_nobodys_is_missing(self, pool: StagedPool) -> None:
-        """A portal that hides a tenant renames it and all its jobs, so that nothing else
-        contradicts.
-        """
+        """A portal that hides a tenant renames it and all its jobs: nothing else contradicts."""
 
         own = RoundHistory(pool.files().get).own(day_of(BEGIN_US))
 

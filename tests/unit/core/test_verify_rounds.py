@@ -164,9 +164,7 @@ class TestAPlant:
         assert "price of fast" in broken[5][0]
 
     def test_of_a_price_changed_after_posting_is_named(self, pool: StagedPool) -> None:
-        """The portal seals again, so hashes match; but the next round still has the posted
-        price.
-        """
+        """The portal seals again, so hashes match, but the next round has the posted price."""
         row = pool.rounds[3]
         prices = row.decision.prices
         dearer = replace(prices[0], price_micro=prices[0].price_micro + 500_000)

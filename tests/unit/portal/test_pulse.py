@@ -53,9 +53,8 @@ class Watched:
         self.why: list[str] = []
 
     def passes(self, seconds: float, *alive: str, step_s: float = PULSE_EVERY_S) -> list[str]:
-        """Pass time; return the processes to restart.
-
-        Those in `alive` report that they are idle.
+        """Pass time while processes in `alive` report that they are idle; return those to
+        restart.
         """
         return self.passes_with(seconds, dict.fromkeys(alive, IDLE), step_s=step_s)
 
@@ -133,9 +132,7 @@ class TestAPulseWatch:
     def test_waits_longer_each_time_for_one_that_is_well_for_a_moment(
         self, watched: Watched
     ) -> None:
-        """The worker starts and reports that it is idle, but takes no message; a restart does
-        not help.
-        """
+        """The worker starts and reports that it is idle, but takes no message."""
         waits, since = [], 0.0
         for _ in range(2 + MOST_DOUBLINGS):
             said = {BEAT: IDLE, "default": IDLE, "rounds": Heartbeat(0.0, waits_since=since)}

@@ -30,9 +30,7 @@ class TestAPage:
 
 class TestAName:
     def test_that_is_not_there_fails_in_tests(self) -> None:
-        """On a page, an unknown name would render as empty text; tests/plugin.py makes it an
-        error.
-        """
+        """A page would render an unknown name as empty text; tests/plugin.py makes it an error."""
         template = engines["django"].from_string("{{ row.label }}{{ row.text|default:0 }}")
         assert template.render({"row": {"label": "", "text": None}}) == "0"
         with pytest.raises(AssertionError, match=r"row\.text"):

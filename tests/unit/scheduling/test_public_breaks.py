@@ -1,6 +1,4 @@
-"""The log's text for a round that does not follow; without data of others if the pool hides
-them.
-"""
+"""The log's text for a round that does not follow, without data of others if these are hidden."""
 
 from __future__ import annotations
 

@@ -356,9 +356,7 @@ class TestAJobWhoseTenantGetsAnotherUser:
 
 
 def recorded_uid_as_portal(job: Path) -> int | None:
-    """Return the recorded user id, read as the portal's user, the only user that trusts the
-    file.
-    """
+    """Return the recorded user id as the portal's user reads it; only this user trusts the file."""
     read, write = os.pipe()
     portal(lambda: os.write(write, str(recorded_uid(job)).encode()))
     os.close(write)

@@ -34,7 +34,8 @@ def stage(tmp_path: Path) -> ShimStage:
 
 class TestCpuTimeOfAProgram:
     def test_is_that_of_all_its_processes_to_the_end(self, stage: ShimStage) -> None:
-        # One busy process runs in the background below another shell, one in the foreground.
+        # The first busy process runs in the background below another shell, the second in the
+        # foreground.
         busy = BUSY.format(0.3)
         rows = stage.run(f"sh -c '{busy}; true' & {busy}; wait").rows
         assert 600 <= rows[-1].cpu_ms < 1500
