@@ -84,9 +84,7 @@ def _history(state: SimulationState) -> History:
 
 
 def ahead(start: Start, history: History, runs: int, *, fast: bool) -> tuple[float, list[str], int]:
-    """Return the CPU seconds of `runs` runs, the hashes of their books, and the number of
-    rounds.
-    """
+    """Return CPU seconds of `runs` runs, hashes of their books, and the number of rounds."""
     futures, hashes, rounds = Futures(start, history, Random(1)), [], 0  # noqa: S311 - draws
     cpu_s = 0.0
     until_us = start.snapshot.at_us + AHEAD_US

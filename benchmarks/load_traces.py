@@ -127,7 +127,6 @@ def make(path: Path, form: str) -> None:
 
 
 def peak_mb() -> float:
-    """Return the peak memory of this process."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 

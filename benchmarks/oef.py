@@ -71,7 +71,6 @@ def ecos(problem: ShareProblem, rule: ShareRule) -> float:
 
 
 def cpu_s(call: Callable[[], object], runs: int) -> float:
-    """Return the median CPU time of some runs."""
     taken = []
     for _ in range(runs):
         began = time.process_time()

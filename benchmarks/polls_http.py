@@ -42,7 +42,6 @@ class PollTimes:
     errors: int = 0
 
     def line(self, name: str, took_s: float) -> str:
-        """Return a line of the table."""
         spans = sorted(self.spans) or [0.0]
         parts = [spans[min(len(spans) - 1, int(len(spans) * q))] * 1000 for q in (0.5, 0.95, 0.99)]
         return (

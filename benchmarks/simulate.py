@@ -38,7 +38,6 @@ POLICIES = ("ltgf", "evenshare")
 
 
 def read(path: Path) -> Workload:
-    """Return a trace's jobs."""
     with path.open("rb") as file:
         return read_workload(trace_lines(file)[1])
 

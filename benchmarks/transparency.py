@@ -148,7 +148,6 @@ def plain_root(leaves: list[bytes]) -> bytes:
 
 
 def timed(call: Callable[[], object]) -> float:
-    """Return the seconds of a call."""
     began = time.perf_counter()
     call()
     return time.perf_counter() - began

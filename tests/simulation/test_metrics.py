@@ -1,4 +1,4 @@
-"""Deserved, short, late and wasted GPU-time: by hand, and by a second implementation.
+"""Deserved, short, late and wasted GPU-time: examples by hand, and a second implementation.
 
 All instants of the compared runs are multiples of its step, five minutes.
 """
@@ -118,7 +118,7 @@ class TestTheFairReference:
         assert fair_reference(cluster, rows) == pytest.approx({1: 200, 2: 200, 3: 100})
 
     def test_holds_those_of_a_full_type_and_lets_the_others_rise(self) -> None:
-        """Two jobs that need V100s have one each; the third has the rest of both types."""
+        """Two jobs that need V100s have one each; the third has all other GPUs."""
         cluster = pool({K: 4, V: 4}, (1, K, 2), (1, V, 2))
         rows = [*(job(index, 2, 100, gpu_types=(V,)) for index in (1, 2)), job(3, 4, 100)]
         assert fair_reference(cluster, rows) == pytest.approx({1: 200, 2: 200, 3: 200})

@@ -1,4 +1,4 @@
-"""Figures of a run by hand, and in the command's output."""
+"""Figures of a run: examples by hand, and the command's output."""
 
 from __future__ import annotations
 

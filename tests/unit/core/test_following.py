@@ -87,7 +87,7 @@ class TestAHistory:
 
 
 class TestSums:
-    """The sums of tenants, classes of jobs and jobs are those of the round before."""
+    """The sums of tenants, classes of jobs and jobs are those of the previous round."""
 
     def test_that_were_lowered_are_named_with_both_values(self) -> None:
         found = bent(2, lambda snapshot: with_claim(snapshot, 2, alloc_gpu_us=7))

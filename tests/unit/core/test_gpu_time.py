@@ -180,7 +180,7 @@ class TestAdvance:
 
 
 class TestClaimedType:
-    """A job that accepts several types claims the one with its tenant's least rho."""
+    """A job that accepts several types claims the type with its tenant's lowest rho."""
 
     BASE = (
         quota(0, 4, gpu_type="a"),

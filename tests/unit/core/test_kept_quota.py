@@ -72,7 +72,6 @@ def drawn(seed: int, policy: str) -> Snapshot:
 
 
 def unused(round_: Snapshot, decision: Decision) -> int:
-    """Unheld GPUs after the round."""
     over = {end.lease for end in decision.ends}
     held = sum(row.gpus for row in round_.leases if row.id not in over)
     held += sum(placement_gpus(grant.placement) for grant in decision.grants)

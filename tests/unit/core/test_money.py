@@ -125,7 +125,7 @@ class TestTheChargeOfATerm:
             assert Fraction(carried, HOUR_US) == cost - charged
 
     def test_of_a_million_seconds_adds_up(self) -> None:
-        """Each term owes a tenth of a micro-credit, which rounds to 0."""
+        """Each term costs a tenth of a micro-credit, which rounds to 0."""
         charged, carried = 0, 0
         for _ in range(10**6):
             amount, carried = term_charge(1, 360, SECOND_US, carried)

@@ -1,4 +1,4 @@
-"""The last moments at which gangs would have fitted, and the effect of limits: cases by hand."""
+"""The last moments at which gangs would have fitted, and the effect of limits; expected by hand."""
 
 from __future__ import annotations
 

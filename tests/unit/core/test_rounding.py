@@ -48,7 +48,7 @@ class TestOneType:
 class TestSmallGangs:
     def test_are_set_to_zero_and_leave_their_gpus_to_the_next(self) -> None:
         rows = [want("1.6", gangs=(2,)), want("1.2", gangs=(4,)), want("1.2")]
-        # First 2, 1, 1. The second is below its gang of 4, and the third still wants 0.2.
+        # Rounding gives 2, 1, 1. The second is below its gang of 4, and the third still wants 0.2.
         assert round_shares(rows, [4], UNIT) == [(2,), (0,), (2,)]
 
     def test_of_which_one_fits_are_not_all_set_to_zero(self) -> None:

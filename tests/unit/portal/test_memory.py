@@ -1,4 +1,4 @@
-"""A web process releases the memory of log-ins, and limits the rest."""
+"""A web process releases the memory of log-ins, and limits all other memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A lease's start and end come from the engine, whatever its job writes into its files."""
+"""A lease's start and end come from the engine, even if its job changes its files."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class TestASpan:
                 {"started_us": NOW - MINUTE_US + 7}, {"ended_us": NOW - 9},
                 Word(NOW - MINUTE_US, NOW - 2), (-MINUTE_US + 7, -9),
             ),
-            # A larger difference is not: the engine's start or end replaces the file's.
+            # If the difference is larger, the engine's start or end replaces the file's.
             ({"started_us": NOW - 5}, None, Word(NOW - MINUTE_US), (-MINUTE_US, None)),
             ({}, {"ended_us": NOW - MINUTE_US}, Word(NOW - MINUTE_US, NOW - 2), (-MINUTE_US, -2)),
             # A file's end does not count while the engine reports that the job runs.

@@ -8,7 +8,7 @@
 | 2.1.3.2 and 2.1.4.2 of RFC 9162 | `verify_inclusion`, `verify_consistency` |
 
 A tree is stored as the hashes of its *complete* subtrees, which never change after their creation.
-The one at (level, number) is over the leaves from number * 2^level to (number + 1) * 2^level. Each
+The subtree at (level, number) has the leaves from number * 2^level to (number + 1) * 2^level. Any
 other subtree is a fold of at most log2 of them. Callers pass a `Reader` of the stored hashes.
 """
 

@@ -18,7 +18,7 @@ FIRST_US = 10 * SECOND_US
 LONGEST_US = 300 * SECOND_US
 # The loss of a process that ran for this long does not count.
 STEADY_US = 600 * SECOND_US
-# Consecutive losses that fail the job.
+# A job fails after this number of consecutive losses.
 LIMIT = 6
 
 

@@ -144,9 +144,7 @@ class Trade(Value, frozen=True, array_like=True):
 
 
 class Swap(Value, frozen=True, array_like=True):
-    """Whole GPUs of a type that standing trades add to a tenant's quota, or take from it
-    (negative).
-    """
+    """Whole GPUs of a type that trades add to a tenant's quota, or take from it (negative)."""
 
     tenant: TenantId
     gpu_type: str

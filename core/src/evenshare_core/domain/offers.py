@@ -78,7 +78,7 @@ def back_by_us(
 ) -> int:
     """Return the instant by which GPUs that are no longer lent are back, in us of pool time.
 
-    `ends_us` are the ends of the present terms of borrowing leases. None of them is renewed on
+    `ends_us` are the ends of the current terms of borrowing leases. None of them is renewed on
     quota that is not lent. So the round after the last end has all GPUs, after the notice
     (`notice_us`) for saving state. `within_us` is the longest wait of a job if the policy preempts
     for tenants below quota; `None` if it does not preempt.

@@ -81,8 +81,7 @@ class Utility(Value, frozen=True, array_like=True):
     rate_micro: int = 0
 
     def value_micro(self, after_us: int, gpu_us: int) -> int:
-        """Return the value of an end `after_us` (at least 1) after the submission, in
-        micro-credits.
+        """Return the micro-credits of an end `after_us` (at least 1) after the submission.
 
         `gpu_us` is the work on all its GPUs; only a bid reads it. The result is `MOST_MICRO` at
         most. A linear value may fall below 0, down to `-MOST_MICRO`, so that the amount can be

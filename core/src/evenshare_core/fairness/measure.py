@@ -303,7 +303,7 @@ class Measured:
         )
 
     def _margins(self, allocation: Allocation) -> tuple[Array, Array]:
-        """Return throughput over the equal split's, inf if capped, and whether it is less."""
+        """Return each row's ratio to the equal split (inf if capped), and whether it is below."""
         each, alone = properties.sharing_incentive(
             allocation.speedups,
             allocation.shares,

@@ -120,7 +120,7 @@ class Room:
         """Return, by size of a gang that goes to one node, the last moment at which it fits."""
         last = [0] * (self._size + 1)
         sure = _surely_free(left.values(), withdrawn)  # the most GPUs surely free on one node
-        apparent = max(left.values(), default=0)  # the same, if no jobs exchanged places
+        apparent = max(left.values(), default=0)  # the same number if no jobs exchanged places
         known = 0
         for moment, unclear in zip(range(self.end, 0, -1), _unclear(terms), strict=True):
             if moment < self.end:

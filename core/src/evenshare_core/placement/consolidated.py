@@ -261,7 +261,7 @@ class FreeCapacity:
         return gpus > self.available.size or self.spread or gpus <= self.start_largest_free
 
     def would_fit_unheld(self, gpus: int) -> bool:
-        """Return whether the gang would fit if no GPUs were held back."""
+        """Return whether the gang would fit if no GPUs were reserved for others."""
         unheld = [self.available.free[node] + count for node, count in self.held_back.items()]
         largest_free = max(unheld, default=0)
         if gpus <= self.available.size and not self.spread:

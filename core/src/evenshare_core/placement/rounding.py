@@ -60,7 +60,7 @@ def round_shares(
 def deviation(before: int, ideal: int, real: int, bound: int) -> int:
     """Return `dev + ideal - real`, limited to +-`bound`; all in units.
 
-    The bound is the largest gang of any row: a row that makes room for it is owed as much.
+    The bound is the largest gang of any row, which is the most that a row gives up for a gang.
     """
     return max(-bound, min(bound, before + ideal - real))
 

@@ -57,7 +57,7 @@ class TenantPeriod(NamedTuple):
 
     @property
     def rho(self) -> float | None:
-        """Return received over deserved, below 1 if any is short; None if nothing was deserved."""
+        """Return received over deserved, below 1 if there is a shortfall; None if undefined."""
         if not self.deserved:
             return None
         return (self.deserved - self.short if self.short else self.received) / self.deserved

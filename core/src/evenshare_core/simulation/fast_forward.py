@@ -169,7 +169,7 @@ class _KeptRounds:
         has_use = terms.granted or ends or occupancy.version != self._posted_of
         if has_use or prices is not self._posted or surcharges or answer.prices:
             prices, surcharges = self._post(terms, ends, answer.prices)
-        # Changed prices stay while the usage stays. They can refuse a job only under limits.
+        # Changed prices remain until the usage changes, and refuse jobs only under limits.
         is_priced_anew = self.is_limited and prices is not state.prices
         # A surcharge that did not change matches the queue, and stays until the next event.
         is_moving = surcharges != state.surcharges or (surcharges and prices != state.prices)
@@ -319,7 +319,7 @@ class _KeptRounds:
         for job in {*self.waiting, *(end.job for end in ends)} - granted:
             yield self.jobs[job], self.sums.jobs[job].gpu_type
 
-    # Between rounds.
+    # ---- between rounds ----
 
     def pass_over(self, until_us: int) -> int:
         state, round_us = self._state, self._state.rules.round_us
@@ -341,7 +341,7 @@ class _KeptRounds:
             self._state.service = self._sums.freeze(self._instants.last_us, self._window_us)
             self._sums = None
 
-    # Values that the session reads.
+    # ---- values that the session reads ----
 
     @property
     def sums(self) -> Sums:

@@ -103,7 +103,7 @@ class SimulationState:
         self.past_terms: dict[int, int] = {}  # by job, of ended leases
         self.runs: dict[int, Run] = {}
         self.backoffs: dict[int, Backoff] = {}  # jobs that may not start yet
-        self.leases: dict[int, Lease] = {}  # in order of ids
+        self.leases: dict[int, Lease] = {}  # by id, in order
         self.changes: list[Change] = []
         self.queue: set[int] = set()
         self.joined: list[int] = []
@@ -125,7 +125,7 @@ class SimulationState:
         for index, change in enumerate(self._node_changes):
             self.events.push(max(change.at_us, start_us), EventKind.NODE, index)
 
-    # Events between rounds.
+    # ---- events between rounds ----
 
     def advance(self, at_us: int) -> None:
         """Process all events up to `at_us`, in order."""
@@ -259,7 +259,7 @@ class SimulationState:
         self.changes.append(Change(at_us, ChangeKind.RELEASE, lease.tenant, lease.job))
         self.books.ended(at_us, lease)
 
-    # Input and effects of a round.
+    # ---- input and effects of a round ----
 
     @property
     def is_quiet(self) -> bool:

@@ -53,8 +53,7 @@ class Speeds:
         return max(scales)
 
     def speedups(self, model: str, scale: int, types: Iterable[str]) -> tuple[tuple[str, int], ...]:
-        """Return speeds by type, in thousandths of the slowest of these types, rounded half to
-        even.
+        """Return speeds by type, in thousandths of the slowest of them, rounded half to even.
 
         Raises:
             SpeedsError: none of the types can run it.

@@ -19,7 +19,7 @@ from evenshare_core.domain.snapshot import Change, ChangeKind, JobService
 from evenshare_core.policies import registry
 from evenshare_core.verification.following_ids import FollowedRound, Pairing, RoundText
 
-# In place of an instant that only a policy which no longer exists could give.
+# An instant that is not known, because the policy that set it no longer exists.
 NOT_KNOWN = -1
 
 

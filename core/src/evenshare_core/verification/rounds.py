@@ -62,7 +62,7 @@ class RoundCheck(StrEnum):
     DECISION = "decision"
     PLAN = "plan"  # the plan is valid, if another version made the decision
     CERTIFICATE = "certificate"
-    FOLLOWS = "follows"  # the snapshot follows from the round before
+    FOLLOWS = "follows"  # the snapshot follows from the previous round
     CARRIED = "carried"  # parts that were not applied have a reason that the records show
     NAMES = "names"  # the reader's rows have its pseudonyms
 

@@ -108,7 +108,7 @@ def _again(gpus: int, price: int, held_us: int, carried: int | None) -> Amount |
 
 
 def _remainders(rows: Iterable[UsageRow], report: StatementReport) -> None:
-    """Check that each term of a lease carries the remainder of the one before, the first one 0."""
+    """Check that each term carries the remainder of the lease's previous term, the first one 0."""
     for terms in _leases(rows, report):
         _follow(terms, report)
         # (term, the remainder that it left); None if unknown

@@ -117,7 +117,6 @@ class Tally:
 
     @property
     def verdict(self) -> ProofVerdict:
-        """The result of the run."""
         wrong = self.wrong_heads + len(self.numbers(ProofVerdict.WRONG))
         unproven = [Unproven(gap, "") for gap in self.gaps]
         return combined(len(self.numbers(ProofVerdict.PROVEN)), wrong, unproven, self.accepted)

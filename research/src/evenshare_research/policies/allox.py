@@ -227,7 +227,7 @@ class _Matching:
         return AlloxOrder(self._matched(first), sorted(others, key=by_time))
 
     def _ranks(self, tenants: set[int], able: set[int]) -> dict[int, int]:
-        """Rank tenants by progress, those without quota last; those `able` to run a job first."""
+        """Rank tenants by progress: first tenants `able` to run a job, last those without quota."""
 
         def key(tenant: int) -> tuple[bool, bool, Fraction, int]:
             progress = self._progress.get(tenant)

@@ -303,7 +303,7 @@ class CellUse:
         return tuple(sorted(places))
 
     def _missing(self, node: int, gpus: int) -> int:
-        """Return the GPUs that spot jobs would have to give back."""
+        """Return the GPUs that spot jobs would have to release."""
         return max(0, gpus - max(0, self._free.get(node, 0)))
 
 

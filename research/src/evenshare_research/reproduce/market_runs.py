@@ -135,7 +135,7 @@ SMALL_RULES = {
 
 
 def ratio(*, kind: str, jobs: int, servers: int, seed: int) -> dict[str, float]:
-    """Return, over the upper bound, Astraea's revenue by interval and the optimum's revenue."""
+    """Return revenues over the upper bound: Astraea's by interval, and the optimum's."""
     made = small_workload(kind, jobs, servers, seed)
     pool = _priced(made, "paper")
     optimum = solve_by_ortools(pool, made.jobs, SMALL_LAST, effort=1.0)

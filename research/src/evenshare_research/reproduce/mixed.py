@@ -40,7 +40,7 @@ ERROR_SEEDS = 20
 # An upper bound on the quanta until no trade is left.
 TRADE_QUANTA = 200
 MOST_ROUNDS = 12 * 24 * 30  # a month: a run with more rounds is stuck
-GANGS, GANG_WEIGHTS = (1, 2, 4), (70, 10, 10)  # as in Philly, at most a node
+GANGS, GANG_WEIGHTS = (1, 2, 4), (70, 10, 10)  # sizes as in Philly, up to a node
 
 
 def rows_of(source: str, tenants: int, seed: int) -> list[list[float]]:

@@ -46,7 +46,6 @@ class KeptRun:
 
     @classmethod
     def of(cls, function: str, label: str, about_s: int, **arguments: Value) -> KeptRun:
-        """Return a run with these arguments."""
         return cls(function, json.dumps(arguments, sort_keys=True), label, about_s)
 
     @property
