@@ -71,7 +71,7 @@ def test_the_end_that_is_expected_never_comes_nearer(
         work_left(whole_us, first, error_milli),
         work_left(whole_us, second, error_milli),
     )
-    # A line between two points of the table is slightly above the curve.
+    # Between two points of the table, the straight line is slightly above the curve.
     off_us = 3 + whole_us * error_milli // 1000 // 500
     assert second + after.mean_us >= first + before.mean_us - off_us
     assert 0 <= after.deviation_us <= max(1, whole_us * error_milli // 1000)

@@ -51,8 +51,8 @@ class TriedMisreports(NamedTuple):
 class Measured:
     """A round being measured: its promises, its leases, and its ideal and actual allocation.
 
-    `order` is the rule of the serving order; `None` if there is none. `proofs` has the proof that a
-    promise holds, whatever was tried.
+    `order` is the rule for the order of picks; `None` if the policy has no such rule. `proofs` has
+    the proof that a promise holds, whatever was tried.
     """
 
     snapshot: Snapshot

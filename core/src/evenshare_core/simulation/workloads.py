@@ -130,7 +130,7 @@ class Cluster:
 
     @property
     def capacity(self) -> int:
-        """Return the GPUs of all nodes while none is lost."""
+        """Return the GPUs of all nodes if none is lost."""
         return sum(node.gpus for node in self.nodes)
 
     @property
@@ -183,7 +183,7 @@ class Cluster:
 
     @property
     def node_sizes(self) -> dict[str, int]:
-        """Return the GPUs of the largest node of each type, while none is lost."""
+        """Return the GPUs of the largest node of each type, if no node is lost."""
         return node_sizes(self.nodes)
 
 
