@@ -186,7 +186,7 @@ WORDINGS: dict[str, ReasonWording] = {
     ),
 }
 
-# Texts for a job that is too large, by which further GPUs its pool has that cannot be scheduled
+# Texts for a job that is too large. They differ by the GPUs that its pool has but cannot schedule
 # now.
 LARGER_THAN_POOL = ReasonWording(
     "larger than the pool",
