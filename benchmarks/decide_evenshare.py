@@ -1,8 +1,8 @@
 """Benchmark of `evenshare`, the default policy: 10,000 pending jobs, 1,000 nodes x 8, 100 tenants.
 
 It is compared with LTGF, which does not preempt, on the same pools. It is also compared with a
-plain search of victims (`benchmarks.literal_evenshare`), which must make the same decision. CPU
-time of one process, median of several runs.
+plain search of victims (`benchmarks.literal_evenshare`), which must make the same decision. Figures
+are CPU time of one process, median of several runs.
 
     python -m benchmarks.decide_evenshare
 """

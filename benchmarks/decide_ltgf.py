@@ -1,8 +1,8 @@
 """Benchmark of LTGF and the literal Algorithm 1: 10,000 pending jobs, 1,000 nodes x 8, 100 tenants.
 
 Both decide the same snapshots and must make the same picks in the same order. `decide` also does
-work that the literal form does not: limits, reservations and a reason for every waiting job. CPU
-time of one process, median of several runs.
+work that the literal form does not: limits, reservations and a reason for every waiting job.
+Figures are CPU time of one process, median of several runs.
 
     python -m benchmarks.decide_ltgf
 """
@@ -27,7 +27,7 @@ from evenshare_core.policies.base import decide_round
 from evenshare_core.policies.ltgf.policy import POLICY
 
 PENDING, NODES, TENANTS = 10_000, 1_000, 100
-GOAL = 25  # times faster than the literal Algorithm 1, with the rule of pools
+GOAL = 25  # goal: how many times as fast as the literal Algorithm 1, with the rule of pools
 RUNS = 9
 T = TypeVar("T")
 
@@ -116,7 +116,8 @@ def main() -> int:
     compare("empty pool", empty, work_conserving=False)
     compare("busy pool", busy, work_conserving=False)
     for name, snapshot in (("empty pool", empty), ("busy pool", busy)):
-        # Sums as of the last round, as in the engine: a round does not process the whole history.
+        # Start with the sums of the last round, like the engine: a round does not process all
+        # history.
         whole_round(name, replace(advanced(snapshot), options={}))
     full = renewals(sized(0, fill=0.97, expired=0.0), 1000)
     whole_round("1,000 leases end", replace(advanced(full), options={}))

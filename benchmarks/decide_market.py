@@ -65,7 +65,6 @@ def batch() -> Snapshot:
 
 
 def cpu_ms(asked: Snapshot) -> float:
-    """Return the CPU time of a decision, in ms."""
     start = time.process_time()
     policy(asked.policy).decide(asked)
     return (time.process_time() - start) * 1000

@@ -1,9 +1,9 @@
 """Benchmark of a round's bundle: 10,000 jobs waiting, 1,000 nodes, 100 tenants; and 60 jobs.
 
-The bundle is made (ids renamed, unread fields left out, fields named, canonical JSON), and read
-back to values that are decided again. The plain way makes a new value with other ids for each row,
-then uses the recursive `evenshare_core.domain.values.named` and JSON. It must give the same rows.
-CPU time of one process, median of several runs.
+The bundle is made (ids renamed, unread fields left out, fields named, canonical JSON). Then it is
+read back to values that are decided again. The plain method makes a new value with other ids for
+each row, then uses the recursive `evenshare_core.domain.values.named` and JSON. It must give the
+same rows. Figures are CPU time of one process, median of several runs.
 
     python -m benchmarks.disclose
 """

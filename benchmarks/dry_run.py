@@ -79,7 +79,7 @@ def _compare(lab: Any, *, is_plain: bool) -> None:
 
 
 def _ask(lab: Any, timer: Callable[[], float], *, is_bounded: bool = True) -> tuple[float, str]:
-    """Measure by `timer`, which also limits the dry run; unbounded, its time does not advance."""
+    """Measure by `timer`, which also limits the dry run unless `is_bounded` is False."""
     from scheduling.services import dry_run_job
 
     spec = {"pool": lab.pool.name, "gpus": GPUS, "command": ["true"], "estimate_s": 3600}

@@ -20,7 +20,7 @@ from evenshare_core.units import SECOND_US
 
 GAVEL = Path(__file__).resolve().parents[1] / "tests" / "data" / "gavel_scales.csv"
 GPU_TYPES = ("k80", "p100", "v100")
-# Curves of the ensemble, and others.
+# Families of curves: those of the ensemble, and others.
 INSIDE = ("pow3", "pow4", "exp3", "weibull", "mmf", "log_power")
 OUTSIDE = ("two_exponentials", "gompertz", "vapor_drift")
 UNFORESEEN = "rate_drop"
@@ -157,6 +157,6 @@ def _curve(family: str, draw: np.random.Generator) -> Floats:
             curve = best * np.exp(-np.exp(-(x - 5 - 15 * one) / (20 + 30 * other)))
         case "vapor_drift":
             curve = best * np.exp(-(3 + 9 * one) / x) * (x / EVALUATIONS) ** 0.02
-        case _:  # the learning rate drops, unpredictable from earlier points
+        case _:  # the learning rate drops, which earlier points cannot predict
             curve = best - 0.5 * x**-0.6 - 0.05 * (x < 110)
     return curve

@@ -29,7 +29,7 @@ from portal.demo.market_trace import HOURS, TEAMS, market_rows
 POLICY, GPU_TYPE, NODES, GPUS = "market", "a100", 6, 4
 BASE_MICRO, THETA_MILLI = 500_000, 2000
 LEASE_US, AHEAD_US, FROM_US = 1200 * SECOND_US, 24 * HOUR_US, 8 * HOUR_US
-CLOCKS = ((600, RUNS), (10, 3))  # seconds between rounds, and runs
+CLOCKS = ((600, RUNS), (10, 3))  # (seconds between rounds, number of runs)
 
 
 def jobs() -> tuple[SimJob, ...]:
@@ -84,9 +84,7 @@ def _history(state: SimulationState) -> History:
 
 
 def ahead(start: Start, history: History, runs: int, *, fast: bool) -> tuple[float, list[str], int]:
-    """Return the CPU seconds of `runs` runs, the hash of each run's books, and the number of
-    rounds.
-    """
+    """Return CPU seconds of `runs` runs, hashes of their books, and the number of rounds."""
     futures, hashes, rounds = Futures(start, history, Random(1)), [], 0  # noqa: S311 - draws
     cpu_s = 0.0
     until_us = start.snapshot.at_us + AHEAD_US

@@ -21,7 +21,7 @@ from typing import Any
 from evenshare_core.money.revenue import Event, Sweep
 from evenshare_core.units import SECOND_US
 
-POOLS = ((480, 14, 4_000), (8_000, 100, 2_000))  # GPUs, tenants, leases
+POOLS = ((480, 14, 4_000), (8_000, 100, 2_000))  # (GPUs, tenants, leases) of each pool
 LEASE_US = 900 * SECOND_US
 BATCH = 500
 TURNS = 3
@@ -39,8 +39,8 @@ def history(gpus: int, tenants: int, leases: int) -> list[Event]:
 
     quotas = dict.fromkeys(range(1, tenants + 1), (gpus // tenants, None))
     tell("entitled", 0, 0, 0, {"capacity": gpus, "quotas": quotas})
-    gap_us = 3 * LEASE_US * 4 // gpus  # three terms of four GPUs each on the average
-    due: list[tuple[int, int, int, int]] = []  # at, lease, term, terms left
+    gap_us = 3 * LEASE_US * 4 // gpus  # a lease has three terms and four GPUs on average
+    due: list[tuple[int, int, int, int]] = []  # (instant, lease, term, terms left)
     for lease in range(1, leases + 1):
         heapq.heappush(due, (lease * gap_us, lease, 1, draw.randrange(6)))
     while due:

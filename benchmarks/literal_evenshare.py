@@ -40,7 +40,7 @@ def literal_victims(
 
 
 def _fewest(needed: int, rows: Sequence[Ranked], spare: dict[int, int | None]) -> list[Ranked]:
-    """Take larger leases first, until one lease frees the rest: the smallest such lease."""
+    """Take larger leases first, and at last the smallest lease that frees what is missing."""
     chosen: list[Ranked] = []
     rest = list(rows)
     while needed > 0:

@@ -28,14 +28,14 @@ class LiteralLtgf:
         self.view = ServiceView(snapshot.service)
         self.types = {node.id: node.gpu_type for node in snapshot.nodes}
         self.sizes = {node.id: node.gpus for node in snapshot.nodes}
-        # M: free GPUs, or GPUs of an ended lease that was not selected
+        # M: free GPUs, including those of ended leases that were not selected yet
         self.free = dict(self.sizes)
-        self.ended: dict[int, Lease] = {}  # by job
+        self.ended: dict[int, Lease] = {}  # ended leases by job
         self.jobs: dict[Claim, list[Job]] = {}
         self.alloc = {key: row.alloc_gpu_us for key, row in self.view.claims.items()}
         self.quotas = {(row.tenant, row.gpu_type): row.gpus for row in snapshot.entitlements}
         self.used: dict[Claim, int] = {}  # GPUs in running leases and in picks
-        self.leased: dict[int, str] = {}  # GPU type by job with an ended lease
+        self.leased: dict[int, str] = {}  # GPU type of each job with an ended lease
         self.job_rank: dict[int, Rank] = {}
         self._read(snapshot)
 
@@ -61,7 +61,8 @@ class LiteralLtgf:
             alloc, fair = job_received(row, snapshot.at_us), self.view.job_deserved(job.id)
             self.job_rank[job.id] = _rank(alloc, fair, row.weight)  # line 3
             for gpu_type in job.gpu_types or tuple(capacity):
-                if job.gpus <= capacity.get(gpu_type, 0):  # a larger job must not remove its tenant
+                # a job that is larger than the type must not remove its tenant
+                if job.gpus <= capacity.get(gpu_type, 0):
                     self.jobs.setdefault((job.tenant, gpu_type), []).append(job)
 
     def picks(self) -> list[Pick]:

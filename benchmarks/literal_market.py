@@ -1,11 +1,11 @@
 """Astraea-online's algorithms 2 to 5 as printed, in plain loops: the reference of the fast form.
 
 Errors in print are corrected. A window ends at start + d - 1 (line 3 of 4 and 5). PSs are limited
-by q_p and a_p (4, line 8; 5, line 7), and servers with too few of them for (3i) are left out. A
+by q_p and a_p (4, line 8; 5, line 7), and servers with too few PSs for (3i) are left out. A
 centralised schedule costs the sum over its window (5, line 12).
 
-The paper does not describe a pool without PSs. Here, centralised is one server. Distributed is at
-least two, filled from the fewest free workers upward.
+The paper does not describe a pool without PSs. Here, a centralised job is on one server. A
+distributed job is on at least two, filled from the fewest free workers upward.
 """
 
 from __future__ import annotations

@@ -42,9 +42,7 @@ def main() -> None:
 
 
 def virtual(part: float) -> str:
-    """Return mean and median of the absolute error, and counts of true values in the band and of
-    caps.
-    """
+    """Return the mean and median absolute error, and counts of hits in the band and of caps."""
     off, inside, caps = [], 0, 0
     for job in range(1, JOBS + 1):
         rng = random.Random(f"m{job}")  # noqa: S311 - a workload, not a secret

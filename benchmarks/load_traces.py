@@ -1,7 +1,7 @@
 """Benchmark of reading 82,247 jobs, as in Philly's log, of each format, as `simulate` reads them.
 
-Each file is made from the seed, and read in a separate process. Figures are CPU time, and the peak
-of its memory next to its memory before. The sacct file has two steps a job. The plain way for the
+Each file is made from the seed, and read in a separate process. Figures are CPU time, and peak
+memory with the memory before the read. The sacct file has two steps a job. The plain method for the
 CSV is `csv.DictReader` and numbers, without checks.
 
     python -m benchmarks.load_traces
@@ -127,7 +127,6 @@ def make(path: Path, form: str) -> None:
 
 
 def peak_mb() -> float:
-    """Return the peak memory of this process."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 

@@ -47,7 +47,8 @@ def pool(
         maker.fill(node, fill, expired)
     for _ in range(pending):
         maker.wait(maker.rng.choice(gpu_types))
-    maker.changes.sort(key=lambda change: change.at_us)  # stable: a job's changes stay in order
+    # a stable sort keeps a job's changes in order
+    maker.changes.sort(key=lambda change: change.at_us)
     return Snapshot(
         schema=1,
         pool=1,

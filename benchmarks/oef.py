@@ -1,8 +1,9 @@
 """Benchmark of shares of mixed GPU types: the methods of rounds, and the same programs in cvxpy.
 
 Both sides solve the same instance in the same run; cvxpy gets matrices instead of single rows, and
-uses ECOS. CPU time of this process, for building, solving and checking. In (10) ECOS runs with up
-to 100 tenants; `python -m benchmarks.oef --patient` also runs it with 300, which takes minutes.
+uses ECOS. Figures are CPU time of this process, for building, solving and checking. For (10), ECOS
+runs with up to 100 tenants; `python -m benchmarks.oef --patient` also runs it with 300, which takes
+minutes.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def instance(kind: str, tenants: int) -> ShareProblem:
     """Draw speedups over ten types; the number of GPUs equals the number of tenants."""
     chance = np.random.default_rng(1)
     if kind == "ordered":
-        # The ratio of neighbouring types rises from tenant to tenant.
+        # From tenant to tenant, the ratio of neighbouring types rises.
         ratios = np.sort(chance.uniform(1, 1.6, (tenants, TYPES - 1)), axis=0)
         faster = np.cumprod(ratios, axis=1)
     else:
@@ -70,7 +71,6 @@ def ecos(problem: ShareProblem, rule: ShareRule) -> float:
 
 
 def cpu_s(call: Callable[[], object], runs: int) -> float:
-    """Return the median CPU time of some runs."""
     taken = []
     for _ in range(runs):
         began = time.process_time()

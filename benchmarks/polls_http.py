@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-# For this run: sessions are signed here and read by the web processes.
+# Sessions are signed here with this key and read by the web processes.
 os.environ["SECRET_KEY"] = secrets.token_hex(32)
 
 from benchmarks.temporary_database import temporary_database
@@ -42,7 +42,6 @@ class PollTimes:
     errors: int = 0
 
     def line(self, name: str, took_s: float) -> str:
-        """Return a line of the table."""
         spans = sorted(self.spans) or [0.0]
         parts = [spans[min(len(spans) - 1, int(len(spans) * q))] * 1000 for q in (0.5, 0.95, 0.99)]
         return (
@@ -97,7 +96,7 @@ class OpenPage:
         head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
         lines = (line.lower().partition(":") for line in head.split("\r\n")[1:])
         headers = {name: value.strip() for name, _, value in lines}
-        # refused: too many requests of one address
+        # the poll was refused: too many requests of one address
         if headers.get("transfer-encoding") == "chunked":
             await reader.readuntil(b"0\r\n\r\n")
         else:

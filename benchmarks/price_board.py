@@ -61,7 +61,7 @@ def filled() -> Any:
     stage.lab.round(after_s=60)
     PoolClock.objects.filter(pool=stage.lab.pool).update(anchor_pool=stage.lab.at, paused=True)
     with plugin.SERVICES.postgres.connect(plugin.SHARED) as superuser:
-        superuser.execute("SET session_replication_role = replica")  # no seals, no guards
+        superuser.execute("SET session_replication_role = replica")  # switches off seals and guards
         for name in TYPES:
             type_id = GpuType.objects.get(name=name).pk
             values = (stage.lab.pool.pk, type_id, stage.lab.at, ROUNDS, ROUNDS)

@@ -3,7 +3,7 @@
 Run `python -m benchmarks.row_security`. There are 20 tenants, and 4,000 jobs that ran for hours on
 800 GPUs, with their usage and its settlements. A tenant's lists are requested by REST and as pages,
 in turns with the policies on and off. Requests are in-process over one connection. The plain method
-is without the policies.
+has the policies off.
 """
 
 from __future__ import annotations

@@ -38,7 +38,6 @@ POLICIES = ("ltgf", "evenshare")
 
 
 def read(path: Path) -> Workload:
-    """Return a trace's jobs."""
     with path.open("rb") as file:
         return read_workload(trace_lines(file)[1])
 
@@ -76,7 +75,7 @@ def timed(
     """Return the CPU seconds and the result of a run with 10 s rounds and 900 s leases."""
     rules = Rules(policy, round_us=10 * SECOND_US, lease_us=900 * SECOND_US)
     began = time.process_time()
-    with rare_collections():  # as the command does
+    with rare_collections():  # as the command `simulate` does
         result = simulate(
             scenario.cluster,
             scenario.workload.jobs,

@@ -1,9 +1,9 @@
 """Benchmark of Evenshare's overhead on Slurm: job start, dispatch, and a poll of 1,000 jobs.
 
 Run `python -m benchmarks.slurm_jobs`. It uses a real cluster of five nodes with fake GPUs on this
-machine, and plain sbatch of the same work in the same run. The 1,000 jobs are Slurm jobs that wait
-there. Their folders contain the files of running shims, because a machine of this size cannot run
-that many.
+machine, and plain sbatch of the same work in the same run. The 1,000 jobs wait in Slurm's queue.
+Their folders contain the files of running shims, because a machine of this size cannot run that
+many.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def slurm(folder: Path) -> Iterator[tuple[Any, dict[str, Any]]]:
 
 
 def starts(world: Any) -> None:
-    """Time from the request of a process to its first line: by sbatch, by the executor."""
+    """Time from a process's request to its first line: by sbatch, and by the executor."""
     plain, ours = [], []
     for turn in range(STARTS):
         mark = world.root.parent / f"mark-{turn}"
@@ -75,7 +75,7 @@ def starts(world: Any) -> None:
 
 
 def moves(world: Any) -> None:
-    """Time a program that yields and continues in its next lease: the time lost in between."""
+    """Time how long a program does no work between a yield and its next lease."""
     took = []
     for _ in range(5):
         token = world.shell("trap 'exit 99' USR1; echo ready; while :; do sleep 0.01; done")
@@ -92,7 +92,7 @@ def moves(world: Any) -> None:
 
 
 def dispatches(world: Any, restd: dict[str, Any]) -> None:
-    """Measure dispatched jobs per second, none of which starts; in turns, as the machine varies."""
+    """Measure jobs dispatched per second, none of which starts; in turns, as the machine varies."""
     plain, ours, by_restd = [], [], []
     for _ in range(DISPATCH_TURNS):
         began = time.perf_counter()

@@ -2,8 +2,8 @@
 
 Run `python -m benchmarks.submit_engine_down`. A real Slurm cluster, a process that runs the pool's
 rounds each second, and the clients of `submit_http` share the machine. The cluster's controller is
-killed and started in turns. A submission does not call the engine. The comparison is the same
-server with successful rounds, and with rounds that wait for failing calls.
+killed and started in turns. A submission does not call the engine. The same server is measured with
+successful rounds, and with rounds that wait for failing calls.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def main() -> None:
 
 
 def compare(server: submit_http.PortalProcess, world: SlurmRounds) -> None:
-    """Print the p99 of both, measured in turns."""
+    """Print the p99 with the engine up and down, measured in turns."""
     # From then on the pool is full, and submitted jobs wait.
     submit_http.submit_all(server, 200, "warm")
     answering, down = [], []

@@ -2,8 +2,8 @@
 
 Run `python -m benchmarks.submit_http`. A durable Postgres, `python -m portal.site.web` with its
 pool of connections, and 8 clients share the machine. Clients have kept-alive connections and a key
-per job. First come 2,000 single jobs, then 10,000 in bulks of 1,000 by one client. The plain method
-is single submissions by this client.
+per job. First they submit 2,000 single jobs; then one client submits 10,000 in bulks of 1,000. The
+plain method is single submissions by this client.
 """
 
 from __future__ import annotations

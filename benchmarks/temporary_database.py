@@ -7,11 +7,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-os.environ.setdefault("LOG_LEVEL", "WARNING")  # a log line per round would be timed as well
+# otherwise a log line per round would be part of the time
+os.environ.setdefault("LOG_LEVEL", "WARNING")
 
 from portal.embedded.folders import Folders
 from portal.embedded.postgres import Postgres, create_database
-from tests import plugin, scope  # the first names the temporary database before the settings
+
+# the first module names the temporary database before settings are read
+from tests import plugin, scope
 
 if TYPE_CHECKING:
     from tenants.models import Tenant

@@ -1,8 +1,8 @@
 """Benchmark of a log with a million entries in Postgres: an append, proofs and signed heads.
 
 Run `python -m benchmarks.transparency [ENTRIES]`. A log is filled by batches. Then records are
-appended singly, each in a transaction, and proofs are requested all over the log. The plain method
-hashes all leaves again for each root, from leaf hashes in memory.
+appended one by one, each in a transaction, and proofs are requested all over the log. The plain
+method hashes all leaves again for each root, from leaf hashes in memory.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from evenshare_core.chain import merkle
 from evenshare_core.chain.records import SCHEMA, RoundRecord, record_bytes, record_hash
 
 ENTRIES, BATCH, ASKED = 1_000_000, 5000, 300
-OWN = 20  # tenants of a round
+OWN = 20  # the number of tenants in a round
 LOG = "evenshare/es/rounds/bench"
 GOAL_APPEND_MS = 5.0
 
@@ -29,7 +29,7 @@ def main() -> None:
 
 
 def records(first: int, count: int, previous: str) -> list[bytes]:
-    """Return records of rounds, each with the hash of the one before."""
+    """Return records of rounds, each with the hash of the previous record."""
     made = []
     for place in range(first, first + count):
         own = tuple(f"{place * OWN + tenant:064x}" for tenant in range(OWN))
@@ -74,7 +74,7 @@ def appended_ms(
     previous: str,
     leaves: list[bytes],
 ) -> float:
-    """Append records singly; return the median in ms, and print reads and writes."""
+    """Append records one by one; return the median in ms, and print reads and writes."""
     took, written = [], []
     for place in range(entries, entries + ASKED):
         (data,) = records(place, 1, previous)
@@ -148,7 +148,6 @@ def plain_root(leaves: list[bytes]) -> bytes:
 
 
 def timed(call: Callable[[], object]) -> float:
-    """Return the seconds of a call."""
     began = time.perf_counter()
     call()
     return time.perf_counter() - began

@@ -1,9 +1,8 @@
-"""Benchmark of a cycle of UniSched's Selector on 960 GPUs: its time, and its distance from the
-best.
+"""Benchmark of a cycle of UniSched's Selector on 960 GPUs: its time, and its gap to the optimum.
 
-It plans 48 SLO leases ahead, with up to four deadlines a job and 15 % of sizes that are no power of
-two. The same run solves the literal program (a variable per job, option and slot) in HiGHS for a
-minute, without dominated options. CPU time of one process; HiGHS also uses one thread.
+It plans 48 SLO leases ahead, with up to four deadlines a job and 15 % of sizes that are not powers
+of two. The same run solves the literal program (a variable per job, option and slot) in HiGHS for a
+minute, without dominated options. Figures are CPU time of one process; HiGHS also uses one thread.
 
     python -m benchmarks.unisched_selector
 """
@@ -64,7 +63,7 @@ def _jobs(draw: Random, count: int) -> Iterator[SelectorJob]:
 
 
 def one(count: int) -> tuple[float, float]:
-    """Print a size; return the median time, in seconds, and the largest gap."""
+    """Print the figures of a size; return the median time, in seconds, and the largest gap."""
     times, gaps = [], []
     for seed in range(TURNS):
         asked = problem(count, seed)

@@ -56,7 +56,7 @@ class StoredBytes(NamedTuple):
 
 
 def rounds_of(cluster: Cluster, jobs: tuple[SimJob, ...], policy: str) -> list[StoredBytes]:
-    """Return the rounds after a day of them."""
+    """Return the rounds that follow the first day."""
     state = SimulationState(cluster, jobs, Rules(policy, round_us=ROUND_US, lease_us=LEASE_US))
     stored = []
     first = 24 * HOUR_US // ROUND_US

@@ -108,7 +108,7 @@ class FaultyExecutor:
         return _garbled(self._random, self.rate, reports)
 
     def stop(self, stops: Sequence[Stop]) -> list[Report]:
-        """Stop work now, or after a while, as processes that save a checkpoint."""
+        """Stop work now, or after a while, like a process that saves a checkpoint."""
         self._maybe_refuse()
         slow = [stop for stop in stops if self._random.random() < 2 * self.rate]
         self._stopping |= {stop.token: stop for stop in slow}
@@ -123,7 +123,7 @@ class FaultyExecutor:
         for token, stop in list(self._stopping.items()):
             report = reports.get(token)
             if report is None or report.state is not ReportState.RUNNING:
-                del self._stopping[token]  # it ended while it was being stopped
+                del self._stopping[token]  # the work ended while it was being stopped
             elif self._random.random() < 0.5 or not self.rate:
                 del self._stopping[token]
                 asked = Stop(token, stop.job_id, at_us, stop.grace_us)
@@ -139,7 +139,7 @@ class FaultyExecutor:
 
 
 def _garbled(random: Random, rate: float, reports: list[Report]) -> list[Report]:
-    """Drop some, repeat some, in any order."""
+    """Drop and repeat some reports, and shuffle them."""
     if random.random() < rate:
         reports = [report for report in reports if random.random() < 0.5]
     if random.random() < rate:

@@ -160,7 +160,7 @@ def filled(rows: Sequence[SimJob], quotas: Mapping[str, int]) -> dict[int, float
 
     limits = {one: sum(quotas[name] for name in one) for one in sets_of(sorted(quotas))}
     while len(rates) < len(rows):
-        low, high = 0.0, 100.0  # above every gang over its weight
+        low, high = 0.0, 100.0  # a level above every gang over its weight
         for _ in range(60):
             level = (low + high) / 2
             fits = all(load(one, level) <= most + 1e-9 for one, most in limits.items())
@@ -198,5 +198,5 @@ def fluid_ends(rows: Sequence[SimJob], quotas: Mapping[str, int]) -> dict[int, f
                 left[row.id] = 0.0
                 ends[row.id] = (now_us + span_us) / SECOND_US
         now_us += span_us
-        # Snap to an instant that sums miss by rounding; jobs are compared with instants.
+        # Sums miss an instant by rounding, and jobs are compared with instants: snap to it.
         now_us = next((at for at in instants if abs(at - now_us) < 1), now_us)

@@ -40,11 +40,15 @@ class Replay:
     seed: int = 1
     horizon_us: int = 12 * HOUR_US
     learns: bool = True
-    made: list[tuple[int, int, EstimatedStart]] = field(default_factory=list)  # (at, job, estimate)
+    # (instant of the estimate, job, estimate)
+    made: list[tuple[int, int, EstimatedStart]] = field(default_factory=list)
     none: list[NoEstimate] = field(default_factory=list)
 
     def play(self, *, every_us: int, until_us: int) -> None:
-        """Make estimates at equal steps; keep a job's first, and those at twice its wait."""
+        """Make estimates at equal steps.
+
+        Keep a job's first estimate, and those at twice its wait.
+        """
         self.state = SimulationState(self.cluster, tuple(self.jobs), self.rules)
         kept: dict[int, int] = {}
         at_us = 0
@@ -79,7 +83,7 @@ class Replay:
 
     def _go_on(self, at_us: int) -> None:
         result = SimulationResult(self.state.books, 0, self.state.at_us)
-        self.state.joined[:] = sorted(self.state.queue)  # a new session has seen no job
+        self.state.joined[:] = sorted(self.state.queue)  # a new session does not know any job yet
         run(self.state, result, until_us=at_us - 1)
         self.state.advance(at_us)
 

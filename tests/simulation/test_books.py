@@ -17,7 +17,7 @@ TYPES = ("k80", "v100")
 
 
 class Both:
-    """Books and a sweep that get the same leases."""
+    """Books and a sweep that both get the same leases."""
 
     def __init__(self) -> None:
         self.books, self.sweep = Books(), Sweep()

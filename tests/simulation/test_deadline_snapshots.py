@@ -78,7 +78,7 @@ class TestASnapshot:
         assert [row.id for row in state.snapshot().deadlines] == [1, 2]
 
     def test_without_deadlines_is_as_it_was(self) -> None:
-        """It then has no noise, cold starts or costs of several nodes either."""
+        """It then also has no noise, no cold starts and no cost of several nodes."""
         cluster = replace(CLUSTER, spread_milli=800)
         jobs = noisy_estimates([sim(1), sim(2)], 1, 0.2)
         snapshot = state_of(*jobs, cluster=cluster, cold_us=SECOND_US).snapshot()
@@ -119,9 +119,9 @@ class TestEstimates:
         jobs = (
             strict(1),
             sim(2, cold_us=0, checkpoint_us=5, spread=(("a100", 700), ("", 800))),
-            sim(3, gpus=6),  # spans nodes on any placement
+            sim(3, gpus=6),  # the gang spans nodes on any placement
             sim(4, estimate_us=None),
-            sim(5, gpus=4),  # a whole node
+            sim(5, gpus=4),  # the gang fills a node
         )
         snapshot = state_of(*jobs, cluster=cluster, cold_us=30, checkpoint_us=10).snapshot()
         assert [(row.id, row.overhead_us, row.spread_milli) for row in snapshot.estimates] == [

@@ -68,7 +68,7 @@ class TestASeededHour:
             surcharge_step=Decimal("7.5"),
         )  # fmt: skip
         submit_all(lab, seed, limited=True)
-        for job in Job.objects.order_by("id")[::3]:  # other jobs have no estimate
+        for job in Job.objects.order_by("id")[::3]:  # the other jobs have no estimate
             Job.objects.filter(pk=job.pk).update(estimate_s=60 + job.pk % 50)
         live_hour(lab)
         words, remarks = exported(lab, tmp_path)

@@ -33,8 +33,8 @@ pytestmark = pytest.mark.usefixtures("quick_plans")
 MINUTE_US = 60 * SECOND_US
 ROUNDS = 240
 KEPT = sorted(name for name, policy in POLICIES.items() if policy.session({}) is not None)
-PARTITIONS = {"yarn_cs", "batch_sche"}  # they borrow only for oversized gangs
-# Each is used with some seed; {} is the default.
+PARTITIONS = {"yarn_cs", "batch_sche"}  # these policies borrow only for oversized gangs
+# Options by policy, each used with some seed; {} is the default.
 OPTIONS: dict[str, list[dict[str, Any]]] = {
     "ltgf": [
         {},
@@ -139,7 +139,8 @@ def drawn(policy: str, seed: int) -> tuple[Cluster, tuple[SimJob, ...], Rules]:
     if is_limited:
         quotas = tuple(limit(rng, row) for row in quotas)
     changes = []
-    for _ in range(30 if has_churn else 0):  # lost, halved or back, sometimes with running leases
+    # a node is lost, halved or back, sometimes while leases run on it
+    for _ in range(30 if has_churn else 0):
         node = rng.choice(nodes)
         gpus = rng.choice((0, node.gpus // 2, node.gpus, node.gpus))
         changes.append(NodeChange(rng.randrange(2 * 3600) * SECOND_US, node.id, gpus))
@@ -181,7 +182,8 @@ def both(policy: str, seed: int, seen: Counter[str]) -> None:
         seen["waits"] += bool(kept.queue)
         seen["remembered"] += bool(kept.memory)
         seen["held back"] += "reserved" in kept.memory
-        if step % 45 == 44:  # often enough to compare the sums, rarely enough that they lag
+        # often enough to compare the sums, but rarely enough that they lag behind
+        if step % 45 == 44:
             keep.close()
             assert kept.service == asked.service
     seen.update(row.reason for row in kept.books.leases)
@@ -217,7 +219,7 @@ class TestEachRound:
             assert seen["remembered"] > seen["held back"] > 0, seen
 
     def test_ends_leases_in_one_order_where_a_limit_withdraws_a_renewal(self) -> None:
-        """In this pool, such a lease ends in the same round as one with a higher number."""
+        """In this pool, the lease ends in the same round as a lease with a higher number."""
         both("evenshare", 44, Counter())
 
 
@@ -227,7 +229,7 @@ WORK = synthetic(seed=11, jobs=150, tenants=4, hours=6, failed=0.1, cancelled=0.
 def pool(nodes: int) -> Cluster:
     rows = make_nodes({"v100": nodes}, 8)
     quotas = quotas_by_demand(WORK.jobs, rows)
-    # Different from demand, so that tenants borrow.
+    # Quotas differ from demand, so that tenants borrow.
     return Cluster(
         rows, tuple(with_fields(row, gpus=row.gpus // (1 + row.tenant % 2)) for row in quotas)
     )
@@ -267,7 +269,7 @@ class TestAWholeRun:
         )
         assert found.books.sha256() == asked.books.sha256()
         assert (found.rounds, found.end_us) == (asked.rounds, asked.end_us)
-        # the tenants that are out of a round change with time
+        # without work conservation, time changes which tenants are out of a round
         is_asked = "work_conserving" in options
         assert (len(found.decide_s) < found.rounds // 2) is not is_asked
 

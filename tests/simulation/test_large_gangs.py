@@ -45,7 +45,7 @@ def drawn(seed: int, options: dict[str, Any], lease_s: int) -> SimulationState:
 def played(
     seed: int, options: dict[str, Any], lease_s: int, *, kept: bool = True
 ) -> tuple[SimulationState, SimulationResult]:
-    """Run five hours of it; without `kept`, each round uses a snapshot."""
+    """Run such a pool for five hours; without `kept`, each round uses a snapshot."""
     state = drawn(seed, options, lease_s)
     result = SimulationResult(state.books, 0, 0)
     if kept:
@@ -95,7 +95,7 @@ class TestLargeGangs:
 
     @pytest.mark.parametrize("estimates", ["none", "given"])
     def test_get_the_gpus_of_leases_that_had_not_expired(self, estimates: str) -> None:
-        """This proves that the runs above exercise the rule."""
+        """This proves that the runs of the test above use rule 6."""
         options = {**ALONE, "estimates": estimates}
         ended = [row.reason for row in played(0, options, 3600)[0].books.leases]
         assert ended.count(EndReason.PREEMPTED.value) > 5
@@ -105,7 +105,7 @@ class TestLargeGangs:
 
 
 class TestAGangThatHasRoom:
-    """Rule 3 does not place it in a round after a smaller gang that did not fit."""
+    """Rule 3 does not place such a gang if a smaller one did not fit earlier in the round."""
 
     def started_s(self) -> int | None:
         """Return its start.

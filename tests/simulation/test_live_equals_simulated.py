@@ -49,7 +49,8 @@ pytestmark = pytest.mark.usefixtures("committed_db")
 
 QUOTAS = {"a": 7, "b": 4, "c": 1, "d": 0}
 NODES, GPUS, LEASE_S = 3, 4, 120
-JOBS, LEAST_LEASES = {20: 45, 60: 70}, {20: 12, 60: 40}  # by minutes; a pool fills slowly
+# by minutes of the run, as a pool fills slowly
+JOBS, LEAST_LEASES = {20: 45, 60: 70}, {20: 12, 60: 40}
 ROUND_S, HOUR_S = 30, 3600
 
 
@@ -96,7 +97,7 @@ def submit_profiled(lab: Cluster, seed: int, minutes: int) -> list[SimJob]:
     rows = []
     for after_s in arrivals(rng, minutes):
         tenant, gpus = rng.choice("abcd"), rng.choice((1, 1, 1, 2, 2, 4, 8))
-        # Odd durations reveal rounding.
+        # Odd numbers of seconds make errors of rounding visible.
         duration_s = max(5, int(rng.lognormvariate(4.9, 1.2)))
         profile = rng.choice((None, *profiles[tenant]))
         types = sorted(profile.speedups) if profile else []
@@ -253,10 +254,11 @@ class TestASeededHour:
         lab = cluster(
             QUOTAS, nodes=NODES, gpus=GPUS, round_s=ROUND_S, lease_s=LEASE_S, policy=policy
         )
-        # With and without limits, to compare the state kept between rounds with the engine.
+        # Runs with and without limits compare the state kept between rounds with the engine's.
         jobs = submit_all(lab, seed, limited=policy == "ltgf", minutes=minutes)
         cancels: dict[int, list[int]] = {}
-        for index in range(5, len(jobs), 9):  # half a minute to five minutes after their submission
+        # cancelled half a minute to five minutes after the submission
+        for index in range(5, len(jobs), 9):
             tick = (
                 (jobs[index].submitted_us - to_us(BEGIN)) // SECOND_US // ROUND_S + index % 15 + 1
             )
@@ -282,9 +284,7 @@ class TestASeededHourOfCpusAndMemory:
     def test_gives_the_same_leases_terms_and_charges(
         self, tmp_path: Path, minutes: int, seed: int, *, spread: bool
     ) -> None:
-        """Two nodes state both, one only its CPUs, one neither; the exported files are compared
-        too.
-        """
+        """Two nodes state CPUs and memory, one only CPUs, one neither. Files are compared too."""
         lab = cluster(
             QUOTAS, nodes=4, gpus=GPUS, round_s=ROUND_S, lease_s=LEASE_S, policy="drf",
             options={"spread": spread},
@@ -399,7 +399,7 @@ class TestASeededHourOnThreeTypes:
         assert lease.started_at is not None
         assert lease.ended_at is not None
         held_us = to_us(lease.ended_at) - to_us(lease.started_at)
-        # 100 s of work on the slowest type, to the next microsecond.
+        # A job has 100 s of work on the slowest type, and ends at the next microsecond.
         assert held_us == -(-100 * SECOND_US * 1000 // 1873)
         assert VirtualWork.objects.get(job=job).done_us == 100 * SECOND_US
 

@@ -38,7 +38,7 @@ from tests.simulation.test_live_equals_simulated import (
 pytestmark = pytest.mark.usefixtures("committed_db")
 
 QUOTAS = {"a": 2, "b": 2, "c": 0}
-SPEEDS = {"a": 1200, "b": 5000, "c": 3000}  # V100 over K80, in thousandths
+SPEEDS = {"a": 1200, "b": 5000, "c": 3000}  # the speed of a V100 over a K80's, in thousandths
 JOBS = 60
 
 

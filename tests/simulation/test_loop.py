@@ -42,7 +42,7 @@ class Loop:
         self.tokens: dict[int, int | None] = {}
         monkeypatch.setattr(engine, "take_fence", self.take)
         monkeypatch.setattr(engine, "executor_for", lambda _: self.executor)
-        # Its cool-down is wall time, which is frozen here.
+        # The breaker's cool-down is in wall time, which is frozen here.
         monkeypatch.setattr(breaker, "COOL_DOWN_S", 0)
 
     def run(self) -> None:
@@ -89,7 +89,7 @@ class Loop:
             active.update(cancel_asked_at=self.lab.at)
 
     def wake(self) -> None:
-        """Add a wake-up, maybe a repeated one or for a decided instant."""
+        """Add a wake-up, which may be repeated or for an instant already decided."""
         if len(self.workers) < MAX_WORKERS:
             late = self.lab.at - timedelta(seconds=self.random.choice((0, 0, 0, 10)))
             now = PoolNow(late, late, 1, paused=False)

@@ -1,4 +1,4 @@
-"""Deserved, short, late and wasted GPU-time: by hand, and by a second implementation.
+"""Deserved, short, late and wasted GPU-time: examples by hand, and a second implementation.
 
 All instants of the compared runs are multiples of its step, five minutes.
 """
@@ -87,11 +87,12 @@ class TestTheFairReference:
             ([job(1, 1, 100), job(2, 1, 50, at_s=10)], {1: 100, 2: 60}),
             ([job(1, 2, 100), job(2, 2, 10, at_s=500)], {1: 100, 2: 510}),
             ([job(1, 2, 100, weight=3), job(2, 2, 100)], {1: 400 / 3, 2: 200}),
-            # The first gets 1.5 of 2 GPUs: its weight's 4/3 and the GPUs that the other cannot use.
+            # The first job gets 1 of 2 GPUs: 0.5 by its weight, and the half that the other cannot
+            # use.
             ([job(1, 2, 150, weight=2), job(2, 1, 10, weight=6)], {1: 10 + 290 / 2, 2: 10}),
-            # It leaves after 50 s, in which both had one GPU.
+            # The second job leaves after 50 s, in which both had one GPU.
             ([job(1, 2, 100), job(2, 2, 100, cancel_us=50 * SECOND_US)], {1: 125, 2: inf}),
-            # An end before the cancellation counts.
+            # If a job ends before its cancellation, its end counts.
             ([job(1, 2, 100, cancel_us=101 * SECOND_US)], {1: 100}),
             ([job(1, 3, 100), job(2, 2, 100)], {1: inf, 2: 100}),  # the quota has fewer than 3 GPUs
         ],
@@ -102,7 +103,7 @@ class TestTheFairReference:
         assert fair_reference(pool({K: 2}, (1, K, 2)), jobs) == pytest.approx(ends)
 
     def test_gives_to_the_large_what_the_small_leave(self) -> None:
-        """LTGF's second golden case: with only eq. (14), 3 of 8 GPUs would be unused."""
+        """The second golden case of LTGF: by eq. (14) only, 3 of 8 GPUs would be unused."""
         rows = [job(1, 8, 700), job(2, 1, 700)]
         found = fair_reference(pool({K: 8}, (1, K, 8)), rows)
         assert found == pytest.approx({1: 700 + 700 / 8, 2: 700})
@@ -111,13 +112,13 @@ class TestTheFairReference:
         assert fair_reference(pool({K: 2}), [job(1, 1, 1)]) == {1: inf}
 
     def test_knows_which_quota_a_job_can_use(self) -> None:
-        """2 K80 and 2 V100: the job that accepts both gets the GPUs that the other cannot use."""
+        """Of 2 K80 and 2 V100, the job that accepts both types gets what the other cannot use."""
         cluster = pool({K: 2, V: 2}, (1, K, 2), (1, V, 2))
         rows = [job(1, 2, 100, gpu_types=(V,)), job(2, 2, 100, gpu_types=(V,)), job(3, 2, 100)]
         assert fair_reference(cluster, rows) == pytest.approx({1: 200, 2: 200, 3: 100})
 
     def test_holds_those_of_a_full_type_and_lets_the_others_rise(self) -> None:
-        """Two jobs that need V100s have one each; the third has the rest of both types."""
+        """Two jobs that need V100s have one each; the third has all other GPUs."""
         cluster = pool({K: 4, V: 4}, (1, K, 2), (1, V, 2))
         rows = [*(job(index, 2, 100, gpu_types=(V,)) for index in (1, 2)), job(3, 4, 100)]
         assert fair_reference(cluster, rows) == pytest.approx({1: 200, 2: 200, 3: 200})
@@ -140,7 +141,7 @@ class TestTheFairReference:
 
 class TestTheDeficit:
     def test_of_an_hour_is_no_credit_of_the_next(self) -> None:
-        """It gets no GPU-time in the first hour and twice its quota in the second."""
+        """The tenant gets no GPU-time in the first hour and twice its quota in the second."""
         cluster = pool({K: 4}, (1, K, 2))
         rows = [job(1, 4, HOUR_S)]
         books = books_of(rows, (1, K, HOUR_S, 2 * HOUR_S))
@@ -202,7 +203,7 @@ class TestSeveralTypes:
         assert hours_of(self.CLUSTER, rows, books) == [(0, 4, 4, 0)]
 
     def test_make_no_surplus_of_one_another_ones(self) -> None:
-        """Its V100 jobs hold eight GPUs; its K80 jobs hold none."""
+        """The tenant's V100 jobs hold eight GPUs, and its K80 jobs hold none."""
         rows = [job(1, 8, HOUR_S, gpu_types=(V,)), job(2, 4, HOUR_S, gpu_types=(K,))]
         books = books_of(rows, (1, V, 0, HOUR_S), (2, K, HOUR_S, 2 * HOUR_S))
         assert hours_of(self.CLUSTER, rows, books) == [(0, 8, 8, 4), (1, 4, 4, 0)]
@@ -212,7 +213,7 @@ class TestSeveralTypes:
         assert hours_of(self.CLUSTER, rows, books_of(rows, (1, V, 0, HOUR_S))) == [(0, 8, 8, 0)]
 
     def test_owe_a_type_to_jobs_that_accept_no_other(self) -> None:
-        """It gets the deserved sum, but only on K80s; its V100s are owed to the second job."""
+        """The tenant gets all it deserves, but on K80s; its V100s are owed to the second job."""
         rows = [job(1, 8, HOUR_S), job(2, 4, HOUR_S, gpu_types=(V,))]
         books = books_of(rows, (1, K, 0, HOUR_S), (2, V, HOUR_S, 2 * HOUR_S))
         assert hours_of(self.CLUSTER, rows, books)[0] == (0, 8, 8, 4)
@@ -223,10 +224,9 @@ class TestSeveralTypes:
     def test_are_shared_by_the_jobs_that_compete_for_them(
         self, accepted: tuple[tuple[str, ...], ...], rhos: list[float]
     ) -> None:
-        """With separate types they deserve 4 and 4 GPUs; if one accepts both, they share 8 by 1 :
-        2.
+        """Jobs of separate types deserve 4 GPUs each; if one accepts both, they share 8 by 1 : 2.
 
-        The second ends after half an hour with 8 GPUs.
+        The second job ends after half an hour with 8 GPUs.
         """
         rows = [
             job(1, 8, HOUR_S // 2, gpu_types=accepted[0]),
@@ -263,7 +263,7 @@ class TestTheFloor:
         cluster, rows = pool({K: 1}, (1, K, 1)), (job(1, 1, 30, at_s=1), job(2, 1, 30, at_s=1))
         found = infinite(Scenario(Workload(rows, {1: "a"}), cluster), Rules("fifo", round_us=10**7))
         assert found.figures.mean("queue_s") == 9
-        # Only one of the two is deserved; neither starts before the next round.
+        # The tenant deserves only one of the two GPUs; neither job starts before the next round.
         assert found.figures.deficit == 0
 
 

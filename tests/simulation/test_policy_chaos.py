@@ -213,7 +213,7 @@ def play(seed: int, policy: str, monkeypatch: pytest.MonkeyPatch, rounds: int = 
 class TestEveryPolicy:
     @pytest.mark.parametrize("policy", sorted(SITE_POLICIES))
     def test_survives_a_seeded_history(self, policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Other policies have rounds below, and histories in `make soak`."""
+        """Other policies have rounds below, and such histories in `make soak`."""
         play(1, policy, monkeypatch)
 
     @pytest.mark.soak
@@ -235,7 +235,7 @@ class TestASwitchBetweenAllPolicies:
         for policy in sorted(POLICIES):
             held = self._live()
             self._switch(otto, policy)
-            assert self._live() == held  # the switch ends and moves nothing
+            assert self._live() == held  # the switch itself ends and moves no lease
             for _ in range(2):
                 before = self._live()
                 chaos.step()

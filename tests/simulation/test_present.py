@@ -86,7 +86,7 @@ def leases(result: SimulationResult, after_us: int) -> list[tuple[Any, ...]]:
     )
 
 
-# After all arrivals: the snapshot cannot know later ones.
+# The snapshot is after all arrivals, because it does not contain later ones.
 MIDDLE_US = -(-max(job.submitted_us for job in WORK.jobs) // STEP_US) * STEP_US
 
 
@@ -123,10 +123,9 @@ class TestFromTheMiddleOfARun:
         assert leases(result, MIDDLE_US) == leases(whole, MIDDLE_US)
 
     def test_terms_that_begin_later_cost_the_same(self) -> None:
-        """Holds on this seed; elsewhere a later term of an older lease may differ by a
-        micro-credit.
+        """This holds on this seed; a later term of an older lease may differ by a micro-credit.
 
-        A snapshot does not have the remainders of earlier terms.
+        The snapshot does not have the remainders of earlier terms.
         """
         _, whole = played(CLUSTER, rules("ltgf"))
         result = go_on(PresentState(middle("ltgf")), until_us=FOR_EVER_US)
@@ -195,7 +194,7 @@ class TestOfNoHours:
 class TestALeaseThatWasGrantedAndHasNotStarted:
     @pytest.mark.parametrize("policy", sorted(SITE_POLICIES))
     def test_starts_at_once(self, policy: str) -> None:
-        """A live snapshot has no hold of it, neither in the sums nor in the changes."""
+        """A live snapshot counts no GPUs for it, neither in the sums nor in the changes."""
         start = middle(policy)
         late = {lease.job for lease in start.snapshot.leases[::2]}
         waiting: Snapshot = msgspec.structs.replace(
@@ -266,7 +265,7 @@ class TestTheOutlook:
         assert row["running"] > 0
 
     def test_an_open_job_counts_up_to_the_end(self, start: Start) -> None:
-        """An additional hour only increases averages, as no job is left out."""
+        """A longer outlook only raises the averages, as no job is left out."""
         rows = [
             look_ahead(start, start.rules, until_us=MIDDLE_US + hours * HOUR_US).row
             for hours in (1, 2, 4)

@@ -45,7 +45,8 @@ class TestARun:
         first = result("--synthetic", DRAWN, *TYPES, "--workload-out", path, "--seed", "4")
         again = result("--trace", path, "--speeds", GAVEL, *TYPES, "--seed", "4")
         assert again["sha256"] == first["sha256"]
-        assert result("--trace", path, *TYPES)["sha256"] != first["sha256"]  # without speeds
+        # without speeds the run differs
+        assert result("--trace", path, *TYPES)["sha256"] != first["sha256"]
 
     def test_does_not_depend_on_how_python_hashes(self) -> None:
         args = (
@@ -74,7 +75,7 @@ class TestARun:
         assert [row["jobs"] for row in prompt] == [16, 16]
         assert prompt[0]["deadline_miss_rate"] == 0
         late = [result(*args, name, "--round-s", "7200") for name in ("SLO", "MIX2")]
-        # jobs with one deadline lose all or nothing
+        # a job with one deadline loses its whole value or nothing
         assert late[0]["deadline_miss_rate"] * 16 % 1 == 0
         assert prompt[1]["deadline_miss_rate"] < late[1]["deadline_miss_rate"]
         assert 0 < late[1]["deadline_miss_rate"] < late[0]["deadline_miss_rate"] < 1
@@ -108,7 +109,7 @@ class TestARun:
             command(*args)
         told = result(*args, "--churn-from", "1970-01-01")
         still = result(*args[:-2])
-        assert told["gpu_utilisation"] > still["gpu_utilisation"]  # fewer GPUs are up
+        assert told["gpu_utilisation"] > still["gpu_utilisation"]  # the same work on fewer GPUs
 
     def test_takes_jobs_back_on_endless_gpus_too(self, tmp_path: Path) -> None:
         path = tmp_path / "jobs.csv"
@@ -116,7 +117,8 @@ class TestARun:
         path.write_text("\n".join(["tenant,gpus,submit_s,duration_s,cancel_s", *jobs]))
         args = ("--trace", str(path), "--nodes", "1", "--round-s", "10", "--floor", "--json")
         floor, run = json.loads(command(*args))["results"]
-        assert floor["avg_jct_s"] == run["avg_jct_s"] == 80  # over jobs that were not cancelled
+        # the mean over jobs that were not cancelled
+        assert floor["avg_jct_s"] == run["avg_jct_s"] == 80
         assert floor["jobs"] == run["jobs"] == 4
 
     def test_is_nowhere_faster_than_endless_gpus(self, tmp_path: Path) -> None:

@@ -96,7 +96,7 @@ class TestQuotas:
 
 class TestTheStart:
     def test_is_where_the_grid_and_quotas_begin_and_moves_no_job(self, runs: Runs) -> None:
-        """Rounds are at multiples of their length, the first at or after the start."""
+        """Rounds are at multiples of their length, beginning at or after the start."""
         args = (*runs.trace("a1,a,1,1007,100"), *ONE, "--round-s", "30")
         plain = runs.run(*args)
         later = runs.run(*args, "--start", "1005")
@@ -248,7 +248,7 @@ class TestEstimates:
             ("true", ["first", "short", "middle", "long"]),
             # `short` has no estimate and comes last
             ("given", ["first", "middle", "long", "short"]),
-            ("none", ["first", "long", "middle", "short"]),  # by arrival
+            ("none", ["first", "long", "middle", "short"]),  # the other jobs follow by arrival
         ],
     )
     def test_are_true_given_or_none(self, runs: Runs, known: str, order: list[str]) -> None:

@@ -36,7 +36,7 @@ WORK = synthetic(seed=7, jobs=120, tenants=4, hours=3, failed=0.1, cancelled=0.1
 NODES = make_nodes({"v100": 4}, 8)
 CLUSTER = Cluster(NODES, quotas_by_demand(WORK.jobs, NODES))
 GRID = Rules(round_us=10 * SECOND_US, lease_us=5 * MINUTE_US)
-# Half as large, with lost and returning nodes.
+# A smaller case, with nodes that are lost and return.
 SOME = synthetic(seed=7, jobs=50, tenants=4, hours=2, failed=0.1, cancelled=0.2)
 FEW = make_nodes({"v100": 3}, 8)
 CHURN = ["time,active,total", *(f"{i},{9 - 3 * (i % 60 // 20)},9" for i in range(300))]
@@ -83,7 +83,7 @@ class TestInstants:
             "srtf", lease_us=40 * SECOND_US, checkpoint_us=SECOND_US, cold_us=5 * SECOND_US
         )
         alone = simulate(small(), jobs[:1], rules)
-        assert ends(alone) == {1: 102}  # two renewals
+        assert ends(alone) == {1: 102}  # two renewals cost a second each
         assert alone.books.leases[0].overhead_us == 2 * SECOND_US
         shared = simulate(small(), jobs, replace(rules, policy="ltgf", round_us=10 * SECOND_US))
         assert all(row.overhead_us >= SECOND_US for row in shared.books.leases[:-1])
@@ -103,7 +103,8 @@ class TestInstants:
             NodeChange(50 * SECOND_US, 1, 0),
             NodeChange(80 * SECOND_US, 1, 2),
         )
-        rules = replace(GRID, policy="ltgf", lease_us=20 * SECOND_US)  # it protects no lease
+        # this policy has no minimum runtime
+        rules = replace(GRID, policy="ltgf", lease_us=20 * SECOND_US)
         result = simulate(small(changes=changes), one_job(), rules)
         assert [row.reason for row in result.books.leases] == ["node_lost", "finished"]
         assert result.books.leases[0].overhead_us == 10 * SECOND_US
@@ -115,7 +116,7 @@ class TestInstants:
         assert (ends(result), result.stranded) == ({1: 100}, (2,))
 
     def test_and_it_is_told_soon_however_long_leases_are(self) -> None:
-        """Regression: the expiry of an ended lease kept the grid going without end."""
+        """Regression: the expiry of a lease that had ended kept the rounds going forever."""
         jobs = (one_job()[0], SimJob(2, 1, 99, 0, SECOND_US))
         long = replace(GRID, lease_us=9_999 * GRID.round_us)
         result = simulate(small(), jobs, long)
@@ -157,7 +158,7 @@ class TestEveryRun:
 
 
 class TestConservation:
-    """Planted losses are found."""
+    """The checks find planted losses."""
 
     @staticmethod
     def lose_job(result: SimulationResult) -> None:

@@ -1,4 +1,4 @@
-"""Figures of a run by hand, and in the command's output."""
+"""Figures of a run: examples by hand, and the command's output."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ class TestFigures:
 
     def test_of_waste_and_use_between_first_and_last_submission(self) -> None:
         found = figures(job(1, 1, 100), job(2, 2, 10, at_s=50), job(3, 1, 1, at_s=100))
-        assert found.utilisation == pytest.approx(0.5)  # always one of two GPUs
-        assert found.waste == pytest.approx(0.25)  # the other GPU, while a gang waited
+        assert found.utilisation == pytest.approx(0.5)  # one of two GPUs is always in use
+        assert found.waste == pytest.approx(0.25)  # the other GPU is idle while a gang waits
 
     def test_count_work_without_cold_starts(self) -> None:
         jobs = (job(1, 2, 100), job(2, 2, 100))
@@ -90,7 +90,7 @@ class TestFigures:
         assert set(figures(job(1, 2, 100)).deadlines.published().values()) == {None}
 
     def test_of_suspensions_count_leases_taken_back_of_jobs_with_deadlines(self) -> None:
-        """The two take turns of 40 s: each is suspended twice."""
+        """Two jobs take turns of 40 s, so each is suspended twice."""
         jobs = (job(1, 2, 100, deadline_us=300 * SECOND_US), job(2, 2, 100))
         outcome = simulate(CLUSTER, jobs, Rules("ltgf", lease_us=40 * SECOND_US))
         taken = [row.job for row in outcome.books.leases if row.reason == "not_renewed"]

@@ -90,7 +90,7 @@ class TestFastForward:
 
 
 class TestWork:
-    """Useful time x speed: each lease is rounded down, the last one up to a microsecond."""
+    """Useful time x speed: each lease is rounded down, a job's last lease up to a microsecond."""
 
     THIRDS = Profile(1, 1, (("k80", 1000), ("v100", 3000)))
 
@@ -134,7 +134,7 @@ def replace_speed(profile: Profile) -> Profile:
 
 
 class TestRevenueFairness:
-    """Two lenders with equal idle quota; the one that idles while more is borrowed earns more."""
+    """Two lenders have equal idle quota; it earns more while more GPUs are borrowed."""
 
     QUOTAS = (Entitlement(1, "v100", 4), Entitlement(2, "v100", 4))
     CLUSTER = Cluster((Node(1, "v100", 8),), QUOTAS)
@@ -164,8 +164,9 @@ class TestRevenueFairness:
 
     def test_weighs_idle_quota_only_while_something_is_borrowed(self) -> None:
         jobs = (
-            SimJob(1, 1, 4, 0, HOUR_US),  # own quota
-            SimJob(2, 1, 4, SECOND_US, HOUR_US // 2),  # all of the other's quota, for half an hour
+            SimJob(1, 1, 4, 0, HOUR_US),  # within own quota
+            # borrows the other tenant's whole quota for half an hour
+            SimJob(2, 1, 4, SECOND_US, HOUR_US // 2),
         )
         books = simulate(self.CLUSTER, jobs, Rules("fifo", lease_us=10 * HOUR_US)).books
         assert [row.contributed_gpu_us for row in lenders_of(books)] == [4 * HOUR_US // 2]

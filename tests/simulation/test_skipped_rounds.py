@@ -44,7 +44,7 @@ def of_one_type(cluster: Cluster, jobs: tuple[SimJob, ...]) -> tuple[Cluster, tu
 def remembered(
     state: SimulationState, result: SimulationResult, until_us: int
 ) -> dict[tuple[str, str], int]:
-    """Run it; return when each entry of the memory first appeared."""
+    """Run a state; return when each entry of its memory first appeared."""
     seen: dict[tuple[str, str], int] = {}
 
     def look(_: int) -> None:
@@ -63,14 +63,14 @@ def _rows(part: object) -> Iterable[object]:
 def done(policy: str, seed: int) -> Done:
     """Run an hour with a round every 2 s; leases end often and jobs wait."""
     cluster, jobs, rules = drawn(policy, seed)
-    if seed % 3:  # so that time does not move claims
+    if seed % 3:  # with one GPU type, time does not move claims
         cluster, jobs = of_one_type(cluster, jobs)
     state = SimulationState(cluster, jobs, replace(rules, round_us=2 * SECOND_US))
     result = SimulationResult(state.books, 0, 0)
     return state, result, remembered(state, result, HOUR_US)
 
 
-# Few events occur here, so that effects of time are visible.
+# In these cases few events occur, so that effects of time are visible.
 CALM: list[tuple[str, dict[str, Any], int, int]] = [  # policy, options, nodes, minutes of a lease
     ("evenshare", {}, 3, 60),
     ("evenshare", {"window_s": 600, "min_runtime_s": 1200}, 3, 90),
@@ -106,7 +106,7 @@ def outcome(done: Done) -> tuple[object, ...]:
 
 
 class TestSkippingRounds:
-    """It changes no result."""
+    """Skipping changes no result."""
 
     def skipped(self, patch: pytest.MonkeyPatch, go: Callable[[], Done]) -> int:
         """Return the number of skipped rounds, after comparison with a run that skips none."""
@@ -132,7 +132,7 @@ class TestSkippingRounds:
 
 
 class TestANodeKeptForAnOwner:
-    """Under the market; the choice of the node depends on expired leases."""
+    """The market policy keeps a node, which it chooses by the expired leases."""
 
     def test_is_chosen_again_in_the_round_after_renewals(self) -> None:
         """Job 1 is renewed at 120 s; job 3 waits for the node on which job 2 borrows."""

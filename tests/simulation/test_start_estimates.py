@@ -32,9 +32,9 @@ from tests.simulation.start_replay import Replay
 
 PROMISED, NEAR = 0.85, 0.06
 LEASE_US = 15 * MINUTE_US
-# The share in one history where a single new job spoils a forecast: see `TestANewcomer`.
+# The share in the history in which one new job spoils a forecast: see `TestANewcomer`.
 COUNTEREXAMPLE = 0.8
-MADE = 60  # fewer estimates would not give a reliable share
+MADE = 60  # the share of fewer estimates is not reliable
 
 
 @cache
@@ -174,7 +174,7 @@ class TestANewcomer:
         assert by_p90 >= PROMISED * count
 
     def foretold(self, cluster: Cluster, jobs: tuple[SimJob, ...]) -> tuple[int, int]:
-        """Return the outcome of the one forecast before its arrival."""
+        """Return the outcome of the forecast made before the gang's arrival."""
         replay = Replay(cluster, jobs, Rules("sjf", round_us=MINUTE_US, lease_us=LEASE_US))
         replay.play(every_us=self.AT_H * HOUR_US, until_us=72 * HOUR_US)
         counts = replay.covered("p90")

@@ -29,7 +29,7 @@ def with_surcharges(cluster: Cluster) -> Cluster:
 def both(policy: str, seed: int, seen: Counter[str]) -> None:
     """Run two states in parallel, as in test_fast_forward, with prices that follow the queue."""
     cluster, jobs, rules = drawn(policy, seed)
-    if seed % 2:  # rounds on demand occur between those of the grid
+    if seed % 2:  # some rounds take place between those of the grid, as on demand
         rules = replace(rules, round_us=2 * rules.round_us)
     cluster = with_surcharges(cluster)
     asked, kept = SimulationState(cluster, jobs, rules), SimulationState(cluster, jobs, rules)
@@ -107,13 +107,16 @@ class TestSkippedRounds:
         posted = course(cluster, jobs, rules, HOUR_US - 1)
         prices = [prices[0] for _, prices in posted[:-1]]
         assert prices[:4] == [0, 1_050_000, 1_100_000, 1_150_000]
-        assert max(prices) == 2_450_000  # after 30 minutes; 8 queued GPUs add up to 2.0
+        assert max(prices) == 2_450_000  # 30 minutes later; 8 queued GPUs add up to 2.0 credits
         assert prices[-1] == CREDIT_MICRO
         instants = [at_us for at_us, _ in posted[:-1]]
         assert {b - a for a, b in pairwise(instants)} == {MINUTE_US}
 
     def test_end_a_run_that_waits_for_a_price_to_fall_no_sooner(self) -> None:
-        """Tenant 2 pays at most 1.2; tenant 3's queue raised the price above that, and left."""
+        """Tenant 2 pays at most 1.2.
+
+        Tenant 3's queue raised the price above that, and then left.
+        """
         nodes = make_nodes({"v100": 1}, 8)
         jobs = (
             SimJob(1, 1, 8, 0, 30 * MINUTE_US),

@@ -68,7 +68,7 @@ class TestASeededHourWithLengths:
         assert given >= {(1, MOST_S), (2, LEASE_S), (4, LEAST_S)}
         assert {length for _, length in given} == {LEAST_S, LEASE_S, MOST_S}
         assert LeaseTerm.objects.filter(number__gt=1).exists()
-        # Without bounds the same jobs have other terms.
+        # Without bounds of lease lengths, the same jobs have other terms.
         plain = simulate(
             simulated_cluster(lab), tuple(jobs), replace(rules, lease_bounds_us=()),
             start_us=to_us(BEGIN), until_us=to_us(BEGIN) + HOUR_S * SECOND_US, fast_forward=False,

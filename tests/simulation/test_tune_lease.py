@@ -134,7 +134,7 @@ class TestTheDays:
     def test_leave_out_what_was_submitted_before_and_say_what_of_it_was_open(self) -> None:
         lab = two_in_turns()
         day_s = 86_400
-        lab.submit("a", 1, 50, after_s=-day_s + 600)  # minutes after the start of the last day
+        lab.submit("a", 1, 50, after_s=-day_s + 600)  # ten minutes after the start of the last day
         for after_s, ended_s in ((-3 * day_s, None), (-3 * day_s, -9), (-3 * day_s, -2 * day_s)):
             ended_at = None if ended_s is None else BEGIN + timedelta(seconds=ended_s)
             lab.submit("a", 1, 50, after_s=after_s, ended_at=ended_at, state="succeeded")

@@ -11,7 +11,7 @@ from evenshare_research.reproduce.runs import KeptRun
 
 
 def made_up(part: Part) -> dict[KeptRun, Any]:
-    """Return a result for each run of a part, each a little worse than the one before."""
+    """Return results for the runs of a part, each a little worse than the previous one."""
     return {
         run: MAKERS[run.function.rpartition(".")[2]](json.loads(run.arguments), step)
         for step, run in enumerate(dict.fromkeys(part.runs), 1)

@@ -8,7 +8,7 @@ import pytest
 from benchmarks.__main__ import BENCHMARKS, HERE
 
 MODULES = sorted(path.stem for path in HERE.glob("*.py") if path.stem != "__init__")
-# In a separate process, because some of them set environment variables.
+# Each benchmark is imported in a separate process, because some set environment variables.
 PROGRAM = """
 import importlib, pathlib, sys
 module = importlib.import_module(f"benchmarks.{sys.argv[1]}")

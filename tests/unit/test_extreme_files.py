@@ -21,7 +21,7 @@ from tests.functional.extremes import INSTANTS, JSON_NUMBERS, NUMBERS
 from tests.unit.scheduling.test_submission import GOOD, LOCAL
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
-# Further notations of YAML and CSV.
+# More notations of numbers, in YAML and CSV.
 WRITTEN = (".inf", "-.inf", ".nan", "0x7fffffffffffffffff", "1_000", "190:20:30", "~", "inf", "nan")
 VALUES = tuple(dict.fromkeys((*JSON_NUMBERS, *NUMBERS, *INSTANTS, *WRITTEN)))
 
@@ -59,8 +59,7 @@ class TestAQuotaFile:
                     read = read_lines(text, is_yaml=is_yaml)
                 except InvalidInputError:
                     continue
-                # Accepted lines can be stored: cut at the current instant, within the columns'
-                # limits.
+                # The database can store accepted lines, cut at the current instant.
                 assert len(wanted_periods(read, NOW)) <= 1
                 assert all(0 <= line.terms.gpus < 2**31 for line in read)
 
@@ -87,7 +86,8 @@ class TestATrace:
                     if isinstance(line, BadLine):
                         assert line.reason, (text, field)
                     elif isinstance(line, TraceLine):
-                        # A replay starts with the first submission of the file, at any instant.
+                        # A replay may start at any instant, here at the earliest: no date
+                        # overflows.
                         earliest = datetime(1970, 1, 1, tzinfo=UTC)
                         later = timedelta(microseconds=line.submit_us + line.duration_us)
                         assert earliest + later < datetime(9000, 1, 1, tzinfo=UTC), text

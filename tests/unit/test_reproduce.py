@@ -40,7 +40,7 @@ def markdown(done: Done, measured: str = "Made today.") -> str:
 
 
 def made(folder: str, number: int) -> dict[str, int]:
-    """Run once more and count it; 13 fails."""
+    """Run once more and count it; the number 13 fails."""
     if number == 13:
         raise RuntimeError("no")
     with (Path(folder) / f"{number}").open("a", encoding="utf-8") as file:
@@ -101,7 +101,7 @@ class TestRuns:
     def test_are_of_the_code_that_makes_them_alone(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """A changed judge or sentence in the report repeats no run; a changed helper does."""
+        """If only a judge or a sentence of the report changes, no run is repeated."""
         folder = tmp_path / "evenshare_research" / "reproduce"
         (folder / "data").mkdir(parents=True)
         imported = "from evenshare_research.reproduce.helper import one"
@@ -182,7 +182,7 @@ def written() -> dict[str, str]:
 
 
 class TestTheDocuments:
-    """They have the measurements of parts that tests do not run."""
+    """The documents keep measurements of parts that the tests do not run."""
 
     def test_stand_as_they_are_while_nothing_was_run(self) -> None:
         assert documents([(part, None) for part in command.PARTS], "today.", written()) == written()
@@ -200,7 +200,7 @@ class TestTheDocuments:
 
 
 class TestWhatWasNotRun:
-    """The document names such a part, with its time."""
+    """The document names such a part, with the time that it takes."""
 
     def test_is_said_with_its_time(self) -> None:
         (part,) = [part for part in command.PARTS if part.name == "verdict"]

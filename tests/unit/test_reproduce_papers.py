@@ -184,7 +184,10 @@ class TestGandivaFair:
         assert bool(why) == (verdict is NO)
 
     def test_the_70_users_are_not_reproduced_for_one_class(self) -> None:
-        """38.2, 3.8 and 6.0 where 37.2, 3.6 and 7.2 are fair: the class of 4 GPUs is named."""
+        """38.2, 3.8 and 6.0 GPUs, where 37.2, 3.6 and 7.2 are fair.
+
+        The claim names the class of 4 GPUs.
+        """
         verdict, why = gandiva_fair.shares_verdict(
             (38.2, 3.8, 6.0), (37.2, 3.6, 7.2), ("one", "two", "four")
         )
@@ -229,7 +232,7 @@ class TestGandivaFair:
         assert turn_figures.least_use(result, 0, 40) == 4
 
     def test_runs_table_3_with_its_trades(self) -> None:
-        """Over a window of turns, four trades change A from 25 to 40 K80s and C from 45 to 50."""
+        """Within a window, four trades change A from 25 to 40 K80s and C from 45 to 50."""
         speeds = {1: 1250, 2: 5000, 3: 6250}
         rows = {tenant: {"k80": 1000, "v100": speed} for tenant, speed in speeds.items()}
         run = turns.turns(

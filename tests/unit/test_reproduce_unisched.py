@@ -61,7 +61,7 @@ class TestAhead:
         ("optimus", "themis", "verdict"),
         [
             (0.201, 0.201, YES),
-            (0.18, 0.3, YES),  # three quarters of the gain
+            (0.18, 0.3, YES),  # three quarters of the paper's gain
             (0.15, 0.3, PARTLY),
             (0.09, 0.3, NO),  # behind a rival in half of all cases
             (0.09, 0.09, NO),
@@ -86,7 +86,7 @@ class TestAhead:
         assert unisched.ahead_claim(OVER_OTHERS, given).verdict is NO
 
     def test_allows_what_the_paper_allows(self) -> None:
-        """With the paper's 0.95 it need not be ahead."""
+        """The paper's own factor is 0.95, so a ratio below 1 is enough."""
         (mixed,) = [one for one in unisched.AHEAD if one.factor < 1]
         given = rows(genie=0.096)
         assert unisched.ahead_claim(mixed, given).verdict is YES

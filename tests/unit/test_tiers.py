@@ -15,7 +15,7 @@ VALUES = {"address": range(12), "role": range(4), "state": range(3)}
 
 
 def case(name: str, **indices: int) -> Any:
-    """Return an item with the attributes of a collected one that are read."""
+    """Return an object with the attributes of a collected test that the selection reads."""
     parameters = {key: f"{key}-{index}" for key, index in indices.items()}
     marks = "-".join(parameters.values())
     call = SimpleNamespace(indices=indices, params=parameters)

@@ -86,7 +86,7 @@ def staged_rounds(
 ) -> list[StagedRound]:
     """Return consecutive rounds of three tenants that compete for eight GPUs of two types.
 
-    `left_out` returns why a grant is not carried out, or None.
+    `left_out` returns the reason why a grant is not applied, or None.
     """
     nodes = (Node(1, FAST, 4), Node(2, SLOW, 4))
     quotas = tuple(

@@ -20,9 +20,9 @@ HOUR_US = 3600 * SECOND_US
 
 CREDIT_MICRO = 1_000_000
 GPU_MICRO = 1_000_000
-REWARD_MICRO = 1_000_000  # of one point; a met deadline has 100 points
+REWARD_MICRO = 1_000_000  # millionths of one point; a met deadline has 100 points
 
-# 1, in thousandths; as a speed, that of a job's slowest GPU type and of jobs without profile.
+# 1 in thousandths; as a speed, that of a job's slowest GPU type and of jobs without a profile.
 ONE_MILLI = 1000
 
 # The maximum of counts and amounts that users enter.

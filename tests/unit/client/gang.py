@@ -12,7 +12,7 @@ from tests.tools import PATIENCE_S, eventually
 
 from .job import Job
 
-# A program that counts; `DIE` names the moment in which this rank kills itself.
+# A program that counts. `DIE` names the moment at which its rank kills itself.
 COUNT = """
 import os, signal, sys, time
 from evenshare import lease

@@ -127,7 +127,7 @@ class TestTheFence:
     def test_is_asked_again_before_the_name_appears(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """The lease is lost while the file is being written."""
+        """The lease is lost while the checkpoint is being written."""
         here = folder(tmp_path, 3)
         write = checkpoints.write_file
 

@@ -175,7 +175,7 @@ class TestTheTerminal:
         assert chr(code) not in inert(f"a{chr(code)}b")
 
     def test_outlives_the_end_of_its_pipe(self, portal: Portal) -> None:
-        """It runs in a separate process, because it closes the descriptor for good."""
+        """The command runs in a separate process, because it closes the descriptor for good."""
         import subprocess
 
         from .job import SOURCE

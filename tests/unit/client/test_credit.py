@@ -1,4 +1,4 @@
-"""`evenshare credit`: spendable credit, and a request to give some of it away."""
+"""`evenshare credit`: shows spendable credit, and requests a transfer of credit."""
 
 from __future__ import annotations
 

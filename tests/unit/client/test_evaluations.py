@@ -86,7 +86,7 @@ class TestTheLog:
         assert file.stat().st_size < 16 * 1024
         points = json.loads(file.read_text())["points"]
         assert MOST // 2 - 2 <= len(points) <= MOST
-        # They include the first that met it, and the newest.
+        # The kept evaluations include the first one that met the target, and the newest.
         assert [10, 0.1] in points
         assert points[-1][0] == 20_000
         assert log.is_met

@@ -98,7 +98,7 @@ class TestAGangThatIsPreempted:
         assert gang.begun_at() == [step, step]
 
     def test_at_its_last_step_comes_to_its_end(self, make: MakeGang) -> None:
-        """A rank has ended when the signal comes: the other must not wait for it."""
+        """The signal comes after a rank has ended, and the other rank must not wait for it."""
         gang = make()
         ranks = gang.start("60", variables={1: {"PAUSE": "0.05"}})
         assert ranks[0].wait(PATIENCE_S) == 0
@@ -162,11 +162,11 @@ class TestARankThatIsKilled:
         ranks = gang.start(FOREVER, variables={rank: {"DIE": moment}})
         assert ranks[rank].wait(PATIENCE_S) == -signal.SIGKILL
         preempt(ranks)
-        # A part written only by the other rank is no set.
+        # A set is incomplete if only the other rank wrote its part.
         assert steps_of(gang) == {kept}
 
     def test_without_a_signal_leaves_the_set_that_was_written_last(self, make: MakeGang) -> None:
-        """Every second, rank 0 names a step that both store."""
+        """Rank 0 names a step every second, and both ranks store it."""
         gang = make()
         often = {"EVERY": "0.1"}
         ranks = gang.start(FOREVER, variables={0: often})
@@ -183,7 +183,7 @@ class TestARankThatIsKilled:
 
 class TestAnOldRank:
     def test_that_wakes_up_later_completes_no_set(self, make: MakeGang) -> None:
-        """It was stopped before it wrote its part; its lease's set lacks only that part."""
+        """The rank of an ended lease was stopped before it wrote its part of a set."""
         gang = make(grace_s=1.5)
         assert preempt_at(gang, 3) == [99, 99]
         ranks = gang.start(FOREVER)
@@ -254,7 +254,7 @@ class TestASet:
 
 class TestAProgramThatBeginsAnew:
     def test_finds_its_ranks_again_under_the_same_lease(self, make: MakeGang) -> None:
-        """A program prepares, another trains: each rank runs both."""
+        """Each rank runs two programs in turn: the first prepares, the second trains."""
         gang = make()
         first = gang.start("3")
         assert [process.wait(PATIENCE_S) for process in first] == [0, 0]

@@ -42,7 +42,7 @@ def wheels(copy: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def pip(environment: Path, *words: str) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "pip", "-q", "--python", environment / "bin" / "python", *words],
-        # No index and no settings of this machine: every download is an error.
+        # The environment has no index and no settings of this machine, so every download fails.
         env={"PATH": os.environ["PATH"], "PIP_NO_INDEX": "1", "PIP_CONFIG_FILE": os.devnull},
         capture_output=True,
         text=True,

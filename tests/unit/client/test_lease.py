@@ -67,7 +67,7 @@ class TestAJobThatIsPreempted:
         steps = ["--steps", "600"]
         whole = subprocess.run(
             [sys.executable, str(TRAIN), *steps, "--out", str(tmp_path / "whole")],
-            # The same environment, because variables select the kernels of a BLAS.
+            # Both runs need the same environment, because variables select the kernels of a BLAS.
             env={"PATH": os.environ["PATH"], "PYTHONPATH": str(SOURCE)},
             check=True,
             capture_output=True,
@@ -85,7 +85,7 @@ class TestAJobThatIsPreempted:
     def test_writes_the_step_before_at_once_and_the_one_in_progress_when_it_ends(
         self, job: Job, ended: list[subprocess.Popen[bytes]]
     ) -> None:
-        """The second step waits for a file, which fixes the order."""
+        """The second step waits for a file, so that the order is fixed."""
         go = job.folder / "go"
         process = job.start(
             f"""
@@ -111,7 +111,7 @@ print("never reached", flush=True)
         assert "never reached" not in job.text
 
     def test_writes_even_while_native_code_keeps_the_main_thread(self, job: Job) -> None:
-        """Python's own handlers wait there; the wake-up descriptor does not."""
+        """Python's signal handlers wait for the main thread; the wake-up descriptor does not."""
         job.grace_s = 2.0
         process = job.start(
             """
@@ -220,7 +220,7 @@ class TestAStaleProcess:
 
 class TestADiskThatIsFull:
     def test_is_told_apart_from_a_checkpoint(self, job: Job) -> None:
-        """After the start, a file replaces the folder."""
+        """After the start, a file takes the place of the folder for checkpoints."""
         process = job.start(COUNT, "1000000", "0.005")
         job.reaches(3)
         folder = job.folder / "checkpoints"

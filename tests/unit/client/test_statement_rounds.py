@@ -20,7 +20,7 @@ from tests.unit.verified_rounds import ADA, POOL, StagedPool, staged_rounds
 
 
 class Asked:
-    """A client of a staged pool."""
+    """A client that sends its requests to a staged pool."""
 
     def __init__(self, pool: StagedPool) -> None:
         self.pool = pool

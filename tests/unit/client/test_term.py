@@ -58,7 +58,7 @@ class TestTheCheckpointSignal:
         assert job.text.count("told") == 1
 
     def test_does_not_reach_the_program_through_its_group(self, job: Job) -> None:
-        """The program has no handler: the signal would kill it."""
+        """The signal would kill the program, which has no handler for it."""
         process = job.run(sleeper("print('term', flush=True), sys.exit(0)"))
         job.says("up")
         import os
@@ -84,7 +84,7 @@ class TestTheCheckpointSignal:
         assert "not now" in job.text
 
     def test_leaves_nothing_of_the_program(self, job: Job) -> None:
-        """This includes processes that moved to another session."""
+        """Processes that moved to another session end too."""
         spawn = "import subprocess; p = subprocess.Popen(['sleep', '1000'], start_new_session=True)"
         process = job.run(python(f"{spawn}\nprint('pid', p.pid, 'end', flush=True)"))
         assert process.wait(PATIENCE_S) == 0

@@ -85,7 +85,7 @@ def changed(change: Callable[[dict[str, Any]], object]) -> Callable[[int, bytes]
 
 
 def worse_plan(change: Callable[[dict[str, Any]], object]) -> Callable[[int, bytes], bytes]:
-    """Return a change to a valid decision that this version would not make.
+    """Return a change to a decision that stays valid, but that this version would not make.
 
     Its picks have other ranks.
     """
@@ -105,7 +105,7 @@ def forge_answers(portal: Portal, pool: StagedPool, answers: Mapping[str, Any]) 
 
 
 def test_the_command_knows_all_gaps() -> None:
-    """The parser has its own list, as the library may not be installed."""
+    """The command has its own list, because it also runs without the library."""
     assert tuple(gap.value for gap in Gap) == GAPS
     assert set(TO_DO) == set(Gap)
 
@@ -161,7 +161,7 @@ class TestAForgery:
         forge: Callable[[StagedPool], Mapping[str, Any]],
         gap: str,
     ) -> None:
-        """Tenants of a pool of own rows, or with an archived history, accept such gaps."""
+        """Tenants of pools of own rows, or with an archived history, accept such gaps."""
         forge_answers(portal, pool, forge(pool))
         done = verify_all("--accept", gap)
         assert done.code == 0, done.out + done.err

@@ -26,7 +26,7 @@ from .portal import Portal
 
 
 class TestAPlant:
-    """Each falsification is named, and exits with 3."""
+    """The command names each falsification, and exits with 3."""
 
     def assert_named(self, done: Ran, text: str) -> None:
         assert done.code == 3, done.out + done.err
@@ -36,7 +36,7 @@ class TestAPlant:
     def test_a_round_rewritten_with_matching_bytes(
         self, verify_all: Any, pool: StagedPool, tmp_path: Path
     ) -> None:
-        """A round is decided again without a job, and all later rounds are sealed again."""
+        """The portal decides a round again without one job, and seals all later rounds again."""
         assert verify_all().code == 0
         kept = pin_path(tmp_path).read_bytes()
         row = pool.rounds[-1].snapshot
@@ -89,7 +89,7 @@ class TestAPlant:
     def test_records_held_back(
         self, verify_all: Any, portal: Portal, pool: StagedPool, kept: slice, text: str
     ) -> None:
-        """Fewer rounds than requested are no success."""
+        """An answer with fewer rounds than requested is not proven."""
 
         def answer(words: list[str], query: dict[str, str]) -> tuple[int, Any]:
             status, body = pool.answer(words, query)
@@ -141,7 +141,7 @@ class TestAPlant:
     def test_a_certificate_of_a_later_version_is_counted(
         self, verify_all: Any, pool: StagedPool
     ) -> None:
-        """No fault can be seen, and it is not proven."""
+        """The certificate has no visible fault, and is not proven."""
         row = pool.rounds[4]
         assert row.certificate is not None
         later = {**row.certificate, "version": 99}

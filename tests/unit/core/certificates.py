@@ -31,7 +31,7 @@ def two_types(
     """A pool with `gpus` slow and as many fast GPUs; `speeds` has the fast type's speed by tenant.
 
     Each tenant's profile and its first job have the tenant's id. The first job is at most as large
-    as a type; jobs of one GPU add up to the rest of the `demand`.
+    as a type. Jobs of one GPU each complete the `demand`.
     """
     weights = weights or dict.fromkeys(speeds, 1)
     fields: dict[str, Any] = {

@@ -25,7 +25,7 @@ class TestAdmission:
         assert admission.check(job(1, 4, max_price_micro=4), "v100") is not None
 
     def test_never_keeps_a_tenants_own_quota_from_itself(self) -> None:
-        """Its 4 idle GPUs may not be lent, but its own gang of 8 may use them."""
+        """The tenant does not lend its 4 idle GPUs, but its own gang of 8 may use them."""
         own = Entitlement(1, "v100", 4, lend_limit=0)
         admission = Admission.of(
             snapshot([], nodes={1: 8}, quotas=[own, Entitlement(2, "v100", 4)])

@@ -65,8 +65,7 @@ def spread(ids: dict[IdKind, tuple[int, ...]]) -> Ids:
 
 
 def is_same_under(snapshot: Snapshot, decision: Decision, *others: Ids) -> dict[str, Any]:
-    """Check that renaming ids before and after the decision gives the same decision and
-    certificate.
+    """Check that renaming ids before or after a decision gives the same decision.
 
     Return the certificate.
     """
@@ -93,9 +92,7 @@ class TestUnderOtherIds:
     def test_rounds_and_certificates_are_the_same(
         self, policy: str, options: dict[str, Any], seed: int
     ) -> None:
-        """With numbers from 1, as disclosed, and with ids that are further apart; then redacted
-        too.
-        """
+        """Ids are numbers from 1, as disclosed, then further apart; then redacted too."""
         for snapshot, decision in some_rounds(policy, seed, ROUNDS, options):
             ids = ids_of_round(snapshot)
             certificate = is_same_under(snapshot, decision, ranks(ids), spread(ids))
@@ -108,7 +105,7 @@ class TestUnderOtherIds:
     def test_what_the_next_rounds_remember_is_the_same(
         self, policy: str, options: dict[str, Any], seed: int
     ) -> None:
-        """Ids of one pool are renamed once, and its rounds continue with them."""
+        """Ids of a pool are renamed once, and its rounds continue with the new ids."""
         rounds = some_rounds(policy, seed, ROUNDS, options)
         ids = {
             kind: tuple(sorted({id_ for row, _ in rounds for id_ in ids_of_round(row)[kind]}))
@@ -126,7 +123,7 @@ class TestUnderOtherIds:
 
 @pytest.mark.parametrize("policy", sorted(POLICIES))
 def test_a_drawn_pool_is_decided_the_same(policy: str) -> None:
-    """With random options, protected leases and lost nodes; in the disclosed form."""
+    """The pool has random options, protected leases and lost nodes, in the disclosed form."""
     for seed in range(12):
         asked = drawn(policy, seed, SLOW)
         decision = decode(canonical_bytes(decide_round(asked)), Decision)
@@ -138,7 +135,8 @@ def test_a_drawn_pool_is_decided_the_same(policy: str) -> None:
 def test_a_crowded_pool_with_prices_is_decided_the_same(policy: str) -> None:
     """A job that does not fit excludes equal waiting jobs; a limit that never binds must not count.
 
-    Such a maximum price once made jobs unequal, and changed the order under `evenshare`.
+    A maximum price that never binds once made jobs unequal, and changed the order under
+    `evenshare`.
     """
     for seed in (6, 16):
         made = pool(

@@ -42,7 +42,7 @@ class TestAnAverage:
         values = [10_000 + 20 * n for n in range(200)]
         average, changes = fed(values)
         assert changes == []
-        # Such an average lags behind a drift by its number of reports.
+        # The average lags behind the drift by its number of reports.
         assert abs(average.mean - (values[-1] - 20 * (RECENT - 1))) <= 20
 
     @pytest.mark.parametrize("factor", [Fraction(3, 4), Fraction(5, 4), 4, Fraction(1, 4)])

@@ -88,7 +88,7 @@ class TestARound:
         assert ("jobs", "job 1 may not start yet") in [(row.rule, row.detail) for row in found]
 
     def test_breaks_no_promise_by_it(self) -> None:
-        """A free GPU while a job waits is no violation during its back-off."""
+        """During a back-off, a free GPU while the job waits is not a violation."""
         snap = barred(AT_US + 1)
         found = certify_round(snap, decide_round(snap))
         assert not found.failure
@@ -121,7 +121,7 @@ class TestBytes:
 
 
 class TestASimulation:
-    """Start from a pool's present state, with the policy's own queues and with `decide_round`."""
+    """Runs from a pool's current state, with the policy's kept queues and with `decide_round`."""
 
     @pytest.mark.parametrize("policy", sorted(POLICIES))
     @pytest.mark.parametrize("fast_forward", [True, False])

@@ -14,7 +14,7 @@ from tests.unit.verified_rounds import StagedPool
 
 
 def spin() -> int:
-    """A policy that never decides."""
+    """A policy that never returns."""
     count = 0
     while True:
         count += 1

@@ -95,7 +95,7 @@ class TestABundle:
 
 class TestACertificate:
     def test_tells_the_kind_of_an_error_alone(self, round_: tuple[Snapshot, Decision]) -> None:
-        """Messages may contain ids, which are not renamed."""
+        """The message may contain ids, which renaming does not replace."""
         lines: dict[str, Any] = dict(plain(certify_round(*round_)))
         first, *rest = lines["findings"]
         untried = {**first, "why": f"{UNTRIED}KeyError: 31337"}
@@ -138,7 +138,7 @@ class TestOwnRows:
         assert own_excerpts(read, []) == {}
 
     def test_tell_of_others_only_that_there_are_some(self) -> None:
-        """Others are beneficiaries, parties of trades, and tenants compared in certificates."""
+        """Other tenants occur as beneficiaries, as parties of trades, and in certificates."""
         snapshot, decision = some_rounds("ltgf", 3, 6)[-1]
         one, two, three = (row.id for row in snapshot.tenants[:3])
         mine, theirs = (
@@ -165,7 +165,7 @@ class TestOwnRows:
 
 class TestADamagedBundle:
     def test_of_more_gpus_than_a_pool_can_have_is_none(self) -> None:
-        """Its placement would exhaust the memory of a verifier."""
+        """Placing that many GPUs would exhaust the memory of a verifier."""
         document = json.loads(StagedPool(staged_rounds(1)).bundles[1])
         document["snapshot"]["nodes"][0]["gpus"] = 10**9
         with pytest.raises(BundleError, match=r"snapshot\.nodes: has 1,000,000,004 GPUs"):
@@ -208,7 +208,7 @@ class TestADamagedBundle:
     def test_is_read_or_told_whatever_is_wrong(
         self, policy: str, part: float, length: int, other: bytes
     ) -> None:
-        """A part is replaced by other text that JSON may contain."""
+        """A part of the bundle is replaced by other text that JSON may contain."""
         whole = bundled(*some_rounds(policy, 5, 5)[-1])
         place = int(part * len(whole))
         with suppress(BundleError):

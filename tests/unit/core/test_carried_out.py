@@ -173,7 +173,7 @@ class TestAReason:
         assert "not known here" in text
 
     def test_of_what_was_never_decided_is_wrong(self, rounds: tuple[Round, Round]) -> None:
-        """A renewal that was never decided would end a lease silently."""
+        """A superseded renewal that was never decided could hide the end of a lease."""
         before, _ = rounds
         id_ = before.decision.ends[0].lease
         row = {"item": "renewal", "id": id_, "why": Why.LEASE_ENDED.value}

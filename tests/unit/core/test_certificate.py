@@ -40,7 +40,7 @@ from tests.unit.core.certificates import (
 )
 
 P = Property
-# OEF's E6: W = (1,2), (1,5), one GPU of each type.
+# Example E6 of OEF: W = (1,2), (1,5), one GPU of each type.
 E6 = {1: 2.0, 2: 5.0}
 COOPERATIVE = {1: (1, 0.25), 2: (0, 0.75)}
 EQUAL = {1: (1, 4 / 7), 2: (0, 3 / 7)}
@@ -68,7 +68,7 @@ class TestACooperativeRound:
         assert (alone.worst, alone.broken) == (0.666667, (1,))
 
     def test_asks_nothing_for_who_has_all_it_can_use(self) -> None:
-        """The first tenant wants one GPU and has it: it cannot also use the faster one."""
+        """The first tenant has the one GPU that it wants, and cannot also use the faster one."""
         snapshot = two_types(E6, demand=1)
         found = certify_round(snapshot, answer({1: (1, 0), 2: (0, 1)}))
         assert found.violated == ()
@@ -76,7 +76,7 @@ class TestACooperativeRound:
         assert all(row.capped for row in found.rows)
 
     def test_notes_the_envy_of_who_a_cap_may_have_concerned(self) -> None:
-        """The third tenant has all it can use, so the first may have met its own cap on the way."""
+        """The third tenant has all that it can use: a cap may have affected the first."""
         speeds = {1: 2.0, 2: 5.0, 3: 2.0}
         snapshot = two_types(speeds, gpus=2, demand=3)
         shares = {1: (0.5, 0), 2: (0, 1.5), 3: (1.5, 0.5)}
@@ -99,7 +99,7 @@ class TestACooperativeRound:
         ).broken == (1,)
 
     def test_says_the_same_of_whole_gpus_beside_what_is_promised(self) -> None:
-        """Only the second tenant gets the fast GPU by rounding; the promise is about ideals."""
+        """By rounding only the second tenant gets the fast GPU; the promise is about ideals."""
         decision = answer(times(COOPERATIVE, 8), grants=(grant(1, 2, ((FAST_NODE, 8),)),))
         envy = line(certify_round(two_types(E6, gpus=8, demand=20), decision), P.ENVY_FREE)
         assert (envy.verdict, envy.in_gpus) == (Verdict.HOLDS, 16)
@@ -121,7 +121,7 @@ class TestANonCooperativeRound:
 
     def test_promises_truthfulness_with_one_job_type_each_alone(self) -> None:
         one = certify_round(two_types(E6, **NONCOOPERATIVE), answer(EQUAL))
-        # Promised, but not measured here: this test's registry has no policy oef.
+        # The property is promised, but not measured, as this test's registry has no policy oef.
         assert line(one, P.OVERSTATING).verdict in (Verdict.UNKNOWN, Verdict.HOLDS)
         assert line(one, P.UNDERSTATING).verdict is Verdict.NOT_PROMISED
         snapshot = two_types(E6, **NONCOOPERATIVE)
@@ -196,9 +196,7 @@ class TestTheOrderOfLtgf:
         assert (row.verdict, row.checked, row.basis) == (Verdict.HOLDS, 3, Basis.SUMS)
 
     def test_counts_what_was_given_in_the_round(self) -> None:
-        """A lease is 0.01 of the due GPU-time: after one lease, the first tenant is behind the
-        second.
-        """
+        """A lease adds 0.01 to rho, so with a lease the first tenant would be behind the second."""
         assert certify_round(*served({1: 0.500, 2: 0.505}, [1, 2, 1])).violated == ()
         assert certify_round(*served({1: 0.500, 2: 0.505}, [1, 1, 2])).violated == (
             P.LONG_TERM_ORDER,
@@ -215,7 +213,7 @@ class TestTheOrderOfLtgf:
         rhos = {1: 0.5, 2: 0.9}
         late_us = AT_US - 3 * HOUR_US
         assert certify_round(*served(rhos, [2, 1], "reserved", late_us)).violated == ()
-        # It was skipped for only one lease length, so it must not go first.
+        # The job was skipped for only one lease length, so it must not go first.
         soon_us = AT_US - HOUR_US
         said = [served(rhos, [2, 1], "reserved", soon_us), served(rhos, [2, 1], "reserved")]
         assert [certify_round(*one).violated for one in said] == [(P.LONG_TERM_ORDER,)] * 2
@@ -287,7 +285,10 @@ class TestACertificate:
 
 class TestWhatIsNothing:
     def test_counts_the_rounding_of_a_small_share_by_weight(self) -> None:
-        """Of 8 GPUs by 1000 : 1, the small share is a micro-GPU too large: a thousandth."""
+        """8 GPUs are split 1000 : 1.
+
+        The small share is a micro-GPU too large, a thousandth by weight.
+        """
         found = Allocation(
             rows=((1, 0), (2, 0)),
             gpu_types=("k80",),

@@ -51,7 +51,8 @@ def test_what_is_as_usual_is_not_written() -> None:
     assert plain(certificate((item,), (row,))) == WHOLE
     assert plain(certificate(())) == {"version": VERSION_BEFORE, "violated": []}
     assert read(WHOLE) == certificate((item,), (row,))
-    assert read(WHOLE | {"version": 2}).findings == (item,)  # older than the line of trades
+    # from before the line of trades existed
+    assert read(WHOLE | {"version": 2}).findings == (item,)
     assert (item.checked, item.count, item.broken, item.why) == (0, 0, (), "")
     assert (item.worst, item.tenant, item.other) == (item.in_gpus, item.total, item.tolerance)
     assert item.worst is None

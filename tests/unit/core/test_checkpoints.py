@@ -45,7 +45,7 @@ class TestANote:
         assert note.count("\u2014") == 2
 
     def test_of_gos_documentation_has_the_known_signature(self) -> None:
-        """Its text is not a checkpoint, which is only reported after the signature was verified."""
+        """The text is not a checkpoint, which is reported only after the signature was verified."""
         with pytest.raises(NoteError, match="three lines"):
             verify_note(GO_NOTE, [GO_VKEY], LOG)
         with pytest.raises(NoteError, match="not a signature of this text"):

@@ -61,7 +61,8 @@ class TestMoveClaims:
         row = new.jobs[1]
         integral = new.claims[1, row.gpu_type].classes[row.demand, row.weight].fair_gpu_us
         assert row.gpu_type == "v100"
-        # Half of 4 GPUs for 100 us while both jobs claimed K80s, 4 GPUs for 50 us since.
+        # It deserves half of 4 GPUs for the 100 us in which both jobs claimed K80s, and 4 GPUs for
+        # the 50 us since.
         assert integral - row.baseline_gpu_us == 200 + 200
 
     def test_a_job_that_holds_gpus_claims_their_type(self) -> None:

@@ -10,7 +10,7 @@ from evenshare_core.domain.leases import Lease
 from evenshare_core.policies.market.clearing import ClearingNodes
 
 NOW_US, GPUS = 100, 8
-held = st.tuples(st.integers(1, 4), st.integers(1, 9))  # GPUs, and the time until their end
+held = st.tuples(st.integers(1, 4), st.integers(1, 9))  # (GPUs, the time until their lease ends)
 pools = st.lists(st.lists(held, max_size=4), min_size=1, max_size=4)
 
 

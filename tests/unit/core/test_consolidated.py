@@ -26,10 +26,11 @@ class TestFind:
     @pytest.mark.parametrize(
         ("free", "gpus", "expected"),
         [
-            ({1: 8, 2: 4, 3: 4}, 4, ((2, 4),)),  # least free, lowest id
+            # the node with the fewest free GPUs that suffices; on ties the lowest id
+            ({1: 8, 2: 4, 3: 4}, 4, ((2, 4),)),
             ({1: 8, 2: 3}, 4, ((1, 4),)),
-            ({1: 3, 2: 3}, 4, None),  # fits a node, so it is not split
-            # the rest goes to the node with the least free
+            ({1: 3, 2: 3}, 4, None),  # the gang fits a node, so it is not split
+            # the rest goes to the node with the fewest free GPUs that suffices
             ({1: 8, 2: 8, 3: 4}, 12, ((1, 8), (3, 4))),
             ({1: 8, 2: 6, 3: 3, 4: 3}, 16, ((1, 8), (2, 6), (3, 2))),
             ({1: 8, 2: 7}, 16, None),
@@ -81,14 +82,14 @@ def free_capacity(
 class TestRoom:
     def test_takes_free_gpus_before_those_of_ended_leases(self) -> None:
         a = free_capacity({1: 8, 2: 8}, {}, {1: 4})
-        assert a.place(4) == ((1, 4),)  # the free half of node 1
+        assert a.place(4) == ((1, 4),)  # the free half of node 1, not the ended lease
         assert a.renew(((1, 4),))
 
     def test_takes_ended_leases_only_when_it_must(self) -> None:
         a = free_capacity({1: 8}, {}, {1: 8})
         assert a.place(4) == ((1, 4),)
-        assert not a.renew(((1, 8),))  # its GPUs were taken
-        assert a.unheld.total == 4  # the rest of them is unheld now
+        assert not a.renew(((1, 8),))  # the gang took some of its GPUs
+        assert a.unheld.total == 4  # the lease's other GPUs are unheld now
 
     def test_a_refused_lease_frees_its_gpus(self) -> None:
         a = free_capacity({1: 8}, {1: 2}, {1: 6})

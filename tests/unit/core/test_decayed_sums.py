@@ -35,7 +35,7 @@ class TestTheDecay:
         sums.begin(sums.memory, [later(row, HOUR_US)], HOUR_US, ROUND_US)
         idle = replace(later(row, HOUR_US), held=0, demand=0)
         then = sums.sums(later(row, HOUR_US))
-        # 2 GPUs for a window leave 1 - 1/e of it; twice as much is deserved.
+        # After one window with 2 GPUs, 1 - 1/e of the GPU-time is left; twice as much is deserved.
         assert abs(then[0] / (2 * HOUR_US) - (1 - exp(-1))) < 0.01
         assert abs(then[1] - 2 * then[0]) <= 2 * MARKS
         sums.begin(sums.memory, [idle], HOUR_US, ROUND_US)
@@ -62,12 +62,12 @@ class TestTheDecay:
         assert sums.sums(row) == (0, 0)
         other = ClaimService(2, "v100", 5, 4, 9, 0, 2, 33, 44)
         sums.begin(sums.memory, [row, other], 5, ROUND_US)
-        assert sums.sums(other) == (33, 44)  # a new claim started after the last round
+        assert sums.sums(other) == (33, 44)  # a claim that started after the last round
 
 
 class TestTheMemory:
     def test_is_the_same_where_idle_rounds_are_skipped(self) -> None:
-        """Rounds are on a grid; those before which no claim changed are skipped."""
+        """Rounds on the grid are skipped if no claim changed since the last one."""
         for seed in range(30):
             rng = random.Random(seed)  # noqa: S311 - a test's seed
             window_us = rng.choice((600, 3_600, 86_400)) * SECOND_US
@@ -83,7 +83,7 @@ class TestTheMemory:
                     assert some.memory == every.memory
                     assert [some.sums(row) for row in rows] == [every.sums(row) for row in rows]
                 changed = rng.random() < 0.05
-                if changed:  # somewhere before the next round
+                if changed:  # at any instant before the next round
                     between_us = at_us + rng.randrange(ROUND_US)
                     rows = [
                         replace(

@@ -33,7 +33,7 @@ def skip_of(decision: Decision, job_id: int) -> Skip:
 
 class TestOwnAndBorrowed:
     def test_terms_that_go_on_keep_theirs_and_the_rest_is_filled_in_lease_order(self) -> None:
-        goes_on = lease(1, 1, (1, 2), expires_us=AT_US + 1)  # 2 of 4 own
+        goes_on = lease(1, 1, (1, 2), expires_us=AT_US + 1)  # two of the four GPUs are own
         jobs = [job(1, 2), job(2, 1), job(3, 2), job(4, 1)]
         leases = [goes_on, lease(3, 2, (1, 1)), lease(2, 3, (1, 2))]
         decision = decide_round(
@@ -67,9 +67,7 @@ class TestOwnAndBorrowed:
         assert (skip.reason, skip.numbers["withdrawn"]) == (Reason.PRICE_ABOVE_MAX, True)
 
     def test_withdrawn_picks_are_told_in_the_order_of_arrival(self) -> None:
-        """Numbers are those of the first arrival, which is neither the first pick nor the lowest
-        id.
-        """
+        """The numbers are those of the first to arrive, not the first pick or the lowest id."""
         late, early = job(1, 3, max_price_micro=1), job(4, 1, max_price_micro=2)
         round_ = snapshot(
             [replace(late, submitted_us=9), replace(early, submitted_us=2), job(3, 4)],

@@ -117,7 +117,7 @@ class TestRoundsOfBefore:
         before = asked()
         found = certified(before)
         assert SPEEDS not in {row.name for row in found.findings}
-        assert found.version == VERSION  # because of its misreports
+        assert found.version == VERSION  # the version of its lines of misreports
         assert "overclaims" not in plain(found)
 
     def test_have_the_same_bytes(self) -> None:
@@ -125,7 +125,7 @@ class TestRoundsOfBefore:
         data = canonical_bytes(before)
         assert data.endswith(b"]]]")  # the profiles are the last field
         after = replace(before, measured=(measured(1, 2000, 2000),))
-        # Nine empty fields, and the new one.
+        # Nine empty fields, then the new one.
         assert canonical_bytes(after).startswith(data[:-1] + b",[]" * 9 + b",[[1,")
 
     def test_decide_the_same_with_measurements_beside(self) -> None:

@@ -19,7 +19,8 @@ from evenshare_core.formulations.oef_cooperative import (
 from evenshare_core.formulations.problems import Array
 from evenshare_core.formulations.programs import EnvyFree
 
-# Speedups, GPUs, weights: such similar tenants that a solve with more rows has the same total.
+# Speedups, GPUs, weights. The tenants are so similar that a solve with more rows has the same
+# total.
 WITH_A_PAUSE = [
     (
         [[1, 1, 2, 4], [1, 1, 3, 3], [1, 2, 4, 5], [1, 3, 3, 4], [1, 3, 4, 4]],
@@ -125,7 +126,7 @@ class TestRowsOfEnvy:
 
     @pytest.mark.parametrize("seed", range(6))
     def test_that_are_missing_at_the_end_are_kept_all_the_same(self, seed: int) -> None:
-        """The program has few rows, but all of W Z^T holds."""
+        """The program has only a few rows, but the result satisfies all envy rows."""
         asked = random_program(seed)
         found = solve(asked, name="fast").shares
         seen = asked.speedups @ found.T

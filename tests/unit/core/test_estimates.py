@@ -18,7 +18,7 @@ def test_a_job_without_an_estimate_needs_what_is_said(estimate_us: int | None, w
     ("ran_us", "left_us"), [(0, 1000), (400, 600), (950, 50), (990, 50), (5000, 50)]
 )
 def test_what_outlived_its_estimate_needs_a_part_of_it(ran_us: int, left_us: int) -> None:
-    """It ran on 2 GPUs, half of the time before its present lease."""
+    """The job ran on 2 GPUs, half of the time before its current lease."""
     sums = JobService(1, 1, "v100", 2, 1, 0, alloc_gpu_us=ran_us, held=2, held_since_us=7)
     at_us = 7 + ran_us // 2
     assert remaining_us(job(1, 2), sums, at_us, 1000) == left_us

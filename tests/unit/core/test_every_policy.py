@@ -82,7 +82,7 @@ def drawn_job(rng: random.Random, row: Job, held: set[str], profiles: list[Profi
 
 
 def drawn_deadline(rng: random.Random, job_id: int, at_us: int) -> Deadline:
-    """A strict or soft deadline, sometimes partly or wholly over."""
+    """A strict or soft deadline, some or all of whose steps may have passed."""
     ends_us = sorted(
         {at_us + rng.randrange(-HOUR_US, 8 * HOUR_US) for _ in range(rng.choice((1, 3)))}
     )
@@ -173,7 +173,7 @@ def checked(asked: Snapshot) -> Decision:
 @every_policy
 class TestARound:
     def test_obeys_every_rule_in_every_pool(self, policy: str) -> None:
-        """In addition to the checks of `decide_round`: the round overfills no node."""
+        """In addition to the checks of `decide_round`, the round overfills no node."""
         waits = 0
         for seed in SEEDS:
             asked, decision = decided(policy, seed)
@@ -313,7 +313,7 @@ class TestAnOddPool:
         checked(self.odd(policy, jobs, quotas=quotas))
 
     def test_goes_on_where_a_node_is_lost_or_gone(self, policy: str) -> None:
-        """Its leases are not renewed when they end, and nothing starts there."""
+        """Leases on the node are not renewed when they end, and nothing starts there."""
         jobs = [job(1, 4), job(2, 4), job(3, 2), job(4, 8)]
         leases = [lease(1, 1, (1, 4)), lease(2, 2, (2, 4))]
         whole = self.odd(policy, jobs, leases=leases, nodes={1: 4, 2: 4})
@@ -351,7 +351,7 @@ class TestAnOddPool:
 
 @every_policy
 class TestALife:
-    """Consecutive rounds with nodes that come and go; state is passed through JSON."""
+    """Consecutive rounds while nodes come and go; the state passes through JSON."""
 
     def test_is_the_same_with_the_memory_through_json(self, policy: str) -> None:
         plain, stored = self.state(policy), self.state(policy)

@@ -12,7 +12,8 @@ from tests.unit.core.snapshots import AT_US, job, lease, snapshot
 
 LATER_US = AT_US + 1
 KEY = Key(None, None)
-# Tenant 2 holds all of node 1 above its quota; tenant 1 is to get it, and tenant 3 the free GPUs.
+# Tenant 2 holds all of node 1 above its quota. Tenant 1 should get node 1, and tenant 3 the free
+# GPUs.
 JOBS = [job(1, 4, tenant=2), job(2, 4, tenant=1), job(3, 2, tenant=3), job(4, 2, tenant=1)]
 LEASES = [lease(1, 1, (1, 4), tenant=2, expires_us=LATER_US, own=0, borrowed=4)]
 GRANTS = (
@@ -46,14 +47,14 @@ class TestAnExchange:
         assert terms.skips == ANSWER.skips
 
     def test_is_called_off_where_a_limit_withdraws_its_job(self) -> None:
-        """Job 4 uses the quota first, so job 2 would borrow, which its tenant may not."""
+        """Job 4 uses the quota first, so job 2 would have to borrow, which its tenant may not."""
         terms = settle(snapshot(JOBS, LEASES, nodes={1: 4, 2: 4}, quotas=quotas(4)), ANSWER)
         assert [grant.job for grant in terms.grants] == [4, 3]
         assert (terms.preemptions, terms.ends) == ((), ())
         assert [(skip.reason, skip.jobs) for skip in terms.skips] == [(Reason.QUOTA_LIMIT, (2,))]
 
     def test_is_called_off_where_a_moved_job_may_not_go_on(self) -> None:
-        """Its new lease is a new term, which is not granted above its maximum price."""
+        """The moved job needs a new term, and none is granted above its maximum price."""
         jobs = [replace(JOBS[0], gpus=1, max_price_micro=5), *JOBS[1:]]
         leases = [lease(1, 1, (1, 1), tenant=2, expires_us=LATER_US, own=0, borrowed=1)]
         moved = replace(

@@ -27,7 +27,7 @@ def arr(*rows: Sequence[float] | float) -> Array:
     return np.array(rows, float)
 
 
-# OEF's E6: W = (1,2), (1,5), one GPU of each type.
+# Example E6 of OEF: W = (1,2), (1,5), one GPU of each type.
 W6, M6 = arr((1, 2), (1, 5)), arr(1, 1)
 COOPERATIVE6 = arr((1, 0.25), (0, 0.75))
 
@@ -35,7 +35,7 @@ COOPERATIVE6 = arr((1, 0.25), (0, 0.75))
 class TestEnvy:
     def test_of_the_papers_cooperative_optimum_is_nobodys(self) -> None:
         envy = envy_matrix(W6, COOPERATIVE6, np.ones(2))
-        # The first is indifferent, 2 x 0.75 = 1 + 2 x 0.25; the second is far from envy.
+        # The first row is indifferent, 2 x 0.75 = 1 + 2 x 0.25; the second is far from envy.
         assert envy == pytest.approx(arr((0, 0), (-1.5, 0)))
 
     def test_is_what_a_row_would_gain_with_anothers_share(self) -> None:
@@ -48,7 +48,7 @@ class TestEnvy:
         assert envy.tolist() == [[0, 0], [0, 0]]
 
     def test_is_no_more_than_a_row_could_use_of_anothers_share(self) -> None:
-        """The first may use one GPU: the fast one, not also the other two of the second."""
+        """The first row may use one GPU: the fast one, not also the second row's other two."""
         shares = arr((1, 0), (2, 1))
         assert envy_matrix(W6, shares, np.ones(2)).tolist() == [[0, 3], [-6, 0]]
         limited = envy_matrix(W6, shares, np.ones(2), limits=arr(1, 9))

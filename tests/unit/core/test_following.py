@@ -23,7 +23,7 @@ Bend = Callable[[Snapshot], Snapshot]
 
 
 def bent(number: int, bend: Bend) -> tuple[str, ...]:
-    """The violations of a manipulated round of the history."""
+    """The violations that a manipulated round of the history shows."""
     rounds = history()
     before, after = rounds[number - 2], rounds[number - 1]
     changed = StoredRound(bend(after.snapshot), after.decision, after.superseded)
@@ -87,7 +87,7 @@ class TestAHistory:
 
 
 class TestSums:
-    """The sums of tenants, classes of jobs and jobs are those of the round before."""
+    """The sums of tenants, classes of jobs and jobs are those of the previous round."""
 
     def test_that_were_lowered_are_named_with_both_values(self) -> None:
         found = bent(2, lambda snapshot: with_claim(snapshot, 2, alloc_gpu_us=7))
@@ -343,7 +343,7 @@ class TestLeases:
         assert "Job 12 has a lease of 2 v100 that round 3 ended." in found
 
     def test_that_were_superseded_do_not_go_on(self) -> None:
-        """A part that could not be applied leaves its job unchanged."""
+        """If a part of the decision could not be applied, its job is unchanged."""
         one, two, *_ = history()
         why = ({"item": "grant", "id": 11, "why": "the job no longer waited"},)
         found = breaks(StoredRound(one.snapshot, one.decision, why), two)

@@ -33,7 +33,7 @@ def _fields(stored: Disclosed) -> dict[str, Any]:
 
 
 def bent(stored: Disclosed, **fields: Any) -> Disclosed:
-    """The round with a manipulated snapshot."""
+    """The round with changed fields of its snapshot."""
     return Disclosed(**{**_fields(stored), "snapshot": replace(stored.snapshot, **fields)})
 
 
@@ -50,7 +50,7 @@ class TestAHistory:
 
 @pytest.mark.parametrize("days", [("", ""), ("one", "two")])
 class TestABend:
-    """A manipulation is reported, whether or not names are those of the same day."""
+    """A manipulation is reported, whether or not both rounds have the names of one day."""
 
     def pair(self, days: tuple[str, str], number: int = 2) -> tuple[Disclosed, Disclosed]:
         rounds = history()

@@ -29,7 +29,7 @@ def active(
 
 @dataclass
 class Plain:
-    """The same sums by definition, in fractions, job by job."""
+    """The same sums by their definition, in fractions, for each job separately."""
 
     quota: dict[tuple[int, str], int] = field(default_factory=dict)
     alloc: dict[tuple[int, str], int] = field(default_factory=dict)
@@ -76,7 +76,8 @@ class Plain:
 def histories(draw: st.DrawFn) -> list[Change]:
     """Valid changes in time order over two tenants and two types."""
     changes = [quota(0, draw(st.integers(0, 9)), t, g) for t in (1, 2) for g in "ab"]
-    jobs: dict[int, tuple[int, str, int, bool]] = {}  # tenant, type, gang, holds
+    # tenant, GPU type, gang, whether it holds GPUs
+    jobs: dict[int, tuple[int, str, int, bool]] = {}
     at_us = 0
     for number in range(1, draw(st.integers(1, 25))):
         at_us += draw(st.integers(0, 1000))
@@ -179,7 +180,7 @@ class TestAdvance:
 
 
 class TestClaimedType:
-    """A job that accepts several types claims the one with its tenant's least rho."""
+    """A job that accepts several types claims the type with its tenant's lowest rho."""
 
     BASE = (
         quota(0, 4, gpu_type="a"),
@@ -187,7 +188,7 @@ class TestClaimedType:
         active(0, 1, 2, ("a",)),
         active(0, 2, 2, ("b",)),
         Change(0, HOLD, 1, 1, 2),
-    )  # rho is 1 on a, 0 on b
+    )  # rho is 1 on type a and 0 on type b
 
     @pytest.mark.parametrize(
         ("types", "claimed"), [(("a",), "a"), (("a", "b"), "b"), ((), "b"), (("c", "a"), "c")]
@@ -197,7 +198,7 @@ class TestClaimedType:
         assert service.jobs[2].gpu_type == claimed
 
     def test_goes_first_where_quota_is_not_asked_for(self) -> None:
-        # On a, rho is 1 and constant; b is behind, but its quota has enough demand.
+        # On a, rho stays 1. On b it is lower, but the demand there already fills the quota.
         changes = [*self.BASE, active(20, 3, 2, ("b",)), Change(30, INACTIVE, 1, 1)]
         service = advance(Service(at_us=0), [*changes, active(50, 4, 2, ("a", "b"))], 100)
         assert [job.gpu_type for job in service.jobs if job.job == 4] == ["a"]
@@ -249,7 +250,7 @@ class TestContradictions:
 
 class TestFairnessWindow:
     def test_forgets_what_is_older(self) -> None:
-        """The tenant held 4 of 4 for one window, then nothing for two: rho falls from 1 to 0."""
+        """The tenant held 4 of 4 GPUs for one window, then none for two: rho falls from 1 to 0."""
         window_us = 1600
         changes = [quota(0, 4), active(0, 1, 4), Change(0, HOLD, 1, 1, 4)]
         service = advance(Service(at_us=0), changes, 0, window_us=window_us)
@@ -259,7 +260,8 @@ class TestFairnessWindow:
             service = advance(service, end, at_us, window_us=window_us)
             rhos.append(claim_rho(service.claims[0], at_us))
         assert rhos[15] == 1.0
-        assert rhos[23] == pytest.approx(0.5)  # half of the last window was held
+        # the tenant held its GPUs for half of the last window
+        assert rhos[23] == pytest.approx(0.5)
         assert rhos[-1] == 0.0
         assert len(service.claims[0].marks) <= 18
 

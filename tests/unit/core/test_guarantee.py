@@ -1,4 +1,4 @@
-"""The certificate's line of quotas: computed without the policy, red if the policy forgets."""
+"""The certificate's line of quota guarantees: measured without the policy, violated if it fails."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from tests.unit.core.certificates import line
 from tests.unit.core.snapshots import job
 
 HALVES = [Entitlement(1, "v100", 4), Entitlement(2, "v100", 4)]
-OWED = {1: (12_000, 10_000), 2: (9_000, 10_000)}  # tenant 2 received 90 %
+# tenant 2 received 90 % of the GPU-time that it deserved
+OWED = {1: (12_000, 10_000), 2: (9_000, 10_000)}
 
 
 class Forgetful(Evenshare):
@@ -112,7 +113,7 @@ class TestWhatCannotBeGiven:
         self.assert_holds(crowded(leases=leases))
 
     def test_leases_of_a_tenant_that_would_hold_less_than_its_own(self) -> None:
-        """Tenant 1 may lose four of eight GPUs, and holds them in one lease."""
+        """Tenant 1 may lose only four of its eight GPUs, but holds all eight in one lease."""
         asked = pool(
             [job(1, 8), job(3, 4, tenant=2)],
             [running(1, 1, 8)],
@@ -121,7 +122,7 @@ class TestWhatCannotBeGiven:
         self.assert_holds(asked)
 
     def test_leases_on_several_nodes(self) -> None:
-        """Two GPUs of each node are tenant 1's to lose, and the job needs three."""
+        """Tenant 1 may lose two GPUs on each node, and the job needs three on one node."""
         jobs = [job(1, 2), job(2, 2), job(3, 2), job(4, 2), job(5, 3, tenant=2)]
         leases = [running(1, 1, 2), running(2, 2, 2), running(3, 1, 2), running(4, 2, 2)]
         quotas = [Entitlement(1, "v100", 5), Entitlement(2, "v100", 3)]
@@ -129,7 +130,7 @@ class TestWhatCannotBeGiven:
         self.assert_holds(asked)
 
     def test_smaller_leases_where_a_larger_one_of_the_tenant_ends_first(self) -> None:
-        """Of 4, 3 and 1 with a spare of 4, the larger lease ends and makes room for four GPUs."""
+        """Of leases of 4, 3 and 1 with a spare of 4, the largest ends, so a gang of 4 fits."""
         jobs = [job(1, 4), job(2, 3), job(3, 1), job(4, 4, tenant=2)]
         leases = [running(1, 1, 4), running(2, 1, 3), running(3, 1, 1)]
         asked = pool(jobs, leases, nodes={1: 8}, quotas=HALVES, sums=OWED)

@@ -50,7 +50,7 @@ PLAIN = {
     "version", "checked", "count", "left_out", "of", "overclaims_left_out", "ClassService.jobs",
     "Lease.placement", "Grant.placement", "speedups", "declared",
 }  # fmt: skip
-# Untyped objects, and the declaration of their keys.
+# Fields with untyped objects, and how their keys are declared.
 OBJECTS = {
     "Snapshot.options": "settings: each policy's options are a type",
     "Snapshot.memory": "Policy.memory_ids",

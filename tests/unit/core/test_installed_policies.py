@@ -50,7 +50,7 @@ class TestAnOutsidePolicy:
         assert verdicts[Property.CAPACITY] == verdicts[Property.PARETO] == Verdict.HOLDS
 
     def test_is_simulated_by_the_command_beside_the_cores(self, tmp_path: Path) -> None:
-        # A policy may import the modules that decide rounds, in any order of imports.
+        # A policy may import modules that decide rounds, in any order.
         uses = "\nfrom evenshare_core.policies.base import decide_round\n"
         install_policy(tmp_path, code=SMALLEST.read_text() + uses)
         path = os.pathsep.join([str(tmp_path), str(HERE / "core" / "src")])

@@ -30,9 +30,9 @@ from evenshare_core.policies.base import decide_round
 from evenshare_core.policies.policy import Policy
 from tests.unit.core.snapshots import AT_US, job, lease, snapshot
 
-# On node 1, job 1 continues and job 2's lease ended; node 2 is free. Jobs 3 and 4 wait; 4 does not
-# fit. Of the quota of 8, one own GPU continues, so 7 are left. Jobs 2 and 3 get 8, so one is
-# borrowed.
+# On node 1, job 1 continues and job 2's lease ended; node 2 is free. Jobs 3 and 4 wait, and 4 does
+# not fit. Job 1 uses one GPU of the quota of 8, so 7 are left. Jobs 2 and 3 get 8 GPUs, so one of
+# them is borrowed.
 ROUND = snapshot(
     [job(1, 1), job(2, 4), job(3, 4, max_price_micro=70), job(4, 8), job(5, 1, tenant=2)],
     [
@@ -166,7 +166,7 @@ class TestViolations:
         jobs = tuple(replace(row, profile=7) if row.id in (2, 3) else row for row in ROUND.jobs)
         profiles = (Profile(7, 1, (("k80", 1000),)),)
         found = violations(replace(ROUND, jobs=jobs, profiles=profiles), GOOD)
-        # Job 2's lease is renewed, which does not check the profile.
+        # Job 2's lease is only renewed, and renewals do not check the profile.
         assert [row.detail for row in found] == ["job 3 cannot run on v100"]
 
     def test_a_node_that_lost_gpus_is_no_violation_while_nothing_is_put_there(self) -> None:

@@ -40,7 +40,7 @@ def known(claims: JobClaims, record: TypeRecord, gpus: int = 1) -> WorkEstimate:
 
 
 class TestByACurve:
-    """100 ms per iteration, known to 1 %; at most 1,000 iterations."""
+    """The job type takes 100 ms per iteration, known to 1 %, and at most 1,000 iterations."""
 
     RECORD = TypeRecord(SPEEDS, (time("k80", 100),))
 
@@ -51,7 +51,7 @@ class TestByACurve:
     def test_is_the_iterations_that_it_says_and_as_sure_as_both(self) -> None:
         found = self.by(Estimate(600, 75, EstimateSource.FITTED))
         assert found.work.amount == 60 * SECOND_US
-        # sqrt(75^2 + 10^2), rounded up.
+        # The error is sqrt(75^2 + 10^2), rounded up.
         assert (found.work.source, found.work.error_milli) == (EstimateSource.FITTED, 76)
 
     def test_is_as_sure_as_the_time_where_the_target_was_met(self) -> None:
@@ -85,7 +85,7 @@ class TestByACurve:
     def test_gives_way_to_nothing_that_is_above_the_cap(
         self, declared_s: int, source: EstimateSource
     ) -> None:
-        """The declared estimate is more accurate, but a thousand iterations take 100 s."""
+        """The declared estimate has a smaller error, but a thousand iterations take only 100 s."""
         past = {1: (PastRun(50 * SECOND_US, 40 * SECOND_US),)}
         record = TypeRecord(SPEEDS, (time("k80", 100),), runs=past)
         stop = Estimate(600, 300, EstimateSource.FITTED)
@@ -103,12 +103,12 @@ class TestByIterations:
         assert found.basis == 20
 
     def test_is_fitted_where_this_size_was_not_measured(self) -> None:
-        # T_comp = 100 ms, T1 = 20 ms: on four GPUs 160 ms by (2).
+        # T_comp is 100 ms and T1 is 20 ms, so an iteration on four GPUs takes 160 ms by (2).
         record = TypeRecord(SPEEDS, (time("k80", 100), time("k80", 120, gpus=2)))
         found = known(JobClaims(1000), record, gpus=4)
         assert found.work.amount == 160 * SECOND_US
         assert found.work.source is EstimateSource.FITTED
-        # The ring model gives 130 ms, and the difference of both is in the error.
+        # The ring model gives 130 ms. The difference of the two models is part of the error.
         assert found.work.error_milli >= 187
 
     def test_prefers_what_was_measured_at_this_size(self) -> None:
@@ -157,7 +157,7 @@ class TestByOthers:
         runs = tuple(PastRun(n * HOUR_US) for n in hours)
         record = TypeRecord(SPEEDS, runs={2: runs, 1: (PastRun(1),)})
         found = known(JobClaims(), record, gpus=2)
-        # 1.4826 x 1 h, and one more run than five: sqrt(6 / 5); over 3 h.
+        # The spread is 1.4826 x 1 h, times sqrt(6 / 5) for a sixth run, over 3 h.
         assert found == WorkEstimate(found.work, 5)
         assert found.work.amount == 3 * HOUR_US
         assert found.work.error_milli == 542
@@ -170,7 +170,7 @@ class TestByOthers:
         assert found.work.error_milli == ONE_MILLI
 
     def test_is_as_wrong_as_what_its_owner_said_before(self) -> None:
-        # Off by +30 % and -40 %: the root of the mean square is 35.35 %.
+        # The estimates were wrong by +30 % and -40 %: the root of the mean square is 35.35 %.
         runs = {1: (PastRun(130, 100), PastRun(5)), 8: (PastRun(60, 100),)}
         found = known(JobClaims(declared_us=100), TypeRecord(SPEEDS, runs=runs))
         assert found.work.error_milli == 353
@@ -211,7 +211,7 @@ class TestBeside:
     def test_is_the_speed_on_several_nodes_over_that_on_one(self) -> None:
         rows = (time("k80", 100, gpus=2), time("k80", 125, gpus=2, several=True))
         assert size_record(TypeRecord(SPEEDS, rows), 2).spread_milli == 800
-        # (2): 100 + 20 on one node, 100 + 60 on two, plus the steps of two more GPUs: 160 and 280.
+        # By (2): 100 + 20 on one node, 100 + 60 on two. Two more GPUs make it 160 and 280.
         fitted = (
             time("k80", 100), time("k80", 120, gpus=2), time("k80", 160, gpus=2, several=True),
         )  # fmt: skip

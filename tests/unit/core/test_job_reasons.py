@@ -1,4 +1,4 @@
-"""Each waiting job has its own numbers, in whatever group of jobs a decision has it."""
+"""Each waiting job has its own numbers, whatever jobs the decision groups with it."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class TestAJob:
         assert reason_of(round_, decide_round(round_), 1) is None
 
     def test_has_no_number_that_is_not_known(self) -> None:
-        """Only one policy ranks by rho; nulls would read as known zeros."""
+        """Only one policy ranks by rho; for the others, nulls would read as zeros."""
         jobs = [job(1, 8), job(2, 8)]
         for policy in POLICIES:
             round_ = snapshot(jobs, nodes={1: 8}, policy=policy)

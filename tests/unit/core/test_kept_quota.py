@@ -72,7 +72,6 @@ def drawn(seed: int, policy: str) -> Snapshot:
 
 
 def unused(round_: Snapshot, decision: Decision) -> int:
-    """Unheld GPUs after the round."""
     over = {end.lease for end in decision.ends}
     held = sum(row.gpus for row in round_.leases if row.id not in over)
     held += sum(placement_gpus(grant.placement) for grant in decision.grants)
@@ -80,7 +79,10 @@ def unused(round_: Snapshot, decision: Decision) -> int:
 
 
 def kept(round_: Snapshot) -> int:
-    """Idle quota that others may not use; owners' leases continue, and none gets more."""
+    """Idle quota that others may not use.
+
+    Owners' leases continue, and no owner gets another one.
+    """
     own = Counter[int]()
     for row in round_.leases:
         own[row.tenant] += row.own

@@ -19,7 +19,7 @@ from evenshare_core.units import SECOND_US
 
 LEASE_S, ROUND_S = 900, 60
 LATE_S = 2 * ROUND_S
-PRICE = 7_560_000  # 1.89 credits for a GPU and a quarter-hour
+PRICE = 7_560_000  # 1.89 credits for a GPU and a quarter of an hour
 QUARTER, OUTAGE_S = 1_890_000, 16_200
 FIGURES = {"own": 0, "borrowed": 1, "price": "7.560000", "gpu_type": "v100"}
 
@@ -132,7 +132,7 @@ class TestATermIsChargedForItsTime:
         assert (term.amount_micro, term.borne_micro) == (PRICE * (LEASE_S + LATE_S) // 3600, 0)
 
     def test_where_its_process_took_long_to_stop(self) -> None:
-        """Only the round may be late: a job that ignores its notice pays for its time."""
+        """Rounds were on time: a job that ignores its notice pays for its time."""
         story = started_lease()
         story.add("stop_asked", LEASE_S)
         story.round(LEASE_S)
@@ -151,7 +151,7 @@ class TestATermIsChargedForItsTime:
         assert (term.charged_until_us, term.borne_micro) == (term.ends_us, 0)
 
     def test_where_rounds_came_and_let_it_go_on(self) -> None:
-        """A job whose lease a round does not touch holds GPUs by decision: it is charged."""
+        """A round decided that the lease continues, so the job is charged."""
         story = started_lease()
         story.round(LEASE_S)
         story.round(OUTAGE_S)
@@ -160,7 +160,7 @@ class TestATermIsChargedForItsTime:
         assert (term.charged_until_us, term.borne_micro) == (term.ends_us, 0)
 
     def test_until_its_protection_is_over(self) -> None:
-        """A minimum runtime counts from the start, and no round may end the lease before."""
+        """A minimum runtime counts from the start, and no round may end the lease earlier."""
         story = LeaseEvents([])
         story.add("granted", 0, protected_us=1800 * SECOND_US)
         story.round(0)
@@ -233,9 +233,7 @@ class TestAnyLife:
 
     @given(lives())
     def test_pays_lenders_as_before_and_charges_no_more(self, events: list[Event]) -> None:
-        """Shares are those of the whole time; the operator pays the part that the borrower does
-        not.
-        """
+        """Shares cover the whole time; the operator pays what the borrower does not."""
         sweep, before = Sweep(), Sweep()
         for event in events:
             old = replace(event, data={k: v for k, v in event.data.items() if k != "expires_us"})
@@ -244,7 +242,8 @@ class TestAnyLife:
                 assert sum(one.amount_micro for one in term.shares) == (
                     term.amount_micro + term.borne_micro
                 )
-                assert term.amount_micro <= was.amount_micro + 1  # another remainder at most
+                # the difference is at most another remainder
+                assert term.amount_micro <= was.amount_micro + 1
                 if term.charged_until_us < term.ends_us:
                     protected_us = 1200 * SECOND_US
                     most_us = max(LEASE_S * SECOND_US, protected_us)

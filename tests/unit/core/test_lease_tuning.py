@@ -34,16 +34,16 @@ class TestTheRecommendation:
     @pytest.mark.parametrize(
         ("cases", "expected"),
         [
-            # The paper's choice: 1,200 s is the fastest, 900 s fairer and nearly as fast.
+            # The paper's choice: 1,200 s is the fastest; 900 s is fairer and nearly as fast.
             (((600, 1090, 0.01), (900, 1010, 0.03), (1200, 1000, 0.05)), 900),
-            # 2 % is near, slightly more is not.
+            # 2 % slower counts as nearly as fast, slightly more does not.
             (((300, 1020, 0.01), (900, 1000, 0.02)), 300),
             (((300, 1020.001, 0.01), (900, 1000, 0.02)), 900),
             (((300, 0.102, 0.0), (900, 0.1, 0.5)), 300),
-            # Equal losses: the shorter wins, in any order, and however fast.
+            # With equal losses the shorter length wins, in any order, and even if it is slower.
             (((900, 1000, 0.02), (600, 1010, 0.02), (1200, 999, 0.02)), 600),
-            # Nothing finished at 300 s, and no job had a fair share at 600 s. Neither counts, not
-            # even as the fastest.
+            # No job finished at 300 s, and none had a fair share at 600 s. Both lengths are
+            # ignored, even as the fastest.
             (((300, None, None), (600, 1, None), (900, 1000, 0.9)), 900),
             (((300, 0.0, 0.0),), 300),
             (((3600, 5000, 1.0),), 3600),
@@ -105,13 +105,13 @@ class TestARunAtALength:
     @pytest.mark.parametrize(
         ("lease_s", "cold_s", "checkpoint_s", "expected"),
         [
-            # Sequentially, they end at 200 and 400 s. The second deserves half a GPU's time until
-            # then, and loses by sharing.
+            # The jobs run one after the other, and end at 200 and 400 s. The second deserves half a
+            # GPU until then, and so has a sharing loss.
             (200, 10, 0, LengthFigures(200, 2, 300.0, 0.0, 0.5, 0, 1)),
-            # In turns: 0-100-200-300-400, then a rest of 20 s each, so they end at 420 and 440 s.
-            # Four cold starts of 10 s in 440 s.
+            # In turns, they switch at 100, 200, 300 and 400 s. With a rest of 20 s each, they end
+            # at 420 and 440 s. Four cold starts take 10 s each of 440 s.
             (100, 10, 0, LengthFigures(100, 2, 430.0, 40 / 440, 0.5, 4, 1)),
-            # The same loss, at the expiries of four leases.
+            # The same overhead, here by checkpoints at the expiries of four leases.
             (100, 0, 10, LengthFigures(100, 2, 430.0, 40 / 440, 0.5, 4, 1)),
         ],
     )

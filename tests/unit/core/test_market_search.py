@@ -41,7 +41,7 @@ def random_case(seed: int) -> tuple[Search, SlotUse]:
     one = JobOnType(
         job(1, rng.randrange(1, 5)), "v100", left_us, rng.randrange(HOUR_US), random_utility(rng)
     )
-    for _ in range(rng.randrange(4)):  # planned after the start
+    for _ in range(rng.randrange(4)):  # leases that other jobs plan for later
         length = rng.randrange(1, 6)
         use.take(Hold(3, 0, 1, length, length), rng.randrange(1, 18))
     quota, first, by_lease = rng.choice((0, 0, 1)), rng.choice((0, 1)), rng.random() < 0.7
@@ -88,7 +88,7 @@ class TestARefusal:
 
 
 class TestUsesThatComeAgain:
-    """Values derived from a use are cached for other jobs and rounds."""
+    """Values derived from a use of GPUs are cached for other jobs and rounds."""
 
     @given(st.lists(st.integers(0, 40), min_size=2, max_size=8))
     def test_have_the_same_starts_refusals_and_own_starts(self, seeds: list[int]) -> None:
@@ -114,7 +114,7 @@ class TestUsesThatComeAgain:
 
 
 def plain_price(search: Search, use: SlotUse, start: int) -> int:
-    """The price of an hour from this start on: the larger of the first and the mean."""
+    """The price of an hour from this start on: the larger of the first price and the mean."""
     gpus, slots = search.one.job.gpus, search.slots_on(use)
     total = 0
     for slot in range(start, start + slots):

@@ -75,7 +75,7 @@ class Tree:
 
 
 def mth(leaves: Sequence[bytes]) -> bytes:
-    """MTH as in the RFC, recomputed over all leaves."""
+    """MTH of the RFC, recomputed over all leaves."""
     if len(leaves) == 1:
         return leaves[0]
     half = 1

@@ -70,8 +70,8 @@ class TestCharge:
         [
             (2, 3_000_000, HOUR_US, 6_000_000),
             (2, 3_000_000, HOUR_US // 6, 1_000_000),
-            (1, 1, HOUR_US // 2, 0),  # half a micro-credit: ties to even
-            (3, 1, HOUR_US // 2, 2),  # one and a half
+            (1, 1, HOUR_US // 2, 0),  # half a micro-credit rounds to even
+            (3, 1, HOUR_US // 2, 2),  # one and a half micro-credits
             (1, 1, HOUR_US // 2 + 1, 1),
             (0, 1_000_000, HOUR_US, 0),
             (8, 0, HOUR_US, 0),
@@ -105,7 +105,7 @@ class TestCharge:
 
 
 FACTORS = st.tuples(st.integers(0, 10**4), st.integers(0, 10**9), st.integers(0, 10**12))
-# Chosen so that half a micro-credit is frequent.
+# Numbers for which half a micro-credit is frequent.
 FEW = st.integers(0, 3)
 HALVES = st.tuples(FEW, FEW, st.sampled_from([0, HOUR_US // 2, HOUR_US]))
 
@@ -125,7 +125,7 @@ class TestTheChargeOfATerm:
             assert Fraction(carried, HOUR_US) == cost - charged
 
     def test_of_a_million_seconds_adds_up(self) -> None:
-        """Each term owes a tenth of a micro-credit, which rounds to 0."""
+        """Each term costs a tenth of a micro-credit, which rounds to 0."""
         charged, carried = 0, 0
         for _ in range(10**6):
             amount, carried = term_charge(1, 360, SECOND_US, carried)

@@ -74,7 +74,7 @@ class TestThePromise:
     def test_waits_for_the_last_lease_a_round_and_its_notice(self) -> None:
         by = back_by_us([40, 90], at_us=7, round_us=10, notice_us=5, within_us=None)
         assert by == 105
-        # An expired lease ends with the next round.
+        # An expired lease ends at the next round.
         assert back_by_us([3], at_us=7, round_us=10, notice_us=5, within_us=None) == 22
 
     def test_is_what_comes_first_where_running_leases_may_end(self) -> None:

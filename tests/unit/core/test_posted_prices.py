@@ -13,15 +13,15 @@ class TestPostedPrice:
     @pytest.mark.parametrize(
         ("base", "theta_milli", "used", "capacity", "expected"),
         [
-            (1_000_000, 2000, 0, 8, 0),  # idle
-            (1_000_000, 2000, 8, 8, 1_000_000),  # full: theta - 1
-            (1_000_000, 1000, 5, 8, 0),  # theta 1: all is free
+            (1_000_000, 2000, 0, 8, 0),  # an idle pool
+            (1_000_000, 2000, 8, 8, 1_000_000),  # a full pool costs base x (theta - 1)
+            (1_000_000, 1000, 5, 8, 0),  # with theta 1, everything is free of charge
             (1_000_000, 16_000, 2, 8, 1_000_000),  # section 4.2: 16^(2/8) - 1 = 1
             (1_000_000, 2000, 4, 8, 414_214),  # sqrt 2 - 1
             (3, 1500, 8, 8, 2),  # 1.5 rounds half to even
-            (1, 1500, 8, 8, 0),  # 0.5 too
-            (1_000_000, 2000, 9, 8, 1_000_000),  # nodes were lost: full
-            (1_000_000, 2000, 0, 0, 1_000_000),  # nothing left to sell: full
+            (1, 1500, 8, 8, 0),  # 0.5 rounds half to even as well
+            (1_000_000, 2000, 9, 8, 1_000_000),  # nodes were lost: counts as full
+            (1_000_000, 2000, 0, 0, 1_000_000),  # no GPUs: counts as full
             (0, 2000, 4, 8, 0),
         ],
     )

@@ -113,7 +113,7 @@ class TestADecisionThatPreempts:
         assert "2 jobs are moved for job 6, which has 1 GPUs" in [row.detail for row in rows]
 
     def test_may_have_needed_what_a_limit_gave_back_afterwards(self) -> None:
-        """Node 1 had one GPU less when job 5 was picked: the pick of that GPU was withdrawn."""
+        """A pick that was withdrawn later held one GPU of node 1 when job 5 was picked."""
         nodes = tuple(replace(node, gpus=8) if node.id == 1 else node for node in ROUND.nodes)
         round_ = replace(ROUND, nodes=nodes)
         needless = "job 5 did not need the GPUs of lease 1"

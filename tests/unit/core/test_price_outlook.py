@@ -99,7 +99,7 @@ class TestBands:
         assert (found.bands, found.reason) == ({}, NoPriceBand.TOO_LITTLE_KNOWN)
 
     def test_are_none_where_nobody_knows_who_comes(self) -> None:
-        """The pool has no job whose duration is needed."""
+        """The pool is empty, but the durations of arrivals are unknown."""
         empty = replace(asked(), jobs=(), leases=())
         assert outlook(empty, ended=3).reason is NoPriceBand.TOO_LITTLE_KNOWN
         assert outlook(empty).bands["v100"][-1].p90_micro == 0

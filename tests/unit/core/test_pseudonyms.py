@@ -1,4 +1,4 @@
-"""Names of a day, by hand: HMAC-SHA256 as in RFC 2104, cut to 8 bytes."""
+"""Pseudonyms of a day compared with HMAC-SHA256 as in RFC 2104, cut to 8 bytes."""
 
 from __future__ import annotations
 

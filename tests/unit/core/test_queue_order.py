@@ -109,7 +109,7 @@ def picks(decision: Decision) -> list[int]:
 
 
 def assert_order_is_that_of_picks(asked: Snapshot) -> None:
-    """All 24 jobs that may start do, in the order of the queue."""
+    """All 24 jobs that may start do start, in the order of the queue."""
     decision = decide_round(asked)
     picked = picks(decision)
     assert len(picked) == 24
@@ -131,7 +131,7 @@ class TestTheOrder:
 
     @pytest.mark.parametrize("policy", sorted(OPTIONS.keys() - DRIFTS))
     def test_is_that_in_which_the_rounds_then_start_them(self, policy: str) -> None:
-        """Two GPUs; each job takes slightly less than its lease, so that all are equal."""
+        """The pool has two GPUs; each job takes slightly less than its lease, so all are equal."""
         for seed in range(5):
             rng = Random(seed)  # noqa: S311 - a test's seed
             jobs = [
@@ -146,8 +146,8 @@ class TestTheOrder:
             order = list(queue_order(asked, decide_round(asked).service) or ())
             assert len(order) == 14
             started = starts(asked, 59)
-            # These policies serve tenants within quota or by deserved GPU-time: compare each
-            # tenant's own order.
+            # These policies serve tenants within quota or by deserved GPU-time, so only the order
+            # within each tenant is compared.
             if policy in {"evenshare", "yarn_cs", "batch_sche", "hived"}:
                 by_id = {one.id: one.tenant for one in jobs}
                 order.sort(key=by_id.__getitem__)

@@ -13,13 +13,13 @@ from evenshare_core.money.revenue import OPERATOR, IdleSums, LendableQuota, weig
 
 
 class TestAWorkedExample:
-    """a (quota 4, lends at most 2) and b (quota 4) of 10 GPUs; two are unallocated."""
+    """Tenant a has quota 4 and lends at most 2, b has quota 4; of 10 GPUs two are unallocated."""
 
     QUOTAS = (EntitledStep(0, 10, {1: (4, 2), 2: (4, None)}),)
 
     def test_of_a_tenant_that_keeps_a_part(self) -> None:
-        # a uses 1: 3 idle, 2 lendable, 1 kept. b uses all. Lendable in total: 2, plus 2
-        # unallocated. 3 are borrowed: a lends 2/4 of 3; of the remaining GPU, 2/4 are a's.
+        # a uses 1, so 3 are idle: 2 lendable, 1 kept. b uses all 4. In total 4 are lendable, with
+        # the 2 unallocated. 3 are borrowed: a lends 2/4 of them, and 2/4 of the free GPU are a's.
         uses = (UseStep(0, 1, 1, 0), UseStep(0, 2, 4, 3))
         assert quota_use(1, self.QUOTAS, uses, since_us=0, until_us=10) == QuotaUse(
             quota_us=40, own_us=10, kept_us=10, lent_us=Fraction(15), free_us=Fraction(5)
@@ -31,7 +31,7 @@ class TestAWorkedExample:
         assert result == QuotaUse(quota_us=20, lent_us=Fraction(15), free_us=Fraction(5))
 
     def test_of_quota_without_gpus(self) -> None:
-        """Four of eight GPUs are out of service: idle quota has no GPU."""
+        """Four of eight GPUs are out of service, so idle quota has no GPUs."""
         quotas = (
             EntitledStep(0, 8, {1: (4, None), 2: (4, None)}),
             EntitledStep(5, 4, {1: (4, None)}),
@@ -113,7 +113,10 @@ class TestProperties:
     def test_lends_in_the_parts_by_which_it_is_paid(
         self, rows: list[tuple[int, int, int, int, int]]
     ) -> None:
-        """A GPU is borrowed all the time: a tenant's lent part is its weight in eq. (2)."""
+        """A GPU is borrowed all the time, so a tenant lends the part that is its weight in eq.
+
+        (2).
+        """
         quotas = {1: (4, 3), 2: (5, None)}
         uses = [step._replace(borrowed=0) for step in terms(rows)]
         sums = IdleSums()

@@ -28,7 +28,7 @@ from tests.unit.core.snapshots import job, snapshot
 from tests.unit.core.test_bundles import naming_of
 
 PRICE, CREDIT = 2_000_000, 10**12 + 7
-# Unique figures in the round, by kind of data.
+# Values that occur nowhere else in the round, by kind of data.
 FIGURES = {
     Private.ESTIMATE: 7_654_321_000,
     Private.DEADLINE: 98_765_432_100,
@@ -40,7 +40,7 @@ FIGURES = {
 
 
 def private_round(policy: str, options: dict[str, Any] | None = None, **fields: Any) -> Snapshot:
-    """Two tenants with one job each; the first job states everything that it can."""
+    """Two tenants with one job each; the first job states every optional field."""
     first = replace(
         job(11, 2, tenant=1), estimate_us=FIGURES[Private.ESTIMATE],
         deadline_us=FIGURES[Private.DEADLINE], profile=21,
@@ -145,7 +145,7 @@ class TestAHighestPrice:
         assert kept_limit(narrow) is None
 
     def test_counts_the_types_that_it_holds_or_claims_and_accepts_no_more(self) -> None:
-        """It may have restricted its types since; its lease and its claim do not change."""
+        """A job may restrict its accepted types, but its lease and its claim do not change."""
         prices = (PoolPrice("a100", 5 * PRICE, 0, 8, PRICE, 3000), *limited(1).prices)
         asked = limited(3 * PRICE, prices=prices)
         first, other = asked.jobs
@@ -186,7 +186,7 @@ class TestCredit:
             entitlements=(Entitlement(1, "v100", 0), Entitlement(2, "v100", 8)),
         )  # fmt: skip
         assert redacted(asked).tenants[0].spendable_micro is None
-        # The pool's GPUs and a gang: ten GPUs for an hour, plus a micro-credit for each GPU.
+        # The cost of the pool's GPUs and a gang, ten GPUs for an hour, plus a micro-credit per GPU.
         for spendable_micro, kept in ((10 * PRICE + 10, None), (10 * PRICE + 9, 10 * PRICE + 9)):
             at_most = replace(asked, tenants=(Tenant(1, spendable_micro), Tenant(2)))
             assert redacted(at_most).tenants[0].spendable_micro == kept

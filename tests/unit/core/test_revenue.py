@@ -22,7 +22,7 @@ from evenshare_core.money.revenue import (
 # Lenders 0 (the operator), 1, 2, ... in this order.
 WEIGHTS = st.lists(st.integers(0, 10**14), max_size=6).map(lambda row: dict(enumerate(row)))
 
-# (gap before it, tenant, change of own GPUs) or (gap, new quotas, new capacity)
+# (time since the last step, tenant, change of own GPUs) or (time, new quotas, new capacity)
 USES = st.tuples(st.integers(0, 20), st.integers(1, 3), st.integers(-3, 3))
 QUOTAS = st.tuples(
     st.integers(0, 20),
@@ -36,7 +36,7 @@ QUOTAS = st.tuples(
 
 
 class Slots:
-    """The same sums the slow way: one addition per microsecond."""
+    """The same sums, computed slowly: one addition per microsecond."""
 
     def __init__(self) -> None:
         self.capacity = 0
@@ -102,7 +102,7 @@ class TestIdleSums:
         before = sums.mark(10)
         sums.use(15, 1, 4)
         after = sums.mark(20)
-        # In the first half 4, 1 and 2 of 7, then none, 1 and 2 of 3.
+        # In the first half the lenders have 4, 1 and 2 of 7 idle GPUs, then 0, 1 and 2 of 3.
         parts = {key: Fraction(sum_, after.scale)
                  for key, sum_ in weights_between(before, after).items()}  # fmt: skip
         assert parts == {
@@ -115,7 +115,8 @@ class TestIdleSums:
         sums = IdleSums()
         sums.entitle(10, 4, {1: (4, None)})
         sums.use(5, 1, 4)
-        # Until 10, and from then on, there is no idle quota: the time is the operator's.
+        # Quota exists from 10 on, and its use at 5 counts from 10. So no quota is ever idle, and
+        # all time is the operator's.
         assert sums.mark(20) == Mark(1, {OPERATOR: 20})
 
 
@@ -141,7 +142,7 @@ class TestSplit:
         total = sum(weights.values())
         for share in shares:
             assert share.weight == weights.get(share.lender, 0)
-            # Less than one unit from the exact share.
+            # The amount is less than one unit from the exact share.
             distance = share.amount_micro * total - amount * share.weight
             assert not total or abs(distance) < total
 

@@ -1,4 +1,4 @@
-"""Revenue fairness alpha (Astraea-online 5.1), by hand and as a property."""
+"""Revenue fairness alpha (Astraea-online 5.1): examples and properties."""
 
 from __future__ import annotations
 

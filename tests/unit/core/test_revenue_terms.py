@@ -157,7 +157,7 @@ class TestSweep:
 
 
 S = 1_000_000
-# The stored state of version 1 of the sweep after `BEFORE`.
+# The state of version 1 of the sweep, stored after `BEFORE`.
 STATE_1: dict[str, Any] = {
     "version": 1,
     "watermark_us": 30 * S,
@@ -231,17 +231,17 @@ class TestAStateOfTheRuleBefore:
         sweep = self.sweeps()[0]
         terms = {(term.lease, term.term): term for one in AFTER for term in sweep.feed(one)}
         first = terms[1, 1]
-        # Integrals in GPU-seconds: 1 x 20; 1 x 20 + 4 x 40; 2 x 60; the operator 2 x 20.
+        # Integrals in GPU-seconds: 1 x 20; 1 x 20 + 4 x 40; 2 x 60. The operator has 2 x 20.
         assert first.weights == {1: 20 * S, 2: 180 * S, 3: 120 * S, 0: 40 * S}
         assert (first.carried, first.rest, first.amount_micro) == (None, 0, 6)
-        # Its next term, and a term that was granted but not started: no remainder yet.
+        # The lease's next term, and a granted term that has not started, carry no remainder yet.
         assert (terms[1, 2].carried, terms[1, 2].amount_micro) == (0, 1)
         assert terms[1, 2].rest == 5 * S * 360 - 3600 * S
-        # Until 62 s tenant 2 has 4 of 6 idle GPUs and tenant 3 has 2, then tenant 1 has 1 of 7 as
-        # well. Of 5 seconds: 3/7, 2 x 4/6 + 3 x 4/7 and 2 x 2/6 + 3 x 2/7.
+        # Until 62 s tenant 2 has 4 of 6 idle GPUs and tenant 3 has 2; then tenant 1 has 1 of 7 as
+        # well. Parts of 5 seconds: 3/7, 2 x 4/6 + 3 x 4/7 and 2 x 2/6 + 3 x 2/7.
         assert terms[1, 2].weights == {1: 9, 2: 64, 3: 32}
         assert terms[2, 1].carried == 0
-        # Of 30 seconds: 8/7, 22 x 4/6 + 8 x 4/7 and 22 x 2/6 + 8 x 2/7.
+        # Parts of 30 seconds: 8/7, 22 x 4/6 + 8 x 4/7 and 22 x 2/6 + 8 x 2/7.
         assert terms[2, 1].weights == {1: 12, 2: 202, 3: 101}
 
 

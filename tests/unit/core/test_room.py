@@ -1,4 +1,4 @@
-"""The last moments at which gangs would have fitted, and the effect of limits: cases by hand."""
+"""The last moments at which gangs would have fitted, and the effect of limits; expected by hand."""
 
 from __future__ import annotations
 
@@ -17,13 +17,16 @@ def pick(order: int, *placement: tuple[int, int], renewed: bool = False) -> Pick
 
 class TestRoom:
     def test_is_known_at_each_moment(self) -> None:
-        """4 and 4 are free: two GPUs are taken, then four, then one; one is left."""
+        """Two nodes have 4 free GPUs each.
+
+        Picks take two, then four, then one, which leaves one.
+        """
         terms = [pick(1, (1, 2)), pick(2, (2, 4)), pick(3, (1, 1))]
         room = Room((4, 4), {1: 4, 2: 4}, terms)
         assert room.end == 4
-        # Four fit before the second pick, two before the third, one after the round.
+        # A gang of four fits before the second pick, a gang of two before the third.
         assert [room.last(gpus) for gpus in (1, 2, 3, 4)] == [4, 3, 2, 2]
-        # A gang over nodes needs the total: 8, 6, 2, 1.
+        # A gang over several nodes needs the total of free GPUs: 8, 6, 2, then 1.
         assert [room.last(gpus) for gpus in (5, 6, 7, 8, 9)] == [2, 2, 1, 1, 0]
         assert (room.fits_at_start(8), room.fits_at_start(9)) == (True, False)
 
@@ -32,17 +35,17 @@ class TestRoom:
         assert [room.last(gpus) for gpus in (1, 3, 4, 5)] == [2, 2, 1, 0]
 
     def test_is_less_by_what_was_withdrawn_nobody_knows_where(self) -> None:
-        """4 and 2 are free after the round; a withdrawn term had taken two more."""
+        """After the round 4 and 2 GPUs are free; before, a withdrawn term held two of them."""
         free = {1: 4, 2: 2}
         assert [Room((4, 4), free, []).last(gpus) for gpus in (2, 3, 4)] == [1, 1, 1]
         room = Room((4, 4), free, [], withdrawn=2)
         assert [room.last(gpus) for gpus in (2, 3, 4)] == [1, 0, 0]
 
     def test_is_what_was_surely_there_where_places_may_have_changed(self) -> None:
-        """The renewal may have been placed on node 2, while the grant took its GPUs first."""
+        """The renewal may have been placed on node 2 at first, while the grant took its GPUs."""
         terms = [pick(1, (2, 2)), pick(2, (1, 2), renewed=True), pick(3, (3, 4))]
         room = Room((2, 2, 4), {1: 2, 2: 2, 3: 4}, terms)
-        # The third pick took four on one node, so they were free before.
+        # The third pick took four GPUs of one node, so four were free there at all earlier moments.
         assert [room.last(gpus) for gpus in (1, 2, 3, 4)] == [3, 3, 3, 3]
 
     @pytest.mark.parametrize("seed", range(30))

@@ -25,12 +25,12 @@ class TestOneType:
         ("wants", "capacity", "real"),
         [
             (("1", "2", "1"), 4, [1, 2, 1]),
-            (("1.2", "1.5", "1.3"), 4, [1, 2, 1]),  # the largest remainder
-            (("0.5", "0.5"), 1, [1, 0]),  # ties: the first
+            (("1.2", "1.5", "1.3"), 4, [1, 2, 1]),  # the largest remainder gets the GPU
+            (("0.5", "0.5"), 1, [1, 0]),  # on ties the first row gets it
             (("0.25", "0.25", "0.5"), 1, [0, 0, 1]),
             (("-0.5", "1.5"), 1, [0, 1]),
-            (("2", "2.4"), 3, [1, 2]),  # deviations exceed the capacity
-            (("3", "0"), 4, [4, 0]),  # a row without demand for a type gets none of it
+            (("2", "2.4"), 3, [1, 2]),  # demands exceed the capacity
+            (("3", "0"), 4, [4, 0]),  # a row that wants nothing gets nothing
         ],
     )
     def test_gives_whole_gpus_and_the_rest_by_largest_remainder(
@@ -48,7 +48,7 @@ class TestOneType:
 class TestSmallGangs:
     def test_are_set_to_zero_and_leave_their_gpus_to_the_next(self) -> None:
         rows = [want("1.6", gangs=(2,)), want("1.2", gangs=(4,)), want("1.2")]
-        # 2, 1, 1: the second is below its gang of 4; the third wants 0.2 more.
+        # Rounding gives 2, 1, 1. The second is below its gang of 4, and the third still wants 0.2.
         assert round_shares(rows, [4], UNIT) == [(2,), (0,), (2,)]
 
     def test_of_which_one_fits_are_not_all_set_to_zero(self) -> None:
@@ -57,7 +57,10 @@ class TestSmallGangs:
         assert round_shares(rows, [2], UNIT) == [(2,), (0,)]
 
     def test_are_not_taken_apart_where_others_can_do_without(self) -> None:
-        """A GPU less would cost the gang all four; of the others, the last misses least (1.9)."""
+        """With a GPU less, the gang would lose all four.
+
+        Of the others, the last misses least (1.9).
+        """
         rows = [want("4.5", gangs=(4,)), want("1.9"), want("1.9")]
         assert round_shares(rows, [5], UNIT) == [(4,), (1,), (0,)]
 
@@ -93,7 +96,7 @@ def play(
 def plain_shares(
     rows: Sequence[ShareRequest], capacity: Sequence[int], unit: int
 ) -> list[tuple[int, ...]]:
-    """The literal rules, which check every row for every GPU."""
+    """The rules as printed, which check every row for every GPU."""
     left = [row.most for row in rows]
     columns = []
     for column in reversed(range(len(capacity))):
@@ -114,12 +117,12 @@ def plain_division(
     def less(i: int) -> int:
         return real[i] - 1 if real[i] - 1 >= gangs[i] else 0
 
-    while sum(real) > capacity:  # 1.
+    while sum(real) > capacity:  # rule 1
         taken = min((wants[i] - less(i) * unit, -i) for i in every if real[i])
         real[-taken[1]] = less(-taken[1])
     out: set[int] = set()
     while True:
-        while sum(real) < capacity:  # 2.
+        while sum(real) < capacity:  # rule 2
             more = [
                 (real[i] * unit - wants[i], i)
                 for i in every
@@ -128,7 +131,7 @@ def plain_division(
             if not more:
                 break
             real[min(more)[1]] += 1
-        below = [(wants[i], -i) for i in every if 0 < real[i] < gangs[i]]  # 3.
+        below = [(wants[i], -i) for i in every if 0 < real[i] < gangs[i]]  # rule 3
         if not below:
             return real
         out.add(-min(below)[1])
@@ -177,7 +180,7 @@ class TestManyRounds:
     def test_average_what_is_ideal_within_one_gang(
         self, tenants: list[tuple[int, int]], capacity: int
     ) -> None:
-        """Ideals use all of a type; the bound on deviations adds an error of a few gangs."""
+        """The ideals use all GPUs of the type; the bound on deviations adds an error."""
         total = sum(weight for weight, _ in tenants)
         ideals = [weight * capacity * UNIT // total for weight, _ in tenants]
         ideals[0] += capacity * UNIT - sum(ideals)

@@ -68,7 +68,7 @@ def rules(policy: str = "ltgf", lease_s: int = 600) -> Rules:
     return Rules(policy, round_us=10 * SECOND_US, lease_us=lease_s * SECOND_US)
 
 
-# `bio` held both nodes before the watch, and queued more; `physics` waits half an hour.
+# `bio` held both nodes before the watch, and had more jobs queued; `physics` waits half an hour.
 UNFAIR = (
     job("b1", "bio", ready=-5000, start=-5000, end=1800),
     job("b2", "bio", ready=-5000, start=-5000, end=3000, node="n2"),
@@ -83,7 +83,8 @@ class TestWhatWasObserved:
         waits = {watched.jobs[key].name: row.waited_us for key, row in side.jobs.items()}
         assert waits == {"b1": 0, "b2": 0, "p1": 1860 * SECOND_US}
         gpu_s = {watched.tenants[key]: us // SECOND_US for key, us in side.gpu_us.items()}
-        # From the start of the watch: 4 GPUs for 1,800 s and for 3,000 s, and 4 for 600 s.
+        # GPU-time since the start of the watch: 4 GPUs for 1,800 s and for 3,000 s, and 4 for 600
+        # s.
         assert gpu_s == {"bio": 4 * 4800, "physics": 4 * 600}
         assert side.figures.utilisation == pytest.approx((4800 + 600) / (2 * 3600))
 
@@ -173,8 +174,8 @@ class TestWorkOfAJobThatHasNotEnded:
             ([1, 2, 3], [], 2),
             ([1, 2, 3, 4], [], 2),
             ([1, 2, 3], [9, 9, 9], 3),
-            ([1, 2], [9, 9, 9], 9),  # more than half run longer than any that ended
-            ([4, 8], [1, 2, 3], 4),  # short running jobs add no information
+            ([1, 2], [9, 9, 9], 9),  # more than half of the jobs run longer than any ended job
+            ([4, 8], [1, 2, 3], 4),  # short jobs that still run add no information
             ([6], [6], 6),
         ],
     )
@@ -228,7 +229,7 @@ class TestTheReport:
 
 
 class TestASchedulerThatDecidesAsThePolicy:
-    """All its jobs end within the watch: nothing is guessed, so nothing may differ."""
+    """All its jobs end within the watch, so nothing is guessed and nothing may differ."""
 
     @pytest.mark.parametrize("hours", [0, 2, 3.5])
     @pytest.mark.parametrize("seed", [1, 2])

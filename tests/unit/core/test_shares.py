@@ -66,7 +66,7 @@ class TestTheFormulations:
             assert (fast.fallback, other.fallback) == ("", "")
             assert fast.total == pytest.approx(other.total, rel=1e-6)
             if rule is ShareRule.MAX_EFFICIENCY and capped:
-                continue  # On the slowest type all speeds are equal: many shares are optimal.
+                continue  # On the slowest type all speeds are equal: several shares are optimal.
             np.testing.assert_allclose(fast.throughputs, other.throughputs, rtol=1e-6, atol=1e-7)
 
     def test_agree_where_ratios_are_ordered_and_types_are_missing(self) -> None:
@@ -103,7 +103,7 @@ class TestTheFormulations:
 
     @pytest.mark.parametrize("order", list(permutations(["highs", "ortools", "pyomo"])))
     def test_live_in_one_process_in_any_order(self, order: tuple[str, ...]) -> None:
-        """OR-Tools and highspy contain one library in two versions."""
+        """OR-Tools and highspy contain two versions of one library."""
         program = (
             "import sys; from evenshare_core.formulations.shares import *\n"
             "for name in sys.argv[1:]:\n"
@@ -156,7 +156,7 @@ class TestEveryRule:
 
     @pytest.mark.parametrize("rule", list(ShareRule))
     def test_asks_only_for_the_ratio_of_weights(self, rule: ShareRule) -> None:
-        """Powers of two are not rounded, so the bits are equal."""
+        """Multiplying by powers of two does not round, so the bits are equal."""
         for seed in range(5):
             asked = problem(seed, capped=seed % 2 == 1)
             expected = solve_shares(asked, rule)
@@ -188,7 +188,10 @@ class TestEveryRule:
 
 class TestCaps:
     def test_fill_like_water_in_the_noncooperative_rule(self) -> None:
-        """A capped tenant keeps its throughput; the others stay equal, and rise further."""
+        """A capped tenant keeps its throughput.
+
+        The others stay equal to each other, and rise further.
+        """
         asked = ask([[1, 2], [1, 3], [1, 4]], [6, 6], caps=[1, np.inf, np.inf])
         found = solve_shares(asked, ShareRule.NONCOOPERATIVE)
         np.testing.assert_allclose(found.shares[0].sum(), 1, rtol=1e-6)
@@ -214,7 +217,7 @@ class TestCaps:
         assert found.throughputs[0] == pytest.approx(1.1, rel=1e-6)
 
     def test_are_levelled_up_under_gavel_as_far_as_they_can_be(self) -> None:
-        """A cap is no part of the equal split: the second gets all that it can use, and no more."""
+        """A cap does not change the equal split: the second tenant gets all that it can use."""
         found = solve_shares(
             ask(
                 [[0, 800, 0], [0, 1, 0], [1, 75, 0], [1, 0, 1]],
@@ -224,8 +227,9 @@ class TestCaps:
             ),
             ShareRule.GAVEL,
         )
-        # 1/1003 of 8, 8, 616 and 32, and 1000 times that for the heavy tenant. It is at its maximum
-        # with 2 slow GPUs and all 8 fast ones, less the cost of level 0.9996 for the others.
+        # Equal-split rates are 1/1003 of 8, 8, 616 and 32, times 1000 for the heavy tenant, which
+        # is at its maximum. It has 2 slow GPUs and all 8 fast ones, less the cost of level 0.9996
+        # for the others.
         parts = np.array([6400, 8, 616 * 1000, 32]) / 1003
         assert (found.throughputs / parts).min() == pytest.approx(found.throughputs[2] / parts[2])
         assert found.shares[2].sum() == pytest.approx(10)
@@ -257,7 +261,7 @@ class TestABackendThatFails:
     def test_is_not_believed_where_its_shares_break_the_constraints(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """OR-Tools has returned 0 without an error; other backends may exceed capacity."""
+        """OR-Tools has returned only zeros without an error; other backends may exceed capacity."""
         honest = shares._max_efficiency
 
         def twice(*given_: Any) -> Any:
@@ -273,7 +277,10 @@ class TestABackendThatFails:
 
 
 class TestSpeedsThatDifferMuch:
-    """Found by random problems; on the first, interior point cycled around the optimum forever."""
+    """Problems found at random.
+
+    On the first, the interior point method cycled around the optimum.
+    """
 
     def test_end_by_simplex_where_interior_point_does_not_end(self) -> None:
         asked = ask(
@@ -313,7 +320,7 @@ class TestSpeedsThatDifferMuch:
 
 class TestWhatTolerancesLeft:
     def test_is_taken_away(self) -> None:
-        """Dust and negative shares are removed; excess over a type's GPUs is scaled down."""
+        """Tiny and negative shares are removed. Shares above a type's GPUs are scaled down."""
         left = np.array([[3.0, 1e-12, -1e-10], [1.0, 2.5, 1.0]]) * (1 + 1e-9)
         cleaned = oef_highs.clean(left, np.array([4.0, 2.5, 2.0]))
         assert (cleaned.sum(axis=0) <= np.array([4.0, 2.5, 2.0]) * (1 + 1e-15)).all()

@@ -119,7 +119,8 @@ class TestAProfile:
             (1, 4000, ()),  # 0.8 / 0.2
             (2, 3000, (("k80", 750), ("v100", 375))),  # 0.9 / 0.3; 0.9 / 1.2 and 0.3 / 0.8
             (4, 2200, (("k80", 550), ("v100", 250))),  # 1.1 / 0.5; 1.1 / 2.0 and 0.5 / 2.0
-            (8, 818, (("k80", 417), ("v100", 205))),  # over nodes: 3.6 / 4.4, so v100 is slower
+            # over several nodes 3.6 / 4.4, so v100 is slower there
+            (8, 818, (("k80", 417), ("v100", 205))),
         ],
     )
     def test_is_unischeds_second_equation(
@@ -146,7 +147,7 @@ class TestAProfile:
         self, declared: dict[str, dict[str, int]]
     ) -> None:
         for speedups in declared.values():
-            speedups[min(speedups)] = 1000  # the slowest one, the reference of the others
+            speedups[min(speedups)] = 1000  # the slowest type, to which the others are relative
         rows = [("a", model, speedups, 3) for model, speedups in declared.items()]
         found = read_profiles(profiles_csv(rows))
         assert [(one.tenant, one.model, one.priority) for one in found] == [

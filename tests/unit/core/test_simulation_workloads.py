@@ -49,7 +49,7 @@ class TestChronus:
         assert first.deadline_us == (12_198 + 282) * MINUTE_US
 
     def test_knows_best_effort_jobs_by_their_class(self) -> None:
-        # Their file has a deadline nevertheless: the minute of their submission.
+        # Best-effort jobs have a deadline in the file nevertheless: the minute of their submission.
         classes = {job.name: job.job_class for job in chronus("MIX1").jobs}
         assert classes["chronus-2"] == "best_effort"
         assert set(classes.values()) == {"best_effort", "strict_slo"}
@@ -153,7 +153,7 @@ class TestChurn:
     def test_takes_place_when_the_file_says_gaps_included(self) -> None:
         changes = self.history()
         assert self.up(changes, 0) == 42 * 313 // 420
-        # Ten hours without a line from 14:00 on, then an outage until 18:06.
+        # From 14:00 on, ten hours have no line; then an outage lasts until 18:06.
         assert self.up(changes, HOUR_US) == 42 * 317 // 420
         assert self.up(changes, 21 * HOUR_US // 2 - 1) == 42 * 317 // 420
         assert self.up(changes, 21 * HOUR_US // 2) == 0

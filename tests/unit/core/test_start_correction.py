@@ -57,7 +57,7 @@ class TestAFactor:
 
 class TestJobsThatStillWait:
     def test_make_a_factor_larger(self) -> None:
-        """Half started soon; without the other half, all would seem to start soon."""
+        """Half of the jobs started soon. Without the others, all would seem to start soon."""
         started = past(*[0.5] * 30)
         without = correction_by(started, LEASE_US).long
         with_them = correction_by([*started, *waiting(40, 3.0)], LEASE_US).long
@@ -65,7 +65,7 @@ class TestJobsThatStillWait:
         assert with_them.p90 > without.p90
 
     def test_say_nothing_of_what_is_later_than_they_were_seen(self) -> None:
-        """They count up to their present wait, so new ones make no estimate earlier."""
+        """They count up to their current wait, so new ones make no estimate earlier."""
         started = past(*[0.5, 1.5] * 20)
         assert correction_by([*started, *waiting(400, 0.0)][:PAST_MOST], LEASE_US) == (
             correction_by(started, LEASE_US)

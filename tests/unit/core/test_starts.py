@@ -62,7 +62,7 @@ class TestWhatIsLeft:
         assert drawn == {5, 15, 25}
 
     def test_counts_those_that_have_not_ended_as_longer(self) -> None:
-        """Half of ten ended at 10, the others have run for 90: most run longer than 10."""
+        """Five of ten ended at 10, and five have run for 90: most last longer than 10."""
         chance = draws()
         of = Survival([10] * 5 + [100], [90] * 5)
         lasted = [of.draw_left(0, chance, least=1) for _ in range(2000)]
@@ -114,7 +114,7 @@ class TestAForecast:
         assert (one.p50_us or 0) < (one.p90_us or 0) <= 500 * MINUTE_US + 2 * ROUND_US
 
     def test_expects_others_to_submit_as_they_did(self) -> None:
-        """Under SRTF, later small jobs go first."""
+        """Small jobs that arrive later go first under SRTF."""
         asked = busy(job(1, 1, estimate_us=HOUR_US), job(2, 1, estimate_us=5 * HOUR_US))
         asked = replace(asked, policy="srtf")
         alone = forecast(asked, [])
@@ -131,7 +131,7 @@ class TestAForecast:
         assert later.reason is NoEstimate.BEYOND or (later.p50_us or 0) > 4 * HOUR_US
 
     def test_expects_jobs_of_others_to_be_worth_what_they_were(self) -> None:
-        """Otherwise the forecast market would have only minimum bids."""
+        """Without their values, all jobs of the forecast would bid the minimum."""
         past = [job(AT_US - one, 1, estimate_us=HOUR_US) for one in (1, 2)]
         bid = Utility(AT_US - 1, UtilityKind.BID, 900_000)
         history = History((), tuple(past), HOUR_US, utilities={bid.id: bid})
@@ -180,7 +180,7 @@ class TestNoEstimate:
 
     @pytest.mark.parametrize("is_cut", [False, True])
     def test_where_its_maximum_price_keeps_it_out(self, is_cut: bool) -> None:
-        """The reason was once the queue's length, though any queue would be too long."""
+        """Regression: the reason was the queue's length, though no queue would be short enough."""
         asked = busy(job(1, 1), job(2, 1, max_price_micro=5), job(3, 1, max_price_micro=5))
         asked = replace(asked, prices=(PoolPrice("v100", 6, 1, 1, 6, 2000),))
         asked = replace(asked, entitlements=())
@@ -198,7 +198,7 @@ class TestNoEstimate:
     def test_where_the_runs_are_over_before_they_begin(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """A large pool's first simulated round takes longer than the remaining time."""
+        """In a large pool, the first simulated round takes longer than the remaining time."""
         draw = Futures.draw
         drawn: list[int] = []
 

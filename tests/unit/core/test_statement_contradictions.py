@@ -19,7 +19,7 @@ ENTRY: Row = {
     "paid": "0.000004", "earned": "0.000000", "earned_borne": "0.000000",
 }  # fmt: skip
 IDLE: Row = {"gpu_type": "v100", "at": HOUR, "own": 1, "total": 2}
-# Rounds were late: of 8 micro-credits the borrower paid 4, and the operator paid 2 of the 4 earned.
+# Rounds were late: the borrower paid 4 of 8 micro-credits, and the operator paid 2 of the 4 earned.
 LATE: Row = {
     **verification.TestOneField.income,
     "price": "0.000008", "charge": "0.000008", "earned": "0.000004", "transfer": "t",
@@ -63,7 +63,7 @@ class TestACharge:
 
     @pytest.mark.parametrize("starts_at", [verification.instant(1), LATER])
     def test_of_terms_that_overlap_or_leave_a_gap_is_found(self, starts_at: str) -> None:
-        """Everything else may agree: more time, more credits."""
+        """All other fields may agree, with more time and more credits."""
         row = {**SECOND, "starts_at": starts_at}
         assert "times of a term" in found_in(usage=[USAGE, row])
 
@@ -100,7 +100,7 @@ class TestAnIncome:
         assert found_in(income=[row], idle=[IDLE], entries=[EARNED])
 
     def test_says_of_all_rows_what_the_operator_paid_or_of_none(self) -> None:
-        """No row states it in answers of older portals."""
+        """Older portals state it in no row."""
         fields = ("charged_until", "borne", "earned_borne")
         income, entry = (
             {key: value for key, value in row.items() if key not in fields}

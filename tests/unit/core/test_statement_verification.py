@@ -1,6 +1,4 @@
-"""Statements of random histories are verified, brute-force integrals agree, manipulations are
-found.
-"""
+"""Statements of random histories: valid ones verify, and each manipulation is found."""
 
 from __future__ import annotations
 
@@ -197,7 +195,7 @@ def found_in(**rows: list[Row]) -> set[str]:
 
 
 class TestOneField:
-    """Only one rule checks each field."""
+    """Fields that only one rule checks."""
 
     income: Row = {
         "gpu_type": "v100", "round": None, "gpus": 1, "carried": 0,

@@ -48,11 +48,11 @@ class TestTheTarget:
             (2000, 0, 8, 8, 1_000_000),  # a gang that does not fit: 2^1 - 2^0
             (2000, 4, 4, 8, 585_786),  # 2 - sqrt 2
             (2000, 480, 400, 480, 1_563_595),  # 2^(880/480) - 2
-            (2000, 8, 800, 8, 3_000_000),  # the cap
-            (999_000, 8, 10**9, 8, 3_000_000),  # a power of many digits is never computed
-            (1000, 8, 8, 8, 0),  # theta 1: all is free
-            (2000, 9, 8, 8, 2_000_000),  # nodes were lost: full
-            (2000, 0, 8, 0, 0),  # nothing to sell
+            (2000, 8, 800, 8, 3_000_000),  # limited by the cap
+            (999_000, 8, 10**9, 8, 3_000_000),  # a power with very many digits is not computed
+            (1000, 8, 8, 8, 0),  # with theta 1, everything is free of charge
+            (2000, 9, 8, 8, 2_000_000),  # nodes were lost: counts as full
+            (2000, 0, 8, 0, 0),  # no GPUs
         ],
     )
     def test_worked_examples(
@@ -64,7 +64,7 @@ class TestTheTarget:
         assert target == expected
 
     def test_is_the_same_formula_beyond_a_full_pool(self) -> None:
-        """Price and target together are eq. (8) for the total demand."""
+        """Price plus target is eq. (8) for the total demand."""
         price = posted_price_micro(CREDIT_MICRO, 2000, 480, 480)
         price += surcharge_target_micro(CREDIT_MICRO, 2000, 480, 480, queued=400, cap_milli=THRICE)
         assert log2(price / CREDIT_MICRO + 1) == pytest.approx(880 / 480)
@@ -164,7 +164,7 @@ class TestGpusQueuedForBorrowing:
         assert wanted(job(1, 4), job(2, 4), quota=6) == 2
         assert wanted(job(1, 4), job(2, 4), quota=6, own=5) == 7
         assert wanted(job(1, 4), job(2, 4), quota=8) == 0
-        assert wanted(job(1, 4), quota=2, own=3) == 4  # a quota that shrank
+        assert wanted(job(1, 4), quota=2, own=3) == 4  # the quota has become smaller than its use
 
     def test_leave_out_who_would_not_pay_the_price(self) -> None:
         dear, cheap = job(1, 4, max_price_micro=CREDIT_MICRO), job(2, 2, max_price_micro=999_999)
@@ -214,7 +214,7 @@ class TestARound:
     def test_posts_a_step_of_what_the_queue_would_borrow(self) -> None:
         decision = decide_round(asked())
         assert decision.prices == (PoolPrice("v100", 1_050_000, 8, 8, CREDIT_MICRO, 2000),)
-        # 16 beyond quota: tenant 1 would borrow for its second job too.
+        # 16 GPUs beyond quota: tenant 1 would borrow for its second job too.
         assert decision.surcharges == (replace(ON, queued=16, surcharge_micro=50_000),)
 
     def test_goes_on_from_what_was_posted_and_back_when_the_queue_is_gone(self) -> None:
@@ -241,7 +241,7 @@ class TestARound:
         assert without.schema == 2
 
     def test_has_a_version_of_its_own_with_utilities_or_without(self) -> None:
-        """A reader of version 6 (utilities) must refuse it."""
+        """A reader of version 6, which has utilities, must refuse it."""
         worth = (Utility(1, UtilityKind.BID, CREDIT_MICRO),)
         assert schema_of((), utilities=worth) == 6
         assert schema_of((), surcharges=(ON,)) == 7

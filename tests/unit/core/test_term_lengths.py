@@ -52,7 +52,10 @@ def policy(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def pool(credit_micro: int | None = None) -> Snapshot:
-    """Jobs 1 to 3 of 1, 2 and 3 GPUs wait; job 4 of 1 GPU is due. None has quota."""
+    """Jobs 1 to 3 of 1, 2 and 3 GPUs wait; the lease of job 4 (1 GPU) is due.
+
+    No tenant has quota.
+    """
     plain = snapshot(
         [job(1, 1), job(2, 2), job(3, 3), job(4, 1)],
         [lease(4, 4, (2, 1), expires_us=AT_US)],
@@ -138,7 +141,7 @@ class TestADecision:
 
 class TestBytes:
     def test_without_the_newest_fields_are_those_of_before(self) -> None:
-        """Decisions from before these fields existed."""
+        """Decisions stored before these fields existed keep their bytes."""
         fields = Decision.__struct_fields__
         newest = Decision.newest
         assert fields[-len(newest) :] == newest

@@ -12,7 +12,7 @@ from evenshare_core.units import SECOND_US
 
 DATA = Path(__file__).resolve().parents[2] / "data"
 TYPES = ("k80", "p100", "v100")
-LARGE = "ResNet-50 (batch size 128)"  # does not fit on several K80s
+LARGE = "ResNet-50 (batch size 128)"  # the model does not fit on several K80s
 HEAD = "job_type,scale,k80,v100\n"
 
 
@@ -27,7 +27,7 @@ def job(id_: int, gpus: int, model: str, **fields: object) -> SimJob:
 
 class TestSpeedups:
     def test_are_thousandths_over_the_slowest_type_of_the_cluster(self) -> None:
-        # 0.6190282202246573, 2.6194694075770055, 4.394774823323071 steps a second.
+        # 0.6190282202246573, 2.6194694075770055 and 4.394774823323071 steps per second.
         name = "ResNet-50 (batch size 64)"
         assert gavel().speedups(name, 1, TYPES) == (("k80", 1000), ("p100", 4232), ("v100", 7099))
         assert gavel().speedups(name, 1, ("v100", "p100")) == (("p100", 1000), ("v100", 1678))

@@ -39,8 +39,8 @@ def tied_problem(seed: int) -> ShareProblem:
 def lexicographic_levels(problem: ShareProblem, total: float) -> Array:
     """Lower the largest throughput per weight as far as the total allows, then the next largest.
 
-    Each stage is a program with x, the level t, the total, all envy rows, and ceilings. A tenant
-    gets a ceiling if no solution of the stage's level has it lower.
+    Each stage is a program with x, the level t, the total, all envy rows, and upper bounds. A
+    tenant gets an upper bound if no solution at the stage's level gives it a lower throughput.
     """
     speeds, pi = problem.speedups, problem.pi
     tenants, types = speeds.shape

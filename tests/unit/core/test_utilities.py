@@ -38,7 +38,7 @@ class TestAUtility:
         assert utility.value_micro(60 * HOUR_US, 0) == -20 * CREDIT_MICRO
 
     def test_linear_loses_no_more_than_an_amount_may_be(self) -> None:
-        """Twelve years at a billion per hour would exceed the amount's range."""
+        """A loss of a billion per hour for twelve years would exceed the range of amounts."""
         utility = read_utility(1, {"kind": "linear", "k": "-1000000000", "g": "1"})
         assert utility.value_micro(12 * 8766 * HOUR_US, 0) == -MOST_MICRO
 
@@ -59,7 +59,7 @@ class TestAUtility:
         st.integers(1, MOST_POWER_MICRO),
         st.integers(1, 10**5 * HOUR_US),
     )
-    @example(CREDIT_MICRO, CREDIT_MICRO, 2 * CREDIT_MICRO * HOUR_US)  # a tie: to even
+    @example(CREDIT_MICRO, CREDIT_MICRO, 2 * CREDIT_MICRO * HOUR_US)  # a tie rounds to even
     @example(3 * CREDIT_MICRO, CREDIT_MICRO, 2 * CREDIT_MICRO * HOUR_US)
     def test_convex_by_floats_is_what_decimals_say(
         self, scale_micro: int, power_micro: int, after_us: int

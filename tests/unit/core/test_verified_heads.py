@@ -225,7 +225,7 @@ class TestRecordsUnderAHead:
         assert finding.pin is None
 
     def test_begin_where_the_log_begins(self, pool: StagedPool) -> None:
-        """A log may begin at any round; every entry except the first names the one before it."""
+        """A log may begin at any round; every entry except the first names the previous one."""
         files = pool.files(4, 8)
         rows = json.loads(files["records.json"])
         record = read_record(rows[0]["record"].encode())
@@ -238,7 +238,7 @@ class TestRecordsUnderAHead:
     def test_of_which_one_is_not_named_by_the_next_is_not_under_it(
         self, pool: StagedPool, place: int
     ) -> None:
-        """This includes records that are not verified: only the newest is proven by its path."""
+        """A path proves the newest record; the next record's hash proves each other one."""
         files = pool.files(4, 8)
         rows = json.loads(files["records.json"])
         record = read_record(rows[place]["record"].encode())

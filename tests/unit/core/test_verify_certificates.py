@@ -1,6 +1,6 @@
 """Missing or outdated certificates, absent tenants, withheld records.
 
-Each is data that a portal may leave out or replace if it is not compared.
+A portal could leave out or replace each of these if a reader did not check it.
 """
 
 from __future__ import annotations
@@ -56,11 +56,11 @@ class TestACertificate:
         certified(pool, 5, version=3)
         text = f"its version is 3; {VERSION} is due, and a round before it has {VERSION}"
         assert wrong(verified(pool)) == {5: [f"certificate: {text}"]}
-        # The same if the round before is not verified itself.
+        # The result is the same if the previous round is not verified itself.
         assert wrong(verified(pool, first=5)) == {5: [f"certificate: {text}"]}
 
     def test_of_an_older_version_by_itself_is_counted(self, pool: StagedPool) -> None:
-        """An older portal certified so; no evidence shows that it could have done more."""
+        """An older portal may have made it, which could not measure more lines."""
         for number in range(1, 5):
             certified(pool, number, version=3)
         findings = verified(pool)
@@ -99,7 +99,7 @@ class TestACertificate:
         assert finding.lacks_certificate
 
     def test_of_another_solver_may_have_failed(self) -> None:
-        """Then it has fewer lines, and their version."""
+        """It then has fewer lines, and an older version."""
         pool = StagedPool(staged_rounds(6, policy="oef"))
         row = pool.rounds[4]
         own, _, _ = row.snapshot.policy_version.partition(" highs ")
@@ -141,7 +141,7 @@ class TestAnOwnTenant:
 
         pool.seal(hidden)
         findings = verified(pool)
-        # The tenant is due only after one of its jobs was submitted before a round.
+        # A round must contain the tenant only after one of its jobs was submitted.
         assert [row.absent for row in findings] == [[]] * 4 + [[ADA]] * 4
         text = "own tenants are not in it, but have jobs or had quota: ada"
         assert gaps(findings[5]) == {Gap.NAMES: [text]}
@@ -159,7 +159,7 @@ class TestAnOwnTenant:
         assert [row.round for row in findings if row.absent] == [5]
 
     def test_with_neither_jobs_nor_quota_is_not_missed(self, pool: StagedPool) -> None:
-        """A key of a tenant that has nothing in the pool."""
+        """The reader has a key of a tenant that has nothing in the pool."""
         files = pool.files()
         for name in [name for name in files if name.startswith("names/")]:
             answer = json.loads(files[name])

@@ -164,7 +164,7 @@ class TestAPlant:
         assert "price of fast" in broken[5][0]
 
     def test_of_a_price_changed_after_posting_is_named(self, pool: StagedPool) -> None:
-        """The portal seals again, so hashes match: the next round still has the posted price."""
+        """The portal seals again, so hashes match, but the next round has the posted price."""
         row = pool.rounds[3]
         prices = row.decision.prices
         dearer = replace(prices[0], price_micro=prices[0].price_micro + 500_000)
@@ -177,7 +177,7 @@ class TestAPlant:
         assert any("price of fast" in text for text in broken[5])
 
     def test_of_a_round_with_sums_that_do_not_follow_is_named(self, pool: StagedPool) -> None:
-        """Decided again from lowered sums, so it replays to the same bytes."""
+        """The round is decided again from lowered sums, so it replays to the same bytes."""
         snapshot = pool.rounds[4].snapshot
         claims = snapshot.service.claims
         lower = replace(claims[0], alloc_gpu_us=claims[0].alloc_gpu_us // 2)
@@ -203,7 +203,7 @@ class TestAPlant:
         assert wrong(verified(pool)) == {3: [text]}
 
     def test_of_a_certificates_number_is_named(self, pool: StagedPool) -> None:
-        """All verdicts are equal; the numbers behind them are not."""
+        """A number of the certificate is changed so that all verdicts stay equal."""
         row = pool.rounds[4]
         assert row.certificate is not None
         first, *rest = row.certificate["findings"]
@@ -227,7 +227,7 @@ class TestAPlant:
         assert text == f"the lease {read.names.leases[0]} is of another tenant than its job"
 
     def test_of_a_pseudonym_swapped_is_named(self, pool: StagedPool) -> None:
-        """An own job with another row's pseudonym, and matching hashes."""
+        """An own job gets the pseudonym of another row, and hashes match."""
 
         def swap(number: int, data: bytes) -> bytes:
             if number != 5:
@@ -284,7 +284,7 @@ class TestAPlant:
         files["jobs.json"] = json.dumps(jobs).encode()
         findings = list(RoundHistory(files.get).rounds(lambda _: ""))
         assert findings[6].remarks == ["own jobs that are not in it: 00000000"]
-        # A job that ended after the round is still due in it.
+        # A job that ended after the round should still be in it.
         ended = from_us(findings[6].at_us + 1).isoformat()
         jobs["jobs"][-1]["ended_at"] = ended
         files["jobs.json"] = json.dumps(jobs).encode()
@@ -300,7 +300,7 @@ class TestAPlant:
         assert broken[5][0].startswith("record: its record names ")
 
     def test_of_another_round_before_it_is_named(self, pool: StagedPool) -> None:
-        """The round before is not verified itself, but must be the sealed one."""
+        """The previous round is not verified itself, but it must be the sealed one."""
         files = pool.files(4)
         bundle = json.loads(files["bundles/3.json"])
         bundle["versions"]["evenshare-core"] = "9"

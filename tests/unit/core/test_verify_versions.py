@@ -167,7 +167,7 @@ class TestAnotherVersion:
         assert any(line.startswith(text) for line in wrong(verified(pool))[5])
 
     def reordered(self, pool: StagedPool) -> None:
-        """A pick for other reasons, which only its policy knows."""
+        """Change the ranks of picks, whose reasons only the policy knows."""
         row = pool.rounds[4]
         first, *others = row.decision.grants
         grants = (replace(first, key=replace(first.key, tenant_rho=0.125)), *others)
@@ -188,10 +188,10 @@ class TestAnotherVersion:
     def test_that_knows_no_such_policy_cannot_read_the_bundle_and_says_so(
         self, pool: StagedPool, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """The ids in its memory are not declared. The round is not proven."""
+        """The ids in an unknown policy's memory are not declared, so the round is not proven."""
         monkeypatch.delitem(registry.POLICIES, "ltgf")
         monkeypatch.setitem(BROUGHT_BY, "ltgf", "acme-policies")
-        for plan in (shapes.snapshot_plan, shapes.decision_plan):  # of ltgf, as read before
+        for plan in (shapes.snapshot_plan, shapes.decision_plan):  # plans of ltgf are cached
             plan.cache_clear()
         record, before = (read_record(pool.records[n]) for n in (4, 3))
         finding = verify_round(pool.bundles[5], record, before, None)

@@ -27,7 +27,7 @@ DRAWN = ("simulate", "--synthetic", "200,4,6", "--nodes", "6", "--policy", "ltgf
 PLAIN = pool(seed=3, nodes=6, tenants=3, pending=20, fill=0.5, expired=0.5)
 MIXED = replace(mixed(3, nodes=6, tenants=3, pending=20, fill=0.5, expired=0.5), policy="oef")
 SHARES = ("shares", "--policy", "oef", "--speedups", "[[1,2],[1,5]]", "--capacity", "[1,1]")
-# Python without site, so without the packages of the checkout and the environment. Only the
+# Python without `site` does not find the packages of the checkout and the environment. Only the
 # standard library, the wheel and its dependencies can be imported.
 ALONE = """
 import sys

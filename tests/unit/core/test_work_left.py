@@ -45,7 +45,7 @@ def test_where_the_error_is_nothing_it_is_the_rest_and_a_twentieth_at_least() ->
 
 
 def test_a_job_that_reaches_its_estimate_is_not_taken_to_end() -> None:
-    """With an error of a quarter, 0.8 of the error is left on average."""
+    """With an error of a quarter, 0.8 of the error is still left on average."""
     left = work_left(WHOLE_US, WHOLE_US, 250)
     assert left.mean_us == WHOLE_US // 4 * 798 // 1000
     assert left.deviation_us == WHOLE_US // 4 * 603 // 1000
@@ -71,7 +71,7 @@ def test_the_end_that_is_expected_never_comes_nearer(
         work_left(whole_us, first, error_milli),
         work_left(whole_us, second, error_milli),
     )
-    # A line between two points of the table is slightly above the curve.
+    # Between two points of the table, the straight line is slightly above the curve.
     off_us = 3 + whole_us * error_milli // 1000 // 500
     assert second + after.mean_us >= first + before.mean_us - off_us
     assert 0 <= after.deviation_us <= max(1, whole_us * error_milli // 1000)

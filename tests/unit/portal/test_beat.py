@@ -1,4 +1,4 @@
-"""Beat sends by elapsed time, whatever the wall clock shows."""
+"""Beat sends by elapsed time, even if the wall clock jumps."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ SAFE = {
     "METRICS_TOKEN": "Zk7mT0aYvC5nR2wLpH9sUe4d",
 }
 
-# Change of the safe environment -> the one line that refuses it.
+# Change of the safe environment: the one line that it causes.
 UNSAFE: dict[str, tuple[dict[str, str], str]] = {
     "a mode that there is not": (
         {"EVENSHARE_MODE": "prod"},
@@ -260,7 +260,7 @@ class TestAnEnvironment:
     def test_with_the_key_of_the_demo_of_this_folder_gets_its_line(
         self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     ) -> None:
-        """Keys of demos from before they were marked as such."""
+        """Older demos did not mark their keys as such."""
         (tmp_path / "secret_key").write_text(SAFE["SECRET_KEY"])
         (line,) = refusals(monkeypatch, {"EVENSHARE_DATA_DIR": str(tmp_path)})
         assert line == UNSAFE["the key of a demo"][1]

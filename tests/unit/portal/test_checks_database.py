@@ -35,7 +35,7 @@ async def serve():
 
 asyncio.run(serve())
 """
-# (statement of the superuser, its undo, the one expected line).
+# (the superuser's statement, the statement that undoes it, the one expected line)
 ROLES: dict[str, tuple[str, str, str]] = {
     "superuser": (
         "ALTER ROLE evenshare_app SUPERUSER",
@@ -154,7 +154,7 @@ class TestADatabase:
         ids=["web", "check"],
     )
     def test_of_a_demo_is_not_served(self, committed_db: str, words: list[str]) -> None:
-        """This holds for every process, without knowledge of the owner."""
+        """Every process refuses it, even without the owner's credentials."""
         assert committed_db
         pool = cluster({"a": 1}).pool
         environment = {**os.environ, **SAFE, "DATABASE_URL": os.environ["DATABASE_URL"]}

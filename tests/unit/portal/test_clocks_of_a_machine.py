@@ -11,11 +11,11 @@ from portal.embedded.clocks import ClockReading, jumped_s, read_clocks, slept_s
     ("wall_s", "steady_s", "with_sleep_s", "jumped", "slept"),
     [
         (2, 2, 2, 0, 0),
-        (300, 300, 300, 0, 0),  # a long time between two reads: neither a jump nor a sleep
+        (300, 300, 300, 0, 0),  # much time passed between two reads: neither a jump nor a sleep
         (3602, 2, 2, 3600, 0),
         (-598, 2, 2, -600, 0),
         (3602, 2, 3602, 0, 3600),
-        (3002, 2, 3602, -600, 3600),  # it slept, and the clock was set back when it woke
+        (3002, 2, 3602, -600, 3600),  # the machine slept, and its clock was set back when it woke
         (4, 2, 2, 0, 0),  # the clock is being corrected gradually
     ],
 )

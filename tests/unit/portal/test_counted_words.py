@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[3]
 PLACES = {"portal": "*.py", "scheduling": "*.py", "billing": "*.py", "templates": "*.html"}
 NOUN = re.compile(r'\|plural:"([^",]+)"|\bplural\([^"\n]*?, "([^"]+)"\)')
 TEXT = r"""["']([^"'{}]*)["']"""
-# All three have the singular first.
+# In all three patterns the singular comes first.
 PAIRS = (
     re.compile(r'\|plural(?:ize)?:"([^",]*),([^"]*)"'),
     re.compile(rf"\bplural\([^\"'\n]*?, {TEXT}, {TEXT}\)"),

@@ -21,7 +21,7 @@ def point(
 
 class TestTheDeficitOfADay:
     def test_is_what_came_in_no_hour_of_its_own(self) -> None:
-        """Each of three hours deserves 10; the first gets 0, the second 20, the third 6."""
+        """Each of three hours deserves 10; they get 0, 20 and 6."""
         points = [point(3, 50, 0), point(2.1, 50, 10), point(1.1, 70, 20), point(0.1, 76, 30)]
         found = day_deficit(points, NOW)
         assert found is not None

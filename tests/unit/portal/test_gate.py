@@ -98,7 +98,7 @@ class TestTurns:
             assert gate.lane("pages").waiting == 3
             django.door.set()
             await asyncio.gather(*(visit.task for visit in (*mine, other)))
-            # A served client may come again.
+            # A served client may connect again.
             again = Visit(gate)
             again.sends()
             await again.task
@@ -144,7 +144,7 @@ class TestTurns:
             with override_settings(DATABASE_POOL_SIZE=pool, PASSWORD_HASHES_AT_ONCE=hashes):
                 lanes = limits_by_lane()
             asking = ("pages", "logins", "ready", "metrics")
-            # Another connection is for the board, which answers open pages.
+            # The board, which answers open pages, needs another connection.
             assert sum(lanes[name].at_once for name in asking) + 1 == pool
             assert lanes["logins"].at_once == hashes
 

@@ -84,8 +84,8 @@ class TestNodeMap:
     def test_a_square_gang_is_one_box(self) -> None:
         root = drawn(nodemap.node_map([node()]))
         box = next(e for e in root.iter("path") if "box" in e.get("class", ""))
-        assert box.get("d", "").count("h") == 4  # two cells wide, top and bottom
-        assert box.get("d", "").count("v") == 4  # two cells high, left and right
+        assert box.get("d", "").count("h") == 4  # top and bottom edges, two cells each
+        assert box.get("d", "").count("v") == 4  # left and right edges, two cells each
 
     @pytest.mark.parametrize("state", ["drained", "down"])
     def test_hatches_what_is_blocked(self, state: str) -> None:
@@ -261,7 +261,7 @@ class TestBars:
             for element in drawn(bars.lease_bar(750, 900, 300)).iter("rect")
             if element.get("class") == "shield"
         )
-        assert float(shield.get("width", "0")) == pytest.approx(20)  # 150 of 900 s of 120 px
+        assert float(shield.get("width", "0")) == pytest.approx(20)  # 150 s of 900 s on 120 px
 
     def test_share_hatches_what_is_above_quota(self) -> None:
         over = classes(drawn(bars.share_bar(MARK, 61, 48, 113, most=140)))

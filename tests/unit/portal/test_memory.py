@@ -1,4 +1,4 @@
-"""A web process releases the memory of log-ins, and limits the rest."""
+"""A web process releases the memory of log-ins, and limits all other memory."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_hashing_passwords_on_many_threads_leaves_nothing_behind() -> None:
 
 @glibc_only
 def test_the_library_by_itself_would_keep_most_of_it() -> None:
-    """This shows that the test above has an effect to measure."""
+    """This shows that the test above measures an effect."""
     assert grown_mb("unset") > 4 * HASH_MB
 
 

@@ -53,13 +53,13 @@ class Watched:
         self.why: list[str] = []
 
     def passes(self, seconds: float, *alive: str, step_s: float = PULSE_EVERY_S) -> list[str]:
-        """Return the processes to restart meanwhile; those in `alive` report that they are idle."""
+        """Pass time while processes in `alive` report that they are idle; return restarts."""
         return self.passes_with(seconds, dict.fromkeys(alive, IDLE), step_s=step_s)
 
     def passes_with(
         self, seconds: float, said: Mapping[str, Heartbeat], step_s: float = PULSE_EVERY_S
     ) -> list[str]:
-        """Return the processes to restart meanwhile, with the given heartbeats of workers."""
+        """Pass time with the given heartbeats of workers; return the processes to restart."""
         late = []
         end = self.now + seconds
         while self.now < end:
@@ -130,7 +130,7 @@ class TestAPulseWatch:
     def test_waits_longer_each_time_for_one_that_is_well_for_a_moment(
         self, watched: Watched
     ) -> None:
-        """It starts, reports that it is idle, and takes no message: a restart does not help."""
+        """The worker starts and reports that it is idle, but takes no message."""
         waits, since = [], 0.0
         for _ in range(2 + MOST_DOUBLINGS):
             said = {BEAT: IDLE, "default": IDLE, "rounds": Heartbeat(0.0, waits_since=since)}
@@ -159,11 +159,11 @@ class TestTheRules:
     @pytest.mark.parametrize(
         ("waits_since", "task", "since", "progress_at", "why"),
         [
-            (None, "", 0, 0, ""),  # idle, no message waits
+            (None, "", 0, 0, ""),  # the worker is idle, and no message waits
             (985, "", 0, 0, ""),  # a message arrived recently
             (879, "", 0, 0, "it has received no message for 121 s"),
             (None, "scheduling.rounds", 990, 0, ""),
-            (None, "scheduling.rounds", 200, 995, ""),  # it makes progress
+            (None, "scheduling.rounds", 200, 995, ""),  # the task makes progress
             (None, "scheduling.rounds", 200, 879, "its task scheduling.rounds has been idle"),
             (None, "scheduling.rounds", -21, 999, "its task scheduling.rounds has run for 1021 s"),
         ],
@@ -177,7 +177,7 @@ class TestTheRules:
         assert bool(found) == bool(why)
 
     def test_judge_no_worker_whose_words_are_old_or_missing(self) -> None:
-        """On a full disk it gives signs of life but no report."""
+        """On a full disk, a worker gives signs of life but no report."""
         for said in (None, Heartbeat(900.0, waits_since=0.0)):
             assert complaint(said, 1_000.0, progress_at=0.0, patience_s=120.0) == ""
 
@@ -191,7 +191,7 @@ class TestAWorker:
             (14, {}, 0, 5, 12),
             (16, {}, 0, None, None),  # the broker does not answer
             (18, {}, 0, 5, 18),
-            (20, {}, 1, 5, None),  # it took a message, and finished it
+            (20, {}, 1, 5, None),  # the worker took a message, and finished it
             (22, {}, 1, 5, 22),
             (24, {"x": "a task"}, 1, 5, None),
         ]
@@ -270,7 +270,7 @@ class TestALongTask:
         assert Story(tmp_path).killed_at(until_s=longer, work_share=0.02) is None
 
     def test_that_hangs_is_ended_like_a_worker_that_receives_nothing(self, tmp_path: Path) -> None:
-        # A task that only polls whether it may continue is no better.
+        # A task that only polls whether it may continue makes no progress either.
         for share in (0.0, WORK_S / PATIENCE_S["rounds"] / 2):
             folder = tmp_path / str(share)
             folder.mkdir()

@@ -1,4 +1,4 @@
-"""Messages for a machine that lacks a requirement: one line each."""
+"""Messages on a machine that lacks a requirement: one line each."""
 
 import runpy
 import shutil

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.architecture.sources import ROOT
 
-# A program that counts as often as requested, and holds its place until it is killed.
+# A program that counts as often as requested, and keeps its counter until it is killed.
 PROGRAM = """
 import sys
 from portal.site.shared_counts import kept, share

@@ -23,14 +23,14 @@ class TestAPage:
         source = (settings.BASE_DIR / "templates" / "errors" / "404.html").read_text(
             encoding="utf-8"
         )
-        assert "\n    " in source  # the source has layout
+        assert "\n    " in source  # the source has line breaks and indents
         words = strip_tags(render_to_string("errors/404.html", {})).split()
         assert "mistyped," in words
 
 
 class TestAName:
     def test_that_is_not_there_fails_in_tests(self) -> None:
-        """On a page it would be empty and unnoticed; tests/plugin.py makes it an error."""
+        """A page would render an unknown name as empty text; tests/plugin.py makes it an error."""
         template = engines["django"].from_string("{{ row.label }}{{ row.text|default:0 }}")
         assert template.render({"row": {"label": "", "text": None}}) == "0"
         with pytest.raises(AssertionError, match=r"row\.text"):

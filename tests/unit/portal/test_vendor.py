@@ -25,7 +25,7 @@ def rules_of(script: str) -> list[tuple[str, str]]:
 
 
 def sheet_of(script: str) -> str:
-    """Return the rules in the order of `addStyleRule`: each before the earlier ones."""
+    """Return the rules as `addStyleRule` orders them: each rule before the earlier ones."""
     return "".join(f"{selector}{{{said}}}\n" for selector, said in reversed(rules_of(script)))
 
 

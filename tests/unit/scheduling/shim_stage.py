@@ -56,7 +56,7 @@ class ShimStage:
             [sys.executable, "-I", "-S", str(SHIM), str(self.folder)],
             env={"PATH": "/usr/bin:/bin"},
             stdin=subprocess.DEVNULL,
-            # The shim's starter also has a pipe, and waits for its end.
+            # The process that starts a shim also waits for the end of this pipe.
             stdout=subprocess.PIPE,
         )
 

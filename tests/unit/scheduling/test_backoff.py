@@ -16,8 +16,6 @@ STEADY = timedelta(microseconds=STEADY_US)
 
 
 class TestALoss:
-    """With different events before it."""
-
     @pytest.mark.parametrize(
         ("reason", "held", "before", "after"),
         [

@@ -108,7 +108,7 @@ times = st.integers(0, 300)
 
 @st.composite
 def lives(draw: st.DrawFn) -> tuple[JobFacts, list[LeaseHold]]:
-    """Draw a job's whole life: submission, some holds one after the other, perhaps an end."""
+    """Draw a job's life: its submission, consecutive holds, and perhaps its end."""
     job = draw(st.integers(1, 5))
     points = sorted(draw(st.lists(times, min_size=1, max_size=7)))
     submitted, rest = points[0], points[1:]
@@ -128,7 +128,7 @@ def lives(draw: st.DrawFn) -> tuple[JobFacts, list[LeaseHold]]:
 def test_whatever_is_seen_when_the_sums_take_every_change(
     world: list[tuple[JobFacts, list[LeaseHold]]], rounds: list[int]
 ) -> None:
-    """Rows truncated at each round's instant, as in a snapshot, never confuse the sums."""
+    """Rows are cut at each round's instant, as a snapshot sees them."""
     service = Service(0)
     for at in sorted(set(rounds) | {301}):
         jobs, holds = [], []

@@ -31,7 +31,7 @@ class TestTheTimeSinceTheLastListing:
             *((0, 10, 0), (10, 10, 0), (60, 10, 0)),
             # The clock was set an hour ahead, or the machine slept.
             *((3610, 10, 3550), (3610, 300, 3010)),
-            # It was set back.
+            # The clock was set back.
             (-590, 10, -590),
         ],
     )

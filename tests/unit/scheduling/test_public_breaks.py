@@ -1,4 +1,4 @@
-"""The log's text on a round that does not follow; in pools of own rows, without others' data."""
+"""The log's text for a round that does not follow, without data of others if these are hidden."""
 
 from __future__ import annotations
 

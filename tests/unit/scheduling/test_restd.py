@@ -129,10 +129,10 @@ class TestASubmission:
             assert (one["comment"], one["no_requeue"]) == ("es-1-1", True)
 
     def test_has_no_field_that_slurmrestd_is_not_told_of(self) -> None:
-        """A new field must be listed here: `submission_body` sends it, or options refuse it."""
+        """List a new field here once `submission_body` sends it or options refuse it."""
         assert {field.name for field in fields(Submission)} == {
             "token", "name", "argv", "script", "folder", "output", "groups", "minutes", "account",
-            # Options with `users` exclude `restd`.
+            # `users` and `restd` exclude each other.
             "user",
         }  # fmt: skip
         assert {field.name for field in fields(NodeGroup)} == {

@@ -124,7 +124,7 @@ class TestAnAnswer:
             connection.sendall(begin)
             half = len(body) // 2
             for part in (body[:half], body[half:]):
-                time.sleep(0.05)  # the later part is in no buffer yet
+                time.sleep(0.05)  # the rest of the body is not sent yet
                 connection.sendall(part)
 
         server.behaviour = behave
@@ -189,7 +189,7 @@ class TestAnAnswer:
             monkeypatch.setattr(os, "geteuid", lambda: own + 1)
             with pytest.raises(ExecutorError, match=f"runs as the user {own}, the portal as"):
                 ask(RestdClient(RestdOptions(url=server.url)))
-        # It received no request.
+        # The server received no request.
         assert server.requests in ([], [""])
 
 
@@ -200,7 +200,7 @@ class TestAToken:
         asked, server = client
         ask(asked)
         fresh = token_for(OWN, 7200)
-        # The format of scontrol.
+        # `scontrol token` prints this format.
         token_file.write_text(f"SLURM_JWT={fresh}\n")
         ask(asked)
         assert [fresh in request for request in server.requests] == [False, True]
@@ -219,7 +219,7 @@ class TestAToken:
             (token_for(OWN, exp=None), "is not a token"),
             ("sécret", r"cannot be read \(UnicodeDecodeError\)"),
         ],
-        # A token contains the time, but a test's name must be equal in all processes.
+        # Tokens contain the time, but the names of tests must be equal in all processes.
         ids=["other", "old", "none", "word", "words", "header", "user", "no expiry", "bytes"],
     )
     def test_that_is_none_is_named_by_its_file_and_not_sent(

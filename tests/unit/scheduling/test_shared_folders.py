@@ -1,6 +1,6 @@
 """Folders of jobs that the portal shares with the Unix user of a tenant.
 
-They are tested as a portal that is not root, because root has all permissions.
+The tests run the portal as a user that is not root, because root has all permissions.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class TestASharedFolder:
             assert read_text(folder / "out.log") == "hello"
             assert read_text(job / "progress.json") == "{}"
             assert claim(folder, never=True) is None
-            # The portal can overwrite it with its own end, as for a lost lease.
+            # The portal can overwrite the file with its own end, as for a lost lease.
             write_json(folder / "exit.json", {"lost": True})
             write_text(folder / "until", "5")
             (folder / "until").unlink()
@@ -124,7 +124,7 @@ class TestASharedFolder:
         as_user(BEN, pry)
 
     def test_keeps_the_portals_own_from_its_user(self, root: Path) -> None:
-        """Otherwise a link in their place would redirect the portal's writes to another folder."""
+        """Otherwise the user could replace them by links, and redirect the portal's writes."""
         folder = lease_folder(root, TOKEN)
         job = folder.parents[1]
 
@@ -209,7 +209,7 @@ class TestASharedFolder:
 
     @pytest.mark.parametrize("closed", ["exit.json", "shim.json"])
     def test_whose_user_closes_a_file_holds_up_nobody(self, root: Path, closed: str) -> None:
-        """The portal is not root, and not the file's owner."""
+        """The portal cannot reopen the file: it is neither root nor the owner."""
         folder = lease_folder(root, TOKEN)
         portal(prepare, root)
 
@@ -226,7 +226,7 @@ class TestASharedFolder:
             never = (read_json(folder / "shim.json") or {}).get("never", False)
             assert never is (closed == "shim.json")
             assert read_json(folder / "exit.json") is None
-            # The job can still write in it, and read its orders there.
+            # The job can still write in its folder, and read its orders there.
             assert folder.stat().st_mode & 0o3770 == 0o3770
             assert folder.parent.stat().st_mode & 0o7777 == LEASES_MODE
 
@@ -237,14 +237,14 @@ class TestASharedFolder:
     def test_whose_user_closes_its_files_has_ended_without_a_word(
         self, root: Path, settings: Any, how: str
     ) -> None:
-        """Files that are closed repeatedly do not have to be opened again to check other jobs."""
+        """Other jobs are checked even if the user closes its files again and again."""
         settings.LOCAL_ROOT = str(root)
         folder = lease_folder(root, TOKEN)
         portal(prepare, root)
         ready, done = os.pipe(), os.pipe()
 
         def close() -> None:
-            signal.signal(signal.SIGIO, signal.SIG_IGN)  # another process opens a leased file
+            signal.signal(signal.SIGIO, signal.SIG_IGN)  # another process opens a file of the lease
             for path in (folder / "shim.json", folder / "exit.json"):
                 path.write_text('{"code": 0}')
                 if how == "mode":
@@ -314,7 +314,7 @@ class TestAJobWhoseTenantGetsAnotherUser:
                 prepare(root, "es-7-2", BEN)
 
         portal(change)
-        # Rows of the former user's jobs are still accepted.
+        # The engine's rows of the former user's jobs are still accepted.
         assert recorded_uid_as_portal(job) == pwd.getpwnam(ANN).pw_uid
         ben = pwd.getpwnam(BEN)
         for path in (job / "model.pt", job / "lease"):
@@ -323,7 +323,7 @@ class TestAJobWhoseTenantGetsAnotherUser:
         assert recorded_uid_as_portal(job) == ben.pw_uid
 
     def test_is_refused_where_the_portal_ran_it_meanwhile(self, root: Path) -> None:
-        """Its files then belong to the portal, and the user could not write them."""
+        """The job's files then belong to the portal, and the user could not write them."""
         job = self.former(root)
 
         def without() -> None:
@@ -356,7 +356,7 @@ class TestAJobWhoseTenantGetsAnotherUser:
 
 
 def recorded_uid_as_portal(job: Path) -> int | None:
-    """Return the value read by the portal's user, which is the only one to trust the file."""
+    """Return the recorded user id as the portal's user reads it; only this user trusts the file."""
     read, write = os.pipe()
     portal(lambda: os.write(write, str(recorded_uid(job)).encode()))
     os.close(write)

@@ -83,7 +83,7 @@ class TestAFile:
         assert [path.name for path in tmp_path.iterdir()] == ["x"]
 
     def test_that_is_a_folder_without_bottom_is_put_aside(self, tmp_path: Path) -> None:
-        """Its depth would stop a process that removes its contents."""
+        """The folder is too deep for a process to remove its contents."""
         (tmp_path / "until").mkdir()
         descriptor = os.open(tmp_path / "until", os.O_RDONLY)
         for _ in range(2000):
@@ -124,7 +124,7 @@ class TestProcesses:
         finally:
             for pid in [*descendants(child.pid), child.pid]:
                 os.kill(pid, 9)
-        # A dead process that is not collected yet is not alive.
+        # A dead process that its parent has not collected yet is not alive.
         os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
         assert start_of_process(child.pid) == 0
         child.wait()

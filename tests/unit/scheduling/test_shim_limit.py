@@ -16,7 +16,7 @@ HOUR_S = 3600.0
         (101.0, 101.0, True),
         (1.0 + HOUR_S, 1.0, False),  # the clock jumped an hour ahead
         (1.0 + HOUR_S, 101.0, True),
-        (1.0 - 600.0, 1.0, False),  # ten minutes back
+        (1.0 - 600.0, 1.0, False),  # the clock was set back by ten minutes
         (101.0 - 600.0, 101.0, True),
         (HOUR_S, 2.0, False),  # the machine slept
     ],

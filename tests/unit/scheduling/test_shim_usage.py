@@ -34,13 +34,14 @@ def stage(tmp_path: Path) -> ShimStage:
 
 class TestCpuTimeOfAProgram:
     def test_is_that_of_all_its_processes_to_the_end(self, stage: ShimStage) -> None:
-        # In the background below a separate shell, and in the foreground.
+        # The first busy process runs in the background below another shell, the second in the
+        # foreground.
         busy = BUSY.format(0.3)
         rows = stage.run(f"sh -c '{busy}; true' & {busy}; wait").rows
         assert 600 <= rows[-1].cpu_ms < 1500
 
     def test_has_what_ended_between_two_samples(self, stage: ShimStage) -> None:
-        # Its parent is still alive, and idle by then.
+        # When it ends, its parent is still alive, but idle.
         usage = stage.sampled(BUSY.format(0.4), lambda seen: seen.rows[-1].cpu_ms >= 400)
         assert [row.cpu_ms for row in usage.rows] == sorted(row.cpu_ms for row in usage.rows)
 
@@ -58,7 +59,7 @@ class TestCpuTimeOfAProgram:
     def test_never_counts_twice_what_ends_while_it_is_read(
         self, pid: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        # Either of the two may have the lower pid, as pids wrap around.
+        # Pids wrap around, so either the child or its parent may have the lower one.
         parent = 30_500 - pid
         ticks = 100 * os.sysconf("SC_CLK_TCK")
         looks = {pid: 0}
@@ -100,7 +101,7 @@ class TestMemoryOfAProgram:
                 parent.kill()
 
     def test_is_not_known_where_all_of_them_are_ending(self) -> None:
-        # A child for which its parent does not wait is a zombie.
+        # A child that its parent does not collect is a zombie.
         text = "import os, time\nif os.fork() == 0: os._exit(0)\ntime.sleep(600)"
         with subprocess.Popen([sys.executable, "-S", "-c", text]) as parent:
             try:
@@ -266,7 +267,7 @@ class TestGpusOfAProgram:
 
 
 class TestAnNvidiaSmiThatHangs:
-    # Its child also holds its output open, and both ignore SIGTERM.
+    # A child also holds the tool's output open, and both processes ignore SIGTERM.
     HANGS = "trap '' TERM; echo $$ >> {0}; sleep 600 & echo $! >> {0}; wait; sleep 600"
 
     def test_delays_no_log_no_signal_and_no_end(self, stage: ShimStage, tmp_path: Path) -> None:
@@ -279,7 +280,7 @@ class TestAnNvidiaSmiThatHangs:
         eventually(lambda: pids.exists() and len(pids.read_text().split()) == 2)
         (stage.folder / "stop").write_text('{"grace_s": 30}')
         (helper,) = {int(pid) for pid in _named_by(stage.folder)} - {shim.pid}
-        # It acts as a process that hangs in the kernel: even the helper does not return.
+        # As if the tool hung in the kernel: even the helper process does not return.
         os.kill(helper, signal.SIGSTOP)
         try:
             shim.send_signal(signal.SIGTERM)
@@ -288,7 +289,7 @@ class TestAnNvidiaSmiThatHangs:
             assert not stage.exit()["left_running"]
         finally:
             os.kill(helper, signal.SIGCONT)
-        # The helper takes it along.
+        # The helper ends the hanging tool when it ends itself.
         eventually(lambda: not any(_lives(pid) for pid in pids.read_text().split()))
 
     def test_is_killed_and_given_up(self, stage: ShimStage, tmp_path: Path) -> None:
@@ -322,7 +323,7 @@ class TestTheHelper:
         try:
             eventually(lambda: len(_named_by(stage.folder)) == 2)
             assert shim.stdout is not None
-            # Its starter gets the answer while both run.
+            # The starter of the shim reads the end of its output while shim and helper still run.
             assert select.select([shim.stdout], [], [], PATIENCE_S)[0]
             assert shim.stdout.read() == b""
         finally:
@@ -345,7 +346,7 @@ class TestAJobThatIsInTheWay:
         ],
     )
     def test_harms_nothing_but_its_samples(self, stage: ShimStage, harm: str) -> None:
-        # The last sample finds the damage.
+        # The job puts this in the place of its samples before the last sample.
         stage.start(f"cd 7; {harm}; exit 3").wait(PATIENCE_S)
         assert stage.exit()["code"] == 3
         assert not [one for one in stage.folder.iterdir() if one.name.endswith(".new")]

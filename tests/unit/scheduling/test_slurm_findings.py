@@ -24,7 +24,7 @@ from scheduling.engine.executors.slurm.options import SlurmOptions
 POOL = PoolNeeds(lease_s=900, grace_s=60, outage_s=300, nodes={"n1": ("a100", 4)})
 OPTIONS = SlurmOptions(partition="gpu")
 
-# A part of the output of 22.05.
+# A part of the output of Slurm 22.05.
 GOOD = """\
 AccountingStorageEnforce = none
 GresTypes               = gpu
@@ -39,7 +39,7 @@ PrivateData             = none
 SelectType              = select/cons_tres
 SlurmdTimeout           = 300 sec
 """
-# A university's cluster with 23.11: accounting, fairshare, QOS that preempt.
+# A university's cluster with Slurm 23.11: accounting, fairshare, and QOS that preempt.
 SHARED = """\
 AccountingStorageEnforce = associations,limits,qos,safe
 GresTypes               = gpu,nvme

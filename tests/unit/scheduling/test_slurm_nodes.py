@@ -38,13 +38,13 @@ class TestANodeOfSlurm:
     @pytest.mark.parametrize(
         ("said", "state"),
         [
-            # 22.05, in the format of sinfo's StateComplete
+            # Slurm 22.05, in the format of sinfo's StateComplete
             ("idle", UP), ("allocated", UP), ("mixed", UP), ("mixed+completing", UP),
             ("idle+drain", DRAINED), ("mixed+drain", DRAINED), ("idle+fail", DRAINED),
             ("down", DOWN), ("down+not_responding", DOWN), ("idle+not_responding", DOWN),
             ("down+drain", DOWN), ("down+drain+not_responding", DOWN), ("idle+maint", DRAINED),
             ("idle+maintenance+reserved", DRAINED),
-            # 20.11 with signs; 23.11 and later in capitals, with additional words
+            # Slurm 20.11 with signs; 23.11 and later in capitals, with additional words
             ("idle*", DOWN), ("down*+drain", DOWN), ("DOWN+NOT_RESPONDING", DOWN),
             ("IDLE+DRAIN+DYNAMIC_NORM", DRAINED), ("IDLE+INVALID_REG", DOWN),
             ("IDLE+CLOUD+POWERED_DOWN", UP), ("IDLE+PLANNED", UP), ("idle+reboot_issued", DOWN),

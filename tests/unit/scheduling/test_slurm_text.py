@@ -23,12 +23,12 @@ class TestGpus:
     @pytest.mark.parametrize(
         ("text", "gpus"),
         [
-            ("gres:gpu:a100:4", [("a100", 4)]),  # 22.05, tres-per-node
-            ("gres/gpu:a100:4", [("a100", 4)]),  # 23.02
-            ("gres/gpu:a100=4", [("a100", 4)]),  # 24.05
+            ("gres:gpu:a100:4", [("a100", 4)]),  # Slurm 22.05, from tres-per-node
+            ("gres/gpu:a100:4", [("a100", 4)]),  # Slurm 23.02
+            ("gres/gpu:a100=4", [("a100", 4)]),  # Slurm 24.05
             ("gres:gpu:4", [("", 4)]),
             ("gres/gpu=4", [("", 4)]),
-            ("gpu:a100:4(S:0-1),nvme:1", [("a100", 4)]),  # sinfo's %G
+            ("gpu:a100:4(S:0-1),nvme:1", [("a100", 4)]),  # %G of sinfo
             ("gpu:a100:2(S:0),gpu:v100:1", [("a100", 2), ("v100", 1)]),
             ("gpu:nvidia_a100-sxm4-80gb:8", [("nvidia_a100-sxm4-80gb", 8)]),
             ("gpu", [("", 1)]),

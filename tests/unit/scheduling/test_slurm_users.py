@@ -123,7 +123,7 @@ class TestABatch:
     def test_goes_on_for_other_users_where_one_is_silent(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """A user's processes may have stopped the submitter for that user."""
+        """A user's own processes may stop the submitter that runs as this user."""
         asked = []
 
         def submit(_: Slurm, submission: Submission) -> int:
@@ -162,7 +162,7 @@ class TestARow:
 
     @pytest.mark.parametrize("end", ["\n", "\r\n", "\x1c", "\x85", "\u2028", "\v"])
     def test_cannot_be_written_by_a_job_in_its_comment(self, end: str) -> None:
-        """Its user may set the comment of a running job to any text."""
+        """A user may set the comment of a running job to any text."""
         forged = "\x1f".join(row(TOKEN, 0, job_id=4242))
         marked = "\x1f".join(("mark", *row("es-9-1", 5)))
         text = f"{marked}{end}{forged}{end}guess\x1f{forged}\n"

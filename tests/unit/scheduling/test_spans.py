@@ -1,4 +1,4 @@
-"""A lease's start and end come from the engine, whatever its job writes into its files."""
+"""A lease's start and end come from the engine, even if its job changes its files."""
 
 from __future__ import annotations
 
@@ -100,22 +100,22 @@ class TestASpan:
     @pytest.mark.parametrize(
         ("claim", "ended", "seen", "span"),
         [
-            # Files have a finer resolution than seconds.
+            # A difference below a second is allowed: files have a finer resolution than the engine.
             ({"started_us": NOW - 7}, None, Word(NOW - SECOND_US), (-7, None)),
             (
                 {"started_us": NOW - MINUTE_US + 7}, {"ended_us": NOW - 9},
                 Word(NOW - MINUTE_US, NOW - 2), (-MINUTE_US + 7, -9),
             ),
-            # A start or an end that differs by more is replaced by the engine's.
+            # If the difference is larger, the engine's start or end replaces the file's.
             ({"started_us": NOW - 5}, None, Word(NOW - MINUTE_US), (-MINUTE_US, None)),
             ({}, {"ended_us": NOW - MINUTE_US}, Word(NOW - MINUTE_US, NOW - 2), (-MINUTE_US, -2)),
-            # An end does not count while the engine sees the job running.
+            # A file's end does not count while the engine reports that the job runs.
             ({}, {"ended_us": NOW - 3}, Word(NOW - MINUTE_US), (-MINUTE_US, None)),
             # A waiting job has no start, whatever its files state.
             ({"started_us": NOW - 5}, None, Word(None), (None, None)),
-            # The engine's clock is ahead.
+            # The engine's clock is ahead of the portal's.
             ({}, {}, Word(NOW + 5, NOW + MINUTE_US), (0, 0)),
-            # If the engine has no record, files count within possible instants.
+            # If the engine has no record of the job, files count within possible instants.
             ({"started_us": NOW + 5}, {"ended_us": NOW + 9}, None, (0, 0)),
             ({"started_us": NOW - 5}, {"ended_us": NOW - 9}, None, (-5, -5)),
         ],
@@ -147,7 +147,7 @@ class TestASpan:
                 {"started_us": NOW - MINUTE_US}, {"ended_us": NOW - MINUTE_US},
                 Word(NOW - MINUTE_US, NOW), "it ended at 2027-01-15 07:59:00 UTC; the",
             ),
-            # The portal wrote this end, because none was observed.
+            # No end was observed, so the portal wrote this one.
             (
                 {"started_us": NOW - MINUTE_US}, {"ended_us": NOW, "lost": True},
                 Word(NOW - MINUTE_US, NOW - MINUTE_US), "",

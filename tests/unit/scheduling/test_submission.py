@@ -64,7 +64,7 @@ class TestAGoodSpecification:
         assert read_job_request(GOOD | {"max_price": price}, LOCAL).max_price == Decimal(str(price))
 
 
-# Field -> invalid values, each refused with the name of the field.
+# Invalid values by field; each error names the field.
 BAD: dict[str, list[object]] = {
     "gpus": [0, -1, True, 1.5, "2", [], {}, 9, 10**30, Decimal(1)],
     "weight": [0, -1, 1001, "1", False, 2**70],
@@ -81,7 +81,7 @@ BAD: dict[str, list[object]] = {
     ],
     "duration_s": [60, 0, "1"],
 }  # fmt: skip
-# The same for values inside a field.
+# Invalid values inside a field.
 BAD_ITEMS: dict[str, list[object]] = {
     "command[0]": [[""], [" \n"]],
     "command[1]": [
@@ -148,7 +148,7 @@ class TestAnything:
     @given(st.dictionaries(st.sampled_from(KNOWN) | st.text(max_size=9), VALUES))
     def test_is_read_or_refused_and_never_fails(self, raw: dict[str, Any]) -> None:
         for offer in (LOCAL, VIRTUAL, None):
-            # Any other exception fails the test.
+            # The test fails on any other exception.
             with contextlib.suppress(InvalidInputError):
                 read = read_job_request(GOOD | raw, offer)
                 assert offer is not None

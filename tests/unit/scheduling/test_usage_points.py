@@ -112,7 +112,7 @@ class TestALease:
     def test_of_a_gang_holds_its_memory_where_nodes_end_moments_apart(
         self, first: float, last: float
     ) -> None:
-        # Either rank may be sampled later, and the last sample finds no process.
+        # Either rank may be sampled later, and its last sample has no process left to measure.
         ranks = (
             node(row(10.002, 5, 60), row(17.002, 9)),
             node(row(first, 5, 60), row(last, 9), rank=1),
@@ -141,7 +141,8 @@ class TestALease:
         assert [(one.memory_bytes, one.memory_peak_bytes) for one in points] == [(68, 100)]
 
     def test_of_a_gang_holds_its_gpus_memory_where_nodes_end_moments_apart(self) -> None:
-        # 5000 and 1000 MiB; the second is known for 2 ms of the last stretch.
+        # The ranks use 5000 and 1000 MiB. In the last stretch the second value is known for 2 ms
+        # only.
         ranks = (
             node(row(10, 5, None, 500), row(17.001, 9)),
             node(row(10.002, 5, None, 100), row(17, 9), rank=1),
@@ -247,9 +248,9 @@ class TestIdleGpus:
         "rows",
         [
             [],
-            [row(10 * n, 0, None, 3) for n in range(1, 50)],  # not for long enough
-            [row(10 * n, 0, None, 30) for n in range(1, 100)],  # busy
-            [row(10 * n, 0, None, None) for n in range(1, 100)],  # unknown
+            [row(10 * n, 0, None, 3) for n in range(1, 50)],  # idle, but not for long enough
+            [row(10 * n, 0, None, 30) for n in range(1, 100)],  # the GPU is busy
+            [row(10 * n, 0, None, None) for n in range(1, 100)],  # its use is unknown
             # The last samples are missing.
             [row(10 * n, 0, None, *([3] if n < 97 else [])) for n in range(1, 100)],
         ],

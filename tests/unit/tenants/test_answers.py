@@ -72,7 +72,7 @@ class TestPlain:
             plain({"a": type("Lock", (), {})()})
 
     def test_tells_whole_numbers_of_the_library_as_texts(self) -> None:
-        """Micro-credits, microseconds since 1970, and numbers too long for readers of JSON."""
+        """Micro-credits, microseconds since 1970, and numbers too long for JSON readers."""
         told = plain([Amount(-1_500_000), InstantUs(1), Whole(10**30)])
         assert told == ["-1.500000", "1970-01-01T00:00:00.000001Z", f"1{'0' * 30}"]
 

@@ -58,7 +58,7 @@ def public_key(seed: bytes) -> bytes:
 
 
 def key_id(name: str, public: bytes) -> bytes:
-    """Return the four bytes that distinguish keys of one name."""
+    """Return the four bytes that distinguish keys of the same name."""
     return hashlib.sha256(name.encode() + b"\n" + _ED25519 + public).digest()[:4]
 
 
@@ -76,7 +76,7 @@ def read_vkey(vkey: str) -> tuple[str, bytes]:
     """Return name and public key of a vkey.
 
     Raises:
-        NoteError: it is invalid, or its id is not that of its key.
+        NoteError: it is invalid, or its id is not the id of its key.
     """
     name, _, rest = vkey.partition("+")
     id_, _, encoded = rest.partition("+")
@@ -184,7 +184,7 @@ def _base64(data: bytes) -> str:
 
 
 def _bytes(text: str, what: str) -> bytes:
-    """Decode base64, and refuse any but the canonical encoding."""
+    """Decode base64, and reject any encoding but the canonical one."""
     try:
         data = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError) as error:

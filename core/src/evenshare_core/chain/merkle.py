@@ -8,7 +8,7 @@
 | 2.1.3.2 and 2.1.4.2 of RFC 9162 | `verify_inclusion`, `verify_consistency` |
 
 A tree is stored as the hashes of its *complete* subtrees, which never change after their creation.
-The one at (level, number) is over the leaves from number * 2^level to (number + 1) * 2^level. Each
+The subtree at (level, number) has the leaves from number * 2^level to (number + 1) * 2^level. Any
 other subtree is a fold of at most log2 of them. Callers pass a `Reader` of the stored hashes.
 """
 
@@ -23,7 +23,7 @@ HASH_BYTES = 32
 
 
 class Place(NamedTuple):
-    """The place of a complete subtree; `level` 0 are the leaves."""
+    """The place of a complete subtree; `level` 0 has the leaves."""
 
     level: int
     number: int
@@ -104,7 +104,7 @@ def consistency_proof(first: int, second: int, read: Reader) -> tuple[bytes, ...
     if first in (0, second):
         return ()
     begin, end, ranges = 0, second, []
-    # SUBPROOF: descend to the subtree that ends where the first tree ends.
+    # SUBPROOF of RFC 6962: descend to the subtree that ends where the first tree ends.
     while end != first:
         middle = begin + _split(end - begin)
         if first <= middle:
@@ -138,7 +138,7 @@ def verify_inclusion(
 def verify_consistency(
     first: int, second: int, path: Sequence[bytes], first_root: bytes, second_root: bytes
 ) -> None:
-    """Check that the tree of the second root begins with the leaves of that of the first.
+    """Check that the tree of the second root begins with the leaves of the tree of the first root.
 
     Raises:
         ProofError: the proof is invalid.
@@ -174,7 +174,7 @@ def _verify_growth(
 
 
 def _climb(here: int, last: int, path: Sequence[bytes], start: bytes) -> tuple[bytes, bytes]:
-    """Return the roots above a node: of the tree that ends with it, and of that up to `last`.
+    """Return the roots above a node: of the tree that ends with it, and of the tree up to `last`.
 
     Raises:
         ProofError: the path does not have the height of the tree.

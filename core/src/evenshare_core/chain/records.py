@@ -30,11 +30,11 @@ class RecordError(ValueError):
 class RoundRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The record of a round in a pool's log. `at_us` is pool time.
 
-    - `previous`: the leaf hash of the record before, hex; "" in the first.
+    - `previous`: the leaf hash of the previous record, hex; "" in the first record.
     - `bundle`: the SHA-256 of the round's bundle, hex; "" if the round is damaged.
     - `own`: the digests of each tenant's own rows of the round, sorted.
     - `breaks`: the reasons why it does not follow from the round before.
-    - `damage`: the damage of the round; empty if there is none.
+    - `damage`: a description of the round's damage; empty if it is not damaged.
     """
 
     schema: int
@@ -49,11 +49,11 @@ class RoundRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class LedgerRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The record of transfers posted since the record before, in a book's log.
+    """The record of transfers posted since the previous record, in a book's log.
 
-    `transfers` has a salted digest of each (`transfer_digest`), so that the log shows neither
-    parties nor amounts. `previous` is as in `RoundRecord`. `first` is the number of transfers in
-    earlier records, `posted_us` the instant of the last transfer.
+    `transfers` has a salted digest of each transfer (`transfer_digest`), so that the log shows
+    neither parties nor amounts. `previous` is as in `RoundRecord`. `first` is the number of
+    transfers in earlier records, `posted_us` the instant of the last transfer.
     """
 
     schema: int
@@ -95,17 +95,17 @@ def record_bytes(record: RoundRecord | LedgerRecord) -> bytes:
 
 
 def record_hash(data: bytes) -> str:
-    """Return the leaf hash of a record's bytes, hex: the `previous` of the next."""
+    """Return the leaf hash of a record's bytes, hex: `previous` in the next record."""
     return leaf_hash(data).hex()
 
 
 def transfer_digest(salt: bytes, body: TransferBody) -> str:
-    """Return the SHA-256 of a salt, 32 random bytes, and a transfer, hex."""
+    """Return the SHA-256 over a salt of 32 random bytes and a transfer, hex."""
     return hashlib.sha256(salt + _encoder.encode(body)).hexdigest()
 
 
 def read_record(data: bytes) -> RoundRecord:
-    """Return the decoded record of a round.
+    """Decode the record of a round.
 
     Raises:
         RecordError: the bytes are not a record in canonical form.
@@ -124,7 +124,7 @@ def read_record(data: bytes) -> RoundRecord:
 
 
 def read_ledger_record(data: bytes) -> LedgerRecord:
-    """Return the decoded record of a batch of transfers.
+    """Decode the record of a batch of transfers.
 
     Raises:
         RecordError: the bytes are not a record in canonical form.
@@ -138,7 +138,7 @@ def read_ledger_record(data: bytes) -> LedgerRecord:
 
 
 def read_any_record(data: bytes) -> RoundRecord | LedgerRecord:
-    """Return the decoded record of a round, or of a batch of transfers.
+    """Decode the record of a round, or of a batch of transfers.
 
     Raises:
         RecordError: the bytes are neither.

@@ -11,11 +11,11 @@ YOUNG, MIDDLE, OLD = 100_000, 50, 100  # Python's defaults are 700, 10 and 10
 
 @contextmanager
 def rare_collections() -> Iterator[None]:
-    """Search for cycles a hundred times less often inside, and ignore older objects.
+    """Search for cycles a hundred times less often inside the block, and ignore older objects.
 
-    A simulation keeps all its leases and terms, so each search walks more objects and finds
-    nothing. The searches take about a fifteenth of its CPU. They affect only memory and time, and
-    never a decision. If the process has frozen its imports, they stay frozen.
+    A simulation keeps all its leases and terms, so each search checks more objects and finds no
+    cycle. The searches take about a fifteenth of its CPU time. They affect only memory and time,
+    and never a decision. If the process has frozen its imports, they stay frozen.
     """
     before = gc.get_threshold()
     is_frozen = gc.get_freeze_count() > 0

@@ -54,13 +54,13 @@ def _read(path: Path) -> Snapshot:
 
     Raises:
         OSError: the file cannot be read.
-        ValueError: it is no valid snapshot, or has a newer version.
+        ValueError: it is not a valid snapshot, or has a newer version.
     """
     data = path.read_bytes()
     try:
         if data[:2] == b"\x1f\x8b":
             data = gzip.decompress(data)
-        elif data[:1] == b"\x78":  # the first byte of zlib, and never of JSON
+        elif data[:1] == b"\x78":  # zlib data starts with this byte, JSON never does
             data = zlib.decompress(data)
         snapshot = decode(data, Snapshot)
     except (gzip.BadGzipFile, zlib.error, EOFError) as error:
@@ -79,7 +79,7 @@ def _read(path: Path) -> Snapshot:
 
 
 def _bounds(snapshot: Snapshot) -> Iterator[tuple[str, bool]]:
-    """Yield conditions that the portal's snapshots always meet, and whether this one does."""
+    """Yield conditions that the portal's snapshots always meet, and whether this one meets them."""
     yield "lease_us must be at least 1", snapshot.lease_us >= 1
     bounds = snapshot.lease_bounds_us
     least, most = bounds if len(bounds) == 2 else (1, snapshot.lease_us)
@@ -99,7 +99,7 @@ def _bounds(snapshot: Snapshot) -> Iterator[tuple[str, bool]]:
 
 
 def _asked(snapshot: Snapshot, options: Options) -> Snapshot:
-    """Return the snapshot for the chosen policy; a changed policy has no memory and options."""
+    """Return the snapshot for the chosen policy; another policy drops its memory and options."""
     name = options["policy"] or snapshot.policy
     other = name != snapshot.policy
     chosen = {} if other else dict(snapshot.options)

@@ -77,7 +77,7 @@ def _rules(policy: str, chosen: dict[str, Any], options: Options) -> Rules:
         raise InputError(str(error)) from error
     lease_us = _lease_us(options)
     checkpoint_us = _us(options, "checkpoint_s")
-    if checkpoint_us >= lease_us:  # no job would ever end
+    if checkpoint_us >= lease_us:  # then no job would ever end
         raise InputError("--checkpoint-s must be shorter than --lease-s")
     least_us, most_us = _us(options, "least_lease_s"), _us(options, "most_lease_s")
     if not checkpoint_us < (least_us or lease_us) <= lease_us:

@@ -69,7 +69,7 @@ class PoolInputs:
         cluster = replace(
             cluster, prices=self.prices, surcharges=self.surcharges, spread_milli=self.spread_milli
         )
-        if self.node_resources:  # otherwise resources are unlimited, as in a live pool
+        if self.node_resources:  # without this, resources are unlimited, as in a live pool
             cluster = replace(
                 cluster,
                 node_resources=self.node_resources,
@@ -173,10 +173,10 @@ def _start_us(text: str) -> int:
 
 
 def whole_number(text: str, what: str, most: int = COUNT_MAX) -> int:
-    """Read a whole number from 1 on.
+    """Read a whole number from 1 to `most`.
 
     Raises:
-        InputError: the text is no such number.
+        InputError: the text is not such a number.
     """
     if not text.isascii() or not text.isdigit() or not 0 < int(text) <= most:
         raise InputError(f"{what}: must be a whole number from 1 to {most:,}, not {text!r}")

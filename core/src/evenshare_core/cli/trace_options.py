@@ -31,7 +31,7 @@ def read_mapping(texts: Sequence[str]) -> dict[str, str]:
     """Return the fields by column from the values of `--map`.
 
     Raises:
-        InputError: a text is no COLUMN=FIELD, or repeats a column.
+        InputError: a text is not COLUMN=FIELD, or repeats a column.
     """
     pairs: dict[str, str] = {}
     for text in texts:

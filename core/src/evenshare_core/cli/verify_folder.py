@@ -48,7 +48,6 @@ def verify_folder(options: Options, out: Stream) -> None:
 
 
 def version_here(package: str) -> str:
-    """Return the version of an installed package, or "" if it is not installed."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:

@@ -46,7 +46,7 @@ SCHEMA = 1
 
 
 class BundleError(ValueError):
-    """A bundle cannot be made or read; `field` is the place, as `snapshot.jobs[0].gpus`.
+    """A bundle cannot be made or read; `field` is where, for example `snapshot.jobs[0].gpus`.
 
     `is_unknown` if it has a newer schema, or a policy that is not known here.
     """
@@ -86,8 +86,8 @@ class RoundIds(NamedTuple):
 class Superseded(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """A part of the decision that could not be applied, and the reason.
 
-    `item` is grant (`id` is the job's), renewal or end (the lease's). `ends` if its lease ended for
-    this reason, although the decision did not end it.
+    `item` is grant, renewal or end; `id` is the job's for a grant, else the lease's. `ends` if its
+    lease ended for this reason, although the decision did not end it.
     """
 
     item: Literal["grant", "renewal", "end"]
@@ -319,7 +319,7 @@ def _another_schema(data: bytes) -> BundleError | None:
 
 
 def _placed(error: msgspec.ValidationError) -> BundleError:
-    """Return the error with its field separated."""
+    """Return the error with its field split from the message."""
     match = _PLACE.fullmatch(str(error))
     return BundleError(match["field"], match["reason"]) if match else BundleError("", str(error))
 
@@ -330,7 +330,7 @@ def _check(document: Any, snapshot: Snapshot, decision: Decision) -> None:
         raise BundleError("round", f"is {document.round}, that of the snapshot {snapshot.number}")
     gpus = sum(abs(node.gpus) for node in snapshot.nodes)
     if gpus > COUNT_MAX:
-        # Placement has a bucket for each count of GPUs: a huge number would exhaust the memory.
+        # Placement has a bucket for each count of GPUs, so a huge number would exhaust the memory.
         raise BundleError("snapshot.nodes", f"has {gpus:,} GPUs; a pool has {COUNT_MAX:,} at most")
     if document.at_us != snapshot.at_us:
         raise BundleError("at_us", f"is {document.at_us}, that of the snapshot {snapshot.at_us}")

@@ -1,10 +1,10 @@
-"""A tenant's own rows of a round, for pools in which each tenant only sees its own.
+"""A tenant's own rows of a round, for pools in which each tenant only sees its own rows.
 
 An excerpt of the bundle contains the rows of one tenant, with the parts of the decision that
 concern it. It also contains the shared data: the instant, lengths, the policy, GPUs by type, posted
 prices, versions. It contains neither rows of others nor the policy's memory. Ids are renumbered
-from 1, so that no number shows how many others there are. An id of another tenant (a beneficiary,
-or the party of a trade) is 0.
+from 1, so that no number reveals how many other tenants or jobs the round has. An id of another
+tenant (a beneficiary, or the party of a trade) is 0.
 """
 
 from __future__ import annotations
@@ -64,7 +64,8 @@ NOT_RECOMPUTABLE = (
 class OwnRows(Value, frozen=True, array_like=True):
     """Rows of one tenant: of the snapshot, then of the decision.
 
-    `claims`, `classes` and `job_sums` are GPU-time sums before the round, `next_...` after it.
+    `claims`, `classes` and `job_sums` are GPU-time sums before the round; with `next_` in front,
+    after it.
     """
 
     tenants: tuple[Tenant, ...] = ()
@@ -110,7 +111,7 @@ _Owners = Callable[[Any], Iterable[int]]
 def own_excerpts(disclosed: Disclosed, tenants: Iterable[int] | None = None) -> dict[int, bytes]:
     """Return the canonical JSON of each tenant's rows, with the shared data, by tenant number.
 
-    `tenants` are the requested numbers, from 1; None requests all of the round.
+    `tenants` are the requested numbers, from 1; None requests all tenants of the round.
     """
     if tenants is None:
         tenants = range(1, len(disclosed.names.tenants) + 1)
@@ -173,7 +174,7 @@ def _forms(rows: Iterable[Value]) -> list[Any]:
 
 
 def _tables(disclosed: Disclosed) -> dict[str, dict[int, list[Any]]]:
-    """Return rows by table name and tenant; a trade is of two tenants."""
+    """Return rows by table name and tenant; a trade belongs to both its tenants."""
     snapshot, decision = disclosed.snapshot, disclosed.decision
     of_job = {job.id: job.tenant for job in snapshot.jobs}
     of_profile = {row.id: row.tenant for row in snapshot.profiles}
@@ -223,7 +224,7 @@ def _grouped(rows: Iterable[Any], owners: _Owners) -> dict[int, list[Any]]:
 
 
 def _lines(disclosed: Disclosed) -> dict[int, dict[str, list[Any]]]:
-    """Return rows of the certificate by tenant, without their figures of others."""
+    """Return rows of the certificate by tenant, without figures of other tenants."""
     lines: dict[int, dict[str, list[Any]]] = {}
     for name in ("rows", "overclaims"):
         for row in (disclosed.certificate or {}).get(name, ()):

@@ -1,8 +1,9 @@
 """Daily pseudonyms of tenants, jobs, leases and job types.
 
 A pool has a random *day key* for each UTC day of pool time, 32 bytes that no user gets. A tenant
-gets its *tenant key* of the day, by which it finds its own rows. Other users cannot compute these,
-nor those of other days. Names are the first 8 bytes of HMAC-SHA256 (RFC 2104) as 16 hex digits.
+gets its *tenant key* of the day, by which it finds its own rows. Other users cannot compute this
+key, and the key of one day does not give the keys of other days. Names are the first 8 bytes of
+HMAC-SHA256 (RFC 2104) as 16 hex digits.
 """
 
 from __future__ import annotations
@@ -44,9 +45,7 @@ def profile_name(key: bytes, name: str) -> str:
 
 
 def own_salt(key: bytes, pool: str, round_number: int) -> bytes:
-    """Return the salt of the digest of a tenant's own rows of a round, which prevents guessing
-    them.
-    """
+    """Return the salt of the digest of a tenant's own rows; it prevents guessing the rows."""
     return _hmac(key, f"own:{pool}:{round_number}")
 
 

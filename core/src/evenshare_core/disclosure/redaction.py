@@ -59,7 +59,7 @@ class _Prices:
     def __init__(self, snapshot: Snapshot) -> None:
         self._prices = {row.gpu_type: row.price_micro for row in snapshot.prices}
         self._dearest_micro = max(self._prices.values(), default=0)
-        # For jobs that have since restricted their accepted types.
+        # Include these types for jobs that have restricted their accepted types since.
         self._held = {row.job: row.gpu_type for row in snapshot.leases}
         self._claimed = {row.job: row.gpu_type for row in snapshot.service.jobs}
 
@@ -90,7 +90,7 @@ def _tenants(snapshot: Snapshot) -> tuple[Any, ...]:
     asked: dict[int, int] = {}
     for job in snapshot.jobs:
         cost_micro = worst_case_micro(job.gpus, dearest_micro, snapshot.longest_us)
-        # Queued jobs are counted GPU by GPU, each rounded up.
+        # A queued job's cost is rounded up for each of its GPUs.
         asked[job.tenant] = asked.get(job.tenant, 0) + cost_micro + job.gpus
     largest = max((job.gpus for job in snapshot.jobs), default=0)
     most_micro = None

@@ -11,10 +11,10 @@ from typing import Any
 
 from evenshare_core.domain.ids import ById, Each, Fields, IdKind, Row, Shape
 
-# The kinds with numbers in the disclosed form, in the order of its names.
+# The kinds whose ids become numbers in the disclosed form, in the order of its names.
 NUMBERED = (IdKind.TENANT, IdKind.JOB, IdKind.LEASE, IdKind.PROFILE)
 
-# The replacement of each id, by kind, including the values for no id (0, null).
+# The replacement of each id, by kind. It includes the values that mean no id (0, null).
 Ids = Mapping[IdKind, Mapping[Any, Any]]
 Plan = Callable[[Any, Ids], Any]
 _Places = list[tuple[int, IdKind]]
@@ -73,7 +73,7 @@ def plan_of(shape: Shape) -> Plan:
 
 
 def _plan(shape: Shape) -> Plan | None:
-    """Return None if there is nothing to replace. Nodes keep their ids, so are in no plan."""
+    """Return the plan of a shape; None if it has nothing to replace. Nodes keep their ids."""
     if shape is None or shape is IdKind.NODE:
         return None
     if isinstance(shape, IdKind):

@@ -28,7 +28,7 @@ CERTIFICATE_IDS = {
     "other": IdKind.TENANT,
     "profile": IdKind.PROFILE,
 }
-# The kind of ids in a line's `broken`; all other lines have tenants.
+# The kind of ids in `broken`, for lines in which these are not tenants.
 BROKEN = {
     Property.CAPACITY: IdKind.NODE,
     Property.GANG: IdKind.JOB,
@@ -93,8 +93,8 @@ def _certificate_plan() -> Plan:
 def disclosed_certificate(certificate: Mapping[str, Any]) -> dict[str, Any]:
     """Return a copy of a certificate (plain data) without error messages.
 
-    Messages may contain ids; the error's name stays. Verifiers compare their own certificate of the
-    disclosed round in this form.
+    Messages may contain ids; only the error's name stays. Verifiers recompute the certificate from
+    the disclosed round and compare it in this form.
     """
     data: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(certificate))
     if data.get("failure"):

@@ -14,10 +14,10 @@ from evenshare_core.units import ONE_MILLI
 
 # The first `RECENT` reports have equal weight; after them, the newest has the weight 1 / `RECENT`.
 RECENT = 16
-# With fewer reports the usual value is unknown, so no change can be detected.
+# With fewer reports the normal value is unknown, so no change can be detected.
 BEFORE_CHANGES = 8
 # In thousandths of the mean. Each cumulative sum adds a report's deviation beyond the larger of the
-# drift and the spread. A report counts `STEP_MILLI` at most. A sum above `ALARM_MILLI` is a change.
+# drift and the spread, at most `STEP_MILLI` per report. A sum above `ALARM_MILLI` is a change.
 DRIFT_MILLI, STEP_MILLI, ALARM_MILLI = 50, 250, 500
 
 

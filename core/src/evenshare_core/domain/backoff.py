@@ -18,7 +18,7 @@ FIRST_US = 10 * SECOND_US
 LONGEST_US = 300 * SECOND_US
 # The loss of a process that ran for this long does not count.
 STEADY_US = 600 * SECOND_US
-# Consecutive losses that fail the job.
+# A job fails after this number of consecutive losses.
 LIMIT = 6
 
 
@@ -31,12 +31,12 @@ class Backoff(Value, frozen=True, array_like=True):
 
 
 def losses_after(losses: int, held_us: int) -> int:
-    """Return the consecutive losses after one more, of a lease that lasted `held_us`."""
+    """Return the consecutive losses after the loss of a lease that lasted `held_us`."""
     return 0 if held_us >= STEADY_US else losses + 1
 
 
 def wait_us(losses: int) -> int:
-    """Return the wait of a job in us after `losses` consecutive losses; 0 if there are none."""
+    """Return the wait in us of a job with `losses` consecutive losses; 0 if it has none."""
     if losses <= 0:
         return 0
     return min(FIRST_US << min(losses - 1, LIMIT), LONGEST_US)

@@ -20,7 +20,7 @@ class Node(Value, frozen=True, array_like=True):
 
 
 class Resources(Value, frozen=True, array_like=True):
-    """CPUs and memory of a node, or of a job on all its GPUs together; 0 if it needs none.
+    """CPUs and memory of a node, or of a job for all its GPUs together; 0 if the job needs none.
 
     `id` is the node's or the job's.
     """
@@ -51,7 +51,7 @@ def node_sizes(nodes: Iterable[Node]) -> dict[str, int]:
 
 
 def fits_pool(gpus: int, gpu_types: Iterable[str], capacity: Mapping[str, int]) -> bool:
-    """Return whether the pool has `gpus` GPUs of one of the types, free or not.
+    """Return whether one of the types has `gpus` GPUs in the pool, free or not.
 
     Empty `gpu_types` accept any type.
     """

@@ -58,8 +58,8 @@ class DeadlineLimit(StrEnum):
     """The reason why a deadline cannot be met. Names are part of the API."""
 
     LENGTH = "length"  # the job takes longer, even on an empty pool
-    QUOTA = "quota"  # its tenant may not hold that many GPUs until then
-    CAPACITY = "capacity"  # other jobs hold the GPUs until then
+    QUOTA = "quota"  # its tenant may not hold that many GPUs until the deadline
+    CAPACITY = "capacity"  # other jobs hold the GPUs until the deadline
     SIZE = "size"  # the pool never has that many GPUs free at once
     BUDGET = "budget"  # its tenant's other jobs use all the reward that the tenant may request
 
@@ -79,7 +79,7 @@ class PlanCause(StrEnum):
     QUOTA = "quota"  # its tenant may hold more or fewer of them
     ESTIMATE = "estimate"  # its estimate changed
     LATE = "late"  # it runs longer than its estimate
-    DEMAND = "demand"  # other jobs came, went or moved
+    DEMAND = "demand"  # other jobs arrived, left or moved
 
 
 class PlannedLease(NamedTuple):
@@ -95,14 +95,14 @@ class DeadlineAnswer(Value, frozen=True, array_like=True):
     - `by_us`, `reward_micro`: the step that the plan meets.
     - `leases`: the planned run times, ascending, with consecutive leases joined. They are on
       `gpus` GPUs of `gpu_type`, on one node if `one_node`.
-    - `chance_milli`: the probability that the job ends by then, in thousandths. `None` if the
+    - `chance_milli`: the probability that the job ends by `by_us`, in thousandths. `None` if the
       error of its estimate is unknown.
     - `limit`: the reason of a refusal.
-    - `blocked`: the first planned leases that had no room, of a refused job.
-    - `earliest_us`: the earliest deadline that a refused job could meet; `None` if no deadline
-      would do.
-    - `cause`: the `PlanCause` that moved an earlier plan; empty if it did not move or is the
-      first.
+    - `blocked`: for a refused job, the first planned leases for which there was no room.
+    - `earliest_us`: the earliest deadline that a refused job could meet; `None` if it could meet
+      no deadline.
+    - `cause`: the `PlanCause` that moved an earlier plan; empty if the plan did not move or is
+      the first.
     """
 
     job: JobId

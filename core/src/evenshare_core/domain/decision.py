@@ -26,7 +26,7 @@ from evenshare_core.domain.reasons import EndReason, PreemptionRule, Reason
 from evenshare_core.domain.snapshot import PoolPrice, Service, Snapshot, Surcharge
 from evenshare_core.domain.values import Value
 
-# All numbers of a decision's rows, by name, so that it is known which of them are ids.
+# All numbers of a decision's rows, by name, so that it is known which ones are ids.
 NUMBERS: Mapping[str, Shape] = MappingProxyType(
     {"first_job": IdKind.JOB}
     | dict.fromkeys(
@@ -97,7 +97,9 @@ class End(Value, frozen=True, array_like=True):
 
 
 class Preemption(Value, frozen=True, array_like=True):
-    """The reason of a lease's end before its expiry; `ends` contains it too, as preempted or moved.
+    """The reason of a lease's end before its expiry.
+
+    `ends` has the lease too, as preempted or moved.
 
     `for_job` gets the GPUs. `numbers` are the values that the rule compared, by name.
     """
@@ -122,10 +124,9 @@ class Trade(Value, frozen=True, array_like=True):
     """Two tenants exchange quota of two GPU types, in micro-GPUs, from this round on.
 
     `buyer` receives `bought_micro` of the faster type from `seller`, which receives `sold_micro` of
-    the slower one. `rate_micro` is in millionths of a slow GPU per fast one. It is negative if the
-    row undoes an earlier trade, with that trade's amounts. `buyer_rate_micro` and
-    `seller_rate_micro` are the values of a fast GPU in slow ones to each side, by the profiles at
-    the time of the trade.
+    the slower one. `rate_micro` is in millionths of a slow GPU per fast one. A negative rate undoes
+    an earlier trade, with that trade's amounts. `buyer_rate_micro` and `seller_rate_micro` are what
+    a fast GPU is worth to each side, in slow ones, by the profiles at the time of the trade.
 
     Source: Gandiva_fair (EuroSys 2020), 3.4, 3.5 and figure 9.
     """
@@ -143,9 +144,7 @@ class Trade(Value, frozen=True, array_like=True):
 
 
 class Swap(Value, frozen=True, array_like=True):
-    """Whole GPUs of a type that standing trades add to a tenant's quota, or take from it
-    (negative).
-    """
+    """Whole GPUs of a type that trades add to a tenant's quota, or take from it (negative)."""
 
     tenant: TenantId
     gpu_type: str
@@ -153,7 +152,7 @@ class Swap(Value, frozen=True, array_like=True):
 
 
 class Skip(Value, frozen=True, array_like=True):
-    """Jobs of one tenant that wait for one reason, in arrival order, with its numbers."""
+    """Jobs of one tenant that wait for one reason, in arrival order, with the reason's numbers."""
 
     reason: Reason
     tenant: TenantId
@@ -168,7 +167,7 @@ class Share(Value, frozen=True, array_like=True):
     `deserved` = min(demand, quota). `held_before` counts all leases before the round, `got` the
     GPUs granted or renewed in it, `own` and `borrowed` all leases after it. `alloc_gpu_us` and
     `fair_gpu_us` count from the start of the fairness window, if the pool has one. `rho_after` is
-    rho at the end of one lease length, if all leases of this round last that long.
+    rho one lease length later, if all leases of this round last that long.
     """
 
     tenant: TenantId
@@ -199,9 +198,9 @@ class Ideal(Value, frozen=True, array_like=True):
 
 
 class Solve(Value, frozen=True, array_like=True):
-    """The result status of a policy's solver.
+    """The final status of a policy's solver.
 
-    `fallback` states the substitute that was used, and why.
+    `fallback` states which substitute was used, and why.
     """
 
     backend: str
@@ -225,9 +224,9 @@ class Plan(Value, frozen=True, array_like=True):
     - `borrowed`: the GPUs of the job above quota at the start.
     - `price_micro`: the expected mean price per borrowed GPU-hour.
     - `needed_micro`: the highest price per GPU-hour at which the job would be admitted, which
-      is the value of an hour of its GPUs.
-    - `lowest_micro`: the lowest price available to the job, including the job itself. It is the
-      present price if the job borrows later.
+      is the value of a GPU-hour to the job.
+    - `lowest_micro`: the lowest price available to the job, including the job's own effect on it.
+      If the job borrows later, it is the present price.
     - `value_micro` - `cost_micro` is its gain.
 
     Both prices of a refused job are of the slot with the least loss, and `lowest_micro` is above
@@ -301,7 +300,7 @@ class Decision(Value, frozen=True, array_like=True):
 def swapped(quotas: Iterable[Entitlement], swaps: Iterable[Swap]) -> tuple[Entitlement, ...]:
     """Return effective quotas after trades, sorted by their keys.
 
-    A tenant without quota of a type gets the default mode for borrowing and lending it.
+    A tenant that gets a type without having quota of it gets the default mode there.
     """
     rows = {(row.tenant, row.gpu_type): row for row in quotas}
     for swap in swaps:

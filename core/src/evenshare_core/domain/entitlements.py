@@ -60,7 +60,7 @@ class Entitlement(Value, frozen=True, array_like=True):
 class Tenant(Value, frozen=True, array_like=True):
     """A group that owns quota.
 
-    `spendable_micro` is the credit that it may still promise; `None` if there is no limit.
+    `spendable_micro` is the credit that rounds may still promise; `None` if there is no limit.
     """
 
     id: TenantId

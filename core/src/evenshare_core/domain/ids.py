@@ -1,8 +1,9 @@
-"""Types that mark which integers of a value are ids, and of what.
+"""Types that mark which integers of a value are ids, and of what kind.
 
 A field that is an id has one of the types below. A field that contains ids (an object, rows of a
-policy's memory) has a shape. `evenshare_core.disclosure.renaming` replaces ids by them.
-tests/unit/core/test_ids.py checks that each field with integers is marked, or known to be plain.
+policy's memory) has a shape. `evenshare_core.disclosure.renaming` replaces ids by these types and
+shapes. tests/unit/core/test_ids.py checks that each field with integers is marked, or known to be
+plain.
 """
 
 from __future__ import annotations

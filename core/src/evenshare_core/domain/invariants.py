@@ -64,9 +64,7 @@ class _Facts:
 
 
 def violations(snapshot: Snapshot, decision: Decision) -> list[Violation]:
-    """Return every rule that the decision violates, in the order of the rules; empty if it is
-    valid.
-    """
+    """Return every rule that the decision violates, in the order of the rules; empty if valid."""
     facts = _Facts(snapshot, decision)
     return [Violation(rule, detail) for rule, check in RULES.items() for detail in check(facts)]
 
@@ -189,7 +187,7 @@ BEFORE_EXPIRY = (EndReason.PREEMPTED, EndReason.MOVED)
 
 
 def _preemptions(facts: _Facts) -> Iterator[str]:
-    """A lease ends before its expiry only for a job that starts on GPUs that it needed.
+    """A lease ends before its expiry only for a job that starts on the lease's GPUs and needs them.
 
     A moved job continues elsewhere in the same round; a preempted job does not start again in it. A
     gang causes at most as many moves as it has GPUs. If a limit withdrew a pick, its GPUs are free
@@ -263,7 +261,7 @@ class _NeededGpus:
             self._left[node_id] = self._left.get(node_id, 0) - gpus
 
     def takes(self, lease: Lease, grant: Grant) -> bool:
-        """Return whether they share a node, which must be too small for both if that is known."""
+        """Return whether both share a node that is too small for both, as far as known."""
         nodes = {node for node, _ in grant.placement}
         return any(
             gpus > self._left.get(node, 0) or not self._is_whole
@@ -273,7 +271,7 @@ class _NeededGpus:
 
 
 def _jobs(facts: _Facts) -> Iterator[str]:
-    """Terms are of active jobs that may start, with their tenant and an accepted type.
+    """Terms are of active jobs that may start, with the job's tenant and an accepted type.
 
     A granted job must be able to run on the type.
     """

@@ -30,7 +30,6 @@ class Lease(Value, frozen=True, array_like=True):
 
     @property
     def gpus(self) -> int:
-        """The GPUs on all nodes."""
         return placement_gpus(self.placement)
 
     def ends_by(self, at_us: int) -> bool:

@@ -2,8 +2,8 @@
 
 Times per iteration are compared between GPU types at the same number of GPUs and the same shape
 (one node or several). Each needs `LEAST_REPORTS` reports since its average started, and a spread of
-`MOST_SPREAD_MILLI` at most. A ratio needs two types. A type without a ratio keeps its declared
-speed, in proportion to the slowest declared speed of the measured types.
+`MOST_SPREAD_MILLI` at most. A ratio of speeds needs two types. A type without a ratio keeps its
+declared speed, in proportion to the slowest declared speed of the measured types.
 
 Source: OEF 4.2 (its profiling agent), docs/adr/0183-virtual-truth.md.
 """
@@ -22,7 +22,7 @@ from evenshare_core.units import ONE_MILLI
 
 LEAST_REPORTS = 5
 MOST_SPREAD_MILLI = 100
-# Policies keep the old speeds while a newer measurement differs by no more.
+# Policies keep the old speeds while a newer measurement differs by no more than this.
 STILL_MILLI = 20
 # No GPU is this many times as fast as another: a larger ratio is a wrong report.
 MOST_RATIO = 1000
@@ -31,7 +31,7 @@ TOLERANCE_MILLI = 50
 
 
 class IterationTime(NamedTuple):
-    """Time per iteration of a job type on `gpus` GPUs of a type, in any one unit of time."""
+    """Time per iteration of a job type on `gpus` GPUs of a type; all rows in one unit of time."""
 
     gpu_type: str
     gpus: int
@@ -63,8 +63,8 @@ class Comparison(NamedTuple):
     """The declared and the measured speed on one GPU type, in thousandths of the same speed.
 
     `excess_milli` is how far the declared speed is above the measured one; negative if it is below.
-    `tolerance_milli` is the part that the spreads of both types explain. The type that the others
-    are compared with has the excess 0.
+    `tolerance_milli` is the part that the spreads of both types explain. The reference type has the
+    excess 0.
     """
 
     gpu_type: str
@@ -87,10 +87,10 @@ def is_settled(average: Average) -> bool:
 def measured_speeds(
     times: Iterable[IterationTime], before: Mapping[str, MeasuredSpeed]
 ) -> dict[str, MeasuredSpeed]:
-    """Return the measured speeds by GPU type; `before` if there is nothing new.
+    """Return the measured speeds by GPU type; `before` if no new speed can be derived.
 
     The shape with the most settled types comes first. Other shapes, and then `before`, add the
-    types that it lacks, by way of a type that both have.
+    types that it lacks, in proportion to a type that both have.
     """
     shapes = _shapes(times)
     if not shapes:
@@ -116,8 +116,8 @@ def used_speedups(
 ) -> dict[str, int]:
     """Return the speedups for policies: measured if there is a ratio, else declared.
 
-    In thousandths of the slowest declared type's speed, `MOST_RATIO` times it at most. Declared and
-    measured ratios are each bounded, but a mixture of them is not.
+    They are in thousandths of the slowest declared type's speed, at most `MOST_RATIO` times that
+    speed. Declared and measured ratios are each bounded, but a mixture of them is not.
     """
     speeds = {kind: Fraction(milli) for kind, milli in declared.items()}
     speeds |= _in_declared_unit(declared, measured)

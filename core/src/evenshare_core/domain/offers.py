@@ -1,8 +1,8 @@
 """A tenant's own settings for lending and borrowing, within the bounds of its quota.
 
-A quota has a mode and limits, set by an operator: they are bounds. Its tenant may be stricter, and
-may lend only by offers: a number of GPUs, for a floor price or more. In a round the stricter of
-both applies, at the price posted for the round (`narrow`). The snapshot's entitlements contain the
+A quota's mode and limits are bounds that an operator sets. Its tenant may be stricter, and may lend
+only by offers: a number of GPUs, for a floor price or more. In a round the stricter of both
+applies, at the price posted for the round (`narrow`). The snapshot's entitlements contain the
 result; policies, billing and replays read nothing else.
 
 Source: docs/adr/0168-by-when-lent-gpus-are-back.md.
@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from evenshare_core.domain.entitlements import Entitlement, Mode
 
-# From the strictest to the freest.
+# From the strictest mode to the freest.
 _FREEDOM = {Mode.RESERVE: 0, Mode.LEND: 1, Mode.LEND_AND_BORROW: 2}
 
 
@@ -45,7 +45,7 @@ class OwnSharing(NamedTuple):
 
 
 def offered(offers: Iterable[Offer], price_micro: int) -> int:
-    """Return the GPUs of the offers that lend at this price, idle or not."""
+    """Return how many GPUs the offers make available at this price, idle or not."""
     return sum(offer.gpus for offer in offers if offer.lends_at(price_micro))
 
 
@@ -54,8 +54,8 @@ def narrow(
 ) -> Entitlement:
     """Return the entitlement: the stricter of the quota's bounds and the tenant's own settings.
 
-    `offers` are the open ones, which count only if the settings lend by offer. `price_micro` is the
-    price posted for the round. The GPUs of the quota do not change.
+    `offers` are the open ones; they are ignored unless the settings lend by offer. `price_micro` is
+    the price posted for the round. The GPUs of the quota do not change.
     """
     lend_limit = _lower(bounds.lend_limit, own.lend_limit)
     if own.by_offer:
@@ -69,9 +69,7 @@ def narrow(
 
 
 def lower_price(of_job: int | None, of_tenant: int | None) -> int | None:
-    """Return the maximum price of a job: the lower one of the job's and its tenant's; None without
-    either.
-    """
+    """Return the lower of the job's and the tenant's maximum prices; None if neither has one."""
     return _lower(of_job, of_tenant)
 
 
@@ -80,7 +78,7 @@ def back_by_us(
 ) -> int:
     """Return the instant by which GPUs that are no longer lent are back, in us of pool time.
 
-    `ends_us` are the ends of the present terms of borrowing leases. None of them is renewed on
+    `ends_us` are the ends of the current terms of borrowing leases. None of them is renewed on
     quota that is not lent. So the round after the last end has all GPUs, after the notice
     (`notice_us`) for saving state. `within_us` is the longest wait of a job if the policy preempts
     for tenants below quota; `None` if it does not preempt.

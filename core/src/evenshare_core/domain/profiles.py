@@ -30,7 +30,7 @@ class Profile(Value, frozen=True, array_like=True):
 
 
 def speedups_normal(speeds: Mapping[str, Fraction]) -> dict[str, int]:
-    """Return speeds (in any one unit, each above 0) as thousandths of the slowest, by type.
+    """Return speeds (all in one unit, each above 0) as thousandths of the slowest, by type.
 
     Ties round half to even.
     """

@@ -21,7 +21,7 @@ class ReasonWording:
       singular or the plural; `others` are alternatives over other numbers. The first sentence whose
       numbers are known is shown.
     - `plain`: shown if no sentence has its numbers; empty if `sentence` has no numbers.
-    - `next_step`: advice, without numbers, because those of a skip are of its round.
+    - `next_step`: advice without numbers, because a skip's numbers are of a past round.
     - `kind`: how a timeline draws the wait: turn, price or blocked.
     - `now`: the sentence for a dry run's present numbers, if it differs.
     - `early`: the sentence for a job whose lease the round ended before its expiry.
@@ -62,8 +62,8 @@ _CLOSED_NODES = "Nodes that are drained, down or in maintenance do not count."
 WORDINGS: dict[str, ReasonWording] = {
     Reason.LEASE_TURN: ReasonWording(
         "behind higher-priority jobs",
-        # Not "others had received less": a smaller job of a tenant with more may have fitted
-        # what was left.
+        # Not "others had received less": a smaller job of a tenant that had received more may have
+        # fitted the remaining GPUs.
         "Its {needed} {needed:GPU was|GPUs were} free at the start of the round. Tenants further"
         " below their fair share took free GPUs first; its tenant has received {own_rho}"
         " \N{MULTIPLICATION SIGN} its fair share. The job did not fit into the rest; a smaller"
@@ -83,7 +83,7 @@ WORDINGS: dict[str, ReasonWording] = {
     ),
     Reason.NO_FREE_GPUS: ReasonWording(
         "no free GPUs",
-        # A round counts the leases that were due as free: it may renew them.
+        # A round counts the GPUs of due leases as free, because it may renew these leases.
         "It needs {needed} {needed:GPU|GPUs} at once; {free} {free:was|were} free, or up for"
         " renewal, at the start of the round.",
         "Fewer GPUs were free than it needs.",
@@ -162,8 +162,8 @@ WORDINGS: dict[str, ReasonWording] = {
         "The next batch plans it; it starts sooner if own quota becomes free.",
         "turn",
     ),
-    # For a round: `scheduling.selectors.jobs.too_large` states whether the pool can ever have as
-    # many.
+    # Describes one round: `scheduling.selectors.jobs.too_large` states whether the pool can ever
+    # have that many GPUs.
     Reason.TOO_LARGE: ReasonWording(
         "larger than the schedulable GPUs",
         "It needs {needed} {needed:GPU|GPUs}; {capacity} {capacity:was|were} schedulable"
@@ -186,7 +186,8 @@ WORDINGS: dict[str, ReasonWording] = {
     ),
 }
 
-# A job that is too large, by what its pool has in addition to the schedulable GPUs.
+# Texts for a job that is too large. They differ by the GPUs that its pool has but cannot schedule
+# now.
 LARGER_THAN_POOL = ReasonWording(
     "larger than the pool",
     "It needs {needed} {needed:GPU|GPUs}; the pool has {capacity}.",
@@ -245,7 +246,7 @@ LIMITS: dict[str, str] = {
     DeadlineLimit.SIZE: "the pool never has enough GPUs free at once",
     DeadlineLimit.BUDGET: "other jobs of its tenant use all of its points",
 }
-# The cause of a moved plan.
+# The cause that moved a plan.
 CAUSES: dict[str, str] = {
     PlanCause.CAPACITY: "the pool has more or fewer GPUs of its type",
     PlanCause.QUOTA: "its tenant may have more or fewer GPUs",
@@ -253,7 +254,7 @@ CAUSES: dict[str, str] = {
     PlanCause.LATE: "it runs longer than estimated",
     PlanCause.DEMAND: "other jobs came, went or moved",
 }
-# The reason why a refusal has no earliest deadline.
+# The reason why a refusal names no earliest deadline.
 NONE_WOULD_DO: dict[str, str] = {
     DeadlineLimit.BUDGET: "No later deadline is feasible while they do.",
     DeadlineLimit.SIZE: "No deadline is feasible on the present pool.",

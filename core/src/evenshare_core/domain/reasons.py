@@ -8,23 +8,24 @@ from enum import StrEnum
 class Reason(StrEnum):
     """The reason why a job was not granted in a round. Names are part of the API."""
 
-    LEASE_TURN = "lease_turn"  # others were served first, and the job did not fit the rest
-    TENANT_PASSED_OVER = "tenant_passed_over"  # its tenant's first job did not fit (line 17)
+    LEASE_TURN = "lease_turn"  # others were served first, and the job did not fit what was left
+    # its tenant's first job did not fit (line 17 of LTGF)
+    TENANT_PASSED_OVER = "tenant_passed_over"
     NO_FREE_GPUS = "no_free_gpus"  # fewer free GPUs in total than the gang needs
     FRAGMENTED = "fragmented"  # enough free GPUs, but spread so that the gang does not fit
     CPUS_OR_MEMORY = "cpus_or_memory"  # no node with enough GPUs has the CPUs and memory it needs
     RESERVED_FOR_GANG = "reserved_for_gang"  # free GPUs are kept for a gang that waits too long
     RESERVED_QUOTA = "reserved_quota"  # free GPUs belong to tenants that do not lend them
-    QUOTA_LIMIT = "quota_limit"  # its tenant may not borrow (more)
+    QUOTA_LIMIT = "quota_limit"  # its tenant may not borrow, or not more
     PRICE_ABOVE_MAX = "price_above_max"  # it would borrow above its maximum price
     BUDGET = "budget"  # its tenant's spendable credit does not cover the term
     PRICE_ABOVE_VALUE = "price_above_value"  # borrowing costs more than the job is worth
     PLANNED_LATER = "planned_later"  # its plan starts later
     NEXT_BATCH = "next_batch"  # it arrived after the last batch; the next one plans it
-    TOO_LARGE = "too_large"  # more GPUs than the pool has of any accepted type
+    TOO_LARGE = "too_large"  # no accepted type has that many GPUs in the pool
     # its process was lost soon after its start; the wait grows with each loss
     BACKING_OFF = "backing_off"
-    QUARANTINED = "quarantined"  # it made the policy fail
+    QUARANTINED = "quarantined"  # the job made the policy fail
 
 
 class PreemptionRule(StrEnum):
@@ -51,7 +52,7 @@ class EndReason(StrEnum):
     PRICE_ABOVE_MAX = "price_above_max"
     PRICE_ABOVE_VALUE = "price_above_value"  # another term costs more than its value
     BUDGET = "budget"
-    LOST = "lost"  # the engine no longer knows it
+    LOST = "lost"  # the engine no longer knows the lease
     QUARANTINED = "quarantined"  # its job's row cannot be read
 
 
@@ -60,7 +61,7 @@ class SupersededReason(StrEnum):
 
     Bundles contain the texts: do not edit them.
 
-    The first ones are for grants and renewals. Members named SPARED are for leases that continue
+    The first members are for grants and renewals. Members named SPARED are for leases that continue
     although the decision preempts them, and for grants to their beneficiaries.
     """
 

@@ -24,7 +24,7 @@ from evenshare_core.domain.values import Value
 SCHEMA_VERSION = 9
 
 
-# The ids of resource rows are those of nodes, or of jobs.
+# Ids in resource rows are node ids or job ids.
 NodeResources = Annotated[tuple[Resources, ...], shaped(Each(Row((IdKind.NODE,))))]
 JobResources = Annotated[tuple[Resources, ...], shaped(Each(Row((IdKind.JOB,))))]
 
@@ -34,18 +34,18 @@ class ChangeKind(StrEnum):
 
     QUOTA = "quota"  # tenant, gpu_type: effective quota is now `gpus`
     ACTIVE = "active"  # job became active with demand `gpus`
-    HOLD = "hold"  # job holds `gpus` of one type from now on
-    RELEASE = "release"  # job holds nothing from now on
+    HOLD = "hold"  # job holds `gpus` of its GPU type from now on
+    RELEASE = "release"  # job holds no GPUs from now on
     INACTIVE = "inactive"  # job ended, failed or was cancelled
 
 
 class Change(Value, frozen=True, array_like=True):
     """A timed change since the last round.
 
-    `gpu_types` of QUOTA and HOLD has the one type; an older HOLD has none and counts on the type
-    that the job claims. Of ACTIVE it has the types that the job accepts (empty: any); its claim is
-    decided when the change is applied. `weight` is the job's weight within its tenant, for ACTIVE
-    only.
+    `gpu_types` depends on the kind. For QUOTA and HOLD it has one type; a HOLD in old data has none
+    and counts on the type that the job claims. For ACTIVE it has the types that the job accepts
+    (empty: any); the claimed type is decided when the change is applied. `weight` is the job's
+    weight within its tenant, for ACTIVE only.
     """
 
     at_us: int
@@ -71,8 +71,8 @@ class ClaimService(Value, frozen=True, array_like=True):
 
     `alloc_gpu_us` is received, eq. (11). `fair_gpu_us` is deserved, the integral of min(demand,
     quota), eq. (8)(9). `entitled_gpu_us` is the integral of quota, whatever the demand, for variant
-    (16). `held`, `demand`, `quota` and `weights` are the present step values. `marks` are the
-    possible starts of a fairness window.
+    (16). `held`, `demand`, `quota` and `weights` are the current values. `marks` are the possible
+    starts of a fairness window.
     """
 
     tenant: TenantId
@@ -89,9 +89,7 @@ class ClaimService(Value, frozen=True, array_like=True):
 
 
 class ClassService(Value, frozen=True, array_like=True):
-    """The running integral of min(demand, FairShare_j W / sum W), eq.
-
-    (13)(14), for a class of jobs.
+    """The running integral of min(demand, FairShare_j W / sum W) for a class of jobs, by (13)(14).
 
     A class has all active jobs of one (tenant, GPU type, demand, weight). The integral extends to
     its claim's `since_us`.
@@ -108,7 +106,7 @@ class ClassService(Value, frozen=True, array_like=True):
 class JobService(Value, frozen=True, array_like=True):
     """An active job: its class, the class integral at its arrival, and the received GPU-time.
 
-    `gpu_type` is the type that it claims; while it holds GPUs, their type.
+    `gpu_type` is the type that it claims: the type of its GPUs while it holds any.
 
     Deserved until t = class integral at t - `baseline_gpu_us`; received until t = `alloc_gpu_us` +
     `held` x (t - `held_since_us`).
@@ -138,11 +136,10 @@ class Service(Value, frozen=True, array_like=True):
 
 
 def quotas_since(service: Service, at_us: int) -> int:
-    """Return the instant from which quotas read by a round at `at_us` count, for fairness and
-    money.
+    """Return the instant from which the quotas of a round at `at_us` count, for fairness and money.
 
-    Quotas count from the round that applies them, planned or edited. The very first ones count from
-    the start of the sums. Until then nothing was requested or held, so nothing is owed.
+    Planned or edited quotas count from the round that applies them. The very first ones count from
+    the start of the sums: until the first round nothing was requested or held, so nothing is owed.
     """
     return at_us if service.claims else service.at_us
 
@@ -166,8 +163,8 @@ class Surcharge(Value, frozen=True, array_like=True):
     """The amount that GPUs queued for borrowing add to the posted price of a type (ADR 0165).
 
     The operator sets `step_milli`, the maximum change per round length, and `cap_milli`, the
-    maximum, both in thousandths of the base. `queued` (GPUs) and `surcharge_micro` (micro-credits
-    per GPU-hour, included in the posted price) are those of the last posting.
+    maximum surcharge, both in thousandths of the base. `queued` (GPUs) and `surcharge_micro`
+    (micro-credits per GPU-hour, included in the posted price) are those of the last posting.
     """
 
     gpu_type: str
@@ -220,15 +217,15 @@ class Snapshot(Value, frozen=True, array_like=True):
 
     - `prices`: posted at the end of the last round, valid in this one.
     - `memory`: the policy's private state, dropped if the policy or its version changes.
-    - `service`: the sums as of the last round; `changes` happened since, in time order.
-    - `profiles`: those that the jobs name.
+    - `service`: the sums at the last round; `changes` happened since, in time order.
+    - `profiles`: the profiles that the jobs name.
     - `backoffs`: jobs that may not start yet.
     - `lease_bounds_us`: the minimum and maximum length of a term; empty if only `lease_us` is
       allowed.
     - `node_resources`, `job_resources`: CPUs and memory by id, if stated.
     - `utilities`: the value of each job that states it.
     - `surcharges`: of GPU types whose price rises with the queue.
-    - `deadlines`, `estimates`: by job, if it has them.
+    - `deadlines`, `estimates`: for jobs that have them, by job.
     - `profilers`: ids of the jobs that are profiling runs.
     - `measured`: the measured profiles, by profile id; only the certificate reads them.
     """

@@ -36,7 +36,8 @@ MOST_POWER_MICRO = 10 * CREDIT_MICRO
 
 _CONTEXT = Context(prec=40, rounding=ROUND_HALF_EVEN)
 # Up to exp(10) the relative error of a float is below 1e-13: the logarithm is at most 64, its power
-# at most 10. Both, and both functions, round to 2^-53; the bound has a factor of two in reserve.
+# at most 10. Both values and both functions round to 2^-53; the bound includes a factor of two in
+# reserve.
 _FLOAT_EXPONENT = 10.0
 _FLOAT_ERROR = 1e-11
 _NUMBER = re.compile(r"-?[0-9]{1,12}(?:\.[0-9]{1,6})?", re.ASCII)
@@ -64,7 +65,7 @@ FORMS_HINT = (
 
 
 class UtilityError(ValueError):
-    """An unusable utility; `field` names the wrong number, empty for the whole."""
+    """An unusable utility; `field` names the wrong number, empty if the whole utility is wrong."""
 
     def __init__(self, field: str, reason: str, hint: str = FORMS_HINT) -> None:
         super().__init__(f"{field} {reason}".strip())
@@ -80,8 +81,7 @@ class Utility(Value, frozen=True, array_like=True):
     rate_micro: int = 0
 
     def value_micro(self, after_us: int, gpu_us: int) -> int:
-        """Return the value of an end `after_us` (at least 1) after the submission, in
-        micro-credits.
+        """Return the micro-credits of an end `after_us` (at least 1) after the submission.
 
         `gpu_us` is the work on all its GPUs; only a bid reads it. The result is `MOST_MICRO` at
         most. A linear value may fall below 0, down to `-MOST_MICRO`, so that the amount can be
@@ -166,7 +166,7 @@ def utility_data(utility: Utility) -> dict[str, str]:
 
 
 def utility_text(utility: Utility) -> str:
-    """Return the text form that forms, trace files and the command line use."""
+    """Return the text form, as in forms, trace files and the command line."""
     rows = utility_data(utility)
     return " ".join([rows.pop("kind"), *(f"{name}={value}" for name, value in rows.items())])
 
@@ -189,7 +189,7 @@ def _number(given: Mapping[Any, Any], name: str) -> int:
         raise UtilityError(name, "is required")
     if isinstance(value, int | float | Decimal) and not isinstance(value, bool):
         exact = Decimal(str(value))
-        # Refuse an exponent before expanding it: 1e-999999999 would fill the memory.
+        # Reject an exponent before it is expanded: 1e-999999999 would fill the memory.
         is_short = exact.is_finite() and -7 < exact.adjusted() < 12
         value = format(exact, "f") if is_short else "" if exact else "0"
     if not isinstance(value, str) or not _NUMBER.fullmatch(value):

@@ -13,9 +13,8 @@ ValueT = TypeVar("ValueT", bound="Value")
 class Value(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
     """A frozen record; encoded as an array in field order, so that bytes are canonical.
 
-    `newest` names the last fields, tuples, in their order, which were added after bytes of the type
-    had been stored. Trailing empty ones are left out of the bytes, so that older bytes do not
-    change.
+    `newest` names the last fields, tuples, in order: those added after bytes of the type had been
+    stored. Empty ones at the end are left out of the bytes, so that older bytes do not change.
     """
 
     newest: ClassVar[tuple[str, ...]] = ()

@@ -29,7 +29,7 @@ from evenshare_core.fairness.properties import TOLERANCE, Array
 from evenshare_core.units import ONE_MILLI
 
 RowKey = tuple[int, int]  # (tenant, profile; 0 for jobs without a known profile)
-# Ideals are in whole micro-GPUs.
+# ideals are in whole micro-GPUs
 QUANTUM = 1e-6
 
 
@@ -37,7 +37,7 @@ QUANTUM = 1e-6
 class Allocation:
     """Rows by (tenant, profile), sorted; columns by GPU type name.
 
-    `demand` is the maximum of GPUs that the row's jobs can use.
+    `demand` has the most GPUs that each row's jobs can use.
     """
 
     rows: tuple[RowKey, ...]
@@ -59,8 +59,8 @@ class Allocation:
     def bounded(self) -> Array:
         """1 if a row is limited by its jobs, not by its share.
 
-        By weight, it could not use as much as the row with most GPUs per weight has. No division
-        can promise envy-freeness to such rows.
+        Scaled by weight, it could not use as many GPUs as the row with the most GPUs per weight
+        has. No division can promise envy-freeness to such rows.
         """
         most = (self.shares.sum(axis=1) / self.weights).max(initial=0)
         short = self.demand < self.weights * most - QUANTUM
@@ -70,28 +70,29 @@ class Allocation:
     def promised(self) -> Array:
         """1 for rows with the promise of envy-freeness: those that no cap affects.
 
-        A program that meets a cap during its steps gives that row a floor instead, and the row may
-        end below its cap. The answer does not show which rows were capped on the way. But if no row
-        ends at a cap, none was capped; and a row that could use the whole pool never is.
+        A program that reaches a row's cap during its steps gives the row a floor instead, and the
+        row may end below its cap. The result does not show which rows were capped on the way. But
+        if no row ends at its cap, no row was capped. A row that could use the whole pool is never
+        capped.
         """
         concerned = self.capped.any() & (self.demand < self.capacity.sum())
         return np.asarray((self.bounded == 0) & ~concerned, float)
 
     @property
     def noise(self) -> Array:
-        """The tolerance of each row's throughput: a solver's last digits, and micro-GPUs.
+        """The tolerance of each row's throughput: solver digits, and rounding to micro-GPUs.
 
-        Rounding to micro-GPUs moves each share by half of one, and may take as much per row from
-        the largest share of a type.
+        Rounding to micro-GPUs changes each share by up to half a micro-GPU. For each row, it may
+        also take half a micro-GPU from the largest share of a type.
         """
         done = (self.speedups * self.shares).sum(axis=1)
         return np.asarray(TOLERANCE * done + self._rounding, float)
 
     @property
     def noise_against(self) -> Array:
-        """The tolerance of row l with the share of row i by weight (n x n).
+        """The tolerance of row l's throughput with the share of row i, scaled by weight (n x n).
 
-        The rounding of that share counts as often as l has the weight of i.
+        The rounding error of the share of i is scaled by l's weight over i's.
         """
         times = np.maximum(1, self.weights[:, None] / self.weights[None, :])
         return np.asarray(self.noise[:, None] + self._rounding[:, None] * (times - 1), float)
@@ -146,7 +147,7 @@ def _priority(profiles: dict[int, Profile], key: int) -> int:
 
 def _columns(snapshot: Snapshot, profiles: Iterable[Profile]) -> dict[str, int]:
     """Return GPU types with their GPUs, slowest first."""
-    gpus: dict[str, int] = {}  # counted independently of the policies (ADR 0200)
+    gpus: dict[str, int] = {}  # counted without code of the policies (ADR 0200)
     for node in snapshot.nodes:
         gpus[node.gpu_type] = gpus.get(node.gpu_type, 0) + node.gpus
     speeds_by_type: dict[str, list[int]] = {}

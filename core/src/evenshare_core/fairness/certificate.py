@@ -10,9 +10,9 @@ from enum import StrEnum
 
 import msgspec
 
-# The newest version, and the version of certificates without any newer line.
+# The newest version, and the version of a certificate that has no line added later.
 VERSION, VERSION_BEFORE = 6, 3
-# Limits that keep a certificate of any pool small: rows of tenants, and ids named in a line.
+# Limits on a certificate's size: its rows, and the ids that a line names.
 MAX_ROWS = 200
 MAX_NAMED = 20
 MAX_OVERCLAIMS = 50
@@ -21,9 +21,9 @@ MAX_OVERCLAIMS = 50
 class Property(StrEnum):
     """The properties with a line in a certificate, in the order of the lines.
 
-    The line of trades exists if quota is traded, or if the policy may trade it. The line of
-    individual rationality exists if it is promised. The line of measured speeds exists if the
-    policy reads speeds and any were measured.
+    Three lines are optional. The line of trades exists if quota is traded, or if the policy may
+    trade it. The line of individual rationality exists if it is promised. The line of measured
+    speeds exists if the policy reads speeds and any were measured.
     """
 
     CAPACITY = "capacity"  # no node gives more GPUs than it has
@@ -34,17 +34,18 @@ class Property(StrEnum):
     QUOTA_GUARANTEE = "quota_guarantee"  # no owed job waits while room could be made for it
     TRADES = "trades"  # trades of quota keep their rate, and leave neither side worse
     INDIVIDUAL_RATIONALITY = "individual_rationality"  # no tenant borrows above its job's value
-    ENVY_FREE = "envy_free"  # no row would do better with another's share, by weight
-    SHARING_INCENTIVE = "sharing_incentive"  # no row would do better with its part of each type
+    ENVY_FREE = "envy_free"  # by weight, no row would gain throughput with another row's share
+    # no row would have more throughput with its weight's part of each GPU type
+    SHARING_INCENTIVE = "sharing_incentive"
     EQUAL_THROUGHPUT = "equal_throughput"  # all rows have the same throughput per unit of weight
-    PARETO = "pareto"  # no row could do better without another doing worse
+    PARETO = "pareto"  # no row could gain throughput without a loss to another row
     OVERSTATING = "overstating"  # no row gains by reporting faster speeds
     UNDERSTATING = "understating"  # no row gains by reporting slower speeds
-    MEASURED_SPEEDS = "measured_speeds"  # measured speeds count, not the declared ones
+    MEASURED_SPEEDS = "measured_speeds"  # the round uses measured speeds, not declared ones
 
 
-# Lines added later, with the version of certificates that have them. Bytes without them do not
-# change. Version 6 compares the order with all jobs that could have been served. It also tries
+# Lines added later, with the version that introduced them. Certificates without such a line keep
+# their bytes. Version 6 checks the order against all jobs that could have been served, and tries
 # misreports of several GPU types and factors (`CertificateItem.since`).
 SINCE = {Property.INDIVIDUAL_RATIONALITY: 4, Property.MEASURED_SPEEDS: 5}
 
@@ -53,13 +54,13 @@ class Verdict(StrEnum):
     """The result for a property."""
 
     HOLDS = "holds"
-    # It holds for all rows with the promise, but not for all rows; or it has a remark, for example
-    # an overclaim.
+    # The property holds only for the rows with the promise; or it has a remark, for example an
+    # overclaim.
     NOTED = "noted"
     VIOLATED = "violated"
-    NOT_PROMISED = "not_promised"  # measured if that is cheap; no promise is broken
-    NOT_APPLICABLE = "not_applicable"  # the round has nothing to which it applies
-    UNKNOWN = "unknown"  # promised, but not measurable: `why` states the reason
+    NOT_PROMISED = "not_promised"  # no promise to break; measured only if that is cheap
+    NOT_APPLICABLE = "not_applicable"  # nothing in the round to check
+    UNKNOWN = "unknown"  # promised, but could not be measured: `why` gives the reason
 
 
 class Basis(StrEnum):
@@ -81,13 +82,13 @@ class CertificateItem(msgspec.Struct, frozen=True, forbid_unknown_fields=True, o
     - `checked`: the number of rows, pairs, leases or misreports that were checked.
     - `count`: how many of them violate the property; `broken` has their first ids (tenants; for
       capacity, gangs and holds: nodes or jobs).
-    - `worst`: the deciding number, of `tenant` and, if it is a pair, `other`. Meaning and unit
-      depend on the property, see docs/fairness.md. `in_gpus` is the same, measured on whole
-      GPUs.
+    - `worst`: the number that decides the verdict, of `tenant` and, for a pair, of `other`. Its
+      meaning and unit depend on the property, see docs/fairness.md. `in_gpus` is the same number,
+      measured on whole GPUs.
     - `total`: a sum over the pool.
     - `tolerance`: smaller numbers are noise.
     - `of`: the number of possible misreports, of which `checked` were tried.
-    - `gpu_type`, `factor`: the best misreport scales the speed of this type ("": of all types
+    - `gpu_type`, `factor`: the best misreport multiplies the speed of this type ("": of all types
       but the slowest) by the factor.
     - `bound`: the proof that no misreport gains, tried or not.
     """
@@ -114,7 +115,7 @@ class CertificateItem(msgspec.Struct, frozen=True, forbid_unknown_fields=True, o
     def since(self) -> int:
         """The version of certificates that introduced such a line."""
         if self.name is Property.LONG_TERM_ORDER and self.verdict is not Verdict.NOT_PROMISED:
-            return VERSION  # earlier versions compared picks only with each other
+            return VERSION  # before version 6, picks were compared only with each other
         return VERSION if self.of else SINCE.get(self.name, VERSION_BEFORE)
 
 
@@ -123,11 +124,11 @@ class JobTypeResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omi
 
     - `ideal`: with its share before rounding; `None` if the policy has none.
     - `held`: with the GPUs held after the round.
-    - `alone`: with its weight's part of every type.
-    - `best_other`: with the best of the other rows' shares by weight, that of `other`.
-    - `capped`: it has all GPUs that it can use.
+    - `alone`: with its weight's part of every GPU type.
+    - `best_other`: with the best share of another row, scaled by weight. `other` is that row.
+    - `capped`: whether it has all GPUs that it can use.
 
-    `alone` and `best_other` are about the promised shares: the ideal ones, if there are any.
+    `alone` and `best_other` are about the promised shares: the ideal shares, if the policy has any.
     """
 
     tenant: int
@@ -144,9 +145,10 @@ class JobTypeResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omi
 class Overclaim(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A job type whose declared speed on a GPU type exceeds the measured one.
 
-    Both speeds are in thousandths of the speed on the slowest declared of the measured types.
-    `excess_milli` is the excess of the declared speed, `tolerance_milli` the part that the spreads
-    explain, in thousandths. `reports` counts since the average of this type started.
+    Both speeds are in thousandths of the speed on one type: the slowest declared of the measured
+    types. `excess_milli` is the excess of the declared speed, `tolerance_milli` the part of it that
+    the spreads explain, both in thousandths. `reports` counts the reports since the average of this
+    type started.
     """
 
     tenant: int
@@ -162,8 +164,9 @@ class Overclaim(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Certificate(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """All lines of a round. `failure` is the reason why it could not be certified, else empty.
 
-    `violated` repeats the names of violated lines, for counting. `left_out` counts rows beyond the
-    limit, `overclaims_left_out` overclaims beyond it; overclaims are sorted, the largest first.
+    `violated` repeats the names of violated lines, for counting. `left_out` and
+    `overclaims_left_out` count the rows and overclaims that exceed the size limit. Overclaims are
+    sorted, the largest first.
     """
 
     version: int

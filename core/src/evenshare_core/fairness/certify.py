@@ -25,10 +25,10 @@ from evenshare_core.fairness.misreports import (
 )
 from evenshare_core.fairness.order import OrderRule
 
-# Each round probes one row, with this number of misreports above the truth and below it. The next
-# round probes the next row. At its next turn a row is probed with misreports not tried before.
+# Each round probes the row after the one of the previous round. A probe tries this many misreports
+# above the truth and as many below it; at its next turn, a row is probed with other misreports.
 BUDGET = 2
-# A probe solves the policy's program. Larger rounds are only probed on demand.
+# Every probe solves the policy's program, so rounds with more rows are probed only on demand.
 MAX_PROBED_ROWS, MAX_PROBED_JOBS = 40, 400
 UNTRIED = "the misreport could not be tried: "
 
@@ -36,14 +36,14 @@ UNTRIED = "the misreport could not be tried: "
 class Promises(NamedTuple):
     """A policy's promises for a round.
 
-    - `order`: the rule by which the least received over deserved is served first; `None` if
-      there is no such rule.
+    - `order`: the rule by which the claim with the least received over deserved is served first;
+      `None` if there is no such rule.
     - `guarantee`: the quotas guaranteed by ending leases; `None` if there is no guarantee.
     - `owners_first`: quotas are guaranteed by starting no borrowing term while an owner's job
       waits.
     - `value_rule`: the value of jobs that do not state it.
     - `reads_speeds`: the policy reads speeds of job types, so that declared speeds matter.
-    - `proofs`: the proof that a property holds whatever was tried.
+    - `proofs`: for each property with a proof, the proof that it holds whatever was tried.
     """
 
     properties: frozenset[Property]
@@ -91,7 +91,7 @@ def certify(
 
 
 def _sampled(snapshot: Snapshot, measured: Measured, ideals_of: IdealsOf) -> TriedMisreports | None:
-    """Probe one row with speeds, chosen by the round's number; None if there is none to probe."""
+    """Probe one row with speeds, chosen by the round's number; None if there is no row to probe."""
     rows = measured.judged.rows
     known = [place for place, (_, profile) in enumerate(rows) if profile]
     if not measured.has_ideals or not known:

@@ -40,7 +40,6 @@ def waiting_jobs(snapshot: Snapshot) -> list[Job]:
 
 
 def has_several_types(gpu_types: Iterable[str]) -> bool:
-    """Return whether two of the types differ."""
     first: str | None = None
     for name in gpu_types:
         if first is None:
@@ -53,9 +52,9 @@ def has_several_types(gpu_types: Iterable[str]) -> bool:
 def move_claims(sums: Sums, waiting: Iterable[Job], at_us: int) -> list[int]:
     """Move claims of waiting jobs at a round, until no move makes a tenant deserve more.
 
-    Return the ids of the moved jobs. Each move increases the deserved GPUs of a tenant, so this
-    ends. The result does not depend on the order of `waiting`: of equal jobs, the first to arrive
-    moves.
+    Return the ids of the moved jobs. Each move increases the GPUs that a tenant deserves, so the
+    loop ends. The result does not depend on the order of `waiting`: of interchangeable jobs, the
+    first to arrive moves.
     """
     kinds: dict[_Kind, list[Job]] = {}
     for job in waiting:
@@ -65,7 +64,7 @@ def move_claims(sums: Sums, waiting: Iterable[Job], at_us: int) -> list[int]:
             if len(types) > 1:
                 kinds.setdefault((job.tenant, row.gpu_type, job.gpus, types), []).append(job)
     for jobs in kinds.values():
-        jobs.sort(key=arrival_order, reverse=True)  # the first is popped first
+        jobs.sort(key=arrival_order, reverse=True)  # `pop` takes the first to arrive
     moved: list[int] = []
     is_over = not kinds
     while not is_over:
@@ -84,12 +83,15 @@ def move_claims(sums: Sums, waiting: Iterable[Job], at_us: int) -> list[int]:
 
 
 def _better(sums: Sums, kind: _Kind, at_us: int) -> str | None:
-    """Return the type on which the job makes its tenant deserve most; ties by least rho."""
+    """Return the type on which the job raises its tenant's deserved GPUs most; ties by lowest rho.
+
+    Return None if no type is better than the claimed one.
+    """
     tenant, claimed, gpus, types = kind
     demand, quota = _standing(sums, tenant, claimed)
     lost = min(demand, quota) - min(demand - gpus, quota)
     if lost >= gpus:
-        return None  # all of it counts on the present type
+        return None  # the whole gang is deserved on the claimed type
     best: tuple[int, float, str] | None = None
     for name in types:
         if name == claimed or sums.capacity[name] < gpus:
@@ -108,13 +110,13 @@ def _standing(sums: Sums, tenant: int, gpu_type: str) -> tuple[int, int]:
 
 
 def _rho(sums: Sums, tenant: int, gpu_type: str, at_us: int) -> float:
-    claim = sums.claims[tenant, gpu_type]  # a claim with quota exists
+    claim = sums.claims[tenant, gpu_type]  # the type has quota, so the claim exists
     claim.advance(at_us)
     return claim.rho() or 0.0
 
 
 class AloneTypes(dict[str, tuple[str, ...]]):
-    """(GPU type,) by type: one shared tuple for the many jobs that run only on that type."""
+    """A cache of (GPU type,) by type, shared by the many jobs that accept only that type."""
 
     def __missing__(self, gpu_type: str) -> tuple[str, ...]:
         types = self[gpu_type] = (gpu_type,)

@@ -38,7 +38,7 @@ from evenshare_core.domain.snapshot import (
 )
 from evenshare_core.fairness.rho import rho_of
 
-# A fairness window has this many marks, so it forgets at most 1/16 of itself too early.
+# A fairness window has this many marks, so it forgets at most 1/16 of its length too early.
 MARKS_PER_WINDOW = 16
 
 
@@ -80,10 +80,7 @@ def advance(
 
 
 class ClassIntegral:
-    """The active jobs of one (demand, weight), and the GPU-time that each deserved so far, eq.
-
-    (14).
-    """
+    """The active jobs with one (demand, weight), and what each has deserved so far, by (14)."""
 
     __slots__ = ("fair_gpu_us", "jobs")
 
@@ -93,8 +90,9 @@ class ClassIntegral:
 
 
 class ClaimSums:
-    """The step values and sums of a (tenant, GPU type) while they advance; names as in
-    `ClaimService`.
+    """The current values of a claim (tenant, GPU type) and its sums, while they advance.
+
+    Names are as in `ClaimService`.
     """
 
     __slots__ = ("alloc_gpu_us", "classes", "demand", "entitled_gpu_us", "fair_gpu_us", "gpu_type",
@@ -114,7 +112,7 @@ class ClaimSums:
         self.classes: dict[tuple[int, int], ClassIntegral] = {}  # by (demand, weight)
 
     def advance(self, at_us: int) -> None:
-        """Add the interval since the last change with the present step values."""
+        """Extend the integrals to `at_us`, at the current values."""
         span_us = at_us - self.since_us
         if span_us <= 0:
             return
@@ -141,18 +139,18 @@ class ClaimSums:
         self.weights -= job.weight
         row = self.classes[job.demand, job.weight]
         row.jobs -= 1
-        if not row.jobs:  # the next job of this class starts a new integral at 0
+        if not row.jobs:  # the next job of this class starts its integral at 0
             del self.classes[job.demand, job.weight]
 
     def rho(self) -> float | None:
-        """Return eq. (12) up to `since_us`; None while nothing was deserved."""
+        """Return rho of eq. (12) at `since_us`; None while nothing was deserved."""
         return rho_of(self.alloc_gpu_us, self.fair_gpu_us)
 
     def mark(self, at_us: int, window_us: int) -> None:
         """Advance to a round, and keep the marks at which the fairness window may begin.
 
-        The window begins at the oldest mark inside it. The first mark represents all history so
-        far, which the window forgets one length later.
+        The window begins at the oldest mark inside it. The first mark represents all earlier
+        history, which the window forgets one length later.
         """
         self.advance(at_us)
         if window_us <= 0:
@@ -177,9 +175,9 @@ class ClaimSums:
 
 
 class Sums:
-    """Mutable working state of one `advance`; untouched jobs keep their frozen rows.
+    """The sums while they advance; jobs without a change keep their frozen rows.
 
-    The simulator keeps one between rounds. `claim` creates the container of a claim's sums.
+    The simulator keeps one object for all rounds. `claim` creates the container of a claim's sums.
     """
 
     def __init__(
@@ -240,10 +238,10 @@ class Sums:
         )
 
     def _claimed_type(self, change: Change, at_us: int) -> str:
-        """Return the accepted type with the tenant's least rho; ties by name.
+        """Return the accepted type with the tenant's lowest rho; ties by name.
 
         Types on which the demand stays within the quota come first. Otherwise all jobs would claim
-        the type that is behind, while on another type there is no demand and rho does not change.
+        the type with the lowest rho, while another type has no demand and its rho does not change.
         """
         accepted = change.gpu_types or tuple(self.capacity)
         accepted = accepted or tuple({gpu_type for _, gpu_type in self.claims})
@@ -259,7 +257,7 @@ class Sums:
             if claim is None:
                 return False, 0.0, gpu_type
             claim.advance(at_us)
-            # A claim that deserved nothing so far ranks with those that received nothing.
+            # A claim that deserved nothing so far ranks like a claim that received nothing.
             return claim.demand + change.gpus > claim.quota, claim.rho() or 0.0, gpu_type
 
         return min(candidates, key=key)
@@ -280,7 +278,7 @@ class Sums:
             raise ValueError(f"job holds {job.held} GPUs already: {change}")
         if len(change.gpu_types) > 1:
             raise ValueError(f"a hold has exactly one GPU type: {change}")
-        if change.gpu_types:  # empty in data from before holds had their type
+        if change.gpu_types:  # empty in old data, in which holds have no type
             job = self.move(job, change.gpu_types[0], at_us)
         self._set_held(job, change.gpus, at_us)
 
@@ -360,8 +358,7 @@ def entitled(claim: ClaimService | ClaimSums, at_us: int) -> int:
 def windowed(
     claim: ClaimService | ClaimSums, at_us: int, *, by_quota: bool = False
 ) -> tuple[int, int]:
-    """Return (received, deserved) since the fairness window began; since the start without a
-    window.
+    """Return (received, deserved) since the start of the fairness window, or of the sums.
 
     With `by_quota`, deserved is eq. (16), else eq. (8).
     """

@@ -64,7 +64,7 @@ class Guarantee(NamedTuple):
 def unserved(
     snapshot: Snapshot, decision: Decision, held: list[HeldLease], guarantee: Guarantee
 ) -> RuleCount:
-    """Return the number of waiting jobs that are owed GPUs, and the tenants for which room exists.
+    """Return the number of waiting jobs that are owed GPUs, and the tenants that could be served.
 
     `held` has the leases after the round.
     """
@@ -102,7 +102,7 @@ class _Round:
             for row in snapshot.leases
             if row.id not in ended and not row.ends_by(snapshot.at_us)
         ]
-        # The most that a tenant held while the round was decided, with ended leases.
+        # The most GPUs that a tenant held while the round was decided, including ended leases.
         self._most: Counter[ClaimKey] = Counter()
         for row in held:
             self._most[row.tenant, row.gpu_type] += placement_gpus(row.placement)
@@ -113,9 +113,7 @@ class _Round:
         self._rooms: dict[str, int] = {}
 
     def waiting(self) -> Iterator[Job]:
-        """Return the jobs that waited before the round and still do, without those that lost a
-        lease.
-        """
+        """Return the jobs that waited before the round and still wait, without losing a lease."""
         left_out = {row.job for row in self._snapshot.leases} | self._unclear_jobs
         left_out |= {row.job for row in self._held}
         return (job for job in self._snapshot.jobs if job.id not in left_out)
@@ -130,7 +128,7 @@ class _Round:
         ]
 
     def is_owed(self, job: Job, gpu_type: str) -> bool:
-        """Return whether its tenant stays within quota with it, and is owed GPUs."""
+        """Return whether the tenant stays within quota with this job, and is owed GPUs."""
         key = (job.tenant, gpu_type)
         claim = self._claims.get(key)
         if claim is None or gpu_type in self._unclear_types:
@@ -146,7 +144,8 @@ class _Round:
 
     def _find_room(self, gpu_type: str) -> int:
         load = gpus_by_node(row.placement for row in self._held)
-        leases: dict[int, dict[int, list[int]]] = {}  # by node and tenant: GPUs of each
+        # (node, tenant): the GPUs of each lease that may end
+        leases: dict[int, dict[int, list[int]]] = {}
         spare: Counter[int] = Counter()
         for lease in self._lasting:
             if lease.gpu_type == gpu_type:

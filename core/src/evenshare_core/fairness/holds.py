@@ -63,7 +63,6 @@ def gangs(snapshot: Snapshot, held: list[HeldLease]) -> RuleCount:
 
 
 def double_holders(held: list[HeldLease]) -> RuleCount:
-    """Return the jobs with more than one lease."""
     counts = Counter(hold.job for hold in held)
     return RuleCount(len(counts), tuple(sorted(job for job, count in counts.items() if count > 1)))
 

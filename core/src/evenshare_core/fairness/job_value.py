@@ -3,7 +3,8 @@
 It checks each term that the round starts, a grant or a renewal, at the price posted for the round.
 A GPU-hour of the term must cost no more than the value of a GPU-hour of the job's remaining work.
 The value is computed here from the job's utility, estimate, profile and GPU-time, as fractions and
-powers, without code of the policies. The value of a job that states none is a policy's rule.
+powers, without code of the policies. If a job states no value, the policy's rule gives it
+(`ValueRule`).
 
 | paper | here | unit |
 |---|---|---|
@@ -25,10 +26,11 @@ from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.domain.utilities import MOST_MICRO, Utility, UtilityKind
 from evenshare_core.units import CREDIT_MICRO, HOUR_US, ONE_MILLI
 
-# Values are whole micro-credits; a smaller difference of a job's total value is rounding.
+# Values are whole micro-credits, so smaller differences of a job's total value are rounding.
 ROUNDING_MICRO = 1
 _CONTEXT = Context(prec=40, rounding=ROUND_HALF_EVEN)
-_MICRO_HOUR_US = HOUR_US // CREDIT_MICRO  # convex utilities count hours in millionths
+# microseconds per millionth of an hour, the unit of convex utilities
+_MICRO_HOUR_US = HOUR_US // CREDIT_MICRO
 
 
 class ValueRule(NamedTuple):
@@ -36,7 +38,8 @@ class ValueRule(NamedTuple):
 
     `default_bid_milli` is the value of a GPU-hour to a job without a utility or a maximum price, in
     thousandths of the GPU type's base rate. `least_percent` is the part of its estimate that a job
-    still needs after exceeding it. A job without an estimate needs a lease length.
+    is assumed to still need once it has exceeded the estimate. A job without an estimate is assumed
+    to need a lease length.
     """
 
     default_bid_milli: int
@@ -47,8 +50,9 @@ class ValueCheck(NamedTuple):
     """The result of the check.
 
     `checked` counts terms with borrowed GPUs, `gpus` their borrowed GPUs. `broken` has the tenants
-    that pay above a job's value, sorted. `least_micro` is the least value minus price of a
-    GPU-hour, in micro-credits, and `tenant` its tenant; None if no term started.
+    that pay above a job's value, sorted. `least_micro` is the smallest difference of value and
+    price of a GPU-hour, in micro-credits, and `tenant` the tenant of that term. Both are None if no
+    term started.
     """
 
     checked: int
@@ -99,7 +103,7 @@ class _JobValues:
         }
 
     def hourly(self, job_id: int, gpu_type: str) -> tuple[Fraction, Fraction]:
-        """Return micro-credits per GPU-hour, and their rounding tolerance.
+        """Return the value in micro-credits per GPU-hour, and its rounding tolerance.
 
         The value is 0 if the job cannot run on the type or is not in the snapshot.
         """

@@ -1,9 +1,9 @@
 """Limits that refuse GPUs to a job in a round: quota modes, prices and credit, from stored data.
 
 The limits are recomputed from the snapshot and the round's terms, without the admission code of
-policies. They only get stricter during a round: a job that may take GPUs at its end could have done
-so before. So limits of the job's own tenant are checked at the end only. Quotas that others reserve
-are followed from pick to pick, because they depend on the GPUs that others take.
+policies. During a round they only get stricter: a job that they allow at its end was allowed all
+the time. So the limits of the job's own tenant are checked at the end only. Idle quota that other
+tenants do not lend is tracked from pick to pick, because it depends on the GPUs that they take.
 
 Source: docs/policies.md; ADR 0200.
 """
@@ -24,7 +24,7 @@ ClaimKey = tuple[int, str]  # (tenant, GPU type)
 
 
 class _Use:
-    """A tenant's use of one GPU type: idle own quota, and GPUs beyond it."""
+    """A tenant's use of one GPU type: its idle quota, and the GPUs held above its quota."""
 
     __slots__ = ("borrowed", "idle", "row")
 
@@ -33,7 +33,7 @@ class _Use:
 
     @property
     def kept(self) -> int:
-        """Idle own quota that others may not use."""
+        """The part of the idle quota that others may not use."""
         return self.idle - self.row.lendable(self.idle)
 
 
@@ -72,7 +72,7 @@ class RoundLimits:
         for key, row in self._rows.items():
             if row.lendable(row.gpus) != row.gpus:
                 self._kept[key[1]] = self._kept.get(key[1], 0) + self.use(*key).kept
-        # Before each pick of the type, and at the end: GPUs that are neither held nor reserved.
+        # GPUs neither held nor reserved: an entry before each pick of the type, and one at the end.
         self._open = {name: [unused.get(name, 0) - kept] for name, kept in self._kept.items()}
 
     def use(self, tenant: int, gpu_type: str) -> _Use:
@@ -84,14 +84,11 @@ class RoundLimits:
         return use
 
     def take(self, terms: Iterable[PickedTerm]) -> None:
-        """Apply picks, in their order."""
         for term in terms:
             self._take(term.tenant, term.gpu_type, term.gpus, self._lengths.get(term.job))
 
     def withdraw(self, tenant: int, gpu_type: str, gpus: int) -> None:
-        """Apply a withdrawn pick, whose GPUs were taken at an unknown moment while others were
-        tried.
-        """
+        """Apply a pick that a limit withdrew; it held its GPUs from an unknown moment on."""
         self._take(tenant, gpu_type, gpus, None)
         if gpu_type in self._open:
             self._open[gpu_type] = [left - gpus for left in self._open[gpu_type][:-1]]
@@ -120,7 +117,7 @@ class RoundLimits:
     ) -> bool:  # fmt: skip # rows of what belongs together
         """Return whether a limit of the tenant or the job refuses a gang now.
 
-        With `settled`, credit is that left after the terms as they were settled.
+        With `settled`, the credit is the amount left after the round's final terms.
         """
         use = self.use(tenant, gpu_type)
         borrowed = gpus - use.idle
@@ -136,8 +133,7 @@ class RoundLimits:
         return left is not None and worst_case_micro(borrowed, price, self._lease_us) > left
 
     def open_until(self, tenant: int, gpu_type: str, gpus: int, end: int) -> int:
-        """Return the last moment of a type at which quota reserved by others leaves a gang its
-        GPUs.
+        """Return the last moment at which the quota reserved by others leaves room for a gang.
 
         Moments are those of `evenshare_core.fairness.room`; `end` is the last.
         """
@@ -145,7 +141,7 @@ class RoundLimits:
         use = self.use(tenant, gpu_type)
         if left is None or gpus <= use.idle:
             return end
-        # A tenant's own reserved idle quota is no obstacle to itself.
+        # A tenant may use its own reserved quota.
         return min(end, _falling_until(left, gpus - use.kept))
 
 
@@ -157,7 +153,7 @@ def _falling_until(left: Sequence[int], least: int) -> int:
 def _settled(
     spendable: Mapping[int, int], decision: Decision, lengths: Mapping[int, int], lease_us: int
 ) -> dict[int, int]:
-    """Return the credit left after the terms, by their own and borrowed GPUs in the decision."""
+    """Return each tenant's credit after the round's terms, by the decision's borrowed GPUs."""
     left = dict(spendable)
     terms: list[Grant | Renew] = [*decision.renewals, *decision.grants]
     for term in terms if left else ():

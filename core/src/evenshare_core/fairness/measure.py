@@ -33,15 +33,13 @@ from evenshare_core.fairness.properties import TOLERANCE, Array, Probe
 from evenshare_core.fairness.trades import check_trades
 from evenshare_core.units import CREDIT_MICRO, SECOND_US
 
-# Above this number, pairs and programs cost more than a round may spend on its certificate.
+# With more rows, pairs and programs cost more than a round may spend on its certificate.
 MAX_MEASURED = 400
 RATIONALITY = Property.INDIVIDUAL_RATIONALITY
 
 
 class TriedMisreports(NamedTuple):
-    """The misreports of a row that were tried, above and below the truth, and the number of
-    possible ones.
-    """
+    """The tried misreports of a row, above and below the truth, and how many are possible."""
 
     over: Sequence[Probe]
     of_over: int
@@ -51,10 +49,10 @@ class TriedMisreports(NamedTuple):
 
 @dataclass(eq=False)
 class Measured:
-    """A round being measured: its promises, its leases, and its allocation twice.
+    """A round being measured: its promises, its leases, and its ideal and actual allocation.
 
-    `order` is the rule by which the least received is served first; `None` if there is none.
-    `proofs` has the proof that a promise holds, whatever was tried.
+    `order` is the rule for the order of picks; `None` if the policy has no such rule. `proofs` has
+    the proof that a promise holds, whatever was tried.
     """
 
     snapshot: Snapshot
@@ -165,7 +163,7 @@ class Measured:
         return self._counted(Property.SINGLE_HOLD, holds.double_holders(self.held))
 
     def _order(self) -> CertificateItem:
-        """Check the order only if the policy promises it: others have another key."""
+        """Check the order only if the policy promises it: other policies rank by another key."""
         name = Property.LONG_TERM_ORDER
         if name not in self.promised or self.order is None:
             return CertificateItem(name, Verdict.NOT_PROMISED, Basis.SUMS)
@@ -184,7 +182,6 @@ class Measured:
         )
 
     def _quota_guarantee(self) -> CertificateItem:
-        """Check for owed jobs that wait while room could be made."""
         name = Property.QUOTA_GUARANTEE
         if name in self.promised and self.owners_first:
             return self._owners(name)
@@ -197,9 +194,7 @@ class Measured:
         return self._counted(name, count)
 
     def _owners(self, name: Property) -> CertificateItem:
-        """Check for borrowing leases ahead of owners' jobs, and for tenants that paid for own
-        quota.
-        """
+        """Check for borrowing leases ahead of owners, and for tenants that paid for own quota."""
         check = check_owners(self.snapshot, self.decision)
         if not check.owed and not check.borrowed:
             why = "nobody waits for GPUs of its quota, and nothing was borrowed in this round"
@@ -215,7 +210,6 @@ class Measured:
         )
 
     def _borrowing(self) -> CertificateItem:
-        """Check for new terms that borrow above the job's value."""
         if self.value_rule is None:
             why = "the policy does not say what a job is worth that does not say it"
             return CertificateItem(RATIONALITY, Verdict.UNKNOWN, Basis.VALUES, why=why)
@@ -240,7 +234,6 @@ class Measured:
         return Property.TRADES in self.promised or bool(decision.trades or decision.swaps)
 
     def _trades(self) -> CertificateItem:
-        """Check the round's trades, and the quotas after them."""
         name = Property.TRADES
         if not self.decision.trades and not self.decision.swaps:
             why = "nothing was traded in this round, and no trade stands"
@@ -261,9 +254,7 @@ class Measured:
     # ---- between rows ----
 
     def _idle(self, name: Property) -> CertificateItem | None:
-        """Return the line of a property that needs two rows, if there are fewer or too many; else
-        None.
-        """
+        """Return the line of a property that compares rows if there are too few or too many."""
         rows = len(self.judged.rows)
         if rows < 2:
             why = "nobody with quota has jobs" if not rows else "only one has jobs"
@@ -274,7 +265,7 @@ class Measured:
         return None
 
     def _gain(self, allocation: Allocation) -> tuple[Array, Array]:
-        """Return (the gain of each pair, whether it counts as envy); bounded rows are left out."""
+        """Return the gain of each pair, and whether it is envy; bounded rows are left out."""
         gain = properties.envy_matrix(
             allocation.speedups, allocation.shares, allocation.weights, allocation.demand
         )
@@ -312,7 +303,7 @@ class Measured:
         )
 
     def _margins(self, allocation: Allocation) -> tuple[Array, Array]:
-        """Return (throughput over the equal split's, whether it is less) without capped rows."""
+        """Return each row's ratio to the equal split (inf if capped), and whether it is below."""
         each, alone = properties.sharing_incentive(
             allocation.speedups,
             allocation.shares,
@@ -349,7 +340,7 @@ class Measured:
         )
 
     def _equal(self) -> CertificateItem:
-        """Leave out capped rows, on which more would be wasted."""
+        """Ignore capped rows: more GPUs would be wasted on them."""
         name = Property.EQUAL_THROUGHPUT
         if idle := self._idle(name):
             return idle

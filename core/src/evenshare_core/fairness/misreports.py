@@ -23,10 +23,10 @@ from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.fairness.measure import Measured
 from evenshare_core.fairness.properties import Probe, misreport
 
-Speeds = dict[str, int]  # GPU type -> thousandths
-# The policy's shares before rounding, for a snapshot that names it.
+Speeds = dict[str, int]  # GPU type: speed in thousandths
+# Returns the policy's shares before rounding, for a snapshot that names the policy.
 IdealsOf = Callable[[Snapshot], Iterable[Ideal]]
-# Factors that overstate; their inverses understate.
+# Factors that overstate a speed; their inverses understate it.
 FACTORS = (1.25, 1.5, 2.0, 3.0, 4.0)
 ALL_TYPES = ""
 

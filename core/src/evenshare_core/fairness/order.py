@@ -1,10 +1,10 @@
-"""Check of the order of picks: the least received over deserved is served first.
+"""Check of the order of picks: the tenant with the least received over deserved is served first.
 
 Each pick is compared with every tenant that could have been served at the same moment. Such a
 tenant has a waiting job, or one whose lease ended, that fitted the free GPUs and that no limit
-refused. None of them may have received less for its due than the picked tenant. At the end of the
-round, no waiting job may fit the GPUs that stay idle. So the check includes tenants without any
-pick. It ignores the decision's reasons and uses only what can be recomputed
+refused. None of these tenants may have a lower received over deserved than the picked one. At the
+end of the round, no waiting job may fit the GPUs that stay idle. So the check includes tenants
+without any pick. It ignores the decision's reasons and uses only what can be recomputed
 (`evenshare_core.fairness.room` and `limits`).
 
 A round may skip a tenant for these reasons:
@@ -13,7 +13,7 @@ A round may skip a tenant for these reasons:
 |---|---|
 | its gang fits nowhere | the GPUs of each node, and the picks before |
 | quota, price or credit refuse it | the same rules, computed again from the snapshot |
-| others keep their idle quota | the same, from pick to pick |
+| others keep their idle quota | the same rules, from pick to pick |
 | GPUs are kept for a gang | that gang waits, did not fit, and was skipped for long enough according to the snapshot's memory |
 | a limit withdrew the term | that limit, on the round's final allocation |
 | line 17: its tenant's first job did not fit | a job of the tenant that does not fit |
@@ -50,14 +50,14 @@ class KeptGpus(NamedTuple):
 
 
 class OrderRule(NamedTuple):
-    """A policy's rule for serving the least received over deserved first.
+    """A policy's rule for serving the tenant with the least received over deserved first.
 
     - `by_quota`: deserved is the quota itself, eq. (16), else min(demand, quota), eq. (8).
-    - `work_conserving`: if a job does not fit, its tenant stays in the round; else it leaves
-      (line 17).
+    - `work_conserving`: if a job does not fit, its tenant stays in the round; else the tenant
+      leaves the round (line 17).
     - `spread`: gangs that fit on one node may be spread over several.
-    - `passed_since`: jobs that were first in line and did not fit, and since when, at the
-      round's start.
+    - `passed_since`: jobs that were first in line and did not fit, each with the instant since
+      when, at the round's start.
     - `late_us`: a job skipped since before this instant goes first, with the note `late_note`.
     - `kept`: GPUs that may be reserved for such a job.
     """
@@ -109,10 +109,10 @@ class _Kind(NamedTuple):
 
 
 class _Until(NamedTuple):
-    """The last moments at which claims could have been served, in moments of their GPU type."""
+    """The last moments at which claims could have been served, by GPU type of the claim."""
 
     last: dict[ClaimKey, int]
-    largest: int  # gang that fits at the end
+    largest: int  # the largest gang that fits at the end
 
 
 def check_order(snapshot: Snapshot, decision: Decision, rule: OrderRule) -> OrderCheck:
@@ -155,7 +155,7 @@ class _Order:
         return {job.id: job for job in self._snapshot.jobs}
 
     def _find_withdrawn(self) -> tuple[dict[ClaimKey, int], set[int]]:
-        """Return the GPUs of picks rightly withdrawn by a limit, by claim, and their jobs."""
+        """Return the GPUs by claim, and the jobs, of picks that a limit rightly withdrew."""
         gpus: Counter[ClaimKey] = Counter()
         jobs = set[int]()
         for skip in self._decision.skips:
@@ -192,7 +192,7 @@ class _Order:
         return Room(sizes, held, terms, withdrawn=withdrawn, spread=spread)
 
     def _is_kept(self, kept: KeptGpus, room: Room) -> bool:
-        """Return whether GPUs are rightly kept for a gang: it waits too long, and did not fit."""
+        """Return whether GPUs are rightly kept for a gang that waited too long and did not fit."""
         job = self._jobs.get(kept.job)
         return (
             job is not None
@@ -227,7 +227,7 @@ class _Order:
     # ---- claims that could have been served, and until when ----
 
     def _kinds(self) -> tuple[dict[_Kind, int], int]:
-        """Return the jobs that got no pick, counted by kind; and their number."""
+        """Return how many jobs of each kind got no pick, and the total."""
         running = self._running
         ended = {row.job: row.gpu_type for row in self._snapshot.leases if row.job not in running}
         busy, held = self._busy, ended.get
@@ -239,15 +239,15 @@ class _Order:
         return {_Kind(*kind): count for kind, count in kinds.items()}, kinds.total()
 
     def _until(self, kinds: Iterable[_Kind]) -> _Until:
-        """Return the last moment of each claim at which a job of it could have been served."""
+        """Return for each claim the last moment at which one of its jobs could have been served."""
         last: dict[ClaimKey, int] = {}
         for name, terms in self._picks.items():
             for moment, term in enumerate(terms, start=1):
                 if self._is_judged(term):
                     last[term.tenant, name] = moment
-        first_unfit: dict[ClaimKey, int] = {}  # line 17
+        first_unfit: dict[ClaimKey, int] = {}  # line 17 of Algorithm 1
         waiting: dict[ClaimKey, int] = {}
-        largest: dict[ClaimKey, int] = {}  # gang that fits at the end
+        largest: dict[ClaimKey, int] = {}  # the largest gang that fits at the end
         for kind in kinds:
             for name in self._types(kind.gpu_types):
                 key, room = (kind.tenant, name), self._rooms[name]
@@ -266,7 +266,7 @@ class _Order:
         return _Until(last, max(left, default=0))
 
     def _last_moment(self, kind: _Kind, gpu_type: str, fits: int) -> int:
-        """Return the last moment at which a kind could have been served; 0 if never."""
+        """Return the last moment at which a job of a kind could have been served; 0 if never."""
         if not fits:
             return 0
         tenant, gpus, end = kind.tenant, kind.gpus, self._rooms[gpu_type].end
@@ -278,10 +278,10 @@ class _Order:
         return moment
 
     def _may_come_later(self, kind: _Kind, gpu_type: str) -> bool:
-        """Return whether a job of several types may have been tried on this type after all others.
+        """Return whether a job that accepts several types may have been tried last on this type.
 
-        It stays on the type where it runs. It borrows nowhere while its tenant's quota of another
-        type has room for it.
+        A job that runs stays on its type. A job borrows on no type while its tenant's quota of
+        another type has room for it.
         """
         types = self._types(kind.gpu_types)
         if len(types) < 2:
@@ -298,7 +298,7 @@ class _Order:
         )
 
     def _served_elsewhere(self, first_unfit: dict[ClaimKey, int]) -> None:
-        """Line 17: a job may have been first in line on a type before it was served on another."""
+        """Apply line 17 to jobs that may have been first here before another type served them."""
         for term in self._terms:
             job = self._jobs.get(term.job)
             for name in self._types(job.gpu_types) if job is not None else ():
@@ -311,7 +311,8 @@ class _Order:
     def _is_judged(self, term: PickedTerm) -> bool:
         """Return whether a pick must be in order: not if its note rightly excuses it.
 
-        It waited too long; or it accepts several types, and came after all picks that are in order.
+        A job is excused if it waited too long, or if it accepts several types and came after all
+        picks that are in order.
         """
         if not term.note:
             return True
@@ -322,7 +323,6 @@ class _Order:
         return not came_last or job is None or len(self._types(job.gpu_types)) < 2
 
     def check(self) -> OrderCheck:
-        """Compare each pick with all tenants that could have been served instead."""
         kinds, jobs = self._kinds()
         until = self._until(kinds)
         by_type: dict[str, dict[int, int]] = {}
@@ -382,7 +382,7 @@ def _least(
     sums: Mapping[int, _ClaimSums],
     moment: int,
 ) -> tuple[Rank, int] | None:
-    """Return the least rank among the tenants that could be served; ranks only rise in a round."""
+    """Return the lowest rank among the tenants that could be served; ranks only rise in a round."""
     while heap:
         rank, tenant = heap[0]
         if last[tenant] < moment:
@@ -397,7 +397,7 @@ def _least(
 class _ClaimSums:
     """A tenant's received and deserved GPU-time, in GPU-microseconds.
 
-    `unseen` is the amount that withdrawn picks had added, from an unknown moment on.
+    `unseen` is the GPU-time that withdrawn picks added from an unknown moment on.
     """
 
     __slots__ = ("alloc", "fair", "quota", "unseen")
@@ -409,16 +409,17 @@ class _ClaimSums:
         self.alloc += gpu_us
 
     def least(self) -> Rank:
-        """Return its rank without the unseen amount."""
+        """Return the rank without the unseen amount, which is the lowest possible one."""
         return self._rank(self.alloc)
 
     def most(self) -> Rank:
         return self._rank(self.alloc + self.unseen)
 
     def _rank(self, alloc: int) -> Rank:
-        """Return the rank, least first.
+        """Return the sort key of a claim; the lowest is served first.
 
-        If nothing is deserved: 0 without GPU-time, else last, by quota.
+        If nothing is deserved, the claim is first without received GPU-time, otherwise last, by
+        quota.
         """
         if self.fair:
             return alloc / self.fair, 0.0

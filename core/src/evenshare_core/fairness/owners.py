@@ -42,7 +42,7 @@ class OwnersCheck(NamedTuple):
     - `owed`: the number of queued jobs that are owed GPUs.
     - `borrowed`: the GPUs borrowed by new terms.
     - `broken`: tenants that a borrowing lease delayed, or that paid for own quota, sorted.
-    - `latest_us`: the longest of the owed jobs' waits until a node is clear, and `tenant` its
+    - `latest_us`: the longest wait of an owed job until a node is clear, and `tenant` the job's
       tenant. Both are None if no node will be clear for any owed job.
     """
 
@@ -86,7 +86,7 @@ class _Shape(NamedTuple):
 
 
 class _Node(NamedTuple):
-    """A node: GPUs not held within quota, and the borrowed ones with the ends of their terms.
+    """A node: GPUs not held within quota, and the ends of the terms on its borrowed GPUs.
 
     `fresh` has the terms that the round starts.
     """
@@ -99,7 +99,7 @@ class _Node(NamedTuple):
 class _Room(NamedTuple):
     """The first instants at which a node has enough GPUs, without and with the terms that start.
 
-    `nodes` counts the nodes that have them after the round.
+    `nodes` counts the nodes that have enough GPUs after the round.
     """
 
     before_us: int | None
@@ -115,8 +115,9 @@ class _OwnersRound:
         self._quotas = {(row.tenant, row.gpu_type): row.gpus for row in snapshot.entitlements}
         self._speeds = {row.id: dict(row.speedups) for row in snapshot.profiles}
         self._sizes = node_sizes(snapshot.nodes)
-        self._own: Counter[ClaimKey] = Counter()  # within quota, after the round
-        self._most: Counter[ClaimKey] = Counter()  # the maximum while the round was decided
+        self._own: Counter[ClaimKey] = Counter()  # GPUs held within quota after the round
+        # the most GPUs held within quota while the round was decided
+        self._most: Counter[ClaimKey] = Counter()
         self._borrowers: set[ClaimKey] = set()
         self.borrowed = 0
         self._nodes = {row.id: _Node(row.gpus, [], []) for row in snapshot.nodes}
@@ -155,7 +156,7 @@ class _OwnersRound:
         self._most.update(self._own)
 
     def _hold(self, placement: Placement, borrowed: int, until_us: int, *, fresh: bool) -> None:
-        """Remove GPUs held within quota from the node, or add a borrowing lease with its end."""
+        """Subtract GPUs held within quota from the node, or add a borrowing lease with its end."""
         for node_id, gpus in placement:
             node = self._nodes.get(node_id)
             if node is None:
@@ -166,7 +167,7 @@ class _OwnersRound:
                 self._nodes[node_id] = node._replace(gpus=node.gpus - gpus)
 
     def _add_jobs(self, decision: Decision) -> None:
-        """Collect waiting jobs that held nothing before, and those for which a node may be kept."""
+        """Collect waiting jobs without an earlier lease, and jobs for which a node may be kept."""
         held = {lease.job for lease in self._snapshot.leases}
         given = {row.job: row for row in decision.grants}
         for job in self._snapshot.jobs:
@@ -179,7 +180,8 @@ class _OwnersRound:
                 jobs.append(job)
                 continue
             for name in self.types_of(shape):
-                # GPUs may have been kept for it on this type, before it started on another.
+                # The policy may have kept GPUs of this type for it before it started on another
+                # type.
                 if grant.borrowed or grant.gpu_type != name:
                     self._may_keep(job, shape, name)
         for shape, jobs in self.waiting.items():
@@ -212,7 +214,7 @@ class _OwnersRound:
         ]
 
     def is_owed(self, shape: _Shape, gpu_type: str) -> bool:
-        """Return whether its tenant stays within quota with it, whatever the round gave."""
+        """Return whether the tenant stays within quota with this job, whatever the round gave."""
         key = (shape.tenant, gpu_type)
         return self._most[key] + shape.gpus <= self._quotas.get(key, 0)
 
@@ -223,7 +225,8 @@ class _OwnersRound:
     def clear_us(self, gpu_type: str, gpus: int) -> tuple[int | None, int | None]:
         """Return the first instants at which a node has `gpus` GPUs after borrowed terms end.
 
-        The first is without the terms that the round starts, the second with them; None if never.
+        The first instant ignores the terms that the round starts, the second includes them. Each is
+        None if no node ever has enough.
         """
         room = self._room(gpu_type, gpus)
         return room.before_us, room.after_us

@@ -12,8 +12,8 @@ import numpy as np
 from evenshare_core.fairness.properties import Array, ShapeError, throughputs
 from evenshare_core.fairness.solver import SilentHighs
 
-# The limit of simplex iterations; a program of 100 rows and 5 types takes a few hundred. Wall time
-# is no limit: a replay on a slower machine must give the same result.
+# The limit of simplex iterations; a program of 100 rows and 5 types takes a few hundred. A limit of
+# wall time would give other results in a replay on a slower machine.
 ITERATIONS = 100_000
 OPTIONS = (("simplex_iteration_limit", ITERATIONS), ("threads", 1), ("random_seed", 0))
 
@@ -25,7 +25,7 @@ class UnsolvedError(RuntimeError):
 def pareto_slack(
     speedups: Array, shares: Array, capacity: Array, limits: Array | None = None
 ) -> float:
-    """Return the possible increase of total throughput while no row's falls; 0 is efficient.
+    """Return by how much total throughput could rise with no row worse off; 0 is efficient.
 
         max sum_l w_l . (y_l - x_l)
         w_l . y_l >= w_l . x_l      for every row l       no row is worse
@@ -43,7 +43,7 @@ def pareto_slack(
     if not w.size:
         return 0.0
     now = throughputs(w, x)
-    # If shares exceed capacity, no point keeps every row, so capacity is raised to the shares.
+    # Shares above capacity would make the program infeasible, so capacity is raised to the shares.
     model = _program(w, now, np.maximum(m, x.sum(axis=0)), limits)
     solver = SilentHighs()
     for name, value in OPTIONS:
@@ -58,7 +58,7 @@ def pareto_slack(
 
 
 def _program(w: Array, now: Array, capacity: Array, limits: Array | None) -> highspy.HighsLp:
-    """Build the program with its columns row by row: y_lj is column l k + j."""
+    """Build the program; y_lj is its column l k + j."""
     n, k = w.shape
     inf = highspy.kHighsInf
     lower, upper = [now, np.full(k, -inf)], [np.full(n, inf), capacity]

@@ -131,12 +131,11 @@ def sharing_incentive(
 
 
 def capacity_use(shares: Array) -> Array:
-    """Return the allocated GPUs of each type over all rows."""
     return np.asarray(np.asarray(shares, float).sum(axis=0), float)
 
 
 def throughput_spread(speedups: Array, shares: Array, weights: Array) -> float:
-    """Return 1 - least / most throughput per unit of weight; 0 if all are equal.
+    """Return 1 - lowest / highest throughput per unit of weight; 0 if all are equal.
 
     Raises:
         ShapeError: see `checked`.
@@ -156,10 +155,10 @@ def throughput_spread(speedups: Array, shares: Array, weights: Array) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """A misreport: the row's true throughput with honest and with false speeds.
+    """A misreport, and the row's true throughput with honest and with false speeds.
 
-    `factor` > 1 overstates, < 1 understates: one GPU type, or all but the slowest if `gpu_type` is
-    "".
+    A `factor` above 1 overstates, below 1 understates. It applies to one GPU type, or to all but
+    the slowest if `gpu_type` is "".
     """
 
     row: int
@@ -170,7 +169,7 @@ class Probe:
 
     @property
     def gain(self) -> float:
-        """The gain by the misreport; negative if it loses."""
+        """The throughput gained by the misreport; negative if it loses."""
         return self.misreported - self.honest
 
 

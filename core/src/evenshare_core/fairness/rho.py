@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-AT_SHARE = 0.02  # within this distance of 1, rho is at the fair share
+AT_SHARE = 0.02  # rho within this distance of 1 counts as the fair share
 
 
 def standing(rho: float) -> str:
@@ -13,9 +13,10 @@ def standing(rho: float) -> str:
 
 
 def rho_of(received: float, deserved: float) -> float | None:
-    """Return received over deserved, both in any one unit; None while nothing was deserved.
+    """Return received over deserved, both in the same unit; None while nothing was deserved.
 
-    1 is fair, less is behind. An undefined rho is None everywhere, never a number.
+    1 is fair; a tenant below 1 received less than it deserved. An undefined rho is None everywhere,
+    never a number.
 
     Source: LTGF eq. (12), (15).
     """

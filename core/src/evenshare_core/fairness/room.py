@@ -8,10 +8,10 @@ which it fits, or 0 if it never fits.
 Free GPUs are computed backwards from the end of the round. The result is exact, except for two
 facts that a decision does not contain. For these the computed free GPUs are a lower bound:
 
-- Jobs with an ended lease may have been exchanged with others after their pick, to stay on
-  their node. The final load of each node is the same; the order in which it was taken is
-  not known. A node surely had as much room as each later pick took on a node, and as the
-  round leaves.
+- Jobs with an ended lease may have exchanged places with others after their pick, to stay on
+  their node. The final load of each node is the same, but the order in which its GPUs were
+  taken is not known. Some node had at least as many free GPUs as any later pick took on a
+  node, and as the round leaves.
 - A term withdrawn by a limit took its GPUs on unknown nodes.
 
 This module shares no code with the placement of policies.
@@ -31,7 +31,7 @@ from evenshare_core.domain.snapshot import Snapshot
 
 
 class PickedTerm(NamedTuple):
-    """A pick of the round. `note` names its rule, if it was not the plain order.
+    """A pick of the round. `note` names the rule that chose it, if it was not the plain order.
 
     `is_renewal` if it keeps the GPUs of a lease that ended.
     """
@@ -98,7 +98,7 @@ class Room:
             for node, gpus in term.placement:
                 left[node] = max(0, left.get(node, 0) - gpus)
         taken = accumulate((term.gpus for term in reversed(terms)), initial=sum(left.values()))
-        # Before each pick, and at the end.
+        # free GPUs before each pick, and at the end
         self._totals = [max(0, total - withdrawn) for total in taken][::-1]
         self._last = self._last_moments(left, terms, withdrawn)
 
@@ -111,16 +111,16 @@ class Room:
         """Return the last moment at which a gang fits; `end` if it fits after the round."""
         if gpus <= self._size and not self._spread:
             return self._last[gpus]
-        # Totals fall, so those that are large enough come first.
+        # Totals never rise, so the moments with enough GPUs come first.
         return bisect_left(self._totals, True, key=lambda total: total < gpus)
 
     def _last_moments(
         self, left: dict[int, int], terms: Sequence[PickedTerm], withdrawn: int
     ) -> list[int]:
-        """Return the last moments by the size of a gang that goes to one node."""
+        """Return, by size of a gang that goes to one node, the last moment at which it fits."""
         last = [0] * (self._size + 1)
-        sure = _surely_free(left.values(), withdrawn)  # on one node
-        apparent = max(left.values(), default=0)  # the same, if no jobs were exchanged
+        sure = _surely_free(left.values(), withdrawn)  # the most GPUs surely free on one node
+        apparent = max(left.values(), default=0)  # the same number if no jobs exchanged places
         known = 0
         for moment, unclear in zip(range(self.end, 0, -1), _unclear(terms), strict=True):
             if moment < self.end:
@@ -136,21 +136,22 @@ class Room:
 
 
 def _surely_free(free: Iterable[int], withdrawn: int) -> int:
-    """Return the most on one node in the worst case of `withdrawn` taken GPUs."""
+    """Return the most GPUs free on one node, in the worst case of `withdrawn` taken GPUs."""
     if not withdrawn:
         return max(free, default=0)
     rows = sorted(free, reverse=True)
     above = accumulate(rows)
-    # In the worst case the k nodes with most free GPUs are reduced to one level.
+    # In the worst case, the withdrawn GPUs were on the k nodes with most free GPUs, now all equally
+    # free.
     return max((-(-(total - withdrawn) // k) for k, total in enumerate(above, start=1)), default=0)
 
 
 def _unclear(terms: Sequence[PickedTerm]) -> list[int]:
     """Return by how many GPUs a node may be wrong, from the end of the round back to its start.
 
-    An exchange moves a renewal and the grants that had taken its GPUs. It matters at a moment only
-    if some of them were picked before it and others not. So the error is at most the GPUs of
-    earlier picks that may have been in an exchange.
+    An exchange swaps a renewal with the grants that had taken its GPUs. It matters at a moment only
+    if some of these were picked before that moment and others after it. So the error is at most the
+    GPUs of earlier picks that may have been in an exchange.
     """
     alone = [term.gpus if len(term.placement) == 1 else 0 for term in terms]
     renewed = [gpus if term.is_renewal else 0 for gpus, term in zip(alone, terms, strict=True)]

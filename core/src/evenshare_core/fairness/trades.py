@@ -35,7 +35,6 @@ class TradeSide(NamedTuple):
 
     @property
     def is_worse(self) -> bool:
-        """Whether it received less than it gave, by more than rounding."""
         return self.received < self.gave - _rounding(self.gave)
 
 
@@ -79,7 +78,7 @@ def check_trades(snapshot: Snapshot, decision: Decision) -> TradesCheck:
 def trade_sides(trade: Trade) -> tuple[TradeSide, TradeSide]:
     """Return the value of a trade to its buyer and to its seller, each by its own speeds.
 
-    For an undone trade, it is the former value.
+    For an undone trade, the values are those of the original trade.
     """
     bought, sold = Fraction(trade.bought_micro, GPU_MICRO), Fraction(trade.sold_micro, GPU_MICRO)
     to_buyer, to_seller = (
@@ -97,7 +96,7 @@ def _rounding(gpus: Fraction) -> Fraction:
 
 
 def _is_wrong(trade: Trade) -> bool:
-    """Return whether it exchanges nothing, or at another rate than recorded."""
+    """Return whether the trade exchanges nothing, or at another rate than recorded."""
     rate = abs(trade.rate_micro)
     if trade.buyer == trade.seller or trade.bought_type == trade.sold_type:
         return True
@@ -124,7 +123,7 @@ def _broken_swaps(snapshot: Snapshot, decision: Decision) -> Iterable[int]:
 
 
 class _Speedups:
-    """The value of a GPU of one type in GPUs of another, to a tenant's jobs, by the profiles."""
+    """The value of a fast GPU in slow ones to a tenant's jobs, by their profiles."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         profiles = {row.id: row for row in snapshot.profiles}
@@ -135,9 +134,9 @@ class _Speedups:
         }
 
     def contradicted(self, trade: Trade) -> set[int]:
-        """Return the parties whose jobs value a fast GPU differently.
+        """Return the parties whose profiles contradict the value that the trade records for them.
 
-        If a tenant's profiles differ, the value must lie between their least and largest.
+        If a tenant's profiles differ, the value must lie between the lowest and the highest.
         """
         worths = ((trade.buyer, trade.buyer_rate_micro), (trade.seller, trade.seller_rate_micro))
         wrong = set()

@@ -1,8 +1,8 @@
-"""Budgets of a period: the present period, the action at a usage, and a projection of run-out.
+"""Budgets of a period: the current period, the action at a usage, and the projected last day.
 
 A budget is the amount of credits that a tenant plans to spend on borrowed GPUs in a period. The
-period is a month, a quarter, or lies between two instants of pool time. Spent are the settled
-charges. Committed is the amount that rounds have reserved: the worst case of running terms, and
+period is a month, a quarter, or lies between two instants of pool time. The amount spent is the
+settled charges. The amount committed is reserved by rounds: the worst case of running terms, and
 unsettled charges of the period.
 
 | spent + committed | action |
@@ -23,7 +23,7 @@ from enum import StrEnum
 
 NOTICE_PERCENT, FULL_PERCENT, STOP_PERCENT = 80, 100, 120
 ALL_PERCENT = 100
-# The number of days before today that a projection uses; with fewer there is none.
+# Days before today that a projection uses: no projection with fewer, and older days are ignored.
 DAYS_MOST, DAYS_LEAST = 7, 3
 MONTHS_OF_QUARTER, MONTHS_OF_YEAR = 3, 12
 
@@ -70,7 +70,7 @@ def calendar_period(kind: BudgetPeriod, at: datetime) -> tuple[datetime, datetim
 
 
 def stop_micro(amount_micro: int, action: BudgetAction) -> int:
-    """Return the maximum that rounds may promise from a budget, in micro-credits."""
+    """Return the usage at which rounds promise no more from a budget, in micro-credits."""
     percent = FULL_PERCENT if action is BudgetAction.BLOCK else STOP_PERCENT
     return amount_micro * percent // ALL_PERCENT
 
@@ -87,7 +87,7 @@ def budget_state(amount_micro: int, used_micro: int) -> BudgetState:
 
 @dataclass(frozen=True, slots=True)
 class RunOut:
-    """The projected last day of a budget. `on` is None if it lasts or if no projection is possible.
+    """The projected last day of a budget. `on` is None if the budget lasts or has no projection.
 
     `reason` states the basis of the projection, or why there is none.
     """
@@ -99,7 +99,7 @@ class RunOut:
 def project_run_out(
     daily_micro: Sequence[int], left_micro: int, *, today: date, ends: date
 ) -> RunOut:
-    """Return the day on which `left_micro` is spent if the next days are like the last ones.
+    """Return the day on which `left_micro` is spent if the next days cost as much as the last ones.
 
     `daily_micro` has the cost of each known whole day before `today`, the oldest first; the last
     `DAYS_MOST` count. `ends` is the first day after the period. No projection is possible from
@@ -116,7 +116,7 @@ def project_run_out(
     total, count = sum(days), len(days)
     if not total:
         return RunOut(None, f"Nothing was spent in the last {count} days, so it lasts.")
-    # Variance above the squared mean: n x sum of squares - total^2 > total^2, in integers.
+    # The variance exceeds the squared mean: n x sum of squares - total^2 > total^2, in integers.
     if count * sum(day * day for day in days) > 2 * total * total:
         reason = f"No reliable projection: the last {count} days are too uneven."
         return RunOut(None, reason)

@@ -52,7 +52,7 @@ def to_credits(micro: int) -> Decimal:
         TypeError: it is not an int.
         ValueError: it does not fit numeric(20,6).
     """
-    # From text, because arithmetic would round to the decimal context's precision.
+    # Build it from text, because arithmetic would round to the decimal context's precision.
     return Decimal(to_text(micro))
 
 
@@ -101,11 +101,10 @@ def term_charge(gpus: int, price_micro: int, held_us: int, carried: int) -> tupl
 
 
 def charge_micro(gpus: int, price_micro: int, held_us: int) -> int:
-    """Return the charge for `gpus` GPUs held for `held_us` at a price per GPU-hour, without a
-    remainder.
+    """Return the charge for `gpus` GPUs held for `held_us` at a price per GPU-hour.
 
-    The result is gpus x price x held / 3600 s, rounded once, half to even. Terms were charged so
-    before remainders were carried from term to term (`term_charge`).
+    The result is gpus x price x held / 3600 s, rounded once, half to even. This was the charge of a
+    term before remainders were carried from term to term (`term_charge`).
 
     Raises:
         ValueError: a factor is negative.
@@ -126,7 +125,7 @@ def _check_factors(*factors: int) -> None:
 def worst_case_micro(gpus: int, price_micro: int, lease_us: int) -> int:
     """Return the maximum cost of a term: `gpus` for the whole lease, rounded up.
 
-    Admission requires it, rounds reserve it and pages promise it. It is never less than
+    Admission requires this amount, rounds reserve it and pages promise it. It is never less than
     `term_charge` of a term of this length, whatever remainder it carries.
     """
     return -(-gpus * price_micro * lease_us // HOUR_US)

@@ -52,9 +52,10 @@ def surcharge_target_micro(
 ) -> int:
     """Return base x (theta^((used + queued) / capacity) - theta^(used / capacity)), or the cap.
 
-    This is the amount that `queued` GPUs, which jobs would borrow at the present price, add to eq.
-    (8). The load may exceed a full pool. The result is in whole micro-credits per GPU-hour, half to
-    even. The cap is `cap_milli` thousandths of the base. The result is 0 if the pool has no GPUs.
+    This is the amount by which `queued` GPUs raise eq. (8), if jobs would borrow them at the
+    current price. The load may exceed a full pool. The result is in whole micro-credits per
+    GPU-hour, half to even. The cap is `cap_milli` thousandths of the base. The result is 0 if the
+    pool has no GPUs.
 
     Raises:
         ValueError: as `posted_price_micro`, and for a negative queue or cap.
@@ -73,7 +74,7 @@ def surcharge_target_micro(
     log = _CONTEXT.ln(_theta(theta_milli))
     load = _CONTEXT.divide(Decimal(used + queued), Decimal(capacity))
     exponent = _CONTEXT.multiply(load, log)
-    # Far beyond the cap the power is not needed, and could have any number of digits.
+    # Far beyond the cap the power is not needed, and it could have any number of digits.
     cap = _CONTEXT.divide(Decimal(cap_milli), Decimal(ONE_MILLI))
     if exponent >= _CONTEXT.ln(_CONTEXT.add(cap, power)):
         return cap_micro

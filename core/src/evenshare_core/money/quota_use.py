@@ -10,11 +10,11 @@ GPU type:
 | kept | idle and not lent, by its own limit or in mode RESERVE | q - u - l |
 | lendable | idle quota that it lends, as in `evenshare_core.money.revenue.idle` | l |
 | lent | its part of the borrowed GPUs: l / L x min(B, L) | |
-| free | lendable, and a GPU was free: no job took it | l / L x min(F, L - B) |
-| without GPU | lendable, and all GPUs were in use: more quota than GPUs | the rest |
+| free | its part of the GPUs that are lendable and free | l / L x min(F, L - B) |
+| without GPU | lendable quota without a GPU: quotas exceed the GPUs | the rest |
 
-L is the lendable idle quota of all tenants, with unallocated capacity. B are the borrowed GPUs, F
-the free ones. So quota = own + kept + lent + free + without GPU, exactly.
+L is the lendable idle quota of all tenants, with unallocated capacity. B is the number of borrowed
+GPUs, F the number of free GPUs. So quota = own + kept + lent + free + without GPU, exactly.
 
 Source: Astraea-online (TC 2022), eq. (2), whose l / L divides the payments of borrowers.
 """
@@ -70,8 +70,8 @@ def quota_use(
 ) -> QuotaUse:
     """Return the use of a tenant's quota of one GPU type in [since, until).
 
-    Steps may be in any order. Steps before `since_us` give the initial state, those from `until_us`
-    on do not count. Tenant `OPERATOR` is the unallocated capacity.
+    Steps may be in any order. Steps before `since_us` give the initial state, steps from `until_us`
+    on are ignored. Tenant `OPERATOR` is the unallocated capacity.
 
     Raises:
         ValueError: `until_us` is before `since_us`.
@@ -124,7 +124,7 @@ class _Present:
         self._own: dict[int, int] = defaultdict(int)
         self._own_gpus = self._borrowed = self._lendable = 0
         self._quota_us = self._own_us = self._kept_us = self._lendable_us = 0
-        # By the lendable quota of all lenders, which divides the sums.
+        # The key is the lendable quota of all lenders, by which the sums are divided at the end.
         self._lent: dict[int, int] = defaultdict(int)
         self._free: dict[int, int] = defaultdict(int)
 

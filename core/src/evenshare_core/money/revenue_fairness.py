@@ -29,8 +29,9 @@ Amount = int | float | Fraction
 class TenantRevenue:
     """The parts of a tenant's gain g_u; all amounts in one unit.
 
-    `own_utility` is that of its jobs within its own share. `borrowed_utility` and `cost` are those
-    of its jobs on borrowed resources. `income` is its earnings from lending, including from itself.
+    `own_utility` is the utility of its jobs within its own share. `borrowed_utility` and `cost` are
+    the utility and cost of its jobs on borrowed resources. `income` is its earnings from lending,
+    including from itself.
     """
 
     own_utility: Amount = 0
@@ -53,10 +54,10 @@ def revenue_fairness(
 ) -> dict[int, Fraction | None]:
     """Return alpha of each tenant of `quotas`: its part of `total` over its part of the resources.
 
-    The part of the resources is the mean of its quota over all quotas, over the kinds with any
-    quota. `gains` may leave tenants out (0). `total` defaults to the sum of the gains. Pass the sum
-    of utilities if a party without quota, as the operator, earns too. Alpha is None for a tenant
-    without quota, and for all tenants if there was nothing to share.
+    The part of the resources is the mean, over the kinds with any quota, of the tenant's quota over
+    all quotas. A tenant without an entry in `gains` gains 0. `total` defaults to the sum of the
+    gains. Pass the sum of utilities if a party without quota, for example the operator, earns too.
+    Alpha is None for a tenant without quota, and for all tenants if the total is 0.
 
     Raises:
         ValueError: a quota is negative, tenants have different numbers of kinds, or a tenant
@@ -76,7 +77,7 @@ def revenue_fairness(
 
 
 def resource_parts(quotas: Mapping[int, Sequence[int]]) -> dict[int, Fraction]:
-    """Return each tenant's part of the resources: the mean over kinds of its quota over all.
+    """Return each tenant's part of the resources: the mean over kinds of its quota over all quotas.
 
     Kinds without any quota are left out; if no kind is left, every part is 0.
 

@@ -13,7 +13,7 @@ from msgspec import Meta, Struct
 
 from evenshare_core.money.fixed_point import micro_text
 
-# Much longer numbers than a portal's would exhaust time or memory.
+# Numbers much longer than a portal's would exhaust time or memory.
 Int = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 Uid = Annotated[str, Meta(extra_json_schema={"format": "uuid"})]
 
@@ -33,7 +33,7 @@ class InstantUs(int):
     """Microseconds of pool time since 1970, written as RFC 3339."""
 
 
-# For a term that rounds were late for, as its lender reads it.
+# Description of a term for which rounds were late, in its lender's rows.
 ChargedUntil = Annotated[
     InstantUs | None,
     Meta(
@@ -98,7 +98,7 @@ class UsageRow(Struct, frozen=True, kw_only=True):
 
     @property
     def charged_us(self) -> int:
-        """The time that the amount is for; negative or above the held time if it is wrong."""
+        """The time for which the amount is charged; negative or too long in a wrong row."""
         until_us = self.ends_at if self.charged_until is None else self.charged_until
         return until_us - self.starts_at
 
@@ -204,7 +204,7 @@ class IncomeRow(Struct, frozen=True, kw_only=True):
 
 
 class IdleRow(Struct, frozen=True):
-    """Lendable idle quota from an instant until the next one of its GPU type, in GPUs."""
+    """Lendable idle quota in GPUs, from an instant until the next row of its GPU type."""
 
     gpu_type: str
     at: InstantUs
@@ -213,7 +213,7 @@ class IdleRow(Struct, frozen=True):
 
 
 class EntryRow(Struct, frozen=True, kw_only=True):
-    """The amounts that a transfer moved on a tenant's account."""
+    """The entries of a transfer on a tenant's account."""
 
     transfer: Uid
     code: Annotated[

@@ -3,10 +3,10 @@
 Source: LTGF section 5 ("deploys a job on as few nodes as possible") and 5.1.2 (2)-(3) for renewals.
 Rules, per GPU type:
 
-- A gang that fits the largest node goes to one node: the one with the least free GPUs that
-  suffices, the lowest id on ties. It waits when no node has room, unless `spread` is set.
+- A gang that fits the largest node goes to one node: the node with the fewest free GPUs that
+  suffices; on ties the lowest id. It waits when no node has room, unless `spread` is set.
 - A larger gang takes the nodes with the most free GPUs first (fewest nodes). Its rest goes
-  to the node with the least free GPUs that suffices, so that whole nodes stay free for the
+  to the node with the fewest free GPUs that suffices, so that whole nodes stay free for the
   next gang.
 
 Finding a node costs O(node size + log nodes), not O(nodes).
@@ -32,7 +32,7 @@ class FreeGpus:
 
     def __init__(self, free: Mapping[int, int], size: int) -> None:
         self.free = dict(free)
-        self.size = size  # of the largest node: the maximum of a gang on one node
+        self.size = size  # GPUs of the largest node, the maximum of a gang on one node
         self.total = sum(self.free.values())
         self._buckets: list[list[int]] = [[] for _ in range(size + 1)]
         for node, gpus in self.free.items():
@@ -41,7 +41,6 @@ class FreeGpus:
             heapify(bucket)
 
     def set(self, node: int, gpus: int) -> None:
-        """Set the number of free GPUs of a node."""
         before = self.free[node]
         if gpus == before:
             return
@@ -52,17 +51,14 @@ class FreeGpus:
         heappush(self._buckets[gpus], node)
 
     def take(self, placement: Placement) -> None:
-        """Mark GPUs as used."""
         for node, gpus in placement:
             self.set(node, self.free[node] - gpus)
 
     def give(self, placement: Placement) -> None:
-        """Mark GPUs as free again."""
         for node, gpus in placement:
             self.set(node, self.free[node] + gpus)
 
     def has(self, placement: Placement) -> bool:
-        """Return whether these GPUs are free."""
         return all(self.free.get(node, 0) >= gpus for node, gpus in placement)
 
     def largest_free(self) -> int:
@@ -91,7 +87,7 @@ class FreeGpus:
         return self._fullest_first(gpus)
 
     def _least(self, gpus: int) -> int | None:
-        """Return the lowest node with exactly `gpus` free."""
+        """Return the node of lowest id with exactly `gpus` free."""
         bucket = self._buckets[gpus]
         while bucket and self.free[bucket[0]] != gpus:
             heappop(bucket)
@@ -112,7 +108,7 @@ class FreeGpus:
         while count < needed or self._least(count) is None:
             node = self._least(count)
             if node is None:
-                count -= 1  # no node with this count is left
+                count -= 1  # no further node has `count` free GPUs
                 continue
             self._pop(count, node)
             taken.append((node, count))
@@ -155,9 +151,9 @@ def find_place(
 class FreeCapacity:
     """The places for gangs in one round, for one GPU type.
 
-    `available` GPUs are free, or held by an ended lease that was not selected yet. `unheld` GPUs
-    are the free ones of them. A new gang goes to these first. It takes the GPUs of an ended lease
-    only when it must; such a lease can then not be renewed in place.
+    `available` GPUs are free, or held by an ended lease that the round has not selected yet.
+    `unheld` GPUs are only the free ones. A new gang goes to `unheld` GPUs first. It takes the GPUs
+    of an ended lease only if nothing else fits; such a lease can then not be renewed in place.
 
     Within a round `available` never grows, except for GPUs that are freed for a gang and taken at
     once (`clear`). So a gang that does not fit once does not fit later.
@@ -178,7 +174,7 @@ class FreeCapacity:
         self, gpus: Mapping[int, int], kept: Mapping[int, int], ended: Mapping[int, int],
         *, spread: bool = False,
     ) -> None:  # fmt: skip # rows of what belongs together
-        """Take GPUs per node: installed, in leases that continue, in leases that ended."""
+        """Take GPUs per node: installed, in leases that continue, and in leases that ended."""
         size = max(gpus.values(), default=0)
         available = {node: max(0, count - kept.get(node, 0)) for node, count in gpus.items()}
         self._ended = dict(ended)
@@ -193,8 +189,7 @@ class FreeCapacity:
         self.start_largest_free = self.available.largest_free()
 
     def again(self, free: Mapping[int, int], ended: Iterable[Placement]) -> None:
-        """Start another round with the state of the last one, its changed nodes, and the ended
-        leases.
+        """Start another round from the previous state, the changed nodes, and the ended leases.
 
         `free` has the unheld GPUs of at least every node that changed since the start of the last
         round. The `start_` numbers are not updated, because no reasons are reported.
@@ -223,7 +218,7 @@ class FreeCapacity:
         return placement
 
     def renew(self, placement: Placement) -> bool:
-        """Select an ended lease; return whether its GPUs are available, and keep them if so."""
+        """Select an ended lease; if its GPUs are available, keep them. Return whether they were."""
         kept = self.available.has(placement)
         if kept:
             self.available.take(placement)
@@ -242,7 +237,7 @@ class FreeCapacity:
         self._settle(placement)
 
     def put(self, placement: Placement) -> None:
-        """Take these available GPUs."""
+        """Take these GPUs, which must be available."""
         self.available.take(placement)
         self._settle(placement)
 
@@ -266,7 +261,7 @@ class FreeCapacity:
         return gpus > self.available.size or self.spread or gpus <= self.start_largest_free
 
     def would_fit_unheld(self, gpus: int) -> bool:
-        """Return whether the gang would fit without the GPUs held back."""
+        """Return whether the gang would fit if no GPUs were reserved for others."""
         unheld = [self.available.free[node] + count for node, count in self.held_back.items()]
         largest_free = max(unheld, default=0)
         if gpus <= self.available.size and not self.spread:
@@ -289,7 +284,7 @@ def free_capacity_by_type(
     spread: bool = False,
     types: Iterable[str] = (),
 ) -> dict[str, FreeCapacity]:
-    """Return the free capacity of each GPU type at a round; leases that end by then are available.
+    """Return the free capacity by GPU type at a round; GPUs of leases that end by then are free.
 
     `types` are GPU types to include even if all their nodes are gone.
     """

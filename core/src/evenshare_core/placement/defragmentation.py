@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from evenshare_core.domain.leases import Lease
 
-# The maximum GPUs of a movable job: more free GPUs on one other node are rare.
+# The maximum GPUs of a movable job. Another node rarely has more free GPUs.
 MOVABLE_GPUS = 2
 
 
@@ -73,7 +73,7 @@ def _leaving(rows: Sequence[Lease], needed: int) -> list[Lease]:
         left -= row.placement[0][1]
     if left > 0:
         return []
-    if left < 0:  # the last one frees more than needed: a smaller one may do
+    if left < 0:  # the last lease frees more than needed: a smaller one may suffice
         last = chosen.pop()
         left += last.placement[0][1]
         smaller = [
@@ -88,7 +88,7 @@ def _leaving(rows: Sequence[Lease], needed: int) -> list[Lease]:
 def _places(
     leaving: Sequence[Lease], node: int, elsewhere: Mapping[int, int]
 ) -> tuple[LeaseMove, ...] | None:
-    """Return best fits on other nodes, larger leases first; None if one has no place."""
+    """Return the best-fitting places on other nodes, larger leases first; None if one has none."""
     others = {one: count for one, count in elsewhere.items() if count > 0 and one != node}
     moves = []
     for row in sorted(leaving, key=lambda row: (-row.placement[0][1], row.id)):

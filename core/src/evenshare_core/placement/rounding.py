@@ -4,13 +4,13 @@ Source: OEF (Middleware 2024), 4.3. In each round, for each GPU type, `real = ro
 then `dev += ideal - real`. All values are integers, with `unit` for one GPU, so that every machine
 rounds equally.
 
-1. A row gets the whole GPUs of its demand (`ideal + dev`). If these exceed the capacity, GPUs are
-   taken back from the row that misses least afterwards.
+1. A row gets the whole GPUs of its demand (`ideal + dev`). If the sum exceeds the capacity, GPUs
+   are taken back from the row that misses least afterwards.
 2. The remaining GPUs go to the largest remainder, then to the next, among rows that want any of the
    type and can use more.
 3. A row that got less than its smallest gang is set to 0, and its GPUs go to the next remainder in
-   the same round. Rows that wanted least are set to 0 first. The missing amount stays in the row's
-   deviation, which grows until a gang fits.
+   the same round. Rows with the smallest demand are set to 0 first. The missing amount stays in
+   the row's deviation, which grows until a gang fits.
 
 Ties go to the earlier row. Departure: the paper compares a tenant's sum over all types with its
 smallest gang, because it may place a gang over several types. A lease has one GPU type, so the
@@ -28,8 +28,8 @@ from typing import NamedTuple
 class ShareRequest(NamedTuple):
     """A row of a division; tuples have an entry per GPU type, slowest type first.
 
-    `wants` is ideal + deviation, in units. `gangs` is the smallest gang that may run there, in GPUs
-    (0: none may). `most` is the number of GPUs that the row can use over all types.
+    `wants` is ideal + deviation, in units. `gangs` has the smallest gang that may run on each type,
+    in GPUs (0: no gang may). `most` is the number of GPUs that the row can use over all types.
     """
 
     wants: tuple[int, ...]
@@ -60,7 +60,7 @@ def round_shares(
 def deviation(before: int, ideal: int, real: int, bound: int) -> int:
     """Return `dev + ideal - real`, limited to +-`bound`; all in units.
 
-    The bound is the largest gang of any row: a row that makes room for it is owed as much.
+    The bound is the largest gang of any row, which is the most that a row gives up for a gang.
     """
     return max(-bound, min(bound, before + ideal - real))
 
@@ -97,7 +97,10 @@ class _TypeDivision:
                 heappush(heap, self._less(-negative))
 
     def _less(self, index: int) -> tuple[int, int, int]:
-        """Return a row with one GPU less, 0 below its gang: (then missing, -row, GPUs)."""
+        """Return the sort key of taking a GPU from a row: (then missing, -row, GPUs left).
+
+        A row with fewer GPUs than its smallest gang keeps 0.
+        """
         gpus = self.real[index] - 1
         if gpus < self._gangs[index]:
             gpus = 0
@@ -111,7 +114,8 @@ class _TypeDivision:
             if self._may_have_more(index)
         ]
         heapify(heap)
-        below: list[tuple[int, int]] = []  # (wants, -row): the least first; ties by the last row
+        # (wants, -row): the smallest demand first; ties by the last row
+        below: list[tuple[int, int]] = []
         for index in range(len(self.real)):
             self._note(index, below)
         out: set[int] = set()
@@ -137,7 +141,7 @@ class _TypeDivision:
         return self.real[index] < self._left[index]
 
     def _note(self, index: int, below: list[tuple[int, int]]) -> None:
-        """Record a row that has less than its smallest gang; it may have more when it is read."""
+        """Record a row with fewer GPUs than its smallest gang; it may get more later."""
         if 0 < self.real[index] < self._gangs[index]:
             heappush(below, (self._wants[index], -index))
 

@@ -82,11 +82,11 @@ class Books:
     # Open terms by lease: start, idle quota at the start if a charge will follow, and the remainder
     # carried from earlier terms.
     _begun: dict[int, tuple[int, Mark | None, int]] = field(default_factory=dict)
-    _marks: dict[str, tuple[int, Mark]] = field(default_factory=dict)  # the latest by type
+    _marks: dict[str, tuple[int, Mark]] = field(default_factory=dict)  # the latest mark by GPU type
     _borrowed: dict[str, int] = field(default_factory=dict)  # GPUs borrowed now, by type
-    # start of the current borrowing, by type
+    # idle quota at the start of the current borrowing, by type
     _lent_since: dict[str, Mark] = field(default_factory=dict)
-    # contributed in earlier borrowings
+    # idle quota contributed in earlier borrowings, by (type, lender)
     _lent: dict[tuple[str, int], int] = field(default_factory=dict)
 
     @property
@@ -191,7 +191,7 @@ class Books:
                 incomes[lender] = incomes.get(lender, 0) + amount
 
     def _mark(self, at_us: int, gpu_type: str) -> Mark:
-        """Return idle quota by lender up to now; cached, as changes at this instant add no time."""
+        """Return idle quota by lender up to now; cached, as calls at one instant add no time."""
         known = self._marks.get(gpu_type)
         if known is None or known[0] != at_us:
             known = self._marks[gpu_type] = (at_us, self._idle[gpu_type].mark(at_us))

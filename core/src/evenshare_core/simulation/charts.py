@@ -10,8 +10,8 @@ from math import ceil, floor, log10
 Line = list[tuple[float, float]]
 
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 480, 260, 46, 14, 12, 42
-SERIES = 6  # lines with distinct colours and dashes; the first line is solid
-POINTS = 200  # most points drawn of a curve
+SERIES = 6  # number of lines with distinct colours and dashes; the first line is solid
+POINTS = 200  # the most points drawn of a curve
 DASHES = ("", "6 3", "2 3", "9 3 2 3", "12 4", "4 2 1 2")
 
 _POWERS = (1e9, "G"), (1e6, "M"), (1e3, "k")
@@ -19,7 +19,7 @@ _POWERS = (1e9, "G"), (1e6, "M"), (1e3, "k")
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """A figure with one line per series; the line is empty if the series has no values.
+    """A figure with one line per series; a series without values has an empty line.
 
     `x` is the label of the axis, with its unit. y is a share between 0 and 1, or a ratio if
     `is_ratio`. `mark` is a value drawn as a thin line: horizontal at y for a ratio, else vertical

@@ -33,11 +33,12 @@ from evenshare_core.simulation.type_flow import TypeFlow, bits_of, joined, mask_
 from evenshare_core.simulation.workloads import Cluster, NodeChange, SimJob
 from evenshare_core.units import HOUR_US
 
-QUOTA, ARRIVE, HOLD, LEAVE = range(4)  # kinds of steps, in their order within an instant
+# kinds of steps, in the order in which they apply at one instant
+QUOTA, ARRIVE, HOLD, LEAVE = range(4)
 
 
 class QuotaStep(NamedTuple):
-    """A change of a tenant's quota of a type by `gpus`; without `at_us`, from the start."""
+    """A change of a tenant's quota of a type by `gpus`; if `at_us` is None, from the start."""
 
     at_us: int | None
     tenant: int
@@ -46,7 +47,7 @@ class QuotaStep(NamedTuple):
 
 
 class TenantPeriod(NamedTuple):
-    """A tenant's GPU-us in one period of the grid; `short` is the shortfall below the deserved."""
+    """A tenant's GPU-us in one period of the grid; `short` is the shortfall below deserved."""
 
     tenant: int
     period: int
@@ -56,7 +57,7 @@ class TenantPeriod(NamedTuple):
 
     @property
     def rho(self) -> float | None:
-        """Return received over deserved, below 1 if any is short; None if nothing was deserved."""
+        """Return received over deserved, below 1 if there is a shortfall; None if undefined."""
         if not self.deserved:
             return None
         return (self.deserved - self.short if self.short else self.received) / self.deserved
@@ -254,8 +255,8 @@ def quota_steps(
 ) -> list[QuotaStep]:
     """Return the changes of quotas with the nodes that are up, in order of time.
 
-    Quotas are scaled down as in a round if they exceed the GPUs of their type. The scaling holds
-    from the instant of the change; the next round would depend on the grid.
+    If quotas exceed the GPUs of their type, they are scaled down as in a round. The scaling takes
+    effect at the instant of the change, because the next round would depend on the grid.
     """
     if not partitions:
         return _quota_steps(cluster.nodes, cluster.quotas, cluster.changes)

@@ -11,7 +11,7 @@ class EventKind(IntEnum):
     """The kind of an event."""
 
     ARRIVE = 0  # job `key` is submitted
-    END = 1  # lease `key` finishes its job's work, unless the end was postponed
+    END = 1  # lease `key` completes its job's work, unless the end was postponed
     DUE = 2  # lease `key` expires, unless it was renewed or has ended
     CANCEL = 3  # job `key` is cancelled
     NODE = 4  # node `key` is lost or returns
@@ -34,14 +34,13 @@ class Events:
         return not self.coming
 
     def push(self, at_us: int, kind: EventKind, key: int) -> None:
-        """Add an event."""
         self._sequence += 1
         heappush(self.coming, (at_us, self._sequence, kind, key))
 
     def push_due(self, at_us: int, lease: int) -> None:
         """Add the expiry of a lease.
 
-        Only a term that protection has prolonged needs the heap: the others have equal lengths and
+        Only a term that protection has prolonged needs the heap. All others have equal lengths and
         expire in push order.
         """
         if self._due and at_us < self._due[-1][0]:

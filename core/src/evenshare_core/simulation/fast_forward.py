@@ -58,7 +58,7 @@ class Rounds:
     def __init__(
         self, state: SimulationState, *, fast_forward: bool = True, timer: Timer | None = None
     ) -> None:
-        """Without `fast_forward`, every round calls `decide_round`, to compare the two."""
+        """Without `fast_forward`, every round calls `decide_round`, for comparison."""
         self._state, self._timer = state, timer
         self.decide_s: list[float] = []
         policy = state.policy
@@ -94,7 +94,7 @@ class Rounds:
         return self._kept.pass_over(until_us) if self._kept is not None else 0
 
     def close(self) -> None:
-        """Store the sums as of the last round in the state."""
+        """Store the sums of the last round in the state."""
         if self._kept is not None:
             self._kept.close()
 
@@ -118,8 +118,9 @@ class _KeptRounds:
             self._settled.hold(lease)
         state.over.clear()
         self._limits_of: object = ()  # the entitlements from which `_limits` was built
-        self._posted: tuple[PoolPrice, ...] = ()  # last posted here; the state's may differ
-        self._posted_of = -1  # the occupancy's version of `_posted`
+        # the prices last posted here; the state's may differ
+        self._posted: tuple[PoolPrice, ...] = ()
+        self._posted_of = -1  # the occupancy's version when `_posted` was computed
         self._posted_at: tuple[tuple[int, int], ...] = ()  # (base, theta), if set by the policy
         self._prices_of: tuple[PoolPrice, ...] = ()
         self._prices: dict[str, int] = {}
@@ -129,7 +130,7 @@ class _KeptRounds:
         self.round_us, self.lease_bounds_us = rules.round_us, rules.lease_bounds_us
         self.due: list[Lease] = []
         self.is_limited = self.is_still = False
-        self._seen = (-1, 0)  # in the last round: the occupancy's version, the number of `joined`
+        self._seen = (-1, 0)  # (the occupancy's version, the length of `joined`) in the last round
         self.waiting, self.joined = state.queue, state.joined
         self.jobs, self.leases, self.nodes = (
             state.jobs,
@@ -141,7 +142,7 @@ class _KeptRounds:
         self.free, self.gpus = state.occupancy.free, state.occupancy.gpus
 
     def decide(self) -> _Decided:
-        """Decide the round at the state's instant; of the state, only the sums change."""
+        """Decide the round at the state's instant; in the state, only the sums change."""
         state, occupancy = self._state, self._state.occupancy
         self.at_us, self.memory = state.at_us, state.memory
         if state.over:
@@ -168,9 +169,9 @@ class _KeptRounds:
         has_use = terms.granted or ends or occupancy.version != self._posted_of
         if has_use or prices is not self._posted or surcharges or answer.prices:
             prices, surcharges = self._post(terms, ends, answer.prices)
-        # Changed prices belong to a usage that stays; they refuse a job only under limits.
+        # Changed prices remain until the usage changes, and refuse jobs only under limits.
         is_priced_anew = self.is_limited and prices is not state.prices
-        # A stable surcharge balances the queue, and stays until the next event.
+        # A surcharge that did not change matches the queue, and stays until the next event.
         is_moving = surcharges != state.surcharges or (surcharges and prices != state.prices)
         gave = answer.grants or ends or is_priced_anew or is_moving
         outlasts = self._session.outlasts_renewals and not self.is_limited
@@ -318,7 +319,7 @@ class _KeptRounds:
         for job in {*self.waiting, *(end.job for end in ends)} - granted:
             yield self.jobs[job], self.sums.jobs[job].gpu_type
 
-    # Between rounds.
+    # ---- between rounds ----
 
     def pass_over(self, until_us: int) -> int:
         state, round_us = self._state, self._state.rules.round_us
@@ -340,11 +341,10 @@ class _KeptRounds:
             self._state.service = self._sums.freeze(self._instants.last_us, self._window_us)
             self._sums = None
 
-    # Values that the session reads.
+    # ---- values that the session reads ----
 
     @property
     def sums(self) -> Sums:
-        """GPU-time sums of this round."""
         if self._sums is None:
             raise AssertionError("a session reads only rounds that have started")
         return self._sums
@@ -372,7 +372,7 @@ class _KeptRounds:
     def admission(self, *, counts: bool = False) -> Admission:
         """Return this round's limits with no grant yet; GPUs of expired leases count as free."""
         if not (self.is_limited or self._has_several_types or counts):
-            return self._open  # it refuses no job, whatever was granted
+            return self._open  # refuses no job, whatever was granted
         tried = self._settled.copy(self._limits)
         tried.release(self.due)
         tried.begin(self._prices, self._state.occupancy.unused(self.due))

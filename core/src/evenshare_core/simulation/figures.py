@@ -45,7 +45,7 @@ from evenshare_core.simulation.workloads import Cluster, SimJob
 from evenshare_core.units import SECOND_US
 
 LOSS_BELOW, UNFAIR_BELOW = 0.95, 0.99
-LATE_S = 1  # a job that ends later than the reference by at most this is on time
+LATE_S = 1  # a job is late only if it ends later than the reference by more than this
 HOURS_OF_DAY = 24
 
 

@@ -16,8 +16,8 @@ class Run:
     done_us: int = 0
     started_us: int | None = None  # start of its first lease
     leases: int = 0
-    lease: int = 0  # 0: waiting
+    lease: int = 0  # lease id; 0: the job is waiting
     ends_us: int = 0
     lasts_us: int = 0  # length of the current term
-    overhead_us: int = 0  # of the current lease, so far
+    overhead_us: int = 0  # overhead of the current lease so far
     speed_milli: int = ONE_MILLI

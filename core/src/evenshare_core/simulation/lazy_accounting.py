@@ -1,9 +1,10 @@
 """GPU-time sums that catch up with the rounds when they are read, exactly.
 
-`fairness.gpu_time` floors a class integral at the end of each round's interval. An unchanged claim
-must therefore still process every round. Here the instants of rounds are stored as runs of equal
-spans. A claim processes the missed rounds when it changes or is read. Sums without a floor advance
-over the whole stretch at once. So does the integral of a class that deserves its whole demand.
+`fairness.gpu_time` floors a class integral at the end of each round's interval, so even an
+unchanged claim must process every round. Here the instants of rounds are stored as runs of equal
+spans, and a claim processes the missed rounds when it changes or is read. Sums without a floor
+advance over the whole stretch at once. So does the integral of a class that deserves its whole
+demand.
 """
 
 from __future__ import annotations
@@ -48,7 +49,8 @@ class LazyClaim(ClaimSums):
 
     def _note(self) -> None:
         rounds = self._rounds
-        self._round_us = rounds.last_us  # the last round that it processed, or that preceded it
+        # the last round that it processed, or before which it was created
+        self._round_us = rounds.last_us
         self._index = len(rounds.runs) - 1
         self._count = rounds.runs[-1][1]
 

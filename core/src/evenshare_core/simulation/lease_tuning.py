@@ -26,7 +26,7 @@ from evenshare_core.simulation.state import Rules
 from evenshare_core.units import SECOND_US
 
 LENGTHS_S = (300, 600, 900, 1200, 1800, 3600)
-WITHIN_PERCENT = 2  # of the shortest mean completion time
+WITHIN_PERCENT = 2  # percent of the shortest mean completion time
 
 
 class NoRecommendationError(Exception):

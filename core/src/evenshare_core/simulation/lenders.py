@@ -14,9 +14,9 @@ to the revenue of their owners. These are left out, as traces have no utilities.
 | | weighted by their revenue | 0 to 1 |
 
 It is the share of all revenue paid in proportion to contributions; 1 if every lender was paid so.
-Prices and the number of borrowed GPUs vary: GPUs that idle while many are borrowed earn more than
-others. The operator owns capacity without an owner and counts as a lender, as for charges. Integers
-until the last division.
+Prices and the number of borrowed GPUs vary: GPUs that are idle while many GPUs are borrowed earn
+more than others. The operator owns capacity without an owner and counts as a lender, as for
+charges. All arithmetic is in integers until the last division.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ class Occupancy:
         self.capacity = capacity_by_type(self._nodes.values())
         self.held: dict[str, int] = {}
         self.overfull: set[int] = set()
-        self.version = 0  # grows with each change of held or offered GPUs
+        self.version = 0  # increases with each change of held or offered GPUs
         self._load: dict[int, int] = {}
         self._sizes: dict[str, dict[int, int]] = {}
         for node in self._nodes.values():
@@ -31,8 +31,9 @@ class Occupancy:
         self.free = {name: self._free(name) for name in self._sizes}
         self._touched: set[int] = (
             set()
-        )  # nodes with leases that started or ended since the last `free_capacity`
-        self._kept: dict[str, FreeCapacity] = {}  # results of that call, by type
+        )  # nodes with leases that started or ended since the last call of `free_capacity`
+        # results of the last call of `free_capacity`, by type
+        self._kept: dict[str, FreeCapacity] = {}
 
     def _free(self, gpu_type: str) -> FreeGpus:
         sizes = self._sizes[gpu_type]
@@ -40,7 +41,6 @@ class Occupancy:
         return FreeGpus(free, max(sizes.values()))
 
     def resize(self, node_id: int, gpus: int) -> None:
-        """Set the number of GPUs that a node offers."""
         self.version += 1
         gpu_type, before = self._nodes[node_id].gpu_type, self.gpus[node_id]
         self.gpus[node_id] = self._sizes[gpu_type][node_id] = gpus
@@ -82,8 +82,8 @@ class Occupancy:
     ) -> dict[str, FreeCapacity]:
         """Return the capacity for gangs, by type, in a round that may take the leases in `due`.
 
-        Kept results are updated for the nodes that changed. A resized node rebuilds its type's
-        result. While a node is overfull, all are rebuilt from `leases`.
+        Kept results are updated for the nodes that changed. If a node was resized, its type's
+        result is rebuilt. While a node is overfull, all results are rebuilt from `leases`.
         """
         if self.overfull:
             self._kept.clear()

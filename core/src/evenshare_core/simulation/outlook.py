@@ -31,8 +31,8 @@ from evenshare_core.simulation.state import Rules
 from evenshare_core.simulation.workloads import Cluster, SimJob
 from evenshare_core.units import ONE_MILLI, SECOND_US
 
-POINTS = 48  # points of a run's curve
-OPEN = "open"  # state of a job, or end reason of a lease, that is still open at the end
+POINTS = 48  # number of points of a run's curve
+OPEN = "open"  # the state of a job, or end reason of a lease, that is open when the run ends
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Seen:
 
     job: SimJob
     end_us: int | None  # None if it is open
-    held_us: int  # in all leases, until the end
+    held_us: int  # time in all its leases, until the end
     useful_us: int
     left_us: int
 
@@ -119,7 +119,7 @@ def seen_jobs(state: PresentState, work: Mapping[int, Work], until_us: int) -> l
     for job_id, sim in sorted(state.sim_jobs.items()):
         over = ends.get(job_id)
         if over is None and job_id not in state.runs:
-            continue  # it comes later
+            continue  # the job arrives after the end
         left_us = work[job_id].left_us if job_id in work else sim.duration_us
         done_us = over.useful_us if over else _done_us(state, job_id, until_us)
         useful_us = left_us - (sim.duration_us - done_us)
@@ -176,7 +176,7 @@ def _restarted(job: SimJob, from_us: int, work_us: int) -> SimJob:
 
 
 def _late(cluster: Cluster, seen: Sequence[Seen], span: tuple[int, int]) -> float | None:
-    """Return the share of jobs that end later than on their tenant's quota, from the start."""
+    """Return the share of jobs that end later than they would on their tenant's quota only."""
     from_us, until_us = span
     jobs = [_restarted(one.job, from_us, max(1, one.left_us)) for one in seen]
     if not jobs:
@@ -244,7 +244,7 @@ def _row(
 def _course(
     state: PresentState, result: SimulationResult, span: tuple[int, int]
 ) -> list[dict[str, float]]:
-    """Return, by equal steps of the span, the average of held GPUs and the count of ended jobs."""
+    """Return, for equal steps of the span, the average of held GPUs and the count of ended jobs."""
     from_us, until_us = span
     holds = [(max(row.start_us, from_us), row.end_us, row.job) for row in result.books.leases]
     holds += [(max(row.started_us, from_us), until_us, row.job) for row in result.open]

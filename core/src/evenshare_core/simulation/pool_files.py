@@ -8,8 +8,8 @@
 | prices | gpu_type, base (credits per GPU-hour), theta; surcharge_cap (times the base), |
 | | surcharge_step (per cent of the base per round), if the queue adds to a price |
 
-Tenants are numbered in the order of the quotas. The lower number wins a policy's ties, as the older
-tenant does in a live pool.
+Tenants are numbered in the order of the quotas. In a tie the policy prefers the lower number, as it
+prefers the older tenant in a live pool.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ PRICE_COLUMNS = ("gpu_type", "base", "theta")
 SURCHARGE_COLUMNS = ("surcharge_cap", "surcharge_step")
 STEP_DEFAULT, STEP_LEAST, STEP_MOST = Decimal(5), Decimal("0.1"), Decimal(100)
 NODE_GPUS_MAX = 1024
-THETA_MOST = Decimal(1000)  # the highest that an operator may set
+THETA_MOST = Decimal(1000)  # the highest value that an operator may set
 
 _TYPE = re.compile(r"[-A-Za-z0-9_]{1,31}", re.ASCII)
 
@@ -62,7 +62,7 @@ class NamedNode:
 def read_quotas(text: str, start_us: int | None) -> list[PoolQuota]:
     """Read the quotas that hold from the start of a run, in the order of the file.
 
-    `start_us` selects the period of a quota with several. If it is None, no row may have from or
+    `start_us` selects among several periods of a quota. If it is None, no row may have from or
     until.
 
     Raises:
@@ -107,7 +107,7 @@ def _quota(row: TableRow) -> PoolQuota:
 
 
 def _holds(row: TableRow, start_us: int | None) -> bool:
-    """Return whether a period covers the whole run; False if it ended before the start."""
+    """Return whether the row's period covers the whole run; False if it ended before the start."""
     bounds: dict[str, int] = {}
     for column in ("from", "until"):
         text = row.text(column)
@@ -190,7 +190,7 @@ def read_surcharges(text: str) -> tuple[Surcharge, ...]:
     """Read the surcharge settings, by GPU type, from the file of `read_prices`.
 
     Raises:
-        TableError: a cell is no such number.
+        TableError: a cell is not a valid number.
     """
     surcharges = []
     for row in _price_rows(text):

@@ -47,9 +47,9 @@ def pool_use(
     groups = [(masks, TypeFlow(masks)) for masks in joined(types.of.values())]
     flows = [flow for _, flow in groups]
     flow_of = {mask: flow for masks, flow in groups for mask in masks}
-    sums = [0, 0, 0]  # capacity, held, useful
+    sums = [0, 0, 0]  # GPUs: capacity, held, useful
     now_us, wasted = first_us, 0
-    hours: dict[int, list[int]] = {}  # GPU-us by hour: useful, of all nodes
+    hours: dict[int, list[int]] = {}  # by hour: [useful GPU-us, GPU-us of all nodes]
     steps = [*_steps(cluster, by_id, books, types), (last_us, CAPACITY, 0, 0)]
     for at_us, change, gpus, key in sorted(steps):
         until_us = min(at_us, last_us)
@@ -67,7 +67,7 @@ def pool_use(
             for flow in flows:
                 flow.offer(key, gpus)
     used, offered = (sum(row[place] for row in hours.values()) for place in (0, 1))
-    if offered:  # all nodes may be lost during the whole span
+    if offered:  # zero if all nodes are lost during the whole span
         use.utilisation, use.waste = used / offered, wasted / offered
     use.hours = {hour: row[0] / row[1] for hour, row in sorted(hours.items()) if row[1]}
     return use

@@ -28,8 +28,8 @@ from evenshare_core.units import ONE_MILLI
 class Work(NamedTuple):
     """The work of an active job at the snapshot's instant, in us on a GPU type of speed 1.
 
-    `done_us`, `held_us` and `leases` are of ended leases; `left_us` is the work left at the
-    instant. `overhead_us` is the time without work in the current lease so far.
+    `done_us`, `held_us` and `leases` cover ended leases; `left_us` is the work left at the instant.
+    `overhead_us` is the time without work in the current lease so far.
     """
 
     left_us: int
@@ -138,7 +138,8 @@ class PresentState(SimulationState):
             else:
                 self._wait(job.id)
         for lease in start.snapshot.leases:
-            if lease.job in self.runs:  # else its job is in quarantine, and the lease expires
+            # without a run, its job is in quarantine, and the lease just expires
+            if lease.job in self.runs:
                 self._hold(self.runs[lease.job], lease, start.work[lease.job])
 
     def _hold(self, run: Run, lease: Lease, work: Work) -> None:

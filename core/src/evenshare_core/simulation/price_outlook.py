@@ -1,8 +1,9 @@
 """Forecast of the next hours' prices: a pool simulated several times under its own policy.
 
-As in `simulation.starts`, each run draws the unknown values again. A price band is the 2nd and the
-18th smallest of 19 runs at an instant. With reality as a 20th draw, these are p10 and p90. If the
-draws are right, four of five prices lie inside; the portal counts how many did (ADR 0176).
+As in `simulation.starts`, each run draws the unknown values again. A price band is from the 2nd to
+the 18th smallest of 19 runs at an instant. With the real price as a 20th draw, these are p10 and
+p90. If the draws are right, four of five prices lie inside; the portal counts how many did (ADR
+0176).
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class PriceBand(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PriceOutlook:
-    """Bands by GPU type, at the equal steps that every run reached; a reason if none."""
+    """Bands by GPU type, at the equal steps that every run reached; a reason if it has none."""
 
     at_us: int
     bands: dict[str, tuple[PriceBand, ...]] = field(default_factory=dict)
@@ -87,7 +88,7 @@ def estimate_prices(
 
 
 def quantiles(values: Sequence[int]) -> tuple[int, int, int]:
-    """Return p10, p50 and p90 of the next draw: of n values, the ceil(q (n + 1))-th smallest."""
+    """Return p10, p50 and p90 of the next draw: the ceil(q (n + 1))-th smallest of n values."""
     ordered, more = sorted(values), len(values) + 1
     first, middle, last = (ordered[ceil(tenths * more / 10) - 1] for tenths in (1, 5, 9))
     return first, middle, last

@@ -35,7 +35,8 @@ COLUMNS = (
     *("cold_s", "checkpoint_s"),
 )
 _LEAST, _NOTHING = Decimal("0.000001"), Decimal(0)
-_SHARED = ("priority", "cold_s", "checkpoint_s")  # the same in all rows of a job type
+# columns with equal values in all rows of a job type
+_SHARED = ("priority", "cold_s", "checkpoint_s")
 
 Pairs = tuple[tuple[str, int], ...]
 
@@ -181,7 +182,8 @@ def fit_profiles(
                 advice = f"add rows of model {job.model!r}, of tenant {name!r} or of all"
                 raise TableError(f"has no profile of job {job.name!r}; {advice}")
             of_job[job.id] = (place, job.tenant, job_types[place].speedups(job.gpus, sizes))
-    timed = sorted({key for key in of_job.values() if key[2]})  # types with speeds
+    # types for which the model has speeds
+    timed = sorted({key for key in of_job.values() if key[2]})
     numbers = {key: index for index, key in enumerate(timed, start=1)}
     fitted = []
     for job in jobs:

@@ -5,10 +5,11 @@ share the quota by water filling, with the rates of eq. (13)(14):
 
     rate_i = min(gang_i, level x weight_i)
 
-The level rises until every job has its gang. It stops earlier for jobs that accept only a set of
-types and use up its quota. These jobs keep their rates while the others rise further. GPUs that a
-small job leaves unused go to larger jobs of the same tenant only. A job of d seconds with gang g
-ends when the integral of its rate reaches g d. A cancelled job leaves at its cancellation.
+The level rises until every job has its gang. It stops earlier for jobs that accept only some types,
+once these jobs use up the quota of these types. They keep their rates while the others rise
+further. GPUs that a small job leaves unused go to larger jobs of the same tenant only. A job of d
+seconds with gang g ends when the integral of its rate reaches g d. A cancelled job leaves at its
+cancellation.
 
 The reference depends on the trace, the quotas and the nodes, and not on a policy. It has no
 borrowing, leases, gangs or overhead. Types faster than the one of the durations do not speed it up.
@@ -82,11 +83,12 @@ class _Class:
     def __init__(self, gang: int, weight: int, mask: int) -> None:
         self.gang, self.weight, self.mask = gang, weight, mask
         self.jobs, self.integral = 0, 0.0
-        self.heap: list[tuple[float, int]] = []  # (the integral at which it ends, job)
+        # (the value of the integral at which the job ends, job)
+        self.heap: list[tuple[float, int]] = []
 
 
 class _Fluid:
-    """A tenant's jobs of one group."""
+    """The jobs of one tenant and group of GPU types."""
 
     def __init__(self, masks: Sequence[int]) -> None:
         self.flow = TypeFlow(masks)
@@ -123,7 +125,7 @@ class _Fluid:
     def _next_end(self, rates: Iterable[tuple[_Class, float]]) -> tuple[_Class | None, float]:
         first, span_us = None, inf
         for row, rate in rates:
-            while row.heap[0][1] not in self.open:  # it was cancelled
+            while row.heap[0][1] not in self.open:  # the job was cancelled
                 heappop(row.heap)
             if rate > 0:
                 left_us = max(0.0, row.heap[0][0] - row.integral) / rate

@@ -141,8 +141,8 @@ def _add(total: dict[int, int], more: Mapping[int, int]) -> None:
 def infinite(scenario: Scenario, rules: Rules) -> Result:
     """Return the lower bound: each job starts at the first round after its submission.
 
-    It keeps its GPUs until its end, on the fastest type that it can use. A cancelled job ends as in
-    a run.
+    It keeps its GPUs until its end, on the fastest type that it can use. A cancelled job ends at
+    the first round after its cancellation, as in a run.
     """
     books = Books()
     for job in scenario.workload.jobs:
@@ -175,7 +175,7 @@ def _alone(books: Books, job: SimJob, round_us: int, gpu_type: str, speed_milli:
     state, reason, useful_us = "succeeded", "finished", job.duration_us
     if job.cancel_us is not None:
         asked_us = max(job.cancel_us, job.submitted_us)
-        if asked_us <= start_us:  # still waiting
+        if asked_us <= start_us:  # the job was still waiting
             books.jobs.append(JobRecord(job.id, "cancelled", None, asked_us, 0, 0))
             return
         seen_us = _round_at(asked_us, round_us)

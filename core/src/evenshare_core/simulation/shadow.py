@@ -5,8 +5,8 @@ simulation. Running jobs continue under leases that started with them. The polic
 later jobs, by the rounds of a live pool. The same functions (`outlook`) measure the other
 scheduler's record and the policy's run over the same span.
 
-A job is known from the instant at which it could start. Its work is its run time on the cluster.
-The work of a job that has not ended comes from `_guess_us`.
+A job is known to the policy from the instant at which it could start. Its work is its run time on
+the cluster. The work of a job that has not ended is guessed (`_guess_us`).
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ from evenshare_core.simulation.state import Rules
 from evenshare_core.simulation.workloads import Cluster, SimJob, Workload, quotas_by_demand
 from evenshare_core.units import HOUR_US, SECOND_US
 
-# The work of a job if no job has ended yet.
+# The guessed work of a job, in us, if no job has ended yet.
 UNKNOWN_WORK_US = HOUR_US
-# With tolerance for rounding in the product of shares.
+# This allows for rounding in the product of shares.
 HALF = 0.5 + 1e-9
 # The order within an instant: a job may arrive, start and end in the same second.
 _ORDER = (ChangeKind.QUOTA, ChangeKind.ACTIVE, ChangeKind.HOLD, ChangeKind.INACTIVE)
@@ -98,8 +98,8 @@ class Watch:
 class WatchedPool:
     """A watch with numbers: jobs by (ready, name), tenants in the order of the quotas.
 
-    `left_out`: jobs that are no gang of whole GPUs of one type on known nodes; neither side counts
-    them. `guessed`: jobs of unknown work, because they have not ended.
+    `left_out`: jobs that are not a gang of whole GPUs of one type on known nodes; neither side
+    counts them. `guessed`: jobs of unknown work, because they have not ended.
     """
 
     watch: Watch
@@ -209,7 +209,7 @@ def _unplaced(watch: Watch, jobs: Iterable[ObservedJob]) -> set[str]:
 
 
 def _run_times(watch: Watch) -> dict[str, int]:
-    """Return the median run time by tenant with an ended job; of all jobs by the empty name."""
+    """Return the median run time by tenant with an ended job; the key "" has that of all jobs."""
     ended: dict[str, list[int]] = {}
     running: dict[str, list[int]] = {}
     for job in watch.jobs:
@@ -255,8 +255,8 @@ def _sim_job(
 def _guess_us(job: ObservedJob, at_us: int, ran: Mapping[str, int]) -> int:
     """Estimate the work of a job that has not ended.
 
-    It is the median of its tenant's jobs, else of all jobs, else an hour. A job that has run as
-    long needs as long again. The time limit is an upper bound.
+    It is the median of its tenant's jobs, else of all jobs, else an hour. A job that has run longer
+    than this needs as long again as it has run. The time limit is an upper bound.
     """
     guess_us = ran.get(job.tenant, ran.get("", UNKNOWN_WORK_US))
     so_far_us = at_us - job.started_us if job.started_us is not None else 0

@@ -21,8 +21,8 @@ from evenshare_core.simulation.state import Rules, SimulationState
 from evenshare_core.simulation.workloads import Cluster, SimJob
 from evenshare_core.units import ONE_MILLI
 
-# After this many rounds without grants, leases or events, waiting jobs wait forever. The first
-# round posts the price of an empty pool; the next may grant at it.
+# After this many rounds without grants, leases or events, the jobs that wait would wait forever.
+# The first round posts the price of an empty pool, and the second may grant at that price.
 STUCK_ROUNDS = 3
 # End reasons of leases whose job did all its work.
 _WHOLE = (EndReason.FINISHED.value, EndReason.FAILED.value)
@@ -34,7 +34,7 @@ class ConservationError(Exception):
 
 @dataclass(slots=True)
 class SimulationResult:
-    """The result of a run. `stranded`: jobs that have not ended. `decide_s`: if timed.
+    """The result of a run. `stranded`: jobs that have not ended. `decide_s`: seconds, if timed.
 
     `open`: leases that still run if the run was stopped.
     """
@@ -147,7 +147,7 @@ def _next_instant(state: SimulationState, last_us: int | None, *, skip: bool) ->
         return -(-state.at_us // round_us) * round_us if round_us else state.at_us
     if not round_us:
         if next_us is None and state.queue:
-            return last_us + 1  # stuck: more rounds detect it
+            return last_us + 1  # stuck, as the next rounds confirm
         return next_us
     waits = bool(state.queue) or state.has_surcharge  # a job waits, or a price will fall
     if not skip or state.changes or waits:
@@ -184,10 +184,10 @@ def check_conservation(
 
 
 def _worked(books: Books, cluster: Cluster, by_id: dict[int, SimJob]) -> dict[int, int]:
-    """Return the work by job: the sum over its leases of useful time x speed, rounded down each.
+    """Return the work by job: the sum over its leases of useful time x speed, each rounded down.
 
     The last lease of a finished job lasts as long as its remaining work, rounded up to a
-    microsecond. It counts for exactly this work if it has exactly this length.
+    microsecond. If it has exactly this length, it counts for exactly this work.
     """
     worked: dict[int, int] = {}
     for lease in books.leases:  # a job's leases are in the order of their ends

@@ -1,13 +1,13 @@
 """Fast runs of a single tenant with a fixed queue order and leases longer than all jobs.
 
-Only arrivals and ends occur, all GPUs are own quota, and there are no charges. The queue is a heap,
-and a round starts jobs from its top while they fit. Order (`policies.shared.session.StaticQueue`)
-and placement are the policy's.
+In such a run jobs only arrive and end, all GPUs are own quota, and there are no charges. The queue
+is a heap, and a round starts jobs from its top while they fit. Order
+(`policies.shared.session.StaticQueue`) and placement are the policy's.
 
 Only this case bypasses `simulation.fast_forward`. It is needed for FIFO on partitions: two weeks of
-Philly in 0.25 s of CPU, 5 us per round. A round with sums, limits, prices and terms takes 20 to 30
-us. The test in tests/simulation/test_single_tenant.py compares it with a run that calls the policy
-at every event.
+Philly take 0.25 s of CPU, 5 us per round. A round with sums, limits, prices and terms takes 20 to
+30 us. tests/simulation/test_single_tenant.py compares it with a run that calls the policy at every
+event.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class SingleTenantRun(NamedTuple):
 
 
 def run(cluster: Cluster, jobs: tuple[SimJob, ...], rules: Rules) -> SingleTenantRun | None:
-    """Run a pool of this kind; return None for other pools."""
+    """Run such a pool; return None if the pool is not of this kind."""
     queue = static_queue(cluster, jobs, rules)
     return None if queue is None else _run(cluster, jobs, queue)
 
@@ -41,7 +41,7 @@ def run(cluster: Cluster, jobs: tuple[SimJob, ...], rules: Rules) -> SingleTenan
 def static_queue(cluster: Cluster, jobs: tuple[SimJob, ...], rules: Rules) -> StaticQueue | None:
     """Return the policy's queue if a run is of this kind, else None.
 
-    A gang that can never run excludes it, as only the policy can report that.
+    A gang that can never run excludes this kind, as only the policy can report the gang.
     """
     policy = policy_named(rules.policy)
     tenants = {job.tenant for job in jobs}

@@ -11,7 +11,7 @@ more row that never starts.
 |---|---|---|
 | estimated wait | `PastEstimate.p50_us`, `p90_us`; at least a lease length | us |
 | score | actual wait / estimated wait | ratio |
-| group | p50 less than a lease length away, and the others | |
+| group | estimates with a p50 less than a lease length away, and the others | |
 | factor of p50, p90 | quantile `P50`, `P90` of the group's scores | 0 to 10 |
 
 Sources: Vovk, Gammerman and Shafer, 2005 (split conformal, by groups). Kaplan and Meier, 1958.
@@ -25,12 +25,13 @@ from collections.abc import Sequence
 from math import ceil
 from typing import NamedTuple
 
-LEAST_PAST = 20  # known outcomes required before p50 is corrected or p90 narrowed
-PAST_MOST = 200  # the newest of a group: last month's queue is no guide to today's
+LEAST_PAST = 20  # known outcomes needed to correct p50 or to narrow p90
+# only the newest estimates of a group: last month's queue says little about today's
+PAST_MOST = 200
 MOST_FACTOR = 10.0
-# Estimates of one forecast err together, so 200 of them are worth fewer, and they miss an
-# unprecedented burst. Only a p90 that is too early breaks its promise, so its factor comes from
-# above 0.9. With 0.95, only 81 % of the starts in bursts were in time.
+# Estimates of one forecast err together, so 200 of them are worth fewer separate ones, and they
+# miss an unprecedented burst. Only a p90 that is too early breaks its promise, so its level is
+# above 0.9. At a level of 0.95, only 81 % of the starts in bursts were in time.
 P50, P90 = 0.5, 0.97
 
 
@@ -82,8 +83,8 @@ class Correction(NamedTuple):
 def correction_by(past: Sequence[PastEstimate], lease_us: int) -> Correction:
     """Return the correction from past estimates, sorted from the newest.
 
-    A group with fewer than `LEAST_PAST` known outcomes takes the factors of all estimates. If these
-    have too few as well, p50 is unchanged, and p90 is widened by the worst of them.
+    A group with fewer than `LEAST_PAST` known outcomes takes the factors of all estimates. If there
+    are too few of these as well, p50 is unchanged, and p90 is multiplied by the largest score.
     """
     everything = _factors(past[:PAST_MOST], lease_us)
     groups = []
@@ -108,8 +109,8 @@ def _factors(past: Sequence[PastEstimate], lease_us: int) -> Factors:
 def _score(row: PastEstimate, said_us: int, lease_us: int) -> tuple[float, bool]:
     """Return the score, and whether it is a lower bound.
 
-    The estimated wait is at least a lease length. Otherwise an estimate of one round that became
-    five would widen waits of hours fivefold.
+    The estimated wait is at least a lease length. Otherwise a wait of five rounds instead of an
+    estimated one would multiply estimates of hours by five.
     """
     waited_us = row.seen_us if row.wait_us is None else row.wait_us
     return waited_us / max(1, said_us, lease_us), row.wait_us is None
@@ -117,8 +118,8 @@ def _score(row: PastEstimate, said_us: int, lease_us: int) -> tuple[float, bool]
 
 def _quantile(scores: Sequence[tuple[float, bool]], level: float) -> float:
     """Return the quantile of the scores; with too few starts, the largest score, at least 1."""
-    share, left = 1.0, len(scores) + 1  # plus the corrected estimate
-    for score, is_censored in sorted(scores):  # starts before censored ones of equal score
+    share, left = 1.0, len(scores) + 1  # one more for the estimate to correct
+    for score, is_censored in sorted(scores):  # at equal scores, starts come before censored ones
         if not is_censored:
             share *= 1 - 1 / left
             if share <= 1 - level + 1e-9:

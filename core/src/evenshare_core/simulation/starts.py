@@ -2,15 +2,15 @@
 
 Each run continues the pool from its state under its own policy. It draws the unknown values:
 durations from jobs that ended, and arrivals from the pool's recent past. A job's p50 and p90 are
-quantiles of its starts over the runs. The quantiles of n runs are those of n + 1. If the draws were
-right, an actual start would be below p90 nine times of ten. The draws are inexact, so the outcomes
-of past estimates correct both (`evenshare_core.simulation.start_correction`).
+quantiles of its starts over the runs. The quantiles of n runs are those of n + 1: if the draws were
+right, an actual start would be below p90 nine times out of ten. The draws are inexact, so the
+outcomes of past estimates correct both (`evenshare_core.simulation.start_correction`).
 
 | drawn | from |
 |---|---|
 | work of a job with an estimate | estimate x (work / estimate) of past jobs that had an estimate |
 | work of a job without an estimate | work of past jobs of its tenant, else of the pool |
-| ... longer than all past jobs | as long again as it has run, in the median |
+| ... if the job has run longer than all of them | as long again as it has run, in the median |
 | arrivals | the recent past in a cycle from a random instant, with its utilities |
 
 The caller passes the random numbers. Nodes, quotas and credit stay unchanged; no job is cancelled.
@@ -45,12 +45,12 @@ from evenshare_core.simulation.start_correction import Correction
 from evenshare_core.simulation.workloads import SimJob
 from evenshare_core.units import ONE_MILLI, SECOND_US
 
-RUNS = 19  # quantiles of n + 1 = 20: the 10th start is p50, the 18th is p90
-LEAST_RUNS = 9  # with fewer, p90 would be above all of them
-LEAST_ENDED = 10  # jobs that must have ended before their durations are used for others
-LEAST_LONGER = 3  # of them, those that must have taken longer than a job has run
-ARRIVALS_MOST = 20_000  # of a run
-LONGEST = 0.95  # the highest draw: then 19 times as long again
+RUNS = 19  # with n + 1 = 20, the 10th start is p50 and the 18th is p90
+LEAST_RUNS = 9  # with fewer runs, p90 would be above all starts
+LEAST_ENDED = 10  # ended jobs needed before their durations are used for other jobs
+LEAST_LONGER = 3  # ended jobs needed that took longer than a job has run so far
+ARRIVALS_MOST = 20_000  # arrivals in one run
+LONGEST = 0.95  # the highest draw, at which a job takes 19 times as long again
 NO_RESOURCES = Resources(0)
 NONE = Correction()
 
@@ -59,12 +59,12 @@ class NoEstimate(StrEnum):
     """Why a job's start cannot be estimated. Names are part of the API."""
 
     NEVER_FITS = "never_fits"  # it needs more GPUs than the pool has
-    BACKING_OFF = "backing_off"  # its process was lost, and the next one may be lost too
+    BACKING_OFF = "backing_off"  # its process was lost, and may be lost again
     TOO_LITTLE_KNOWN = "too_little_known"  # too few jobs have ended to know how long jobs take
     TOO_MUCH_WORK = "too_much_work"  # the runs were stopped before it started in half of them
-    PRICE_ABOVE_MAX = "price_above_max"  # as `beyond`, and its own maximum price blocks it now
-    BEYOND = "beyond"  # in half of the runs it had not started by the end
-    REFUTED = "refuted"  # p90 has passed and it still waits; found when the estimate is read
+    PRICE_ABOVE_MAX = "price_above_max"  # as `BEYOND`, and its own maximum price blocks it now
+    BEYOND = "beyond"  # in half of the runs it had not started when the run ended
+    REFUTED = "refuted"  # p90 has passed and the job still waits; set when the estimate is read
 
 
 class EndedJob(NamedTuple):
@@ -94,8 +94,8 @@ class History:
 class EstimatedStart(NamedTuple):
     """A queued job's estimate.
 
-    With a p50, `p90_us` is None if the job did not start in more than one run of ten. Without a
-    p50, `reason` is set. `raw_p50_us` and `raw_p90_us` are uncorrected.
+    If `p50_us` is set, `p90_us` is None if the job did not start in more than one run out of ten.
+    If it is None, `reason` is set. `raw_p50_us` and `raw_p90_us` are uncorrected.
     """
 
     p50_us: int | None
@@ -113,14 +113,14 @@ class Forecast:
     until_us: int
     runs: int
     correction: Correction
-    arrivals: float  # per run, on average
+    arrivals: float  # average number of arrivals per run
     starts: Mapping[int, EstimatedStart]
 
 
 class Survival:
     """A survival curve of durations: totals of ended items, and durations so far of open ones.
 
-    Without the open ones, short durations would be over-represented. Source: Kaplan and Meier,
+    Without the open items, short durations would be over-represented. Source: Kaplan and Meier,
     1958.
     """
 
@@ -128,7 +128,7 @@ class Survival:
         self._totals = sorted(ended)
         still = sorted(still)
         left, index, share = len(self._totals) + len(still), 0, 1.0
-        self._losses: list[float] = []  # minus the share that lasts longer, by total
+        self._losses: list[float] = []  # by total: minus the share of items that last longer
         for total in self._totals:
             while index < len(still) and still[index] < total:
                 index, left = index + 1, left - 1
@@ -139,8 +139,8 @@ class Survival:
     def draw_left(self, done: int, rng: Random, *, least: int) -> int:
         """Draw the remaining duration of an item that has lasted `done`.
 
-        Beyond the known totals, or with fewer than `least` longer ones, draw as long again in the
-        median, at most 19 times as long.
+        The longer totals decide it. If there are fewer than `least`, or the draw is beyond them, it
+        is as long again in the median, at most 19 times as long.
         """
         first, drawn = bisect_right(self._totals, done), rng.random()
         if len(self._totals) - first >= least:
@@ -188,7 +188,7 @@ class Durations:
         return max(SECOND_US, left_milli * job.estimate_us // ONE_MILLI)
 
 
-EXACT = Survival([ONE_MILLI], [])  # estimates are taken as exact
+EXACT = Survival([ONE_MILLI], [])  # without past estimates, an estimate is taken as exact
 
 
 def _survival(ended: Sequence[EndedJob], still: Sequence[EndedJob]) -> Survival:
@@ -203,7 +203,7 @@ class Futures:
     """Random futures of a pool: work left and arrivals."""
 
     def __init__(self, start: Start, history: History, rng: Random) -> None:
-        """Ignore the work left in `start.work`.
+        """The work left in `start.work` is ignored.
 
         `knows_all`: whether the durations of all jobs in the snapshot can be drawn.
         `knows_arrivals`: whether arrivals and their durations can be drawn.
@@ -338,7 +338,7 @@ def _arrivals(
         return ()
     span_us, at_us = history.span_us, snapshot.at_us
     shift_us = rng.randrange(span_us)
-    # Their delays after the start, in the first cycle.
+    # The delays of arrivals after the start, in the first cycle.
     waits = sorted(
         ((job.submitted_us - at_us + 2 * span_us - shift_us) % span_us, job.id, job) for job in past
     )
@@ -401,7 +401,7 @@ def _starts(
 def _estimate(
     instants: list[int], runs: int, snapshot: Snapshot, correction: Correction, later: NoEstimate
 ) -> EstimatedStart:
-    """Return the quantiles of sorted starts; runs without a start count as later."""
+    """Return the quantiles of sorted starts; a run without a start counts as a later start."""
     if runs < LEAST_RUNS:
         return EstimatedStart(None, reason=NoEstimate.TOO_MUCH_WORK)
     first, last = ceil(0.5 * (runs + 1)), ceil(0.9 * (runs + 1))

@@ -49,7 +49,7 @@ from evenshare_core.units import ONE_MILLI, SECOND_US
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """A pool's policy and settings. `round_us` 0: a round at every event.
+    """A pool's policy and settings. With `round_us` 0, every event triggers a round.
 
     A job without its own overheads loses `cold_us` at each start but the first and `checkpoint_us`
     at each expiry (LTGF 6.4).
@@ -62,7 +62,7 @@ class Rules:
     seed: int = 0
     cold_us: int = 0
     checkpoint_us: int = 0
-    lease_bounds_us: tuple[int, ...] = ()  # as in a snapshot
+    lease_bounds_us: tuple[int, ...] = ()  # as in a snapshot: bounds of lease lengths, in us
 
 
 def _split(row: Grant | Renew) -> Split:
@@ -99,11 +99,11 @@ class SimulationState:
             if self.deadlines
             else {}
         )
-        self.jobs: dict[int, Job] = {}  # active jobs, in order of ids: they arrive in this order
+        self.jobs: dict[int, Job] = {}  # active jobs by id, in order of arrival
         self.past_terms: dict[int, int] = {}  # by job, of ended leases
         self.runs: dict[int, Run] = {}
         self.backoffs: dict[int, Backoff] = {}  # jobs that may not start yet
-        self.leases: dict[int, Lease] = {}  # in order of ids
+        self.leases: dict[int, Lease] = {}  # by id, in order
         self.changes: list[Change] = []
         self.queue: set[int] = set()
         self.joined: list[int] = []
@@ -114,7 +114,7 @@ class SimulationState:
         self.tenants: tuple[Tenant, ...] = ()  # tenants with limited credit, if given
         self._cancelled: list[int] = []
         self.quotas: tuple[Entitlement, ...] | None = None
-        self.reported_quotas: dict[tuple[int, str], int] = {}  # quotas in the sums
+        self.reported_quotas: dict[tuple[int, str], int] = {}  # the quotas that the sums have
         self.has_sums = False  # whether the sums have any change
         self.last_us = start_us  # the instant of the last round
         self._node_changes = sorted(cluster.changes, key=lambda change: change.at_us)
@@ -125,7 +125,7 @@ class SimulationState:
         for index, change in enumerate(self._node_changes):
             self.events.push(max(change.at_us, start_us), EventKind.NODE, index)
 
-    # Events between rounds.
+    # ---- events between rounds ----
 
     def advance(self, at_us: int) -> None:
         """Process all events up to `at_us`, in order."""
@@ -154,7 +154,7 @@ class SimulationState:
             self._cancel_ask(key, instant_us)
 
     def _expire(self, at_us: int) -> None:
-        """Set `due` to leases that a round at `at_us` may take; some were renewed or have ended."""
+        """Set `due` to leases that a round at `at_us` may take, not to renewed or ended ones."""
         self.events.take_due(at_us, self._expired)
         if not self._expired:
             return
@@ -234,7 +234,7 @@ class SimulationState:
                 self._wait(lease.job)
 
     def _release(self, lease: Lease, at_us: int, reason: EndReason) -> None:
-        """End a lease; its job keeps its work and ends or waits."""
+        """End a lease; its job keeps its work, and then ends or waits."""
         run = self.runs[lease.job]
         held_us = at_us - lease.started_us
         if reason is EndReason.NODE_LOST:  # work since the last checkpoint is lost
@@ -259,7 +259,7 @@ class SimulationState:
         self.changes.append(Change(at_us, ChangeKind.RELEASE, lease.tenant, lease.job))
         self.books.ended(at_us, lease)
 
-    # Input and effects of a round.
+    # ---- input and effects of a round ----
 
     @property
     def is_quiet(self) -> bool:
@@ -385,7 +385,6 @@ class SimulationState:
         self.over.clear()
 
     def end(self, lease: Lease, reason: EndReason) -> None:
-        """End a lease that expired or was preempted."""
         run = self.runs[lease.job]
         run.overhead_us += run.job.checkpoint_us_or(self.rules.checkpoint_us)
         self._release(lease, self.at_us, reason)
@@ -441,7 +440,7 @@ class SimulationState:
         self.events.push(run.ends_us, EventKind.END, lease_id)
 
     def count_terms(self, job_ids: Iterable[int]) -> None:
-        """Update the term counts of jobs; done on demand, as few rounds need them."""
+        """Update the term counts of jobs; called on demand, as few rounds need them."""
         for job_id in job_ids:
             job, lease_id = self.jobs[job_id], self.runs[job_id].lease
             terms = self.past_terms.get(job_id, 0)

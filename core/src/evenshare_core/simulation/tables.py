@@ -1,7 +1,7 @@
 """Small input tables: CSV with a header line, or JSON as a list of objects.
 
-A JSON file is the list, or an object that has it under the table's name. An error names the row,
-the column, the reason and the remedy; nothing is skipped.
+A JSON file is such a list, or an object with the list under the table's name. An error names the
+row, the column, the reason and the remedy; nothing is skipped.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class TableRow:
         """Return a whole number within bounds; None if the cell is empty.
 
         Raises:
-            TableError: it is no such number.
+            TableError: it is not such a number.
         """
         text = self.text(column)
         if not text:
@@ -74,7 +74,7 @@ class TableRow:
         """Return a number within bounds with at most `places` decimals; None if the cell is empty.
 
         Raises:
-            TableError: it is no such number.
+            TableError: it is not such a number.
         """
         text = self.text(column)
         if not text:
@@ -93,7 +93,7 @@ class TableRow:
         """Return seconds as microseconds; None if the cell is empty.
 
         Raises:
-            TableError: it is no number of seconds.
+            TableError: it is not a number of seconds.
         """
         text = self.text(column)
         try:
@@ -108,7 +108,7 @@ def read_table(
     """Read rows with all required columns and no unknown column.
 
     Raises:
-        TableError: the file is no such table, or has no row.
+        TableError: the file is not such a table, or has no row.
     """
     is_json = text.lstrip()[:1] in ("[", "{")
     rows = _json_rows(text, table) if is_json else _csv_rows(text, required, optional)

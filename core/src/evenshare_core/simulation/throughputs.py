@@ -2,9 +2,9 @@
 
 The file is a CSV as Gavel's. Its columns are `job_type` (the model), `scale` (the number of GPUs
 measured), and a throughput per GPU type. If a throughput is 0 or empty, the model cannot run there.
-A column that ends in `_unc` was measured on GPUs of several nodes; 0, empty or one GPU: not
-measured. Its ratio to the column without the suffix is the speed of a gang that spans nodes
-although one node could hold it.
+A column that ends in `_unc` has throughputs on GPUs of several nodes; 0, empty or a scale of 1
+means not measured. Its ratio to the column without the suffix is the speed of a gang that spans
+nodes although one node could hold it.
 
 A job takes the row of its model with the largest scale up to its gang. Its speed and its duration
 are relative to the slowest of the cluster's types that can run it. Source: Gavel (OSDI 2020); OEF
@@ -31,7 +31,7 @@ class SpeedsError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Speeds:
-    """Throughputs by model and scale, then by GPU type; types that cannot run it are left out."""
+    """Throughputs by model and scale, then by GPU type, without types that cannot run the model."""
 
     rows: Mapping[str, Mapping[int, Mapping[str, Decimal]]]
     over_nodes: Mapping[str, Mapping[int, Mapping[str, Decimal]]] = field(default_factory=dict)
@@ -53,8 +53,7 @@ class Speeds:
         return max(scales)
 
     def speedups(self, model: str, scale: int, types: Iterable[str]) -> tuple[tuple[str, int], ...]:
-        """Return speeds by type, in thousandths of the slowest of these types, rounded half to
-        even.
+        """Return speeds by type, in thousandths of the slowest of them, rounded half to even.
 
         Raises:
             SpeedsError: none of the types can run it.
@@ -81,7 +80,7 @@ def read_speeds(text: Iterable[str]) -> Speeds:
     """Read a file of throughputs.
 
     Raises:
-        SpeedsError: a column is missing, a value is no number from 0 on, or a row is repeated.
+        SpeedsError: a column is missing, a value is not a number from 0 on, or a row is repeated.
     """
     reader = csv.DictReader(text)
     header = reader.fieldnames or []

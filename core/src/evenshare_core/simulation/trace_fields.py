@@ -9,10 +9,10 @@ from evenshare_core.domain.instants import to_us
 from evenshare_core.domain.utilities import UtilityError, read_utility, utility_data
 from evenshare_core.units import SECOND_US
 
-# A hundred years: longer than any job, and far below the limit of a timestamp.
+# A hundred years in us: longer than any job, and far below the limit of a timestamp.
 TOO_LONG = "is more than a hundred years"
 SECONDS_MAX = 100 * 366 * 86_400
-# The years of any trace. Any of them, added to the present, is a valid date.
+# The years accepted in a trace. Even the largest, added to today's date, gives a valid date.
 YEARS = range(1970, 2200)
 NAME_MAX = 120
 LISTED_MAX = 16

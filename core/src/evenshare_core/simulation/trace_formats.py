@@ -58,7 +58,7 @@ OPTIONAL = (
 )
 FIELDS = (*REQUIRED, *OPTIONAL, "state", "job_class", "set")
 
-# Format -> its column -> our field.
+# Format: its columns, each with our field.
 FORMATS: dict[str, dict[str, str]] = {
     "philly": {
         "job_id": "name",
@@ -99,21 +99,21 @@ FORMATS: dict[str, dict[str, str]] = {
         **{name: name for name in OPTIONAL},
     },
 }
-# Values of `form`. The further ones have no header of column names as above.
+# Values of `form`. The last ones have no header of column names.
 FORMS = (*FORMATS, "sacct", "swf", "philly_json")
-# A header with all of these columns is of that format.
+# A header with all of these columns is of the format.
 _SIGNS: dict[str, frozenset[str]] = {
     "philly": frozenset({"tenant", "submit_time_s", "duration_s", "gpus"}),
     "helios": frozenset({"vc", "gpu_num", "submit_time", "duration"}),
     "chronus": frozenset({"tenant", "submit_time_min", "duration_min", "deadline_min_list"}),
     "own": frozenset({"tenant", "gpus", "submit_s", "duration_s"}),
 }
-# Seconds in one unit of the format's times.
+# Seconds in a unit of the format's times.
 _NO_SETS = "the file has no column for sets: omit --set"
 _UNITS = {"chronus": 60}
 # Known columns that are not read, so that messages do not list them for mapping.
 _KNOWN = frozenset({"submit_ts", "user", "node_num", "start_time", "end_time", "queue"})
-# Their job names are bare numbers.
+# Formats whose job names are bare numbers.
 _NUMBERED = frozenset({"philly", "helios", "chronus"})
 # The most columns that a message names.
 NAMED = 12
@@ -278,7 +278,7 @@ def _of_another_set(cells: list[str], columns: Columns, chosen: str) -> bool:
 
 
 def _cells(text: str) -> list[str]:
-    """Return the cells of a line, with no parser that could consume the next line."""
+    """Return the cells of a line; a parser of the whole file could consume the next line too."""
     if '"' not in text:
         return text.split(",")
     return next(csv.reader([text], strict=True))

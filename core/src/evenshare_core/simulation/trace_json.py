@@ -38,7 +38,7 @@ from evenshare_core.simulation.trace_text import DAMAGED
 from evenshare_core.units import SECOND_US
 
 CHUNK = 256 * 1024
-# No job of the log is nearly this long; a longer value is no job.
+# No job of the log has nearly this many bytes; a longer value is an error.
 JOB_MAX = 4 * 1024 * 1024
 FIELDS = ("jobid", "vc", "submitted_time", "attempts")
 _BETWEEN = re.compile(r"[ \t\r\n,\[\]\ufeff]*")
@@ -57,7 +57,7 @@ def json_lines(file: IO[bytes]) -> tuple[Columns, Iterator[Read]]:
     """Return no columns, and an iterator over the jobs of a log.
 
     Raises:
-        HeaderError: its first value is no such job.
+        HeaderError: its first value is not such a job.
     """
     values = _values(file)
     first = next(values, None)

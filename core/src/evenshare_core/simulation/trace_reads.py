@@ -9,7 +9,7 @@ from enum import Enum
 from evenshare_core.domain.plurals import plural
 from evenshare_core.units import COUNT_MAX
 
-# Jobs among which repeats are found. The limit bounds the memory for a file of any size.
+# The number of jobs among which repeats are found; it limits the memory for a file of any size.
 REMEMBERED = COUNT_MAX
 
 
@@ -88,7 +88,7 @@ class TraceLine:
 
 @dataclass(frozen=True, slots=True)
 class BadLine:
-    """A line that is no job, with the field at fault (empty: the whole line) and the reason."""
+    """A line that is not a job, with the faulty field (empty: the whole line) and the reason."""
 
     line: int
     field: str
@@ -97,7 +97,7 @@ class BadLine:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """A readable line that is no job to run."""
+    """A readable line whose job is not run."""
 
     line: int
     why: Remark = Remark.NO_GPU
@@ -147,7 +147,7 @@ class TraceTally:
 class Doubles:
     """A detector of jobs whose name, or whose whole line, is repeated.
 
-    It keeps hashes instead of texts; equal hashes of 64 bits by chance are negligible.
+    It keeps 64-bit hashes instead of texts; chance collisions are negligible.
     """
 
     def __init__(self) -> None:

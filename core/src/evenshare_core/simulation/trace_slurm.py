@@ -61,7 +61,7 @@ _COMMAND = (
 # Slurm's values for an instant in the future.
 _NO_INSTANT = frozenset(("", "unknown", "none", "n/a", "invalid"))
 _NO_TEXT = frozenset(("", "(null)", "n/a"))
-# A run with such a state is followed by the job's next run, if it has any.
+# After a run with such a state, the job's next run follows, if it has one.
 _PUT_BACK = frozenset(
     (
         "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "PREEMPTED", "NODE_FAIL",

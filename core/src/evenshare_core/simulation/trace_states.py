@@ -29,7 +29,7 @@ _MEANS = {
     **dict.fromkeys(_UNFINISHED, Remark.UNFINISHED),
 }
 _KNOWN = sorted(_SUCCEEDED | _MEANS.keys())
-# SIGTERM ends a cancelled job: 128 + 15, as in a shell.
+# 143 is 128 + 15, as in a shell: SIGTERM ends a cancelled job.
 _EXIT_CODES = {Remark.FAILED: 1, Remark.CANCELLED: 143, Remark.UNFINISHED: 1}
 
 

@@ -1,6 +1,6 @@
 """A trace's bytes as numbered lines, and detection of other file types by their first bytes.
 
-Lines are read singly and limited in length: memory holds only the current line.
+Lines are read one by one and limited in length, so memory holds only the current line.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _MARKS = (
     (b"\xff\xfe", "UTF-16"),
     (b"\xfe\xff", "UTF-16"),
 )
-# Windows-1252 has characters where Latin-1 has control characters, which texts do not use.
+# Windows-1252 has characters where Latin-1 has control characters, which do not occur in text.
 _WINDOWS = re.compile(rb"[\x80-\x9f]")
 
 
@@ -52,7 +52,7 @@ def head_of(file: IO[bytes]) -> bytes:
     They are empty if the file is damaged this early; `numbered_lines` then gives the reason.
 
     Raises:
-        HeaderError: the bytes are no text, or have another encoding.
+        HeaderError: the bytes are not text, or have another encoding.
     """
     try:
         head = file.read(HEAD_BYTES)

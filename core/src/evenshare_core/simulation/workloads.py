@@ -26,7 +26,7 @@ from evenshare_core.simulation.trace_reads import BadLine, Read, TraceLine, Trac
 from evenshare_core.units import CREDIT_MICRO, HOUR_US, MINUTE_US, ONE_MILLI, SECOND_US
 
 ONE_TYPE = "gpu"
-PRICE_BASE = CREDIT_MICRO  # for a pool without price settings
+PRICE_BASE = CREDIT_MICRO  # the base price of a pool without price settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +130,7 @@ class Cluster:
 
     @property
     def capacity(self) -> int:
-        """Return the GPUs of all nodes while none is lost."""
+        """Return the GPUs of all nodes if none is lost."""
         return sum(node.gpus for node in self.nodes)
 
     @property
@@ -183,15 +183,13 @@ class Cluster:
 
     @property
     def node_sizes(self) -> dict[str, int]:
-        """Return the GPUs of the largest node of each type, while none is lost."""
+        """Return the GPUs of the largest node of each type, if no node is lost."""
         return node_sizes(self.nodes)
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Jobs in order of their ids, tenants' names by id, bad lines of the trace, and sentences with
-    its other remarks.
-    """
+    """Jobs in order of their ids, tenants' names by id, bad lines and remarks of the trace."""
 
     jobs: tuple[SimJob, ...]
     tenants: Mapping[int, str]
@@ -278,7 +276,7 @@ def _values(line: TraceLine) -> tuple[tuple[int, int], ...]:
 
 
 def make_nodes(counts: Mapping[str, int], gpus_per_node: int) -> tuple[Node, ...]:
-    """Return equal nodes, numbered from 1 through the types in their given order."""
+    """Return equal nodes, numbered from 1, type by type in the given order."""
     types = [gpu_type for gpu_type, count in counts.items() for _ in range(count)]
     return tuple(Node(index, name, gpus_per_node) for index, name in enumerate(types, start=1))
 
@@ -339,7 +337,7 @@ def read_churn(
         raise ValueError("a history of nodes needs the columns time, active and total")
     changes: list[NodeChange] = []
     up = len(order)
-    # The last of several lines for one instant counts, also of all before 0.
+    # The last of several lines for one instant counts; for instants before 0, the last of them all.
     for at_us, now_up in dict(_counts(reader, len(order), begin)).items():
         changes += [NodeChange(at_us, node.id, 0) for node in order[now_up:up]]
         changes += [NodeChange(at_us, node.id, node.gpus) for node in order[up:now_up]]
@@ -430,7 +428,7 @@ def synthetic(
                 name=f"job-{index}",
             )
         )
-    width = len(str(tenants))  # names sort in the order of their numbers
+    width = len(str(tenants))  # digits so that names sort in the order of their numbers
     names = {index: f"tenant-{index:0{width}}" for index in range(1, tenants + 1)}
     return Workload(_with_models(rows, seed, tenants, models), names)
 

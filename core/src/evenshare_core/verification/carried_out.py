@@ -1,8 +1,8 @@
 """Check that a round's decision was applied, or that the records show why not. Pure.
 
 A part that was not applied has a reason of `SupersededReason`. Each reason is compared with the
-records: the round itself, and the round after. A reason that they do not show is not proven,
-because its cause may have come and gone between the two rounds.
+records: the round itself, and the next round. A reason that they do not show is not proven, because
+its cause may have come and gone between the two rounds.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SPARED = frozenset({Why.SPARED_NO_CREDIT, Why.SPARED_JOB_GONE, Why.SPARED_NODE_
 
 
 def superseded_breaks(disclosed: Disclosed) -> Iterator[str]:
-    """Yield the superseded rows that have no reason, or that were not decided."""
+    """Yield the superseded rows that have no reason, or that the decision does not contain."""
     decided = _decided(disclosed)
     for row in disclosed.superseded:
         key = (row["item"], row["id"])
@@ -56,10 +56,10 @@ def superseded_gaps(disclosed: Disclosed, after: Disclosed | None) -> Iterator[s
 
 
 def held_gpus(disclosed: Disclosed) -> dict[tuple[int, str], int]:
-    """Return the difference of held and decided GPUs, by tenant and GPU type.
+    """Return held minus decided GPUs, by tenant and GPU type.
 
-    It is negative if a grant or a renewal was not applied, positive if a lease that was to end goes
-    on.
+    The difference is negative if a grant or a renewal was not applied, positive if a lease that was
+    to end continues.
     """
     decided, changes = _decided(disclosed), dict[tuple[int, str], int]()
     leases = {lease.id: lease for lease in disclosed.snapshot.leases}
@@ -76,7 +76,7 @@ def held_gpus(disclosed: Disclosed) -> dict[tuple[int, str], int]:
 
 
 class _Records:
-    """The evidence for a reason in a round and the one after."""
+    """The evidence for a reason, in a round and the next one."""
 
     def __init__(self, disclosed: Disclosed, after: Disclosed, ids: Pairing) -> None:
         self._round, self._after, self._ids = disclosed, after, ids
@@ -109,7 +109,7 @@ class _Records:
         )
 
     def _is_spared(self, item: Grant | Renew | Lease) -> bool:
-        """Return whether its lease goes on, and its beneficiary got nothing."""
+        """Return whether a part's lease continues, and its beneficiary got nothing."""
         ends = {end.lease for end in self._round.decision.ends if end.job == item.job}
         left_out = {(row["item"], row["id"]) for row in self._round.superseded}
         makers = [one for one in self._round.decision.preemptions if one.job == item.job]
@@ -122,7 +122,7 @@ class _Records:
         )
 
     def _is_unfunded(self, item: Grant | Renew) -> bool:
-        """Return whether its tenant has less credit in the round after than the term may cost."""
+        """Return whether a term may cost more than its tenant's credit in the next round."""
         worst = worst_case_micro(item.borrowed, item.price_micro, self._lease_us(item))
         tenant = self._ids.tenant(item.tenant)
         left = [row.spendable_micro for row in self._after.snapshot.tenants if row.id == tenant]

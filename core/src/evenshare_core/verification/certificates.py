@@ -1,10 +1,10 @@
 """Comparison of a round's certificate with the one computed here.
 
-Every round is certified when it is decided, so a missing certificate is wrong. A certificate has
-the version of its newest line, which may differ from round to round. The expected version is that
-of the certificate computed here. An older version is from before the portal measured such lines.
-But if an earlier round has them already, an older form was put in its place, to avoid the
-comparison.
+Every round is certified when it is decided, so a missing certificate is wrong. A certificate's
+version is that of its newest line, so it may differ from round to round. The certificate computed
+here gives the expected version. A certificate of an older version comes from a portal that did not
+measure the newer lines yet. But if an earlier round has such lines already, an older certificate
+was substituted to avoid the comparison.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class CertificateFinding(NamedTuple):
     """The result of recomputing a certificate.
 
     `broken` has the violations; None if it was not recomputed. `unproven` has the parts that were
-    not.
+    not recomputed.
     """
 
     broken: tuple[str, ...] | None
@@ -89,7 +89,7 @@ def _other_version(
     if not there:
         return CertificateFinding(("its version is no number",))
     versions = f"its version is {there} there, {due} here"
-    # Another policy may produce other lines than here; another solver may fail.
+    # Another policy version may give other lines, and another solver may fail.
     may_differ = disclosed.snapshot.policy in others or (others and _has_failed(disclosed))
     if there < min(due, newest) and not may_differ:
         text = f"its version is {there}; {due} is due, and a round before it has {newest}"

@@ -1,4 +1,4 @@
-"""Differences of two values of one type: the first place of each field, for people to read."""
+"""Differences of two values of one type: the first place in each field, for people to read."""
 
 from __future__ import annotations
 

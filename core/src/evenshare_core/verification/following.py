@@ -1,14 +1,14 @@
-"""Check that a round starts from the state that the round before it left. Pure.
+"""Check that a round starts from the state that the previous round left. Pure.
 
 A recomputed round shows that its decision follows from its snapshot. It does not show that the
 snapshot is true: if sums were lowered between two rounds, the later one still replays to the same
-bytes. So each snapshot is compared with the decision before it. GPU-time sums, the policy's memory,
+bytes. So each snapshot is compared with the previous decision. GPU-time sums, the policy's memory,
 posted prices and leases must continue from that decision. All events between the rounds must be
 among the changes, at instants between the rounds.
 
 A pair of rounds cannot show everything. Quotas, credit, nodes, base and theta are set by the
 operator. Jobs arrive, are cancelled, held and released; a process starts, ends or is lost. If all
-nodes of a type were away in the round before, an earlier round posted its price.
+nodes of a type were away in the previous round, an earlier round posted its price.
 
 Source: docs/adr/0198-sums-are-history.md.
 """
@@ -40,17 +40,17 @@ class StoredRound:
 
 
 def breaks(before: FollowedRound, after: FollowedRound) -> tuple[str, ...]:
-    """Return why a round does not follow from the round before it; empty if it does.
+    """Return why a round does not follow from the previous round; empty if it does.
 
-    Each reason is a sentence with its numbers. Tenants, jobs and leases are those of the round
-    after, by name if the rounds have names.
+    Each reason is a sentence with its numbers. Tenants, jobs and leases are those of the later
+    round, by name if the rounds have names.
 
     Raises:
         UnknownPolicyError: the rounds have names, and their policy is not known here.
     """
     order = tuple(_order(before, after))
     if order:
-        return order  # nothing else can be compared
+        return order  # without consecutive rounds of one pool, nothing else can be compared
     text = RoundText(before, after)
     sums, ids = _sums(before, after, text)
     problems = [*sums, *_prices(before, after, text), *_times(before, after)]
@@ -145,7 +145,7 @@ def _times(before: FollowedRound, after: FollowedRound) -> Iterator[str]:
     since_us, at_us = before.snapshot.at_us, after.snapshot.at_us
     last_us = since_us
     for change in after.snapshot.changes:
-        # The very first quotas count from the start of the sums, possibly before any round.
+        # The very first quotas count from the start of the sums, which may be before any round.
         if not since_us <= change.at_us <= at_us:
             yield (
                 f"A change ({change.kind.value}) is at {change.at_us:,} µs,"

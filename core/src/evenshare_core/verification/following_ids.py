@@ -1,8 +1,8 @@
 """Pairing of the ids of two consecutive rounds.
 
-Rounds of one day use the same names for tenants, jobs and leases. Across days, the sums give the
-pairing: both rounds have rows of the same ids in the same order. In the database, ids are the same
-in all rounds.
+Rounds of one day use the same names for tenants, jobs and leases. If the day changes in between,
+the sums give the pairing: both rounds have rows of the same ids in the same order. In the database,
+ids are the same in all rounds.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ class FollowedRound(Protocol):
 
     @property
     def day(self) -> str:
-        """The UTC day of pool time of its names; "" if ids are the database's."""
+        """The UTC day of pool time to which its names belong; "" if it has the database's ids."""
 
     @property
     def names(self) -> KindNames | None:
-        """The names of its numbers; None if ids are the database's, the same in all rounds."""
+        """The names of its numbers; None if it has the database's ids, the same in all rounds."""
 
     @property
     def snapshot(self) -> Snapshot:
@@ -58,9 +58,9 @@ class FollowedRound(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Pairing:
-    """The ids of the round before, mapped to those of the round after.
+    """The ids of the previous round, mapped to those of the later round.
 
-    `exact` if ids are the same in both, as in the database. `by_name` if they are known by their
+    `exact` if ids are the same in both, as in the database. `by_name` if ids are paired by their
     names, including leases and profiles.
     """
 
@@ -72,15 +72,15 @@ class Pairing:
     profiles: dict[int, int] = field(default_factory=dict)
 
     def tenant(self, id_: int) -> int:
-        """Return a tenant's id in the round after; negative if it has none there."""
+        """Return a tenant's id in the later round; negative if it has none there."""
         return id_ if self.exact else self.tenants.get(id_, -id_)
 
     def job(self, id_: int) -> int:
-        """Return a job's id in the round after; negative if it has none there."""
+        """Return a job's id in the later round; negative if it has none there."""
         return id_ if self.exact else self.jobs.get(id_, -id_)
 
     def lease(self, id_: int) -> int:
-        """Return a lease's id in the round after; negative if it has none there."""
+        """Return a lease's id in the later round; negative if it has none there."""
         return id_ if self.exact else self.leases.get(id_, -id_)
 
 
@@ -111,19 +111,19 @@ def _by_name(before: Sequence[str], after: Sequence[str]) -> dict[int, int]:
 
 
 def _by_rank(before: Iterable[int], after: Iterable[int]) -> dict[int, int]:
-    """Pair ids by their first occurrence, in the order of rows."""
+    """Pair ids by the order in which they first occur in the rows."""
     return dict(zip(dict.fromkeys(before), dict.fromkeys(after), strict=False))
 
 
 class RoundText:
-    """Names of the round before, and of rows of both rounds, for sentences."""
+    """Names of the previous round, and of rows of both rounds, for sentences."""
 
     def __init__(self, before: FollowedRound, after: FollowedRound) -> None:
         self.before = f"round {before.snapshot.number}"
         self._before, self._after = before.names, after.names
 
     def tenant(self, id_: int) -> str:
-        """Return the name of a tenant of the round after; a negative id is of the round before."""
+        """Return the name of a tenant of the later round; a negative id is of the previous one."""
         names = self._after if id_ >= 0 else self._before
         return f"tenant {_name(None if names is None else names.tenants, abs(id_))}"
 

@@ -1,4 +1,4 @@
-"""Check that a round's jobs are those of the round before, plus arrivals, minus ended ones. Pure.
+"""Check that a round's jobs are those of the previous round, plus arrivals, minus ended ones. Pure.
 
 Source: `scheduling.engine.changes` and `scheduling.engine.snapshot_rows`, which create them.
 """
@@ -61,7 +61,7 @@ def _by_job(changes: tuple[Change, ...]) -> dict[int, list[Change]]:
 
 
 def _granted_terms(before: FollowedRound, ids: Pairing) -> dict[int, int]:
-    """Return the number of applied terms that the round before gave to each job."""
+    """Return how many of the previous round's terms for each job were applied."""
     decision = before.decision
     left_out = {(row["item"], row["id"]) for row in before.superseded}
     terms: dict[int, int] = {}
@@ -92,7 +92,7 @@ def _altered(was: Job, now: Job, granted: int, ids: Pairing, text: RoundText) ->
 def _holds(
     after: FollowedRound, changes: dict[int, list[Change]], text: RoundText
 ) -> Iterator[str]:
-    """Check that a gang holds all of its GPUs, or none."""
+    """Check that changes give a gang all of its GPUs, or none."""
     demands = {row.job: row.demand for row in after.snapshot.service.jobs}
     for job, of_job in changes.items():
         for change in of_job:

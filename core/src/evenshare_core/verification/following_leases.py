@@ -1,7 +1,7 @@
-"""Check that a round's leases are those that the round before left. Pure.
+"""Check that a round's leases are those that the previous round left. Pure.
 
-A snapshot has at most one lease of a job, so leases are compared by their job. A snapshot leaves
-out leases whose process is being stopped, and their jobs.
+A snapshot has at most one lease of a job, so leases are compared by their job. It leaves out leases
+whose process is being stopped, and their jobs.
 
 Source: `scheduling.engine.apply`, `grants`, `observe` and `revoke`, which write them.
 """
@@ -19,14 +19,14 @@ from evenshare_core.domain.snapshot import Change, ChangeKind, JobService
 from evenshare_core.policies import registry
 from evenshare_core.verification.following_ids import FollowedRound, Pairing, RoundText
 
-# Replaces an instant for a lease granted by a policy that no longer exists.
+# An instant that is not known, because the policy that set it no longer exists.
 NOT_KNOWN = -1
 
 
 def lease_breaks(
     before: FollowedRound, after: FollowedRound, ids: Pairing, text: RoundText
 ) -> Iterator[str]:
-    """Yield the leases that started, ended or changed differently from the decision before."""
+    """Yield the leases that started, ended or changed differently from the previous decision."""
     number = before.snapshot.number
     left, over = _left(before, ids)
     known = {ids.lease(lease.id) for lease in before.snapshot.leases}
@@ -53,7 +53,8 @@ def lease_breaks(
             )
     jobs = {job.id for job in after.snapshot.jobs}
     for job in sorted(left.keys() - now.keys()):
-        # The process of a missing job is being stopped; a lease that never ran just ends.
+        # Without its job in the snapshot, the lease's process is being stopped. A lease that never
+        # ran just ends.
         if job in jobs and holds.holds(left[job]):
             yield (
                 f"{text.job(job).capitalize()} held {left[job].own + left[job].borrowed}"
@@ -63,9 +64,9 @@ def lease_breaks(
 
 
 def _left(before: FollowedRound, ids: Pairing) -> tuple[dict[int, Lease], set[int]]:
-    """Return the leases that continue after a round, and the jobs of those that it ended.
+    """Return the leases that continue after a round, and the jobs of leases that it ended.
 
-    Both are by the job ids of the round after. The id of a newly granted lease is 0.
+    Both are by the job ids of the later round. The id of a newly granted lease is 0.
     """
     snapshot, decision = before.snapshot, before.decision
     left_out = {(row["item"], row["id"]) for row in before.superseded}
@@ -163,13 +164,13 @@ class _Holds:
         return row is not None and bool(lease.id) and row.held_since_us >= lease.started_us
 
     def wrong_start(self, was: Lease, now: Lease) -> Iterator[str]:
-        """Check that a lease starts once, when its job begins to hold, and keeps its GPUs."""
+        """Check that a lease starts only once, when its job gets its GPUs, and keeps them."""
         changes = self._changes.get(now.job, [])
         holds = [change for change in changes if change.kind is ChangeKind.HOLD]
         if now.started_us != was.started_us:
             earliest_us = min(max(now.started_us, self._since_us), self._at_us)
             began = any(change.at_us >= earliest_us for change in holds)
-            # After an end that was recorded late, the next lease takes over the hold.
+            # If the previous lease's end was recorded late, the next lease takes over its GPUs.
             late = not holds and now.job in self._rows and not self._held(was)
             if now.started_us < was.started_us or not (began or late):
                 yield f"started_us {now.started_us} instead of {was.started_us}"

@@ -1,4 +1,4 @@
-"""Check that a policy starts a round with its memory of the round before. Pure."""
+"""Check that a policy starts a round with the memory that it left in the previous round. Pure."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ NAMED = 5
 def memory_breaks(
     before: FollowedRound, after: FollowedRound, ids: Pairing, text: RoundText
 ) -> Iterator[str]:
-    """Yield the difference from the memory that was left; it is empty for another policy or
-    version.
+    """Yield how the memory differs from the memory that was left.
+
+    Another policy or version must start with empty memory.
 
     Raises:
         UnknownPolicyError: ids are numbers, and the policy is not known here.
@@ -50,7 +51,7 @@ def memory_breaks(
 
 
 class _After(dict[Any, Any]):
-    """Ids in the round after, by those in the round before; negative if there is none."""
+    """Ids of the next round by those of the previous round; negative if an id has none."""
 
     def __missing__(self, key: Any) -> Any:
         return -key if key else key
@@ -59,7 +60,7 @@ class _After(dict[Any, Any]):
 def _as_after(
     left: dict[str, Any], taken: dict[str, Any], policy: str, ids: Pairing
 ) -> dict[str, Any]:
-    """Return the memory that was left, with the ids of the round after."""
+    """Return the memory that was left, with the ids of the next round."""
     plan = plan_of(registry.policy(policy).memory_ids)
     known = {
         IdKind.TENANT: ids.tenants,

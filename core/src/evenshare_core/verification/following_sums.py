@@ -1,4 +1,4 @@
-"""Check that a round starts with the GPU-time sums that the round before left. Pure."""
+"""Check that a round starts with the GPU-time sums that the previous round left. Pure."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from evenshare_core.verification.following_ids import Pairing, RoundText
 
 RowT = TypeVar("RowT", ClaimService, ClassService, JobService)
 
-# The maximum of rows of a kind that are named; the others are counted.
+# The most rows of one kind that a message names; the others are only counted.
 NAMED = 5
 
 
 def sum_breaks(
     left: Service, taken: Service, ids: Pairing | None, text: RoundText
 ) -> Iterator[str]:
-    """Yield the sums that differ from those that were left, row by row.
+    """Yield the sums that differ from those of the previous round, row by row.
 
     `ids` is None if rows cannot be paired, because their numbers differ.
     """

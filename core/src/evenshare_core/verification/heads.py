@@ -1,7 +1,7 @@
 """Heads of a log that a reader keeps, and the proofs that a new head must give.
 
-A *pin* is the newest head that its holder has checked, with its signatures, and the public keys
-that it trusts. A log that was rewritten, forked or shortened cannot prove that it extends the
+A *pin* is the newest head that a reader has checked, with its signatures, and the public keys that
+the reader trusts. A log that was rewritten, forked or shortened cannot prove that it extends the
 pinned head. If no proof joins the pins of two readers, both signed pins are evidence to keep.
 """
 
@@ -24,10 +24,10 @@ PIN_SCHEMA = 1
 class HeadCheck(StrEnum):
     """The checks of a head. Names are part of the command's JSON."""
 
-    SIGNATURE = "signature"  # a known key has signed it
-    KEY = "key"  # the signing keys are known, or joined a known one
-    LOG = "log"  # it is the log that was pinned
-    HISTORY = "history"  # it extends the pinned head
+    SIGNATURE = "signature"  # a known key signed the head
+    KEY = "key"  # the signing keys are known, or signed together with a known key
+    LOG = "log"  # the head is of the pinned log
+    HISTORY = "history"  # the head extends the pinned one
     RECORDS = "records"  # the head contains the records that were read
 
 
@@ -63,7 +63,6 @@ class HeadFinding:
     pin: Pin | None = None
 
     def refuse(self, check: HeadCheck, text: str) -> None:
-        """Record a violation."""
         self.problems.append(ProofProblem(check, text))
 
 
@@ -78,8 +77,9 @@ def verify_head(
 ) -> HeadFinding:
     """Verify a signed head.
 
-    `offered` are the vkeys that came with it. `given` are those that the reader has from elsewhere,
-    which replace the pinned ones. Without either, the offered ones are trusted, this once.
+    `offered` are the vkeys that came with the head. `given` are vkeys that the reader got
+    elsewhere; they replace the pinned ones. Without given or pinned keys, the offered ones are
+    trusted for this call.
     """
     finding = HeadFinding(log)
     if pin is not None and pin.log != log:
@@ -114,8 +114,8 @@ def verify_head(
 def compare_heads(mine: Pin, other: Pin, proof: Proof | None) -> tuple[ProofProblem, ...]:
     """Return the contradictions of two readers' pins of one log.
 
-    `proof` shows that the larger extends the smaller; it is not needed for equal sizes. The other's
-    note must be signed by a key that is trusted here.
+    `proof` shows that the larger log extends the smaller; it is not needed for equal sizes. The
+    other's note must be signed by a key that is trusted here.
     """
     if mine.log != other.log:
         text = f"it is of the log {other.log}, not of {mine.log}"
@@ -133,7 +133,7 @@ def compare_heads(mine: Pin, other: Pin, proof: Proof | None) -> tuple[ProofProb
 
 
 def short_key(vkey: str) -> str:
-    """Return the part of a key that people compare: its id of eight hex digits, or its start."""
+    """Return a short form of a key for people: its id of eight hex digits, or its start."""
     parts = vkey.split("+")
     return parts[1] if len(parts) > 1 else vkey[:20]
 

@@ -2,7 +2,7 @@
 
 The files, by name, are those that `evenshare round verify --save-dir` keeps. A reader function is
 passed in, so this module does not access a disk. The first record is the reference for the second.
-It is verified itself only if it is the log's first, or the only one.
+It is verified itself only if it is the log's first record, or the only one.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from evenshare_core.verification.rounds import (
 )
 from evenshare_core.verification.verdict import OVER_LIMIT, Gap
 
-# Returns the bytes of a file; None if there is no such file.
+# Returns the bytes of a file by name; None if there is no such file.
 Reader = Callable[[str], bytes | None]
 VersionOf = Callable[[str], str]
 # Recomputes a round; None if it exceeded its time limit.
@@ -138,7 +138,7 @@ class RoundHistory:
         return finding
 
     def _record_breaks(self, head: HeadFinding) -> Iterator[str]:
-        """Check that the records are of this log, consecutive, and under the head."""
+        """Check that the records are of this log, consecutive, and contained in the head."""
         if self.chain.size != head.size:
             yield f"the log is said to have {self.chain.size} entries; its head is of {head.size}"
         for entry in self.entries:
@@ -173,7 +173,7 @@ class RoundHistory:
                 yield f"round {entry.record.round} is in it; the portal calls {newest} its newest"
 
     def _proof_breaks(self, head: HeadFinding) -> Iterator[str]:
-        """Check that the newest record is under the head; earlier ones follow by their hashes."""
+        """Check that the head contains the newest record, whose hash covers the earlier ones."""
         newest = self.entries[-1]
         inclusion = self._read("inclusion.json", InclusionProof)
         leaves = [leaf_hash(entry.data) for entry in self.entries]
@@ -233,7 +233,7 @@ class RoundHistory:
             record_before = record
 
     def records(self) -> Iterator[RoundFinding]:
-        """Verify all records, and available bundles by their hash, without deciding again."""
+        """Verify all records, and the hashes of available bundles, without deciding again."""
         record_before = None
         for record in [entry.record for entry in self.entries]:
             data = self.bundle(record.round)
@@ -280,7 +280,7 @@ class RoundHistory:
         )
 
     def _after(self, record: RoundRecord | None) -> Disclosed | None:
-        """Return the round after, if its bundle matches its record."""
+        """Return the next round, if its bundle matches its record."""
         if record is None:
             return None
         data = self.bundle(record.round)
@@ -342,7 +342,7 @@ def _over_limit(
 
 
 def _disclosed(data: bytes | None) -> Disclosed | None:
-    """Return the round before, without verifying it."""
+    """Decode a round's bundle without verifying it."""
     if data is None or is_excerpt(data):
         return None
     try:

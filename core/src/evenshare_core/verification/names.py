@@ -29,8 +29,8 @@ class OwnNames(NamedTuple):
     """The reader's own pseudonyms on one day, and their meaning.
 
     `tenants` maps pseudonyms to names, `jobs` pseudonyms to jobs. `all_jobs` if these are all jobs
-    that its tenants ever submitted to the pool, so that any other job is not theirs. `profiles` has
-    the pseudonyms of the jobs' types, by the job's pseudonym.
+    that its tenants ever submitted to the pool, so that any other job is not theirs. `profiles`
+    maps a job's pseudonym to the pseudonym of its job type.
     """
 
     tenants: Mapping[str, str]
@@ -67,10 +67,10 @@ def own_job_names(disclosed: Disclosed, own: OwnNames) -> list[str]:
 
 
 def absent_jobs(disclosed: Disclosed, own: OwnNames, since_us: int) -> list[str]:
-    """Return the missing jobs of the reader, by the first eight digits of their ids.
+    """Return the reader's jobs that are missing in a round, by the first eight digits of their ids.
 
-    A job is due if it was submitted before `since_us`, the instant of the round before, and had not
-    ended at the round's instant. Rounds may leave out jobs that cannot start because of a program
+    A job should be in the round if it was submitted before `since_us`, the instant of the previous
+    round, and had not ended. Rounds may leave out jobs that cannot start because of a program
     fault.
     """
     return [job.uid[:8] for job in _absent(disclosed, own, since_us)]
@@ -87,11 +87,11 @@ def _absent(disclosed: Disclosed, own: OwnNames, since_us: int) -> Iterator[OwnJ
 def absent_tenants(
     disclosed: Disclosed, own: OwnNames, before: Disclosed | None, own_before: OwnNames
 ) -> list[str]:
-    """Return the reader's tenants that are missing in a round but due.
+    """Return the reader's tenants that are missing in a round but should be in it.
 
-    A tenant is due with jobs that the round should have (`absent_jobs`), or with quota in the round
-    before. Its absence may be honest: its quota may be gone, or its jobs may be among those left
-    out.
+    A tenant should be in it with jobs that the round should have (`absent_jobs`), or with quota in
+    the previous round. Its absence may be honest: its quota may be gone, or its jobs may be among
+    those left out.
     """
     present = set(disclosed.names.tenants)
     gone = {tenant for name, tenant in own.tenants.items() if name not in present}
@@ -105,7 +105,7 @@ def absent_tenants(
 
 
 def name_breaks(disclosed: Disclosed, own: OwnNames) -> Iterator[str]:
-    """Yield the reader's rows that have another tenant's pseudonym, or are changed."""
+    """Yield the reader's rows that have another tenant's pseudonym, or were changed."""
     names = disclosed.names
     for kind in ("tenants", "jobs", "leases", "profiles"):
         given = getattr(names, kind)

@@ -22,14 +22,14 @@ from evenshare_core.verification.differences import differences
 
 # Solvers of linear programs stop within 1e-7; sums of thousands of terms are less accurate.
 TOLERANCE = 1e-6
-# A solver's statement that a plan may be below the optimum: "solved, gap 7.2 %", "at most 7.25%
-# below".
+# A solver's statement of how far a plan may be below the optimum: "solved, gap 7.2 %", "at most
+# 7.25% below".
 _BELOW = re.compile(r"\b(?:gap|at most) (\d+(?:\.\d+)?) ?%")
-_ROUNDED = 0.1  # percent, the last digit of the gap
+_ROUNDED = 0.1  # the last digit of a stated gap, in percent
 
 
 def plan_breaks(snapshot: Snapshot, stored: Decision, again: Decision | None) -> Iterator[str]:
-    """Yield the violations of a decision by itself.
+    """Yield the violations that a decision shows without its byte-for-byte replay.
 
     `again` is the same policy's decision here; None if it could not be computed. The stored
     decision must reach its objective and agree in everything that no solver affects.
@@ -45,7 +45,7 @@ def plan_breaks(snapshot: Snapshot, stored: Decision, again: Decision | None) ->
     for gpu_type, gpus in sorted(used.items()):
         if gpus > capacity[gpu_type] + TOLERANCE * max(1, capacity[gpu_type]):
             yield f"ideals share out {gpus} {gpu_type}, there are {capacity[gpu_type]}"
-    # Outcomes of the picks need no solver: rho after the round, and the next prices.
+    # These follow from the picks without a solver: rho after the round, and the next prices.
     for place in differences(stored, with_outcomes(snapshot, stored)):
         yield f"does not follow from the plan: {place}"
     if again is not None:
@@ -53,7 +53,7 @@ def plan_breaks(snapshot: Snapshot, stored: Decision, again: Decision | None) ->
 
 
 def plan_remarks(stored: Decision, again: Decision | None) -> Iterator[str]:
-    """Yield a permitted difference of the objective from the one computed here."""
+    """Yield a remark if the objective differs from the one computed here by a permitted amount."""
     there, here = stored.solve, again.solve if again else None
     if there is None or here is None or there.objective is None or here.objective is None:
         return
@@ -72,14 +72,14 @@ def _against(stored: Decision, again: Decision) -> Iterator[str]:
     if (there is None) != (here is None):
         yield f"the objective is {there} there, {here} here"
     elif there is not None and here is not None and not _is_near(there, here):
-        # No plan earns more than the optimum, so a plan may be lower by its own gap only.
+        # No plan earns more than the optimum, so this plan may be lower only by its own gap.
         lower = left if there < here else made
         if not _below(lower) or there < here * (1 - _below(lower)):
             yield f"the objective is {there:.9g} there, {here:.9g} here"
 
 
 def _below(solve: Solve) -> float:
-    """Return by what fraction a plan may be below the optimum, as stated; 0 if not at all."""
+    """Return by what fraction a plan may be below the optimum, as the solver stated; else 0."""
     match = _BELOW.search(_how(solve))
     return min(1.0, (float(match[1]) + _ROUNDED) / 100) if match else 0.0
 

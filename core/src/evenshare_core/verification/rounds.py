@@ -1,10 +1,10 @@
 """Verification of one round by a reader of its bundle.
 
 1. The bundle's SHA-256 is the one in the round's record.
-2. The record contains the leaf hash of the record before.
-3. The disclosed snapshot, decided again, gives the disclosed decision, byte for byte,
-4. and its certificate.
-5. The snapshot follows from the round before.
+2. The record contains the leaf hash of the previous record.
+3. The disclosed snapshot, decided again, gives the disclosed decision, byte for byte.
+4. It also gives the disclosed certificate.
+5. The snapshot follows from the previous round.
 6. The decision was applied, or the records show the reason why not.
 7. The reader's own rows have the pseudonyms that its key gives.
 
@@ -57,20 +57,20 @@ class RoundCheck(StrEnum):
     """The checks of a round. Names are part of the command's JSON."""
 
     BYTES = "bytes"  # the bundle matches the record's hash
-    RECORD = "record"  # the record is of the round, and contains the hash of the one before
-    DAMAGE = "damage"  # the portal reports that its bytes are damaged
+    RECORD = "record"  # the record is of the round, and contains the hash of the previous record
+    DAMAGE = "damage"  # the portal does not report damage to the round
     DECISION = "decision"
-    PLAN = "plan"  # the plan is valid, if another version decided
+    PLAN = "plan"  # the plan is valid, if another version made the decision
     CERTIFICATE = "certificate"
-    FOLLOWS = "follows"  # the snapshot follows from the round before
+    FOLLOWS = "follows"  # the snapshot follows from the previous round
     CARRIED = "carried"  # parts that were not applied have a reason that the records show
     NAMES = "names"  # the reader's rows have its pseudonyms
 
 
 class OwnClaim(NamedTuple):
-    """A tenant of the reader in a round, by GPU type; GPUs after it, rho before it.
+    """A tenant of the reader in a round, by GPU type: GPUs after the round, rho before it.
 
-    `own` and `borrowed` were decided; `held` is the number after the decision was applied.
+    `own` and `borrowed` are the decided GPUs; `held` has the GPUs after the decision was applied.
     """
 
     tenant: str
@@ -98,7 +98,7 @@ class RoundFinding:
     """The result of verifying a round: checks made, violations, and gaps.
 
     `disclosed` is its decoded bundle, with which the next round is compared; None if it cannot be
-    read. `absent` has the reader's tenants that are due in it but missing.
+    read. `absent` has the reader's tenants that the round should contain but does not.
     """
 
     round: int
@@ -131,11 +131,10 @@ class RoundFinding:
         return combined(len(self.recomputed), len(self.problems), self.unproven, accepted)
 
     def leave(self, gap: Gap, text: str) -> None:
-        """Record a gap."""
         self.unproven.append(Unproven(gap, text))
 
     def note(self, check: RoundCheck, broken: Iterator[str] | tuple[str, ...]) -> None:
-        """Record a check with its violations; or that it cannot be made."""
+        """Record a check and its violations; an error that prevents it is a violation too."""
         self.recomputed.append(check)
         try:
             self.problems += [ProofProblem(check, text) for text in broken]
@@ -318,7 +317,10 @@ def _following(before: Disclosed, disclosed: Disclosed) -> Iterator[str]:
 def _decide(
     finding: RoundFinding, disclosed: Disclosed, version_here: Callable[[str], str]
 ) -> dict[str, str]:
-    """Decide again, or check only the plan for another version. Return the differing versions."""
+    """Decide again, or check only the plan if another version decided.
+
+    Return differing versions.
+    """
     snapshot, stored = disclosed.snapshot, disclosed.decision
     others = _other_versions(disclosed, version_here)
     again: Decision | None = None
@@ -343,9 +345,9 @@ def _decide(
 
 
 def _other_versions(disclosed: Disclosed, version_here: Callable[[str], str]) -> dict[str, str]:
-    """Return the versions that may decide differently: name -> "1.15 there, 1.16 here"."""
+    """Return the versions that may decide differently: name: "1.15 there, 1.16 here"."""
     snapshot, others = disclosed.snapshot, dict[str, str]()
-    # A bundle of an unknown policy was refused before.
+    # Bundles of an unknown policy were rejected before.
     there, _, solver_there = snapshot.policy_version.partition(_SOLVED_BY)
     here, _, solver_here = registry.policy(snapshot.policy).version.partition(_SOLVED_BY)
     if here != there:
@@ -354,7 +356,7 @@ def _other_versions(disclosed: Disclosed, version_here: Callable[[str], str]) ->
         others["highspy"] = f"{solver_there} there, {solver_here} here"
     solve = disclosed.decision.solve
     if solve is not None:
-        # OR-Tools only decides if it is the chosen backend; otherwise it checks programs.
+        # OR-Tools decides only if it is the chosen backend; otherwise it just checks programs.
         for name in SOLVERS if solve.backend == ORTOOLS else SOLVERS[:-1]:
             there, here = disclosed.versions.get(name, ""), version_here(name)
             if there and there != here:

@@ -108,10 +108,11 @@ def _again(gpus: int, price: int, held_us: int, carried: int | None) -> Amount |
 
 
 def _remainders(rows: Iterable[UsageRow], report: StatementReport) -> None:
-    """Check that each term of a lease carries the remainder of the one before, the first one 0."""
+    """Check that each term carries the remainder of the lease's previous term, the first one 0."""
     for terms in _leases(rows, report):
         _follow(terms, report)
-        before: tuple[int, int] | None = (0, 0)  # term, remainder that it left; None if unknown
+        # (term, the remainder that it left); None if unknown
+        before: tuple[int, int] | None = (0, 0)
         first = min(terms)
         for term in sorted(terms):
             if before is not None and before[0] != term - 1:
@@ -121,7 +122,7 @@ def _remainders(rows: Iterable[UsageRow], report: StatementReport) -> None:
                 report.left(MISSING, Gap.ROWS)
             borrowed = terms[term].get(BORROWED)
             if borrowed is None:
-                # A term with own GPUs only keeps the remainder.
+                # A term without borrowed GPUs passes the remainder on.
                 before = (term, before[1]) if before else None
                 continue
             where = usage_name(borrowed)
@@ -145,9 +146,7 @@ def _leases(rows: Iterable[UsageRow], report: StatementReport) -> Iterable[Terms
 
 
 def _follow(terms: Terms, report: StatementReport) -> None:
-    """Check that terms are consecutive, and that own and borrowed GPUs of a term have the same
-    times.
-    """
+    """Check that terms are consecutive, and that own and borrowed GPUs of a term agree in time."""
     for term, meters in terms.items():
         first = next(iter(meters.values()))
         for row in meters.values():
@@ -165,14 +164,14 @@ def _rest(row: UsageRow) -> int:
     try:
         return _due_of(row.gpus, row.price, row.charged_us, row.carried)[1]
     except ValueError:
-        return 0  # the charge itself was found
+        return 0  # the wrong charge is already reported
 
 
 # ---- incomes ----
 
 
 def _weight(row: IncomeRow, where: str, steps: Sequence[IdleStep], report: StatementReport) -> None:
-    """Check the own weight and the sum of weights with the intervals of idle quota."""
+    """Check the tenant's weight and the sum of weights by the intervals of idle quota."""
     if row.counts_from is None or row.counts_until is None:
         report.left("a weight: no event closes the term", Gap.ROWS)
         return
@@ -220,13 +219,13 @@ def _ratio(row: IncomeRow, part: Fraction) -> Fraction:
 
 def _share(row: IncomeRow, where: str, report: StatementReport) -> None:
     if row.charge < 0:
-        return  # the charge itself was found
+        return  # the wrong charge is already reported
     if not row.weights or row.weight > row.weights:
         report.compare("income", where, row.earned, Amount(0))
         return
     exact, left = divmod(row.charge * row.weight, row.weights)
     if row.lenders is None:
-        # A leftover unit may be the tenant's: the other lenders' remainders are hidden.
+        # The tenant may have got a leftover unit: the other lenders' remainders are hidden.
         report.left(HIDDEN)
         again = exact + (row.rounded_up and left > 0)
         report.compare("income", where, row.earned, Amount(again))
@@ -242,7 +241,7 @@ def _share(row: IncomeRow, where: str, report: StatementReport) -> None:
 
 
 def _paid_by_operator(row: IncomeRow, where: str, report: StatementReport) -> None:
-    """Check the operator's payments for late rounds, of a term and its income (docs/adr/0232)."""
+    """Check what the operator paid for late rounds, of a term and its income (docs/adr/0232)."""
     if row.borne is None or row.earned_borne is None:
         return
     until_us = row.ends_at if row.charged_until is None else row.charged_until
@@ -266,7 +265,7 @@ def _paid_by_operator(row: IncomeRow, where: str, report: StatementReport) -> No
 
 
 def _parts_of_all(statement: TenantStatement, report: StatementReport) -> None:
-    """Check that all rows or none (older portals) state the operator's payment."""
+    """Check that either all rows state the operator's payment or, from older portals, none."""
     rows = [
         *((income_name(row), row.borne, row.earned_borne) for row in statement.income),
         *(
@@ -282,7 +281,7 @@ def _parts_of_all(statement: TenantStatement, report: StatementReport) -> None:
 
 
 def _is_tie(row: IncomeRow, weights: Sequence[int]) -> bool:
-    """Return whether the exact weights, recorded to 18 places, may split one unit differently."""
+    """Return whether weights of 18 places may give a unit to another lender than exact weights."""
     if row.weights != WEIGHT_LIMIT:
         return False
     share = Fraction(row.charge * row.weight, row.weights)
@@ -290,7 +289,7 @@ def _is_tie(row: IncomeRow, weights: Sequence[int]) -> bool:
         return False
     rests = sorted(Fraction(row.charge * weight, WEIGHT_LIMIT) % 1 for weight in weights)
     mine = share % 1
-    # The error of a remainder is less than the effect of one place of a weight.
+    # Rounding of the weights changes a remainder by less than this.
     off = Fraction(2 * row.charge, WEIGHT_LIMIT)
     near = [rest for rest in rests if abs(rest - mine) <= off or 1 - abs(rest - mine) <= off]
     return len(near) > 1

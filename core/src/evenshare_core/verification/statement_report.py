@@ -23,10 +23,10 @@ class Finding(NamedTuple):
 
 @dataclass(slots=True)
 class StatementReport:
-    """The result of recomputing a statement: findings, and counts of what was recomputed or not.
+    """The result of recomputing a statement: findings, and counts of recomputed and other amounts.
 
-    `unproven` has the gaps, which a tenant would need to be shown. Other amounts that are not
-    recomputed are out of scope: open hours, terms that began before, other transfers.
+    `unproven` has the gaps: amounts for which the tenant would need more data. Other amounts that
+    are not recomputed are out of scope: open hours, terms that began before, other transfers.
     """
 
     findings: list[Finding] = field(default_factory=list)
@@ -46,7 +46,7 @@ class StatementReport:
         self.findings.append(Finding(what, where, stated, again))
 
     def left(self, why: str, gap: Gap | None = None) -> None:
-        """Count an amount that cannot be recomputed; `gap` if it is not proven for that reason."""
+        """Count an amount that cannot be recomputed; `gap` if it therefore is not proven."""
         self.not_recomputed[why] += 1
         if gap is not None:
             self.unproven.append(Unproven(gap, why))

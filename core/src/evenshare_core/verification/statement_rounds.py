@@ -2,8 +2,8 @@
 
 Rounds are read from their bundles, in which all tenants have pseudonyms; the tenant finds its own
 rows by its key of the day. A round only gives bounds of idle quota. It does not show whether a
-lease is still launching, and until it starts, its own GPUs are idle quota. A granted lease may
-start at once.
+lease is still launching; until the lease starts, its own GPUs count as idle quota. A granted lease
+may start at once.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from evenshare_core.verification.statement_report import (
 from evenshare_core.verification.statement_rows import BORROWED, TenantStatement
 from evenshare_core.verification.verdict import Gap
 
-TermRows = dict[str, UsageRow]  # by meter
+TermRows = dict[str, UsageRow]  # a term's rows by meter
 NO_KEY = "own and borrowed GPUs of a term: there is no key of its day"
 PAST_EXPIRY = (
     "a charge past the expiry of a term, although no round came in time. It applies only to"
@@ -51,7 +51,7 @@ def verify_with_rounds(
     """Recompute a statement, compare it with rounds, and return the report.
 
     `rounds` has the available rounds by number, `keys` the tenant's keys by day of pool time.
-    `instants` has those of all rounds of the time, if more are known than those in `rounds`.
+    `instants` has the instants of all rounds in the statement's time, if the caller knows them.
     """
     report = verify_statement(statement)
     known = {*instants, *(disclosed.at_us for disclosed in rounds.values())}
@@ -60,7 +60,7 @@ def verify_with_rounds(
 
 
 class _Bounds(NamedTuple):
-    """Idle GPUs by lender, minimum and maximum."""
+    """The minimum and maximum of idle GPUs, by lender."""
 
     least: dict[int, int]
     most: dict[int, int]
@@ -80,7 +80,8 @@ class _Comparison:
     rounds: Mapping[int, Disclosed]
     keys: Mapping[str, bytes]
     instants: frozenset[int]
-    every: tuple[int, ...]  # all rounds of the time, in order; empty if they may be incomplete
+    # instants of all rounds in the statement's time; empty if some may be missing
+    every: tuple[int, ...]
     report: StatementReport
 
     def run(self) -> None:
@@ -139,7 +140,7 @@ class _Comparison:
         row = next(iter(rows.values()))
         disclosed = None if row.round is None else self.rounds.get(row.round)
         if disclosed is None:
-            if BORROWED not in rows:  # otherwise reported with its price
+            if BORROWED not in rows:  # a borrowed term's missing round is reported with its price
                 self.report.left(NO_BUNDLE, Gap.ROUNDS)
             return
         key = self.keys.get(disclosed.day)
@@ -153,32 +154,30 @@ class _Comparison:
     # ---- late rounds ----
 
     def _late(self, rows: TermRows, following: TermRows) -> None:
-        """Check that a borrowed term is charged until it was due if no round came in time
-        (docs/adr/0232).
-        """
+        """Check that a term is charged until it was due if no round came in time (ADR 0232)."""
         row = rows.get(BORROWED)
         disclosed = None if row is None or row.round is None else self.rounds.get(row.round)
         if row is None or disclosed is None:
-            return  # reported with its price
+            return  # the missing round is reported with the price
         key = self.keys.get(disclosed.day)
         due_us = None if key is None else _due_us(disclosed, key, row)
         if due_us is None:
-            return  # the key and the grant are reported elsewhere
+            return  # a missing key or grant is reported elsewhere
         where = f"{usage_name(row)}, in round {row.round}"
         if row.charged_until is not None:
             again = max(due_us, row.starts_at)
             self.report.compare("charged until", where, text_of(row.charged_until), text_of(again))
             return
         is_renewed = any(after.starts_at == row.ends_at for after in following.values())
-        # Only the executor knows how other terms ended: a process may take long to stop.
+        # For other terms only the executor knows when they ended: a process may take long to stop.
         if is_renewed and self._is_late(disclosed, due_us):
             self.report.left(PAST_EXPIRY, Gap.ROUNDS)
 
     def _late_income(self, row: IncomeRow) -> None:
-        """Check the same for a lender's row, which does not name the borrower's job."""
+        """Check a lender's row like `_late`; the row does not name the borrower's job."""
         disclosed = None if row.round is None else self.rounds.get(row.round)
         if row.borne is None or disclosed is None:
-            return  # an older portal, or the round was reported with the price
+            return  # an older portal, or the missing round is reported with the price
         dues = _dues_us(disclosed, row)
         if not dues:
             return
@@ -192,13 +191,13 @@ class _Comparison:
             self.report.left(PAST_EXPIRY, Gap.ROUNDS)
 
     def _is_late(self, disclosed: Disclosed, due_us: int) -> bool:
-        """Return whether the first round from a due instant on was too late for it."""
+        """Return whether the first round at or after a due instant was late."""
         index = bisect_left(self.every, due_us)
         late_us = LATE_ROUNDS * disclosed.snapshot.round_us
         return index < len(self.every) and self.every[index] > due_us + late_us
 
     def _is_renewed(self, row: IncomeRow) -> bool:
-        """Return whether the next term begins as it ends; other ends are not known."""
+        """Return whether the next term begins when this one ends; other ends are not known."""
         return row.ends_at in self.every and any(
             (after.gpu_type, after.starts_at) == (row.gpu_type, row.ends_at)
             and (row.lease, row.term) in {(None, None), (after.lease, (after.term or 0) - 1)}
@@ -235,9 +234,7 @@ class _Comparison:
 
 
 def _due_us(disclosed: Disclosed, key: bytes, row: UsageRow) -> int | None:
-    """Return the due instant of a term: its expiry, or the end of a minimum runtime; None if
-    unknown.
-    """
+    """Return a term's due instant, its expiry or end of minimum runtime; None if unknown."""
     try:
         job = disclosed.names.jobs.index(job_name(key, row.job.replace("-", ""))) + 1
     except ValueError:
@@ -304,7 +301,7 @@ def _idle_in(disclosed: Disclosed, gpu_type: str, instants: frozenset[int]) -> _
     renewed = {item.lease: item.own for item in disclosed.decision.renewals}
     ended = {item.lease for item in disclosed.decision.ends}
     leases = [lease for lease in snapshot.leases if lease.gpu_type == gpu_type]
-    # The start of a lease that has not started is the instant of the round that granted it.
+    # A lease that has not started has the instant of the round that granted it as its start.
     oldest_us = min(instants)
     launching = ended | {
         lease.id for lease in leases if lease.started_us in instants or lease.started_us < oldest_us
@@ -314,7 +311,7 @@ def _idle_in(disclosed: Disclosed, gpu_type: str, instants: frozenset[int]) -> _
     granted = [item for item in disclosed.decision.grants if item.gpu_type == gpu_type]
     bounds = _Bounds({}, {})
     for idle, held, starting in (
-        (bounds.least, leases, granted),  # these may start at once
+        (bounds.least, leases, granted),  # granted leases may start at once
         (bounds.most, [lease for lease in leases if lease.id not in launching], []),
     ):
         used = _used(held, renewed)

@@ -35,7 +35,7 @@ LONGEST_DECIMAL = 40
 
 
 class StatementError(ValueError):
-    """Rows that cannot be read; `field` is the place, as `income[3].price`."""
+    """Rows that cannot be read; `field` is the place of the error, as `income[3].price`."""
 
     def __init__(self, field: str, reason: str) -> None:
         super().__init__(f"{field}: {reason}")
@@ -76,7 +76,7 @@ class TenantStatement:
 def read_statement(answers: Mapping[str, Any]) -> TenantStatement:
     """Return the statement of the answers `usage`, `income`, `idle`, `prices` and `entries`.
 
-    Each is a list of rows. Rows of `idle` and `prices` that pages repeat count once.
+    Each is a list of rows. A row of `idle` or `prices` that several pages repeat counts once.
 
     Raises:
         StatementError: a row cannot be read, or two rows of one instant or round contradict.

@@ -49,11 +49,11 @@ def verify_settlements(statement: TenantStatement, report: StatementReport) -> N
 
 @dataclass(slots=True)
 class _Settled:
-    """The transfers and hours found so far: an hour is settled by one transfer when it closes."""
+    """The transfers and hours found so far: one transfer settles an hour when it closes."""
 
     report: StatementReport
-    charged: dict[int, str] = field(default_factory=dict)  # hour -> its transfer
-    seen: dict[str, int] = field(default_factory=dict)  # transfer -> its hour
+    charged: dict[int, str] = field(default_factory=dict)  # hour: its transfer
+    seen: dict[str, int] = field(default_factory=dict)  # transfer: its hour
 
     def add(self, entry: EntryRow, hour: int, where: str) -> None:
         if entry.transfer in self.seen:
@@ -75,12 +75,12 @@ def _missing(
     seen: Mapping[str, int],
     report: StatementReport,
 ) -> None:
-    """Record rows that name a transfer without them, or of another hour."""
+    """Record rows whose transfer has no entries, or is of another hour."""
     for usage in statement.usage:
         if not usage.amount:
             continue
         again = charged.get(usage.hour, "")
-        # An hour may be settled after its usage was read and before its entries were.
+        # An hour may be settled between the request for its usage and the request for its entries.
         if usage.transfer and usage.transfer != again:
             text = f"transfer {again}" if again else "no such entry"
             report.find(

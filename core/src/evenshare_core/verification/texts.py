@@ -18,7 +18,7 @@ from evenshare_core.verification.verdict import (
     combined,
 )
 
-# The head's number among those of rounds.
+# Number of the head in counts by round.
 HEAD = -1
 
 _DONE = {
@@ -91,8 +91,9 @@ class Tally:
     """Counts of rounds for the last lines: each round's number and verdict.
 
     `accepted` has the gaps that the reader accepts. `gaps` has the unproven texts by gap and round;
-    -1 is the head. `not_decided` and `not_certified` count rounds without recomputed decision or
-    certificate; `without_own` counts rounds in which a tenant of the reader is missing.
+    round -1 is the head. `not_decided` and `not_certified` count rounds whose decision or
+    certificate was not recomputed. `without_own` counts rounds in which a tenant of the reader is
+    missing.
     """
 
     accepted: Collection[str] = ()
@@ -111,13 +112,11 @@ class Tally:
         self.without_own += bool(finding.absent)
 
     def add_head(self, head: HeadFinding) -> None:
-        """Count the head of the rounds."""
         self.wrong_heads += bool(head.problems)
         self._leave(HEAD, head.unproven)
 
     @property
     def verdict(self) -> ProofVerdict:
-        """The result of the run."""
         wrong = self.wrong_heads + len(self.numbers(ProofVerdict.WRONG))
         unproven = [Unproven(gap, "") for gap in self.gaps]
         return combined(len(self.numbers(ProofVerdict.PROVEN)), wrong, unproven, self.accepted)
@@ -149,7 +148,7 @@ def gap_line(gap: Gap, text: str, accepted: Collection[str]) -> str:
 
 
 def summary(tally: Tally) -> str:
-    """Return the last line: the number of proven rounds, out of all."""
+    """Return the last line: how many rounds are proven, out of how many."""
     total = plural(len(tally.rows), "round")
     proven = len(tally.numbers(ProofVerdict.PROVEN))
     wrong, left = tally.numbers(ProofVerdict.WRONG), tally.numbers(ProofVerdict.NOT_PROVEN)

@@ -25,12 +25,12 @@ class ProofVerdict(StrEnum):
 class Gap(StrEnum):
     """The reason for a gap. Names are part of the command's JSON and of `--accept`."""
 
-    BUNDLE = "bundle"  # the bundle of a round was not sent
-    OWN_ROWS = "own-rows"  # only own rows were sent in its place
+    BUNDLE = "bundle"  # the portal did not send the bundle of a round
+    OWN_ROWS = "own-rows"  # the portal sent only own rows instead of the bundle
     NAMES = "names"  # the reader's key or rows are missing
-    VERSION = "version"  # another version decided, or a policy that is not known here
+    VERSION = "version"  # the decision is by another version, or by a policy that is not known here
     CERTIFICATE = "certificate"  # the certificate was not recomputed
-    BEFORE = "before"  # the round before is not available
+    BEFORE = "before"  # the previous round is not available
     # a part of a decision was not applied, and the records do not show why
     SUPERSEDED = "superseded"
     HEAD = "head"  # no proof joins the head and the pin
@@ -40,7 +40,7 @@ class Gap(StrEnum):
 
 
 class ProofProblem(NamedTuple):
-    """A violation by a head or a round, and the check that found it."""
+    """A violation found in a head or a round, and the check that found it."""
 
     check: StrEnum
     text: str

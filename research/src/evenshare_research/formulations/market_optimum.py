@@ -3,8 +3,8 @@
 All jobs are known, nothing has a price, and f counts from the arrival. Quotas are dropped: (3a) and
 (3b) only bound the total use by the sum of all quotas, which servers enforce anyway.
 
-A choice is (workers, slots, centralised). Of all numbers of workers with equal duration, the
-smallest suffices: fewer workers fit wherever more do, with the same f. A distributed job may have
+A choice is (workers, slots, centralised). Of all numbers of workers with equal duration, only the
+smallest is needed: fewer workers fit wherever more do, with the same f. A distributed job may have
 all its workers on the server of its PSs, where it is only slower than a centralised one.
 
 `evenshare_research.formulations.market_ortools` formulates it with intervals for CP-SAT. A test
@@ -41,7 +41,7 @@ class PlannedJob:
 
 @dataclass(frozen=True, slots=True)
 class MarketOptimum:
-    """The best plan found, and an upper bound of all plans; equal if it is optimal."""
+    """The best plan found, and an upper bound on all plans; equal if the plan is optimal."""
 
     value_micro: int
     bound_micro: int
@@ -62,7 +62,7 @@ def choices(pool: MarketPool, job: MarketJob, last: int) -> Iterator[PlanChoice]
 
 
 def values_micro(job: MarketJob, last: int) -> list[int]:
-    """Return f(completion - arrival) by the end's slot; 0 if negative or impossible."""
+    """Return f(completion - arrival) by the slot of the end; 0 if negative or impossible."""
     first = ceil(job.arrival) + 1
     ends = range(first, last + 1)
     positive = [max(0, job.utility_micro(end - job.arrival)) for end in ends]

@@ -47,7 +47,7 @@ class _Literal:
     problem: SelectorProblem
     rewards: list[int] = field(default_factory=list)
     rows: ConstraintRows = field(default_factory=ConstraintRows)
-    # (half, slot, level) -> terms; half 0 is slot 0, shared by best-effort leases.
+    # (half, slot, level): its terms; half 0 is slot 0, shared by best-effort leases.
     taken: dict[tuple[str, int, int], list[tuple[int, int]]] = field(
         default_factory=lambda: defaultdict(list)
     )
@@ -114,7 +114,7 @@ def literal_optimum(problem: SelectorProblem, *, seconds: float | None = None) -
 
     Raises:
         ValueError: a deadline is beyond the horizon.
-        SolverError: HiGHS ends without optimum, and not by the limit.
+        SolverError: HiGHS stops without an optimum for a reason other than the limit.
     """
     if any(step.deadline > problem.horizon for job in problem.jobs for step in job.steps):
         raise ValueError("horizon: the literal program has all slots to the last deadline")

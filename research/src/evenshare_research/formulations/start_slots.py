@@ -5,9 +5,9 @@ and takes at most one. In each slot, the expected use of all starts stays within
 
     max  sum_jo  E[U_jo] x_jo      s.t.  sum_o x_jo <= 1,   sum_jo P(runs in t) k_j x_jo <= C_t
 
-Utilities and uses are whole numbers. Two greedy plans come first, and the better one is kept. If
-each job has its best option, this is the optimum, and no program is solved. HiGHS is limited in
-nodes, but not in time.
+Utilities and uses are whole numbers. Two greedy plans are made first, and the better one is kept.
+If each job has its best option in it, this is the optimum, and no program is solved. HiGHS is
+limited in nodes of its search, but not in time.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from evenshare_core.formulations.lp import ConstraintRows
 from evenshare_core.formulations.selector_whole import solve_whole
 
-NODES = 200  # of a search
+NODES = 200  # the limit of nodes in a search
 Slots = NDArray[np.int64]
 
 
@@ -43,7 +43,7 @@ class StartJob:
 
 @dataclass(frozen=True, slots=True)
 class StartPlan:
-    """Starts as job -> (GPU type, slot), their expected utility, and an upper bound of any plan.
+    """Starts as job -> (GPU type, slot), their expected utility, and an upper bound on any plan.
 
     `limit`: why the search stopped early; empty if the plan is optimal.
     """
@@ -164,7 +164,7 @@ def _rows(columns: Sequence[_Column], free: Mapping[str, Slots]) -> ConstraintRo
     for number, one in enumerate(columns):
         by_job.setdefault(one.job.id, []).append(number)
         by_type.setdefault(one.gpu_type, []).append(number)
-    for numbers in by_job.values():  # at most one option of a job
+    for numbers in by_job.values():  # at most one option per job
         rows.add(np.array(numbers), np.ones(len(numbers)), -np.inf, 1.0)
     for gpu_type, numbers in by_type.items():  # expected use within the free GPUs
         left = free[gpu_type]

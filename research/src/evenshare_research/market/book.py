@@ -76,7 +76,7 @@ class MarketBook:
         self.free_ps = WindowMinima(np.tile(ps, (slots, 1)))
         self.used_workers = np.zeros(slots, dtype=np.int64)
         self.used_ps = np.zeros(slots, dtype=np.int64)
-        # Use in the own-quota phase, by tenant: (workers, PSs).
+        # Use in the phase of own quota, by tenant: (workers, PSs).
         self._own: dict[int, tuple[Ints, Ints]] = {}
         self._quota = {row.tenant: (row.workers, row.ps) for row in pool.owners}
         for schedule in running:

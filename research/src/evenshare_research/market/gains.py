@@ -73,7 +73,7 @@ def revenues(
 ) -> dict[int, TenantRevenue]:
     """Return the parts of each tenant's gain, and of the operator's, in micro-credits.
 
-    Utilities are of completion less arrival, whatever f admission used.
+    Utilities are f(completion - arrival), even if admission used another f.
     """
     known = {job.id: job for job in jobs}
     owners = [row.tenant for row in pool.owners]

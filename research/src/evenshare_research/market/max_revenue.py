@@ -37,7 +37,7 @@ import numpy.typing as npt
 from evenshare_research.market.book import Counts, Ints, MarketBook, WindowMinima
 from evenshare_research.market.model import MarketJob, MarketSchedule, by_arrival
 
-CHUNK = 16  # starts tried together
+CHUNK = 16  # number of starts tried together
 NOTHING = -(1 << 62)
 Starts = npt.NDArray[np.intp]
 
@@ -67,7 +67,7 @@ class _Best(NamedTuple):
     """The best candidate so far: its value, and its rank among ties."""
 
     value: int
-    order: tuple[int, int, bool]  # start, workers, distributed
+    order: tuple[int, int, bool]  # ties: start, workers, distributed
     candidate: Candidate | None
 
 
@@ -78,11 +78,11 @@ def schedule_jobs(
     shared: bool,
     reference: float | None = None,
 ) -> tuple[list[MarketSchedule], list[MarketJob]]:
-    """Run A_maxIrev: schedule jobs in the order (arrival, id); return schedules and the rest.
+    """Run A_maxIrev: schedule jobs in the order (arrival, id); return schedules and the other jobs.
 
-    Each schedule goes into the book, which posts new prices. `shared`: on all unused resources;
-    otherwise within the unused quota of its tenant. The utility f counts from `reference`, by
-    default from the job's arrival.
+    Each schedule goes into the book, which posts new prices. With `shared`, jobs may use all unused
+    resources; otherwise only the unused quota of their tenant. The utility f counts from
+    `reference`, by default from the job's arrival.
     """
     schedules, left = [], []
     for job in sorted(jobs, key=by_arrival):
@@ -98,10 +98,9 @@ def schedule_jobs(
 def best_schedule(
     book: MarketBook, job: MarketJob, *, shared: bool, reference: float | None = None
 ) -> MarketSchedule | None:
-    """Return the schedule with the largest f - cost at the posted prices; None if none is above 0
-    (7).
+    """Return the schedule with the largest f - cost at the posted prices; None if not above 0.
 
-    f counts from `reference`, or from the job's arrival if it is None.
+    f counts from `reference`, or from the job's arrival if it is None. Source: (7).
     """
     since = job.arrival if reference is None else reference
     most, limits = _sharing(book, job, shared=shared)
@@ -184,7 +183,7 @@ def _improve(
             break
         for start, value in _fitting(book, candidate, part, bounds, limits):
             order = (start, candidate.workers, not candidate.centralised)
-            # A value of 0 is a refusal: (7) requires more than 0.
+            # A value of 0 is refused: (7) requires more than 0.
             if value > best.value or (value == best.value and value > 0 and order < best.order):
                 best = _Best(value, order, candidate)
         done, size = done + size, CHUNK
@@ -220,7 +219,7 @@ def _distributed(
     free: Counts,
     allowed: tuple[Counts, Counts] | None,
 ) -> tuple[npt.NDArray[np.bool_], Ints]:
-    """Return whether it fits at each start, and its PSs beyond the fewest possible."""
+    """Return whether the candidate fits at each start, and its PSs beyond the fewest possible."""
     if not candidate.least_ps:
         most = np.minimum(free, candidate.workers - 1)
         return most.sum(axis=1) >= candidate.workers, np.zeros(len(starts), dtype=np.int64)
@@ -243,7 +242,7 @@ def _ps_needs(
     free_ps: Counts,
     allowed: tuple[Counts, Counts] | None,
 ) -> Counts:
-    """Return the PSs needed on each server (3i); `_TOO_MANY` if it has fewer."""
+    """Return the PSs needed on each server (3i); `_TOO_MANY` if the server has fewer."""
     pool = book.pool
     elsewhere = candidate.workers - np.minimum(free, candidate.workers - 1)
     needs = np.maximum(1, -(-elsewhere * pool.worker_bandwidth // pool.ps_bandwidth))

@@ -30,13 +30,11 @@ from math import isfinite
 
 from evenshare_core.units import CREDIT_MICRO, ONE_MILLI
 
-OPERATOR = 0  # owns capacity without an owner; tenant ids start at 1
+OPERATOR = 0  # the owner of all other capacity; tenant ids start at 1
 
 
 @dataclass(frozen=True, slots=True)
 class MarketServer:
-    """The capacity of a server."""
-
     workers: int
     ps: int = 0
 
@@ -228,7 +226,7 @@ class MarketSchedule:
 
     `workers`: (server, workers) in the order of servers. `ps`: (server, PSs); None with all-reduce.
     `worker_prices`, `ps_prices`: micro-credits per slot, before the job was added. `ideal_micro`: f
-    at admission. `borrowed`: it was placed in the shared phase, and pays.
+    at admission. `borrowed`: the job was placed in the shared phase, and pays.
     """
 
     job: int

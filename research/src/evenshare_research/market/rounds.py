@@ -1,14 +1,14 @@
 """A_round (algorithm 2) and Astraea (algorithm 1): batches of jobs, own quota first, then shared.
 
-`interval = geometric` is the paper's mode. Jobs that arrived in [2^(l-1), 2^l), and those left
-over, are scheduled in (lambda 2^l, lambda 2^(l+1)] by lambda rounds. Each schedule is inside its
-round; f counts from the start of the round. Only this mode has the bounds of section 4.5. Its waits
-are too long for an operator.
+`interval = geometric` is the paper's mode. Jobs that arrived in [2^(l-1), 2^l), and jobs left over,
+are scheduled in (lambda 2^l, lambda 2^(l+1)] by lambda rounds. Each schedule is inside its round; f
+counts from the start of the round. Only this mode has the bounds of section 4.5. Its waits are too
+long for an operator.
 
-`interval = fixed` decides at every multiple of `batch` on the new jobs and those left over; a
-schedule ends within `horizon`. It is a single round, and f counts from the arrival. Earlier
-schedules continue (the paper's rule: nothing is preempted). So a borrowed schedule may hold an
-owner's capacity when the owner's next batch comes.
+`interval = fixed` decides at every multiple of `batch` on new jobs and jobs left over; a schedule
+ends within `horizon`. It is a single round, and f counts from the arrival. Earlier schedules
+continue (the paper's rule: nothing is preempted). So a borrowed schedule may hold an owner's
+capacity when the owner's next batch comes.
 
 | paper | here |
 |---|---|
@@ -191,11 +191,11 @@ def _fixed(
             running += row.schedules
             yield row
             if not (coming or running):
-                return  # An empty pool will always refuse the jobs that are left.
+                return  # In an empty pool, the remaining jobs would be refused forever.
         after += rules.batch
 
 
 def _is_too_late(job: MarketJob, after: int, horizon: int) -> bool:
-    """Return whether no schedule from now on has a positive f, as f never grows."""
+    """Return whether every schedule from now on has f <= 0, as f never grows."""
     slots = job.duration(job.chunks, centralised=True)
     return slots > horizon or job.utility_micro(after + slots - job.arrival) <= 0

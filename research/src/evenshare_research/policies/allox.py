@@ -65,10 +65,12 @@ from evenshare_core.units import ONE_MILLI
 from evenshare_research.policies.assignment import assign
 
 MATCHED, LEFT_OVER = "matched", "left_over"
-# A year: the limit of times, so that costs of MOST_JOBS positions and their sums stay exact.
+# A year: the limit of processing times, so that costs of MOST_JOBS positions and their sums stay
+# exact.
 LONGEST_MS = 3 * 10**10
 MOST_JOBS = 200
-NEVER = 2 * LONGEST_MS * MOST_JOBS**2  # more than all costs of a matching without it
+# cost of an impossible pair: more than any matching without it
+NEVER = 2 * LONGEST_MS * MOST_JOBS**2
 
 
 class AlloxOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -190,7 +192,7 @@ class _Matching:
         return min(-(-self._left_us(job) * job.gpus // speed), LONGEST_MS)
 
     def _types(self, one: QueuedJob) -> list[str]:
-        """Return the types that are large enough for its gang, within its tenant's limit."""
+        """Return the types that are large enough for the job's gang, within its tenant's limit."""
         return [
             name
             for name in self._capacity
@@ -225,7 +227,7 @@ class _Matching:
         return AlloxOrder(self._matched(first), sorted(others, key=by_time))
 
     def _ranks(self, tenants: set[int], able: set[int]) -> dict[int, int]:
-        """Rank tenants by progress, those without quota last; those `able` to run a job first."""
+        """Rank tenants by progress: first tenants `able` to run a job, last those without quota."""
 
         def key(tenant: int) -> tuple[bool, bool, Fraction, int]:
             progress = self._progress.get(tenant)
@@ -251,7 +253,7 @@ class _Matching:
         for one, column in zip(jobs, assign(costs), strict=True):
             name = types[column // count]
             matched.append(one._replace(gpu_types=(name,), gpu_type=name))
-        # At the least cost, shorter jobs have earlier positions; ties go to the older job.
+        # At the least cost, shorter jobs are earlier on each type; ties go to the older job.
         return sorted(matched, key=self._by_time)
 
     def _by_time(self, one: QueuedJob) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""Min-cost matching: each row gets its own column, with the least sum of costs.
+"""Min-cost matching: each row gets a different column, with the least sum of costs.
 
 Source: Kuhn, Munkres; by shortest augmenting paths as in Jonker and Volgenant (Computing 38, 1987).
 Costs are integers, so the answer is the same on every machine. Ties between matchings are always
@@ -42,7 +42,7 @@ def _augment(
     row_price: NDArray[np.int64],
     column_price: NDArray[np.int64],
 ) -> None:
-    """Match another row along the shortest path by reduced costs, which stay >= 0."""
+    """Match one more row along the shortest path by reduced costs, which stay >= 0."""
     columns = costs.shape[1]
     far = np.iinfo(np.int64).max
     distance = np.full(columns, far)
@@ -53,7 +53,7 @@ def _augment(
         reached = length + costs[row] - row_price[row] - column_price
         is_nearer = ~is_done & (reached < distance)
         distance[is_nearer], came_from[is_nearer] = reached[is_nearer], column
-        column = int(np.argmin(np.where(is_done, far, distance)))  # ties go to the first
+        column = int(np.argmin(np.where(is_done, far, distance)))  # ties go to the first column
         length = int(distance[column])
         is_done[column] = True
         row = int(row_of[column])

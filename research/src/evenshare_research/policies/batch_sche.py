@@ -150,7 +150,7 @@ def _rule(options: BatchScheOptions, plans: PartitionPlans) -> QueueRule:
 
 
 class PartitionPlan:
-    """Free GPUs of a partition from now on, as steps (from instant, GPUs)."""
+    """Free GPUs of a partition from now on, as steps (instant from which it holds, GPUs)."""
 
     def __init__(self, gpus: int, at_us: int, held: Iterable[tuple[int, int]]) -> None:
         """Start with `held`: (end of a lease, its GPUs)."""
@@ -219,7 +219,7 @@ class PartitionPlans:
                 self._plan(job)
 
     def starts(self, job_id: int) -> str | None:
-        """Return the GPU type on which a job is planned to start now; None if it is not."""
+        """Return the GPU type on which the plan starts a job now; None if not now."""
         return self._starts.get(job_id)
 
     def has_room(self, job_id: int) -> bool:
@@ -242,8 +242,9 @@ class PartitionPlans:
         return within or (types if self._oversized else [])
 
     def _partitions(self) -> dict[tuple[int, str], PartitionPlan]:
-        """Return plans; a tenant without quota has a plan of 1 GPU, and runs one job at a time, if
-        any.
+        """Return the plans.
+
+        A tenant without quota has a plan of 1 GPU, and so runs one job at a time.
         """
         snapshot = self._snapshot
         held: dict[tuple[int, str], list[tuple[int, int]]] = {}
@@ -278,7 +279,7 @@ class PartitionPlans:
             self._starts[job.id] = name
 
     def _is_refused(self, job: Job, gpu_type: str) -> bool:
-        """Return whether it must borrow, and may not even if its tenant held nothing else."""
+        """Return whether the job must borrow, and may not even if its tenant held nothing else."""
         tenant = job.tenant
         if job.gpus <= self._quotas[tenant, gpu_type]:
             return False
@@ -288,7 +289,7 @@ class PartitionPlans:
         return self._alone[tenant].check(job, gpu_type) is not None
 
     def _part(self, job: Job, gpu_type: str) -> int:
-        """Return the GPUs of the partition that a job takes: all if it is larger."""
+        """Return the GPUs of the partition that a job takes: all of them if the job is larger."""
         return min(job.gpus, self._plans[job.tenant, gpu_type].gpus)
 
 

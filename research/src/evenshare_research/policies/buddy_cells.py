@@ -5,8 +5,8 @@ level k is two buddies of level k - 1. All cells are available at once, whatever
 
 A cell is a power of two of GPUs on one node, at most the largest power that a node has. A quota of
 13 on nodes of 8 is the cells 8, 4 and 1. Sizes that are powers of two fill a node without a gap,
-largest first. So all cells of quotas that do not exceed the pool find a node. If sizes of nodes are
-no powers of two, a cell that fits nowhere is halved.
+largest first. So all cells of quotas that do not exceed the pool find a node. If the sizes of nodes
+are not powers of two, a cell that fits nowhere is halved.
 
 Bindings are stored, so that a tenant keeps its nodes while others change.
 """
@@ -61,7 +61,7 @@ def bind_cells(
     needed = Counter((row.tenant, size) for row in quotas for size in cell_sizes(row.gpus, largest))
     kept = _kept(room, needed, before)
     bound = _bind(room, needed, kept, held, may_halve=False)
-    if bound is None:  # the kept cells prevent it
+    if bound is None:  # kept cells may leave no room for the others
         bound = _bind(room, needed, [], held, may_halve=False)
     if bound is None:
         bound = _bind(room, needed, [], held, may_halve=True)
@@ -99,7 +99,7 @@ def _bind(
     while wanted:
         tenant, gpus = min(wanted, key=lambda key: (-key[1], key[0]))
         wanted[tenant, gpus] -= 1
-        wanted += Counter()  # removes counts of 0
+        wanted += Counter()  # drops counts of 0
         fitting = [node for node, count in left.items() if count >= gpus]
         if fitting:
             node = min(fitting, key=lambda id_: _rank(tenant, gpus, id_, left, near))
@@ -120,7 +120,7 @@ def _rank(
     left: Mapping[int, int],
     near: Mapping[tuple[int, int], int],
 ) -> tuple[int, int, int]:
-    """Prefer the node on which the tenant holds most of the cell, then the tightest fit."""
+    """Return the sort key: the node with most of the tenant's GPUs first, then the tightest."""
     return (-max(0, min(gpus, near.get((tenant, node), 0))), left[node], node)
 
 

@@ -236,7 +236,7 @@ class LeasePlan:
     def _selector_job(self, job: Job, lease: Lease | None) -> SelectorJob | None:
         """Return the job for the program, from the end of its running lease.
 
-        Return None if it can meet no deadline, or its work is done by then.
+        Return None if it can meet no deadline, or if its work is done when the lease ends.
         """
         held_us = 0 if lease is None else max(0, self._until_us(lease) - self._at_us)
         remaining = self._remaining(job, self._sums[job.id]) - held_us
@@ -322,7 +322,7 @@ class LeasePlan:
         return free
 
     def _kept_gpus(self) -> dict[str, Placement]:
-        """Return the GPUs reserved for profiling by type, from the last nodes."""
+        """Return the GPUs reserved for profiling by type, on the last nodes."""
         kept: dict[str, list[tuple[int, int]]] = {}
         for node in sorted(self._snapshot.nodes, key=lambda row: -row.id):
             rows = kept.setdefault(node.gpu_type, [])
@@ -348,12 +348,15 @@ class ChronusPicks(OrderedPicks):
                 self.free_by_type[gpu_type].hold_back(placement)
 
     def may_renew(self, one: QueuedJob, lease: Lease) -> bool:
-        """Return whether the plan does not move it to other GPUs."""
+        """Return whether the job stays on its GPUs by the plan."""
         _, placement = self._planned.placements.get(one.job.id, ("", lease.placement))
         return placement == lease.placement
 
     def place(self, one: QueuedJob, free_capacity: FreeCapacity) -> Placement | None:
-        """Place a job on its planned GPUs; without a plan or if these are taken, where it fits."""
+        """Place a job on its planned GPUs.
+
+        Without a plan, or if these are taken, place it where it fits.
+        """
         gpu_type, placement = self._planned.placements.get(one.job.id, ("", ()))
         if gpu_type != one.gpu_type or not free_capacity.available.has(placement):
             return super().place(one, free_capacity)

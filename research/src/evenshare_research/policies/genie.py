@@ -6,7 +6,7 @@ each on its best placement. Best-effort jobs, which GENIE does not have, get the
 
 | paper | here | unit |
 |---|---|---|
-| deadline | the first that can still be met, or the last: `laxity_us` | us |
+| deadline | the first deadline that can still be met, or the last one: `laxity_us` | us |
 | predicted time to finish | estimate - GPU-time received / gang | us |
 | laxity | deadline - now - time to finish | us |
 
@@ -20,8 +20,8 @@ Departures, each with its test in tests/papers/test_baseline_deadlines.py:
   consolidated one.
 - Time to finish comes from the job's estimate and not from a model of its speed fitted offline.
   A job without an estimate is taken to need `unknown_s`.
-- A job that can meet no deadline any more, by its estimate, comes after those that can. By the
-  paper's rule it would have the smallest laxity of all (`late_first`).
+- By its estimate, a job may no longer be able to meet any deadline. It comes after those that
+  can. By the paper's rule it would have the smallest laxity of all (`late_first`).
 
 All orders end in (submitted, id).
 """
@@ -85,7 +85,7 @@ class Genie(OrderedPolicy):
         by_job = steps_left(snapshot.deadlines, at_us)
 
         def key(one: QueuedJob) -> tuple[int, int]:
-            """The place of its class in `CLASSES`, and its laxity."""
+            """Return the index of the job's class in `CLASSES`, and its laxity."""
             steps = by_job.get(one.job.id)
             if steps is None:
                 return CLASSES.index(BEST_EFFORT), 0

@@ -214,7 +214,7 @@ class CellUse:
         self._quotas = {(row.tenant, row.gpu_type): row.gpus for row in snapshot.entitlements}
         self._held: dict[tuple[int, str], int] = {}
         self._sizes = node_sizes(snapshot.nodes)
-        # Free GPUs, and GPUs for which no running lease would have to end.
+        # By node: GPUs that no running lease holds.
         self._free = {node.id: node.gpus for node in snapshot.nodes}
         self.spot: list[Lease] = []
         self._run_on(snapshot)
@@ -225,11 +225,11 @@ class CellUse:
         self._assign(queue)
 
     def owns(self, one: QueuedJob) -> bool:
-        """Return whether it is placed before all spot jobs."""
+        """Return whether the job is placed before all spot jobs."""
         return one.job.id in self.assigned
 
     def _run_on(self, snapshot: Snapshot) -> None:
-        """Count running leases as holders of their GPUs, and of own cells that contain them."""
+        """Count running leases on their GPUs, and on cells of their tenant that contain these."""
         for lease in sorted(snapshot.leases, key=lambda row: (row.started_us, row.id)):
             if lease.ends_by(snapshot.at_us):
                 continue
@@ -303,7 +303,7 @@ class CellUse:
         return tuple(sorted(places))
 
     def _missing(self, node: int, gpus: int) -> int:
-        """Return the GPUs that spot jobs would have to give back."""
+        """Return the GPUs that spot jobs would have to release."""
         return max(0, gpus - max(0, self._free.get(node, 0)))
 
 
@@ -344,7 +344,7 @@ class HivedPicks(OrderedPicks):
         return OWN_CELLS if one.job.id in self._own else SPOT
 
     def in_turn(self, candidate: QueuedJob) -> list[QueuedJob]:
-        """Return a candidate on each of its types, starting with that of its cells."""
+        """Return a candidate on each of its types, starting with the type of its cells."""
         tries = super().in_turn(candidate)
         first = self._use.assigned.get(candidate.job.id, ("", ()))[0]
         return sorted(tries, key=lambda one: one.gpu_type != first)
@@ -369,8 +369,8 @@ class HivedPicks(OrderedPicks):
     def _victims(self, placement: Placement, free_capacity: FreeCapacity) -> list[Lease]:
         """Return the leases to end so that these GPUs are free; [] if that is impossible.
 
-        On each node, take the smallest sufficient lease, else the largest and so on. Ties go to the
-        youngest. Leases that turn out unnecessary continue.
+        On each node, take the smallest lease that frees enough, else the largest, and repeat. Ties
+        go to the youngest. Leases that turn out unnecessary continue.
         """
         free = free_capacity.available.free
         missing = {node: gpus - free.get(node, 0) for node, gpus in placement}

@@ -1,4 +1,4 @@
-"""Hydra: jobs with deadlines before the others, the least time left first, without preemption.
+"""Hydra: jobs with deadlines before the others, the shortest remaining time first, no preemption.
 
 Source: Hydra (Z. Yang et al., IEEE Transactions on Computers 2023), as UniSched compares with it in
 V-A. In a homogeneous cluster without preemption, SLO jobs have a higher priority than best-effort
@@ -15,8 +15,8 @@ not fit block no other job.
 Departures, each with its test in tests/papers/test_baseline_deadlines.py:
 
 - Hydra searches the assignment of groups of jobs to GPU types by branch and bound, for the least
-  sums of completion times and delays. As UniSched states it, only the order remains on GPUs of
-  one type. A job's length counts the same on all types here.
+  sums of completion times and delays. On GPUs of one type, as UniSched uses it, only the order
+  remains. A job's length counts the same on all types here.
 - Deadlines only determine the class of a job: a later deadline does not move it back.
 - Remaining time comes from the job's estimate and not from a model of its speed; a job without an
   estimate is taken to need `unknown_s`.

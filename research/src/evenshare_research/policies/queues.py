@@ -29,7 +29,7 @@ from evenshare_core.policies.shared.ordered import QueuedJob, QueueRule, by_arri
 from evenshare_core.policies.shared.ordered_session import OrderedSession
 from evenshare_core.policies.shared.session import Queued, Session
 
-LEAST = 0.05  # assumed rest of a job that outlived its estimate, as a share of it
+LEAST = 0.05  # assumed remaining share of the estimate of a job that exceeded it
 
 
 class SrtfOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=True):

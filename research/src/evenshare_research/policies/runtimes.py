@@ -26,10 +26,10 @@ def run_times(estimate_us: int, error_milli: int) -> tuple[int, ...]:
 
 
 def remaining_times(lengths: tuple[int, ...], ran_us: int) -> tuple[int, ...]:
-    """Return the rest of each length above `ran_us`, in us.
+    """Return how far each length exceeds `ran_us`, in us.
 
-    If the job outlived all lengths, the rest is the time since the longest. The guess thus doubles
-    as the job continues.
+    If the job has run longer than all lengths, return its time beyond the longest. The guess thus
+    doubles as the job continues.
     """
     left = tuple(length - ran_us for length in lengths if length > ran_us)
     longest = lengths[-1]

@@ -79,7 +79,7 @@ class ThemisOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
 class Themis(OrderedPolicy):
     name = "themis"
-    version = "2"  # 2: errors do not depend on ids (0195)
+    version = "2"  # version 2: errors do not depend on ids (ADR 0195)
     title = "Finish-time fairness"
     promise = "The job with the worst finish-time fairness goes first."
     suits = "Fairness between jobs rather than tenants; jobs need estimates."
@@ -104,7 +104,7 @@ class Themis(OrderedPolicy):
             return max(1, int(whole * options.error_factor(job)))
 
         def rho(one: QueuedJob) -> Fraction:
-            """rho x N."""
+            """Return rho x N."""
             alone = alone_us(one.job)
             left = remaining_us(one.job, one.sums, at_us, alone)
             return Fraction(at_us - one.job.submitted_us + left, alone)

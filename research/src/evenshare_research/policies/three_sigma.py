@@ -76,9 +76,10 @@ from evenshare_research.formulations.start_slots import Slots, StartJob, StartPl
 from evenshare_research.policies.runtimes import PARTS, remaining_times, run_times
 
 PLANNED, BEST_EFFORT = "planned_start", "best_effort"
-STARTS, RUNS_ON, WAITS, LATER = range(4)  # the order of placement
-EARLIER_MICRO = REWARD_MICRO // ONE_MILLI  # reward of a start one slot earlier
-LONGEST_US = 1 << 56  # 2,284 years: the limit of lengths
+STARTS, RUNS_ON, WAITS, LATER = range(4)  # ranks in the order of placement
+# additional reward for each slot by which a start is earlier
+EARLIER_MICRO = REWARD_MICRO // ONE_MILLI
+LONGEST_US = 1 << 56  # 2,284 years: the limit of run times
 
 
 class ThreeSigmaOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -218,7 +219,7 @@ class _PlannedRound:
         return np.array([min(length, LONGEST_US) for length in left], dtype=np.int64)
 
     def _options_of(self, one: QueuedJob, admission: Admission) -> StartJob:
-        """Return the expected reward of a start in each slot, and its use from then on."""
+        """Return the expected reward of a start in each slot, and the use of GPUs from then on."""
         lengths = self._lengths_left(one.job, one.sums)
         steps = self._left[one.job.id]
         types = tuple(
@@ -242,13 +243,13 @@ class _PlannedRound:
         return result
 
     def _uses(self, gpus: int, lengths: Slots) -> Slots:
-        """Return the expected GPUs by slot since a start, times `PARTS`, rounded up."""
+        """Return the expected GPUs in each slot from the start on, times `PARTS`, rounded up."""
         runs = (lengths[None, :] > self._slots[:, None]).sum(axis=1)
         uses: Slots = -(-gpus * runs * PARTS // len(lengths))
         return uses
 
     def _free(self) -> dict[str, Slots]:
-        """Return the GPUs by type and slot, times `PARTS`, beyond the expected use."""
+        """Return the GPUs by type and slot that the expected use leaves, times `PARTS`."""
         jobs = {job.id: job for job in self._snapshot.jobs}
         free = {
             name: np.full(len(self._slots), gpus * PARTS, dtype=np.int64)

@@ -118,7 +118,7 @@ class TiresiasL(OrderedPolicy):
 
 def _rule(options: TiresiasOptions, at_us: int) -> QueueRule:
     def is_promoted(one: QueuedJob) -> bool:
-        """Return whether it waits longer than PromoteKnob x its run time."""
+        """Return whether the job has waited longer than PromoteKnob x its run time."""
         ran_gpu_us = job_received(one.sums, at_us)
         if not options.promote_after or one.lease is not None or not ran_gpu_us:
             return False

@@ -119,7 +119,7 @@ class _TenantGpus:
         return Refusal(Reason.QUOTA_LIMIT, quota=quota, needed=one.job.gpus)
 
     def admits(self, one: QueuedJob) -> bool:
-        """Return whether it has a lease, stays within the quota, or is oversized and first."""
+        """Return whether the job has a lease, stays within the quota, or is oversized and first."""
         key = (one.job.tenant, one.gpu_type)
         held = self._use.held(*key) + self._given.get(key, 0)
         return (

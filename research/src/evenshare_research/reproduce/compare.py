@@ -1,14 +1,14 @@
 """Comparison of policies on a trace: fairness, waiting, waste and CPU seconds.
 
 By default, rounds are every second, so that the grid does not make jobs of a minute unfair. Leases
-are 900 s, cold starts 30 s. The first line is the floor, in which every job starts at once.
-Estimates are the jobs' durations, wrong by up to the given share. Without a trace, it uses the two
-days of Philly in the demo:
+are 900 s, cold starts 30 s. The first line is the floor: a cluster in which every job starts at
+once. Estimates are the jobs' durations, wrong by up to the given share. Without a trace, it uses
+the two days of Philly in the demo:
 
     python -m evenshare_research.reproduce.compare [TRACE] [--nodes 40,60,88] [--policies P,...]
 
 From a long trace, it takes two weeks from each of some dates (`TUNING` and `VERDICT` name those of
-Philly). The number of nodes gives the load `LOAD`:
+Philly). The number of nodes is chosen to give the load `LOAD`:
 
     python -m evenshare_research.reproduce.compare TRACE --origin 2017-09-04 --slices verdict
 """
@@ -47,7 +47,7 @@ from evenshare_research.reproduce.runs import TWO_DAYS
 from evenshare_research.reproduce.shown import COLUMNS
 from evenshare_research.reproduce.slices import POLICIES
 
-Policies = dict[str, tuple[str, dict[str, object]]]  # table's name -> (policy, options)
+Policies = dict[str, tuple[str, dict[str, object]]]  # name in the table: (policy, options)
 NAMED: Policies = {name.replace("`", ""): (policy, options) for name, policy, options in POLICIES}
 
 

@@ -28,13 +28,13 @@ from evenshare_research.reproduce.runs import DATA, KeptRun
 
 TRACE = DATA / "chronus.csv.gz"
 WORKLOADS = ("SLO", "MIX1", "MIX2")
-# A quarter of the jobs on a quarter of the 96 nodes; the first days of the kept week.
+# A quarter of the jobs run on a quarter of the 96 nodes, in the first days of the kept week.
 NODES, DAYS = 24, 3
 DAY_US = 24 * HOUR_US
 SLOT_US = 5 * MINUTE_US  # length of a round and of a lease
 SPREAD_MILLI = 900
 SEED = 1
-# The paper's profiling runs. In comparison: 2 of 96 nodes used only for profiling.
+# The paper's profiling runs, and the GPUs of its comparison: 2 of 96 nodes used only for profiling.
 PROFILED_GPUS, PROFILED_US = 2, 5 * MINUTE_US
 STATIC_GPUS = 2 * NODES * NODE_GPUS // 96
 # Approximate CPU seconds of a run by policy; 10 for others.
@@ -140,7 +140,7 @@ def with_profiling(workload: Workload) -> Workload:
 
 
 def profiling_figures(jobs: Iterable[SimJob], over: Iterable[JobRecord]) -> dict[str, float]:
-    """Return the waits of profiling runs, and on nodes reserved for them, in seconds."""
+    """Return the waits of profiling runs, here and on nodes reserved for them, in seconds."""
     runs = [job for job in jobs if job.is_profiler]
     starts = {row.job: row.start_us for row in over}
     waits = [(starts[job.id] or 0) - job.submitted_us for job in runs]
@@ -153,7 +153,7 @@ def profiling_figures(jobs: Iterable[SimJob], over: Iterable[JobRecord]) -> dict
 
 
 def _static_wait_us(runs: Sequence[SimJob]) -> int:
-    """Return the longest wait of runs that take turns on `STATIC_GPUS`, two GPUs each."""
+    """Return the longest wait of profiling runs that share `STATIC_GPUS` in turn, two GPUs each."""
     free = [0] * (STATIC_GPUS // PROFILED_GPUS)
     heapify(free)
     longest = 0

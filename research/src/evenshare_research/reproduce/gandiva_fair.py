@@ -32,7 +32,7 @@ RAN = (
     " and without randomness. A quantum is a minute; restarts cost nothing. A share is the average"
     " since the quantum after users arrived or left."
 )
-# A share within this relative distance of the paper's is reproduced.
+# A share is reproduced if it is within this relative distance of the paper's.
 NEAR = 0.05
 WINDOW = 20  # quanta over which curves are averaged
 ONE = "gpu"
@@ -42,7 +42,7 @@ def _tickets(tickets: Mapping[int, int]) -> dict[int, dict[str, int]]:
     return {tenant: {ONE: count} for tenant, count in tickets.items()}
 
 
-# 5.1 and 5.2.
+# ---- sections 5.1 and 5.2 ----
 
 THREE = dict.fromkeys((1, 2, 3), 100)
 ONE_NODE = turns(
@@ -56,7 +56,7 @@ TWO_NODES = turns(
     tickets=_tickets(THREE), ends={1: 90},
 )  # fmt: skip # rows of what belongs together
 
-# 5.3.
+# ---- section 5.3 ----
 
 CLASSES = {"1 GPU": range(1, 63), "2 GPUs": range(63, 66), "4 GPUs": range(66, 69),
            "8 GPUs": range(69, 71)}  # fmt: skip # a table
@@ -78,10 +78,10 @@ GROUPS = turns(
     tickets=_tickets(THREE), ends={3: 100, 1: 220},
 )  # fmt: skip # rows of what belongs together
 
-# 5.4 and 5.5.
+# ---- sections 5.4 and 5.5 ----
 
 TYPES = ("k80", "p100", "v100")
-RESNET, SUPER_RESOLUTION = (1000, 3340, 5140), (1000, 1730, 1870)  # Table 1
+RESNET, SUPER_RESOLUTION = (1000, 3340, 5140), (1000, 1730, 1870)  # Table 1 of the paper
 SPEEDS = {
     tenant: dict(zip(TYPES, row, strict=True))
     for tenant, row in ((1, RESNET), (2, RESNET), (3, RESNET), (4, SUPER_RESOLUTION))
@@ -104,17 +104,17 @@ def _hetero(*, trading: bool) -> KeptRun:
 
 
 NO_TRADES, TRADES = _hetero(trading=False), _hetero(trading=True)
-# Trades and moves of jobs take some quanta, at the start and after the departure.
+# Quanta until trades and moves of jobs are done, at the start and after the departure.
 SETTLED = 40
 
 
-# Verdicts.
+# ---- verdicts ----
 
 
 def shares_verdict(
     ours: Sequence[float], paper: Sequence[float], names: Sequence[str] = ()
 ) -> tuple[ClaimVerdict, str]:
-    """Return reproduced if every share is within `NEAR` of the paper's, else the worst user."""
+    """Return whether every share is within `NEAR` of the paper's; if not, also the worst user."""
     errors = [abs(mine / its - 1) for mine, its in zip(ours, paper, strict=True)]
     worst = max(range(len(errors)), key=errors.__getitem__)
     if errors[worst] <= NEAR:
@@ -132,7 +132,7 @@ def _shares(
 
 
 def _use(place: str, text: str, paper: int, least: int, least_part: float = 0.98) -> Claim:
-    """Claim throughput close to capacity, except in the turn of a departure."""
+    """Return the claim that throughput is close to capacity, except when a user leaves."""
     return Claim.of(
         place,
         text,
@@ -143,7 +143,7 @@ def _use(place: str, text: str, paper: int, least: int, least_part: float = 0.98
     )
 
 
-# Parts.
+# ---- parts ----
 
 
 def _small(results: Results) -> Findings:
@@ -277,7 +277,7 @@ def trade_claims(off: Mapping[int, float], on: Mapping[int, float]) -> list[Clai
 
 
 def _undone(on: Mapping[str, Any]) -> Claim:
-    """Claim that trades are undone at the departure, and new ones follow."""
+    """Return the claim that trades are undone at the departure, and new ones follow."""
     undone, after = on["undone"][LEAVES], sum(on["made"][LEAVES:])
     return Claim.of(
         "5.5",
@@ -289,7 +289,7 @@ def _undone(on: Mapping[str, Any]) -> Claim:
     )
 
 
-# Curves.
+# ---- curves ----
 
 
 def _of(result: Mapping[str, Any], since: int, until: int) -> list[float]:

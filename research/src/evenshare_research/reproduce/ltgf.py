@@ -36,7 +36,7 @@ from evenshare_research.reproduce.shown import (
 )
 
 DAYS = 3
-# First day -> nodes. Both days are Fridays, chosen before any run on them.
+# First day: nodes. Both days are Fridays, chosen before any run on them.
 SLICES = {"2017-12-01": 23, "2017-11-17": 19}
 START, NODES = next(iter(SLICES.items()))
 SOURCE = (
@@ -103,11 +103,11 @@ def _listed(rows: Rows, field: str, show: Callable[[float | None], str]) -> str:
     )
 
 
-# 6.3 and 6.4.
+# ---- sections 6.3 and 6.4 ----
 
 
 class _Least(NamedTuple):
-    """A claim that LTGF has the lowest value of a figure, of some rivals or of all."""
+    """A claim that LTGF has the lowest value of a figure among some or all rivals."""
 
     place: str
     text: str
@@ -191,7 +191,7 @@ def on_both(first: Claim, second: Claim) -> Claim:
 def fairness_claims(rows: Rows, no_cold: Mapping[str, Any]) -> list[Claim]:
     """Return claims of 6.3 and 6.4 from figures by the names of `SEVEN`.
 
-    `no_cold` are the figures of `ltgf` without cost of restarts.
+    `no_cold` are the figures of `ltgf` if restarts cost nothing.
     """
     overhead = rows[LTGF]["jct_s"] / no_cold["jct_s"] - 1
     return [
@@ -216,7 +216,7 @@ def fairness_claims(rows: Rows, no_cold: Mapping[str, Any]) -> list[Claim]:
 
 
 def least_claims(rows: Rows) -> list[Claim]:
-    """Judge whether LTGF has the lowest values (6.3, 6.4), by figures by the names of `SEVEN`."""
+    """Return the claims that LTGF has the lowest figures (6.3, 6.4), by the names of `SEVEN`."""
     return [_least_claim(rows, claimed) for claimed in _LEAST]
 
 
@@ -226,7 +226,8 @@ def _least_claim(rows: Rows, claimed: _Least) -> Claim:
         name: [rival for rival in rivals if rows[rival][claimed.field] <= rows[name][claimed.field]]
         for name in (LTGF, PAPERS)
     }
-    # In direction if the claim holds only with the default settings.
+    # In direction if the claim holds only for the variant of the rule used by pools, not the
+    # published one.
     verdict = verdict_of(not ahead[PAPERS], in_direction=not ahead[LTGF])
     in_the_way = {name: f"not below {', '.join(rivals)}" for name, rivals in ahead.items()}
     why = {
@@ -237,14 +238,14 @@ def _least_claim(rows: Rows, claimed: _Least) -> Claim:
         f" {in_the_way[PAPERS]}",
         ClaimVerdict.NOT_REPRODUCED: in_the_way[LTGF],
     }[verdict]
-    # The table below has the rivals that are above both.
+    # The table below has the other rivals, which are above both variants.
     close = claimed.rivals or [name for name in rivals if name in ahead[LTGF] + ahead[PAPERS]]
     shown = {name: rows[name] for name in (LTGF, PAPERS, *close)}
     ours = _listed(shown, claimed.field, claimed.show)
     return Claim(claimed.place, claimed.text, claimed.paper, ours, verdict, why)
 
 
-# 6.2.
+# ---- section 6.2 ----
 
 _BY_LEASE = {lease_s: _run("ltgf", {}, "ltgf", lease_s=lease_s) for lease_s in LEASES_S}
 
@@ -294,7 +295,7 @@ def _lease_lengths(results: Results) -> Findings:
     return Findings(lease_claims(rows), [figures_table("LTGF by lease length", named)], [chart])
 
 
-# 6.5.
+# ---- section 6.5 ----
 
 BOTH = (LTGF, TIRESIAS)
 _BY_SIZE = {
@@ -342,13 +343,13 @@ def _sizes(results: Results) -> Findings:
     return Findings(size_claims(rows), [table], charts)
 
 
-# The effect of each setting.
+# ---- the effect of each setting ----
 
 _ABLATED = {name: _run("ltgf", options, f"ltgf, {name}") for name, options in ABLATIONS}
 
 
 def settings_claim(plain: Mapping[str, Any], first: Mapping[str, Any]) -> Claim:
-    """Return the claim of 6.1.1 from figures without and with new jobs first."""
+    """Return the claim of 6.1.1 from figures without and with the rule that new jobs go first."""
     same = all(plain[field] == first[field] for field in ("jct_s", "slowdown", "sharing_loss_jobs"))
     with_it, without = (number(row["slowdown"], 3) for row in (first, plain))
     better = not same and first["slowdown"] < plain["slowdown"]

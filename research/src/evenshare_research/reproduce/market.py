@@ -44,11 +44,11 @@ RAN = (
     " arrival), or 0 if this is negative."
 )
 SEEDS = (1, 2, 3, 4, 5)
-Place = tuple[int, int]  # jobs, servers
+Place = tuple[int, int]  # (jobs, servers)
 FEW, MANY, SMALL = (40, 100), (80, 100), (60, 60)
 PLACES: dict[str, tuple[Place, ...]] = {"linear": (FEW, MANY, SMALL), "convex": (SMALL,)}
 MODES = ("geometric", "fixed")
-# Jobs of convex utilities never lose all value: a daily batch would retry them for years.
+# A job with a convex utility never loses all value, so a daily batch would retry it for years.
 MODES_OF = {"linear": MODES, "convex": MODES[:1]}
 BATCH, GANDIVA, HIVED = "BatchSche", "`gandiva_fair`", "`hived`"
 POLICIES = {GANDIVA: "gandiva_fair", HIVED: "hived"}
@@ -74,9 +74,9 @@ BASELINES = {
 
 
 def gain_verdict(ratios: Mapping[str, float], paper: Mapping[str, float]) -> ClaimVerdict:
-    """Return the verdict of the worst rival.
+    """Return the verdict for the rival with the worst ratio.
 
-    Three quarters of the paper's gain is reproduced, 1 % is in direction.
+    Reproduced needs three quarters of the paper's gain, in direction needs 1 %.
     """
     return verdict_of(
         all(ratios[name] - 1 >= 0.75 * (paper[name] - 1) for name in paper),
@@ -87,7 +87,7 @@ def gain_verdict(ratios: Mapping[str, float], paper: Mapping[str, float]) -> Cla
 def revenue_claim(
     text: str, by_mode: Mapping[str, Mapping[str, float]], paper: Mapping[str, float]
 ) -> Claim:
-    """Claim revenue over that of each rival, by mode; the first mode is the paper's."""
+    """Return the claim on the revenue over each rival's, by mode; the first mode is the paper's."""
     verdicts = {mode: gain_verdict(ratios, paper) for mode, ratios in by_mode.items()}
     verdict = verdict_of(
         verdicts[MODES[0]] is ClaimVerdict.REPRODUCED,
@@ -219,7 +219,7 @@ def _makespans(results: Results) -> tuple[dict[str, float], float]:
 
 
 def makespan_claim(ratios: Mapping[str, float], part: float) -> Claim:
-    """Claim 5.2: at least three quarters of the paper's gain, with all jobs run."""
+    """Return the claim of 5.2: at least three quarters of the paper's gain, with all jobs run."""
     paper = {GANDIVA: 0.83, HIVED: 0.67}
     held = all(ratios[name] <= 1 - 0.75 * (1 - paper[name]) for name in paper)
     below = all(ratio < 0.99 for ratio in ratios.values())
@@ -308,7 +308,7 @@ def _chart(results: Results) -> ReportChart:
     return ReportChart("Total revenue, linear utilities (figure 4)", "", "credits", columns)
 
 
-# The offline optimum.
+# ---- the offline optimum ----
 
 SIZES: tuple[Place, ...] = ((5, 5), (10, 5), (10, 15), (15, 5))
 OPTIMA = {

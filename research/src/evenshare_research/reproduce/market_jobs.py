@@ -29,15 +29,16 @@ from evenshare_research.reproduce.runs import DATA
 
 TRACE = DATA / "philly.csv.gz"
 TENANTS = 14
-HOURS = 48  # span taken from the trace
-# Philly has 321 machines of 2 GPUs and 231 of 8 (Jeon et al., ATC 2019). Each has a CPU, thus a PS.
+HOURS = 48  # hours of the trace that a workload takes
+# Philly has 321 machines of 2 GPUs and 231 of 8 (Jeon et al., ATC 2019). Each machine has a CPU, so
+# it can run a PS.
 SMALL, LARGE, SMALL_PART = 2, 8, 58
 MEGABIT_PER_MEGABYTE, HOUR_S = 8, 3600
 MS_PER_HOUR = 1000 * HOUR_S
 
 
 class MarketWorkload(NamedTuple):
-    """A pool, the owners of its servers in the order of servers, and jobs."""
+    """A pool, the owner of each of its servers in their order, and jobs."""
 
     pool: MarketPool
     owners: tuple[int, ...]
@@ -60,7 +61,7 @@ def workload(kind: str, jobs: int, servers: int, seed: int) -> MarketWorkload:
     rows, counts = _arrivals()
     first = draw.uniform(rows[0][0], rows[-1][0] - HOURS)
     window = [row for row in rows if first <= row[0] < first + HOURS]
-    while len(window) < jobs:  # a span with too few jobs: draw another
+    while len(window) < jobs:  # these hours have too few jobs: draw others
         first = draw.uniform(rows[0][0], rows[-1][0] - HOURS)
         window = [row for row in rows if first <= row[0] < first + HOURS]
     ids = {name: number for number, name in enumerate(sorted(counts), start=1)}
@@ -73,8 +74,8 @@ def workload(kind: str, jobs: int, servers: int, seed: int) -> MarketWorkload:
 def small_workload(kind: str, jobs: int, servers: int, seed: int) -> MarketWorkload:
     """Return a workload that an exact solver can plan: two users, few jobs and servers.
 
-    Servers have 8 GPUs, and all jobs arrive within ten hours. They have a tenth of the epochs and a
-    quarter of the chunks, so that a day or two of slots is enough.
+    Servers have 8 GPUs, and all jobs arrive within ten hours. Jobs have a tenth of the usual epochs
+    and a quarter of the chunks, so that a day or two of slots is enough.
     """
     draw = random.Random(seed)  # noqa: S311 - a seeded workload, not a secret
     arrivals = sorted((draw.uniform(0, 10), draw.randint(1, 2)) for _ in range(jobs))
@@ -128,9 +129,7 @@ def _utility(draw: random.Random, kind: str) -> Utility:
 
 
 def _dealt(servers: int, weights: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return sizes and owners, in proportion to tenants' jobs, with a large server each if
-    possible.
-    """
+    """Return sizes and owners of servers by tenants' jobs; a large server each if possible."""
     small = round(servers * SMALL_PART / 100)
     sizes: list[int] = []
     owners: list[int] = []

@@ -4,7 +4,7 @@ Astraea and BatchSche run in the library's slots. Gandiva_fair and HiveD are thi
 policies in its simulator, on the same servers, quotas and arrivals. There, a job is a fixed gang.
 Its duration is that of equation (1) for its number of workers, and its transfers slow it down over
 several servers. These policies have no PSs and no prices, and reject no job. Their cold starts are
-free, and a late job counts 0 instead of a negative value.
+free, and the value of a late job is 0 instead of negative.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ from evenshare_research.market.rounds import MarketRules, MarketRun, run_market
 from evenshare_research.reproduce.market_jobs import LARGE, MarketWorkload, small_workload, workload
 from evenshare_research.reproduce.runs import KeptRun
 
-LAST_INTERVAL = 9  # tau is 512 hours.
-# The paper's doubling intervals with one round each, and an operator's batches. Lambda of Lemma 1
-# is 13 to 27 here with the least theta, and 65 to 395 by the paper's rule. With these, f would
-# fall to 0 before the first job starts.
+LAST_INTERVAL = 9  # in this interval tau is 512 hours
+# The paper's doubling intervals with one round each, and an operator's fixed batches. Lambda of
+# Lemma 1 is 13 to 27 here with the least theta, and 65 to 395 by the paper's rule. With that many
+# rounds, f would fall to 0 before the first job starts.
 RULES = {
     "geometric": MarketRules("geometric", rounds=1, intervals=LAST_INTERVAL),
     "fixed": MarketRules("fixed", batch=24, horizon=256),
 }
 LEASE_US, ROUND_US = 48 * HOUR_US, HOUR_US
 TYPE = "gpu"
-# With one GPU type there are no trades.
+# Trades need several GPU types, and here is only one.
 OPTIONS: dict[str, dict[str, Any]] = {"gandiva_fair": {"trading": False}, "hived": {}}
 KINDS = ("linear", "convex")
 
@@ -49,7 +49,7 @@ KINDS = ("linear", "convex")
 def astraea_run(
     kind: str, jobs: int, servers: int, seed: int, *, interval: str, theta: str
 ) -> KeptRun:
-    """Return a run of Astraea on a workload; `theta`: paper (its own rule) or least (2)."""
+    """Return a run of Astraea on a workload; `theta`: "paper" (the paper's rule) or "least" (2)."""
     return KeptRun.of(
         f"{__name__}:astraea",
         f"{jobs} jobs, {servers} servers, {kind}, seed {seed}: Astraea, {interval}, theta {theta}",
@@ -104,8 +104,8 @@ def baseline(
 ) -> dict[str, Any]:
     """Simulate; return revenue, makespan and alpha for both kinds of utility.
 
-    The schedule does not depend on utilities. A gang is as large as a server of 8 GPUs with one PS
-    supports by (3i), at most the number of the job's chunks.
+    The schedule does not depend on utilities. A gang fills a server of 8 GPUs with one PS, and adds
+    the workers elsewhere that this PS supports (3i). It is at most the number of the job's chunks.
     """
     both = {kind: workload(kind, jobs, servers, seed) for kind in KINDS}
     pool = both["linear"].pool
@@ -127,7 +127,7 @@ def ratio_run(kind: str, jobs: int, servers: int, seed: int) -> KeptRun:
     )  # fmt: skip # rows of what belongs together
 
 
-SMALL_LAST = 64  # slots available to plans of small cases
+SMALL_LAST = 64  # the number of slots that plans of small cases may use
 SMALL_RULES = {
     "geometric": MarketRules("geometric", rounds=1, intervals=6),
     "fixed": MarketRules("fixed", batch=1, horizon=32),
@@ -135,7 +135,7 @@ SMALL_RULES = {
 
 
 def ratio(*, kind: str, jobs: int, servers: int, seed: int) -> dict[str, float]:
-    """Return Astraea's revenue over the upper bound by interval, and the optimum's over it."""
+    """Return revenues over the upper bound: Astraea's by interval, and the optimum's."""
     made = small_workload(kind, jobs, servers, seed)
     pool = _priced(made, "paper")
     optimum = solve_by_ortools(pool, made.jobs, SMALL_LAST, effort=1.0)

@@ -31,16 +31,16 @@ from evenshare_research.reproduce.philly import COLD_US, LOAD
 from evenshare_research.reproduce.runs import TWO_DAYS, KeptRun
 
 TYPES = ("type 1", "type 2", "type 3")  # the slowest first
-GPUS, NODE_GPUS = 8, 4  # of each type; of a node
+GPUS, NODE_GPUS = 8, 4  # GPUs of each type, GPUs of a node
 ROUND_US = 5 * MINUTE_US
 SPEEDS_FILE = TWO_DAYS.with_name("gavel_throughputs.csv")
-# The paper's speedups on the fastest type: VGG, LSTM.
+# The paper's speedups of VGG and LSTM on the fastest type.
 LEAST, MOST = 1.39, 2.15
 ERROR_SEEDS = 20
-# An upper bound: quanta trade one after another until no trade is left.
+# An upper bound on the quanta until no trade is left.
 TRADE_QUANTA = 200
-MOST_ROUNDS = 12 * 24 * 30  # a month: a longer run is stuck
-GANGS, GANG_WEIGHTS = (1, 2, 4), (70, 10, 10)  # Philly's, up to a node
+MOST_ROUNDS = 12 * 24 * 30  # a month: a run with more rounds is stuck
+GANGS, GANG_WEIGHTS = (1, 2, 4), (70, 10, 10)  # sizes as in Philly, up to a node
 
 
 def rows_of(source: str, tenants: int, seed: int) -> list[list[float]]:
@@ -63,7 +63,7 @@ def rows_of(source: str, tenants: int, seed: int) -> list[list[float]]:
     return rows
 
 
-# Shares by program.
+# ---- shares by program ----
 
 
 def estimates_run(source: str, tenants: int, seeds: int) -> KeptRun:
@@ -86,7 +86,7 @@ def estimates(*, source: str, tenants: int, seeds: int) -> list[dict[str, float]
 
 
 def trading_total(rows: Sequence[Sequence[float]]) -> float:
-    """Return the total throughput of the equal split after all trades of Gandiva_fair."""
+    """Return the total throughput after all trades of Gandiva_fair from the equal split."""
     part = GPUS * GPU_MICRO // len(rows)
     traders = [
         Trader(
@@ -108,7 +108,7 @@ def trading_total(rows: Sequence[Sequence[float]]) -> float:
 
 
 def errors_run(source: str, tenants: int, errors: Sequence[float]) -> KeptRun:
-    """Return a run that compares throughput with the expectation of wrong profiles."""
+    """Return a run that compares throughput with the throughput expected by wrong profiles."""
     return KeptRun.of(
         f"{__name__}:profile_errors", f"profiles that are wrong, speeds of {source}", 2,
         source=source, tenants=tenants, errors=list(errors),
@@ -139,7 +139,7 @@ def profile_errors(
     return deviations
 
 
-# Jobs.
+# ---- jobs ----
 
 
 def steady_run(policy: str, options: Mapping[str, Any], seed: int, name: str) -> KeptRun:
@@ -246,8 +246,8 @@ def _simulate(
     *,
     until_us: int | None = None,
 ) -> SimulationResult:
-    # A tenant has one GPU of each type, even if these exceed the GPUs: shares are equal, and far
-    # below a whole GPU.
+    # A quota of one GPU of each type per tenant, even if the pool has fewer GPUs: shares are equal,
+    # and far below a whole GPU.
     quotas = tuple(
         Entitlement(profile.tenant, name, 1)
         for profile in cluster.profiles.values()

@@ -22,7 +22,7 @@ class ClaimVerdict(Enum):
 
 
 def verdict_of(reproduced: bool, *, in_direction: bool = False) -> ClaimVerdict:
-    """Return the verdict; `in_direction` counts only if the claim is not reproduced."""
+    """Return the verdict; `in_direction` is only used if the claim is not reproduced."""
     if reproduced:
         return ClaimVerdict.REPRODUCED
     return ClaimVerdict.IN_DIRECTION if in_direction else ClaimVerdict.NOT_REPRODUCED
@@ -32,7 +32,7 @@ def verdict_of(reproduced: bool, *, in_direction: bool = False) -> ClaimVerdict:
 class Claim:
     """A claim of a paper. `paper` and `ours` are the figures with units."""
 
-    place: str  # section of the paper: "6.3"
+    place: str  # section of the paper, for example "6.3"
     text: str
     paper: str
     ours: str

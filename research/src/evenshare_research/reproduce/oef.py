@@ -1,8 +1,8 @@
 """The claims of OEF (Middleware 2024): its proofs, and its evaluation, section 6.
 
 Its testbed, jobs and speeds are not public. Shares are those of the programs, on the speeds of
-`evenshare_research.reproduce.mixed`. Jobs are drawn from seeds, and run in the simulator, which has
-no network between nodes.
+`evenshare_research.reproduce.mixed`. Jobs are drawn from seeds, and run in the simulator, which
+does not model the network between nodes.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ POLICIES: tuple[tuple[str, str, dict[str, Any]], ...] = (
 COOPERATIVE, NONCOOPERATIVE, GAVEL, GANDIVA, _ = (name for name, _, _ in POLICIES)
 
 
-# Verdicts.
+# ---- verdicts ----
 
 
 def gain_verdict(gain: float, paper: float) -> ClaimVerdict:
-    """Return reproduced for three quarters of the paper's gain; in direction above 1 %."""
+    """Return reproduced for three quarters of the paper's gain, in direction above 1 %."""
     return verdict_of(gain >= 0.75 * paper, in_direction=gain > 0.01)
 
 
@@ -66,7 +66,7 @@ def _over(gains: Mapping[str, float], quote: str = "") -> str:
     return ", ".join(f"{signed(gain)} over {quote}{rival}{quote}" for rival, gain in gains.items())
 
 
-# 6.3.1, estimated: shares by program.
+# ---- section 6.3.1, estimated: shares by program ----
 
 TENANTS, SHARE_SEEDS = 20, 20
 _ESTIMATES = {source: estimates_run(source, TENANTS, SHARE_SEEDS) for source in SOURCES}
@@ -133,7 +133,7 @@ def _totals(rows: Sequence[Mapping[str, float]], said: str) -> ReportTable:
     )
 
 
-# 6.4.2.
+# ---- section 6.4.2 ----
 
 ERRORS = (0.05, 0.1, 0.15, 0.2)
 _WRONG = {source: errors_run(source, TENANTS, ERRORS) for source in SOURCES}
@@ -174,7 +174,7 @@ def error_claim(deviations: Sequence[float], said: str) -> Claim:
     )
 
 
-# 6.3.1, actual: jobs of 20 tenants.
+# ---- section 6.3.1, actual: jobs of 20 tenants ----
 
 _STEADY = {
     (name, seed): steady_run(policy, options, seed, name)
@@ -244,7 +244,7 @@ def actual_claims(totals: Mapping[str, Sequence[float]]) -> list[Claim]:
     ]
 
 
-# 6.3.2.
+# ---- section 6.3.2 ----
 
 _DAYS = {
     (name, seed): days_run(policy, options, seed, name)

@@ -20,7 +20,7 @@ from evenshare_research.reproduce.shown import bars, listed, number, signed
 _FOUR, _PROOFS = four_run(), proofs_run()
 
 
-# 6.2.
+# ---- section 6.2 ----
 
 
 def four_claims(four: Mapping[str, Any]) -> list[Claim]:
@@ -102,7 +102,7 @@ def _four(results: Results) -> Findings:
     return Findings(four_claims(four), charts=[chart])
 
 
-# Sections 4 and 5.
+# ---- sections 4 and 5 ----
 
 
 def proof_claims(proofs: Mapping[str, Any]) -> list[Claim]:

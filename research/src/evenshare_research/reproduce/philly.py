@@ -27,23 +27,23 @@ from evenshare_research.reproduce.runs import DATA, KeptRun
 NODE_GPUS = 8
 LEASE_US, COLD_US = 900 * SECOND_US, 30 * SECOND_US
 
-# Two weeks each of philly_82k, chosen before any run. Rules were chosen only on the first ones, and
-# the others are for the verdict. They do not overlap.
+# Slices of two weeks of philly_82k that do not overlap, chosen before any run. Rules were tuned
+# only on the first ones; the others give the verdict.
 SLICE_DAYS, DAY_US = 14, 24 * HOUR_US
 TUNING = ("2017-09-25", "2017-10-09")
 VERDICT = ("2017-10-23", "2017-11-06", "2017-11-20", "2017-12-04")
-# GPU-time of a slice's jobs, over the capacity of its cluster in two weeks. The value is that of
-# the slice of 2017-10-09 on 60 nodes.
+# GPU-time of a slice's jobs over the GPU-time of its cluster in two weeks: the load of the slice of
+# 2017-10-09 on 60 nodes.
 LOAD = 1.135
 
 TRACE = DATA / "philly.csv.gz"
 ORIGIN = date(2017, 9, 4)
 SEED, ERROR = 1, 0.3
-FLOOR = ""  # the policy name of an endless cluster
+FLOOR = ""  # name for a cluster without a limit of GPUs, in place of a policy's
 # Approximate CPU seconds of two weeks, by policy.
 ABOUT_S = {FLOOR: 10, "evenshare": 75, "ltgf": 60, "srtf": 30, "sjf": 20, "fifo": 20, "yarn_cs": 25}
 SAID = {FLOOR: "endless cluster (floor)"}
-# Points of a result's distribution over jobs.
+# The number of points that a result keeps of a distribution over jobs.
 QUANTILES = 101
 
 
@@ -130,7 +130,7 @@ def slice_of(lines: Iterable[Read], origin: date, start: date, days: int = SLICE
 
 
 def nodes_for(workload: Workload, days: int = SLICE_DAYS) -> int:
-    """Return the nodes that give a slice the load `LOAD`, or fit its largest job."""
+    """Return how many nodes give a slice the load `LOAD`, at least enough for its largest job."""
     asked_us = sum(job.gpus * job.duration_us for job in workload.jobs)
     nodes = round(asked_us / (LOAD * NODE_GPUS * days * DAY_US))
     return max(nodes, -(-max(job.gpus for job in workload.jobs) // NODE_GPUS))

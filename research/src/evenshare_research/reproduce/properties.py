@@ -17,8 +17,8 @@ from evenshare_research.reproduce.runs import KeptRun
 
 COOPERATIVE, NONCOOPERATIVE = "cooperative", "noncooperative"
 Rows = Sequence[Sequence[float]]
-# Four tenants on 8 GPUs of each of three types. The extremes are the paper's: VGG and LSTM on its
-# fastest type. The values between are ours.
+# Four tenants on 8 GPUs of each of three types. The lowest and the highest speedup are the paper's
+# (VGG and LSTM on its fastest type), the values between are ours.
 FOUR: Rows = ((1, 1.2, 1.39), (1, 1.3, 1.64), (1, 1.4, 1.9), (1, 1.5, 2.15))
 POOL = (8.0, 8.0, 8.0)
 LIES = (1.1, 1.2, 1.5)
@@ -34,10 +34,10 @@ def four_run() -> KeptRun:
 def four_tenants() -> dict[str, Any]:
     """Return throughputs in GPUs of the slowest type.
 
-    `lies`: the factor by which tenant 1 overstates its faster types -> its true throughput and the
-    true total. `envy`: tenant 4's throughput over that with tenant 1's shares.
+    `lies`: for each factor by which tenant 1 overstates its faster types, its true throughput and
+    the true total. `envy`: tenant 4's throughput over its throughput with tenant 1's shares.
     """
-    # In 6.2.1 the first tenant has the highest speedups.
+    # In section 6.2.1 the first tenant has the highest speedups.
     rows = FOUR[::-1]
     four = _solve(rows, POOL, NONCOOPERATIVE)
     lies = {}
@@ -98,7 +98,7 @@ def _counterexamples() -> dict[str, Any]:
     types: Rows = ((1, 3), (1, 4), (1, 1))
     speedups, weights, _ = virtual_tenants([types, [(1, 5)]])
     claimed = speedups.copy()
-    claimed[2] = (1, 3 - 1e-9)  # as (1, 3) it would tie with the first job type
+    claimed[2] = (1, 3 - 1e-9)  # exactly (1, 3) would tie with the first job type
     gains = [
         (np.array(types) * solve_shares(problem, NONCOOPERATIVE).shares[:3]).sum()
         for problem in (

@@ -14,14 +14,14 @@ from evenshare_research.reproduce.runs import ROOT, minutes
 from evenshare_research.reproduce.written import CLAIM_HEAD, MEASURED, WrittenPart, written_parts
 
 FOLDER = ROOT / "docs" / "reproduce"
-# The text up to the mark is written by hand.
+# The text before the mark is written by hand.
 SUMMARY, MARK = "README.md", "<!-- Written by make reproduce from here on -->\n"
 EMPTY: Mapping[str, str] = MappingProxyType({})
 PLOTLY = ROOT / "static" / "vendor" / "plotly-basic.min.js"
 VERDICTS = tuple(ClaimVerdict)
-# Findings are None if a part was not run.
+# Parts with their findings; None if a part was not run.
 Done = Sequence[tuple[Part, Findings | None]]
-Verdicts = Mapping[str, tuple[ClaimVerdict, ...] | None]  # by part
+Verdicts = Mapping[str, tuple[ClaimVerdict, ...] | None]  # verdicts by part
 NOT_RUN = "not run here"
 
 
@@ -53,7 +53,7 @@ def documents(done: Done, measured: str, before: Mapping[str, str] = EMPTY) -> d
 
 
 def document_name(part: Part) -> str:
-    """Return the document of a part; the name before the colon of titles groups a paper's parts."""
+    """Return the name of a part's document. Parts of a paper share the title before the colon."""
     return f"{_paper(part).lower()}.md" if part.source else "policies.md"
 
 

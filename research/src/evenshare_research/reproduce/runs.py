@@ -46,17 +46,14 @@ class KeptRun:
 
     @classmethod
     def of(cls, function: str, label: str, about_s: int, **arguments: Value) -> KeptRun:
-        """Return a run with these arguments."""
         return cls(function, json.dumps(arguments, sort_keys=True), label, about_s)
 
     @property
     def module(self) -> str:
-        """Return the module of its function."""
         return self.function.partition(":")[0]
 
     @property
     def path(self) -> Path:
-        """Return the path of its stored result."""
         key = f"{self.function}\n{self.arguments}\n{code_digest(self.module)}"
         return KEPT / f"{sha256(key.encode()).hexdigest()[:32]}.json"
 

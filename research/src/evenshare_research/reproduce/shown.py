@@ -36,7 +36,6 @@ def listed(values: Iterable[float], places: int = 2) -> str:
 
 
 def curve(name: str, x: Sequence[Any], y: Sequence[float], mode: str = "lines") -> dict[str, Any]:
-    """Return a line of a chart."""
     return {"type": "scatter", "mode": mode, "name": name.replace("`", ""), "x": x, "y": y}
 
 
@@ -46,7 +45,6 @@ def dotted(name: str, x: Sequence[Any], y: Sequence[float]) -> dict[str, Any]:
 
 
 def bars(name: str, x: Sequence[Any], y: Sequence[float]) -> dict[str, Any]:
-    """Return bars of a chart."""
     return {"type": "bar", "name": name.replace("`", ""), "x": x, "y": y}
 
 
@@ -71,7 +69,7 @@ def _distributions(
     return ReportChart(title, f"{figure}, cut at {most}", "share of jobs with no more", curves)
 
 
-# Columns of runs of `philly.run`: title, name of the figure, format.
+# Columns for runs of `philly.run`: title, name of the figure, format.
 COLUMNS: tuple[tuple[str, str, Callable[[float | None], str]], ...] = (
     ("sharing loss", "sharing_loss_jobs", percent),
     ("hours under 0.99", "tenant_unfair_intervals", percent),

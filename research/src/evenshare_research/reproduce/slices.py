@@ -10,7 +10,7 @@ from evenshare_research.reproduce.philly import ERROR, FLOOR, TUNING, VERDICT, p
 from evenshare_research.reproduce.runs import KeptRun
 from evenshare_research.reproduce.shown import COLUMNS, figures_table, rho_chart
 
-# Name in the tables, policy, options.
+# (name in the tables, policy, options)
 POLICIES: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("endless cluster (floor)", FLOOR, {}),
     ("`evenshare`", "evenshare", {}),
@@ -24,12 +24,13 @@ POLICIES: tuple[tuple[str, str, dict[str, Any]], ...] = (
 )
 OURS, OURS_ESTIMATING = "`evenshare`", "`evenshare`, estimates"
 OTHERS = [name for name, policy, _ in POLICIES if policy not in {FLOOR, "evenshare"}]
-RIVALS = [OURS, *OTHERS]  # of the table of least figures
+RIVALS = [OURS, *OTHERS]  # rows of the table of lowest figures
 ESTIMATING = {"`srtf`", "`sjf`"}
 TUNED = "2017-10-09"
-WITH_ESTIMATES_S = 220  # two weeks of `evenshare` with a new decision in every round
+# CPU seconds of two weeks of `evenshare`, with a new decision in every round
+WITH_ESTIMATES_S = 220
 Place = tuple[str, int | None]  # the first day, and the number of nodes
-# Less is better for all of these.
+# Figures to compare; for each of them, lower is better.
 COMPARED = (
     "sharing loss",
     "hours under 0.99",
@@ -83,7 +84,7 @@ def _judge(asked: Asked, results: Results) -> Findings:
         title = f"From {place[0]}: {jobs:,} jobs on {nodes} nodes"
         tables.append(figures_table(title, rows))
         charts.append(rho_chart(f"{title}: rho of jobs", rows[1:]))
-    # For a single slice, its own table is enough.
+    # If there is only one slice, its own table is enough.
     summary = [_ahead(asked, results, places)] if len(places) > 1 else []
     return Findings(tables=[*summary, *tables], charts=charts)
 
@@ -91,8 +92,8 @@ def _judge(asked: Asked, results: Results) -> Findings:
 def _ahead(asked: Asked, results: Results, places: Sequence[Place]) -> ReportTable:
     """Return the best policy by figure, and whether `evenshare` is ahead on all of `GOALS`.
 
-    Its default is compared with policies that need no estimates. With estimates it is compared with
-    all others, which have the same estimates.
+    The default of `evenshare` is compared with policies that need no estimates. `evenshare` with
+    estimates is compared with all others, which have the same estimates.
     """
 
     def value(place: Place, name: str, column: str) -> float:

@@ -19,9 +19,9 @@ from evenshare_research.reproduce.runs import KeptRun
 
 QUANTUM_US = MINUTE_US
 ENDLESS_US = 10**6 * QUANTUM_US
-# GPU type -> sizes of its nodes.
+# GPU type: sizes of its nodes
 Sizes = Mapping[str, Sequence[int]]
-# (tenant, number of jobs, GPUs of each).
+# (tenant, number of jobs, GPUs of each job)
 Kind = tuple[int, int, int]
 
 
@@ -73,7 +73,7 @@ def run(
     jobs = _jobs(kinds, ends, speeds)
     cluster = _cluster(sizes, speeds)
     rules = Rules("gandiva_fair", {"trading": trading}, QUANTUM_US, QUANTUM_US)
-    # Tickets count unscaled, even if they exceed the cluster's GPUs.
+    # Tickets are not scaled down, even if they exceed the cluster's GPUs.
     quotas = tuple(
         Entitlement(int(tenant), name, count)
         for tenant, row in sorted(tickets.items(), key=lambda item: int(item[0]))

@@ -41,10 +41,10 @@ OURS = "unisched"
 AWARE, OTHERS = ("three_sigma", "genie", "hydra"), ("optimus", "themis")
 MIXES = WORKLOADS[1:]
 COMPARED = (OURS, "chronus", *AWARE, *OTHERS, "sjf", "evenshare")
-# (percent, seed of the draw).
+# (percent of noise, seed of the draw)
 NOISES = ((20, 1), (40, 1), (40, 2), (40, 3))
-# A tenant's number of jobs with deadlines is unlimited, as in the paper. The greedy rule serves
-# tenants in turn and each tenant's jobs by the least GPU-time left, without a program.
+# The number of a tenant's jobs with deadlines is unlimited, as in the paper. The greedy rule takes
+# tenants in turn, and each tenant's jobs by the least GPU-time left, without a program.
 GREEDY = "evenshare"
 OPTIONS: dict[str, dict[str, Any]] = {
     OURS: {"reward_points_per_gpu": 10_000},
@@ -93,8 +93,8 @@ ABLATIONS = {
     for name, options in {"chronus": CHRONUS_ALONE, **CHRONUS_WITH}.items()
 }
 MISS, BEST_EFFORT = "deadline_miss_rate", "best_effort_jct_s"
-ALIKE = 0.01  # tolerance of a miss rate, for noise
-POINTS_LESS = 0.052  # below Chronus
+ALIKE = 0.01  # how much noise may change a miss rate
+POINTS_LESS = 0.052  # how far the miss rate is below that of Chronus
 PROFILING_WAIT_S = 840
 
 Noise = tuple[int, int]
@@ -109,7 +109,7 @@ class _Ahead(NamedTuple):
     field: str
     workloads: tuple[str, ...]
     rivals: tuple[str, ...]
-    factor: float  # the lowest factor of the paper
+    factor: float  # the lowest factor that the paper states
 
 
 AHEAD = (
@@ -135,8 +135,8 @@ AHEAD = (
 def ahead_claim(claimed: _Ahead, rows: Rows) -> Claim:
     """Return a claim of V-B: the rivals' figures over UniSched's, in each workload.
 
-    It is reproduced if all have three quarters of the lowest gain, in direction if it is ahead in
-    more than half.
+    It is reproduced if UniSched has three quarters of the paper's lowest gain over every rival. It
+    is in direction if UniSched is ahead in more than half of the comparisons.
     """
     factors = {
         (workload, rival): _factor(
@@ -165,7 +165,7 @@ def ahead_claim(claimed: _Ahead, rows: Rows) -> Claim:
 
 
 def _factor(theirs: float, ours: float) -> float:
-    """Return theirs over ours; 1 if both are 0."""
+    """Return `theirs` over `ours`; 1 if both are 0."""
     if not ours:
         return float("inf") if theirs else 1.0
     return theirs / ours
@@ -246,9 +246,10 @@ def speed_claim(rows: Rows) -> Claim:
 
 
 def chronus_claim(rows: Rows) -> Claim:
-    """Return the claim of VI-C: up to 5.2 points below Chronus.
+    """Return the claim of VI-C: miss rates up to 5.2 points below Chronus.
 
-    It is reproduced if one workload reaches three quarters of this and none is above Chronus.
+    It is reproduced if one workload reaches three quarters of this, and UniSched is above Chronus
+    in none.
     """
     less = {
         workload: rows[workload, "chronus"][MISS] - rows[workload, OURS][MISS] for workload in MIXES
@@ -272,7 +273,6 @@ def claims_of(
     noisy: Mapping[Noise, Mapping[str, Any]],
     profiled: Mapping[str, Mapping[str, Any]],
 ) -> list[Claim]:
-    """Return every claim of the paper."""
     return [
         *(ahead_claim(one, rows) for one in AHEAD),
         suspensions_claim(rows),
@@ -305,7 +305,7 @@ def greedy_note(rows: Rows, noisy: Mapping[tuple[Noise, str], Mapping[str, Any]]
     )
 
 
-# Tables and the part.
+# ---- tables and the part ----
 
 COLUMNS = (
     ("miss rate", MISS, percent),

@@ -1,8 +1,8 @@
 """Jobs on the quotas of Venus, whose job log is not public: LTGF's 6.3 and 6.4, with drawn jobs.
 
 The daily GPUs of each virtual cluster of Venus are public (HeliosData). Gangs and lengths are drawn
-from those of Philly, tenants by their quotas times an appetite. So quotas and demand differ, as in
-a real cluster. With `quotas_by_demand` they would be in proportion.
+from those of Philly, tenants by their quotas times a random appetite. So quotas and demand differ,
+as in a real cluster. With `quotas_by_demand` they would be in proportion.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ from evenshare_research.reproduce.runs import DATA, KeptRun
 from evenshare_research.reproduce.shown import figures_table, rho_chart, slowdown_chart
 
 GPUS_BY_DAY = DATA / "venus_gpus.csv"
-# Chosen before any run on it. The number of tenants is that of the paper's slice.
+# The day was chosen before any run on it. The paper's slice has this number of tenants.
 DAY, TENANTS = "2020-07-01", 16
 HOURS = 4
-# Demand of jobs over the capacity of the GPUs in these hours: many jobs run on after them.
+# Work of the jobs over the GPU-time of these hours. As it exceeds 1, jobs still run after them.
 ASKED = 2.5
-# Longer jobs are excluded: a few of weeks would be most of the work, and leave nodes free.
+# Longer jobs are excluded: a few jobs of weeks would be most of the work, and leave nodes free.
 MOST_H = 24
-# Deviation of the logarithm of demand over quota.
+# Standard deviation of the logarithm of demand over quota.
 APPETITE = 0.75
 
 
@@ -58,7 +58,7 @@ def venus_quotas(day: str, tenants: int = TENANTS) -> dict[str, int]:
 
 
 def draw_jobs(quotas: dict[str, int], hours: int, seed: int) -> tuple[SimJob, ...]:
-    """Return jobs of some hours with `ASKED` times the work that the quotas can do in them.
+    """Return jobs of some hours with `ASKED` times the work that the quotas can do in these hours.
 
     No gang is larger than its tenant's quota.
     """

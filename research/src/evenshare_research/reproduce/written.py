@@ -42,7 +42,7 @@ def _verdicts(section: str) -> tuple[ClaimVerdict, ...]:
     lines = iter(section.split("\n"))
     if head not in lines:
         return ()
-    next(lines, "")  # the line under the head
+    next(lines, "")  # the line under the table's head
     verdicts = []
     for line in lines:
         if not line.startswith("|"):

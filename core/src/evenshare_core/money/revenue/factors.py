@@ -25,7 +25,7 @@ from evenshare_core.money.revenue.idle import IdleSums
 from evenshare_core.money.revenue.records import ClosedTerm, Event, OpenTerm
 from evenshare_core.money.revenue.terms import Sweep
 
-TermKey = tuple[int, int]  # lease, term
+TermKey = tuple[int, int]  # (lease, term)
 OPENING = ("granted", "renewed")
 _FROM = itemgetter(0)
 
@@ -41,9 +41,9 @@ class IdleStep(NamedTuple):
 class CountedSpan(NamedTuple):
     """The span in which a term counts for its lenders' weights: as held, or as reported.
 
-    An instant reported after later events counts from the last of those on. If both ends were
-    reported so late, the span is empty and the idle quota of that instant decides: `rates`, by
-    lender. Otherwise `rates` is None.
+    If an end of the span was reported after later events, the instant of the last of these events
+    replaces it. If both ends were reported so late, the span is empty. Then the idle quota of that
+    instant decides: `rates`, by lender. Otherwise `rates` is None.
     """
 
     gpu_type: str
@@ -52,8 +52,9 @@ class CountedSpan(NamedTuple):
     rates: dict[int, int] | None = None
 
     def of(self, lender: int) -> IdleStep | None:
-        """Return the idle GPUs of a lender and of all at the deciding instant; None if a span
-        decides.
+        """Return the idle GPUs of a lender and of all lenders at the deciding instant.
+
+        Return None if the span is not empty.
         """
         if self.rates is None:
             return None
@@ -61,9 +62,9 @@ class CountedSpan(NamedTuple):
 
 
 class FactorSweep(Sweep):
-    """A sweep that records the spans of the requested terms, and keeps all steps.
+    """A sweep that records the spans of the requested terms, and keeps all steps of idle quota.
 
-    Other terms close without charges.
+    All other terms close without charges.
     """
 
     def __init__(self, wanted: Iterable[TermKey]) -> None:
@@ -73,7 +74,10 @@ class FactorSweep(Sweep):
         self.closed: dict[TermKey, ClosedTerm] = {}
 
     def feed(self, event: Event) -> list[ClosedTerm]:
-        """Take the next event; borrowed GPUs of other terms change no idle quota and count as 0."""
+        """Take the next event.
+
+        Borrowed GPUs of terms not requested count as 0: they change no idle quota.
+        """
         if event.kind in OPENING and (event.lease, event.term) not in self.missing:
             event = replace(event, data={**event.data, "borrowed": 0})
         return super().feed(event)
@@ -104,7 +108,7 @@ class FactorSweep(Sweep):
         return closed
 
     def _forget(self, gpu_type: str) -> IdleSums:
-        """Forget nothing, because the steps are the result."""
+        """Keep all steps, because they are the result."""
         return self._types[gpu_type]
 
 
@@ -142,7 +146,7 @@ def part_of(
     Raises:
         ValueError: the steps do not reach back to `from_us`.
     """
-    own_us: dict[int, int] = defaultdict(int)  # by total, so that few fractions are added
+    own_us: dict[int, int] = defaultdict(int)  # grouped by total, so that fewer fractions are added
     alone_us = 0
     for at_us, ends_us, step in _intervals(steps, from_us, until_us):
         if step.total:

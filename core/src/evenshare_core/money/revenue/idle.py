@@ -17,16 +17,17 @@ exact; money is rounded once per term instead of once per slot.
 
 Method: with C(t) the integral of 1 / total idle, a lender's sum grows by its idle GPUs x the growth
 of C. All numerators are integers over one denominator, `scale`: the least common multiple of the
-totals that lasted. `scale` is a long number in a large pool. So the state between two batches has
-the steps of idle quota since the oldest open term, from which all sums are rebuilt.
+totals of idle GPUs during any interval. In a large pool `scale` has many digits. So the state
+between two batches has the steps of idle quota since the oldest open term, from which all sums are
+rebuilt.
 
 Departures:
 
 - A term replaces slots (above).
 - `lend_limit` and RESERVE limit the idle quota that counts; quota that is not lent earns
   nothing.
-- Unallocated capacity earns for the operator, and so does time without any lendable idle
-  quota.
+- Unallocated capacity earns for the operator. The operator also gets the charge for time
+  without any lendable idle quota.
 
 A tenant may be among its own lenders and pay itself, as in the paper.
 
@@ -50,7 +51,7 @@ OPERATOR = 0
 LendableQuota = tuple[int, int | None]
 
 
-# Weights whose sum in lowest terms exceeds this are recorded as whole parts of it.
+# If the weights' sum in lowest terms exceeds this, whole parts of it are recorded instead.
 WEIGHT_LIMIT = 10**18
 
 
@@ -73,8 +74,8 @@ def split_charge(
     """Split a term's charge and its borrowed GPU-time over lenders by weight, exactly.
 
     The parts sum to the inputs, each within one unit of its exact share. Lenders of weight 0 are
-    left out. If all weights are 0, the operator gets everything. `noted` has the recorded weights
-    of the shares, if they differ from the exact ones.
+    left out. If all weights are 0, the operator gets everything. `noted` has the weights to record
+    in the shares, if they differ from `weights`.
 
     Raises:
         ValueError: an amount or a weight is negative.
@@ -91,7 +92,7 @@ def split_charge(
 
 
 def split_amount(amount_micro: int, weights: Mapping[int, int]) -> list[tuple[int, int]]:
-    """Return (lender, money) of a charge, as `split_charge` but faster.
+    """Return (lender, money) of a charge: the amounts of `split_charge`, but faster.
 
     Raises:
         ValueError: an amount or a weight is negative.
@@ -104,7 +105,7 @@ def split_amount(amount_micro: int, weights: Mapping[int, int]) -> list[tuple[in
 
 
 def _lenders(weights: Mapping[int, int]) -> list[int]:
-    """Return the lenders with a weight in the order of ties: by tenant id, operator last."""
+    """Return the lenders with a weight, in the order of ties: by tenant id, the operator last."""
     lenders = sorted([lender for lender, weight in weights.items() if weight])
     if lenders and lenders[0] == OPERATOR:
         lenders.append(lenders.pop(0))
@@ -119,7 +120,10 @@ class Mark(NamedTuple):
 
 
 class _Clock(NamedTuple):
-    """C from an instant on while `total` lasts, in 1/scale; and the time without any idle quota."""
+    """The integral C at an instant, in 1/scale; from then on the total idle quota is `total`.
+
+    `alone_us` is the time without any idle quota so far.
+    """
 
     from_us: int
     scale: int
@@ -128,7 +132,7 @@ class _Clock(NamedTuple):
     total: int
 
 
-# (from, scale, offset, rate) of a lender: from then on its sum is offset + rate x C.
+# (from, scale, offset, rate) of a lender: from that instant on, its sum is offset + rate x C.
 _Past = tuple[int, int, int, int]
 # (offset, rate, since) of a lender: its sum is offset + rate x C, its integral since + rate x t.
 _Line = tuple[int, int, int]
@@ -149,11 +153,11 @@ class IdleSums:
         self.capacity = 0
         self.quotas: dict[int, LendableQuota] = {}
         self.own: dict[int, int] = {}
-        self.steps = 0  # kept in the history
+        self.steps = 0  # the number of steps in the history
         self._total = 0  # lendable idle GPUs of all lenders
         self._scale = 1
         self._clock = 0  # C x scale
-        self._alone_us = 0  # time without any idle quota: the operator's
+        self._alone_us = 0  # time without any idle quota, which counts for the operator
         self._lines: dict[int, _Line] = {}
         self._has_history = has_history
         self._past: dict[int, list[_Past]] = {}
@@ -182,7 +186,7 @@ class IdleSums:
     def mark(self, at_us: int) -> Mark:
         """Return each lender's sum of own idle / total idle up to `at_us`, in microseconds.
 
-        All sums together grow by the elapsed time.
+        The sums of all lenders together grow by the elapsed time.
         """
         self._advance(at_us)
         clock = self._clock
@@ -321,7 +325,7 @@ class IdleSums:
         sums.capacity = state["capacity"]
         sums.quotas = {int(key): (gpus, lend) for key, (gpus, lend) in state["quotas"].items()}
         sums.own = {int(key): gpus for key, gpus in state["own"].items()}
-        # Set at once, so that no step refines the earlier sums.
+        # Set the final scale first, so that no step has to rescale earlier sums.
         sums._scale = lcm(*_totals(state["rates"], (rates for _, rates in state["steps"])))
         for at_us, rates in [[sums.now_us, state["rates"]], *state["steps"]]:
             sums._advance(at_us)
@@ -336,7 +340,7 @@ class IdleSums:
 
     @classmethod
     def from_integrals(cls, state: Mapping[str, Any]) -> IdleSums:
-        """Restore a state that is older than `mark` and has only integrals."""
+        """Restore a state stored before `mark` existed, which has only integrals."""
         now_us = state["now_us"]
         integrals = {
             key: total + rate * (now_us - since_us)
@@ -348,7 +352,7 @@ class IdleSums:
 
 
 def _totals(rates: Mapping[str, int], steps: Iterable[Mapping[str, int]]) -> set[int]:
-    """Return all totals of idle GPUs, from each step to the next, without 0."""
+    """Return the distinct totals of idle GPUs after each step, without 0."""
     now = dict(rates)
     total = sum(now.values())
     totals = {total}
@@ -374,10 +378,10 @@ def weights_between(before: Mark, after: Mark) -> dict[int, int]:
 
 
 def plain_weights(weights: Mapping[int, int]) -> dict[int, int]:
-    """Return the weights for the record, of the same ratio: in lowest terms, if these are short.
+    """Return the weights to record, in the same ratio: in lowest terms, if these are short.
 
-    Otherwise as whole parts of `WEIGHT_LIMIT`, by largest remainder. These 18 places give the same
-    shares as the exact weights, to the micro-credit.
+    Otherwise return whole parts of `WEIGHT_LIMIT`, by largest remainder. These 18 places give the
+    same shares as the exact weights, to the micro-credit.
     """
     weight_sum = sum(weights.values())
     divisor = gcd(weight_sum, *weights.values())

@@ -1,4 +1,4 @@
-"""Input and output of a sweep: lease events, open terms and closed terms."""
+"""Input and output of a sweep over lease events: events, open terms and closed terms."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any
 from evenshare_core.money.fixed_point import charge_micro, term_charge, to_micro
 from evenshare_core.money.revenue.idle import ChargeShare
 
-# A round is on time within this number of round intervals after a term's due instant.
+# A round is on time up to this many round intervals after a term's due instant.
 LATE_ROUNDS = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A lease event as the sweep reads it; `at_us` is pool time, `lease` is 0 for no lease."""
+    """A lease event of a pool; `at_us` is pool time, `lease` is 0 if it is about no lease."""
 
     number: int
     kind: str
@@ -35,8 +35,9 @@ class ClosedTerm:
     - `shares`: the lenders' shares of the charge by their parts of the term, eq. (2), with
       weights as in `plain_weights`. Empty if no GPUs were borrowed.
     - `event`: the number of the event that closed the term.
-    - `carried`, `rest`: the remainders that it took over and left (`term_charge`). `carried` is
-      None under the former rule, in which weights are GPU-microseconds.
+    - `carried`, `rest`: the remainders of the charge that it took over from the term before and
+      left to the next (`term_charge`). `carried` is None under the former rule, in which weights
+      are GPU-microseconds.
     - `amount_micro`: paid by the borrower, for the time until `charged_until_us`.
 
     If rounds were late, `charged_until_us` is before `ends_us`. Then the operator pays
@@ -74,7 +75,7 @@ class ClosedTerm:
 
 @dataclass(slots=True)
 class OpenTerm:
-    """The present term of a lease that has not ended."""
+    """The current term of a lease that has not ended."""
 
     job: int
     tenant: int
@@ -85,11 +86,11 @@ class OpenTerm:
     price_micro: int
     starts_us: int | None = None
     mark_us: int = 0
-    carried: int | None = 0  # None if it began under the former rule
-    due_us: int | None = None  # None if its event is older than the rule of late rounds
+    carried: int | None = 0  # None if the term began under the former rule
+    due_us: int | None = None  # None if the term's event is from before the rule on late rounds
     late_us: int = 0  # grace period after `due_us` in which a round is on time
-    protected_us: int = 0  # its minimum runtime
-    round_us: int | None = None  # the instant of the first round from `due_us` on
+    protected_us: int = 0  # the minimum runtime of the lease
+    round_us: int | None = None  # the instant of the first round at or after `due_us`
     asked_us: int | None = None  # the instant of the request to stop
 
     @property
@@ -106,7 +107,7 @@ class OpenTerm:
         return max(self.due_us, self.starts_us or 0)
 
     def charged(self, held_us: int) -> tuple[int, int]:
-        """Return the charge for `held_us`, and the remainder for the next term."""
+        """Return the charge for `held_us`, and the remainder that the next term carries."""
         if self.carried is None:
             return charge_micro(self.borrowed, self.price_micro, held_us), 0
         return term_charge(self.borrowed, self.price_micro, held_us, self.carried)

@@ -5,10 +5,10 @@ renewed again or ends. A lease that never started has no usage.
 
 Late events: events have the order of the pool's writer. An executor may report a start or an end
 after a round that is later in pool time. Observed events wait in `pending` until a round's instant
-(the watermark) reaches them, and are then taken in the order of pool time. So ends reported
-together, in any order, get exact integrals. An event reported after later ones were taken is
-charged for its exact times. For the lenders' weights it counts from the last of those on, because
-earlier terms were split with the knowledge of then.
+(the watermark) reaches them, and are then taken in the order of pool time. So ends that are
+reported together get exact integrals in any order. An event reported after later events were taken
+is charged for its exact times. For the lenders' weights it counts from the last of those events on,
+because earlier terms were already split.
 
 The result depends only on the events, never on the batches in which they arrive.
 
@@ -17,12 +17,12 @@ saves a lease more than half a micro-credit in total, however short its terms ar
 
 Late rounds: a term is due at its expiry, or when its minimum runtime is over. If no round came
 within `late_us` after that, the borrower is charged only until the due instant. Lenders are paid
-for all of the time, and the operator pays the difference (docs/adr/0232). Events older than this
+for the whole time, and the operator pays the difference (docs/adr/0232). Events from before this
 rule have no `expires_us`, and their terms are charged until they end.
 
 Terms that began under the former rule (docs/adr/0199) are split by the integrals of idle quota, and
-charged without remainders. They are the terms of `Sweep(by_integrals=True)` until `change_rule`,
-and the open terms of a state of that time.
+charged without remainders. These are the terms of `Sweep(by_integrals=True)` before `change_rule`,
+and the open terms of a state stored at that time.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ from evenshare_core.money.revenue.idle import (
 )
 from evenshare_core.money.revenue.records import ClosedTerm, Event, OpenTerm, opened_term
 
-# A round writes these at its own instant: no earlier event is expected after them.
+# A round writes these events at its own instant: no earlier event is expected after them.
 ROUND_KINDS = frozenset({"granted", "renewed", "priced"})
 
 
-# (GPU type, instant, whether it is of integrals) -> (number of open terms that need it, the mark).
-# A mark of `None` is rebuilt from the history of idle quota when needed.
+# (GPU type, instant, whether the mark is of integrals): (number of open terms that need the mark,
+# the mark). A mark of `None` is rebuilt from the history of idle quota when needed.
 _Marks = dict[tuple[str, int, bool], tuple[int, Mark | None]]
-# The minimum number of kept steps of idle quota, before steps that no term needs are forgotten.
+# With at most this many steps of idle quota, none is forgotten.
 KEPT_STEPS = 1000
 
 
@@ -70,11 +70,11 @@ class Sweep:
         self._marks: _Marks = {}
         self._pending: list[tuple[int, int, Event]] = []
         self._last_us: dict[int, int] = {}
-        # (due instant, lease, term) of open terms that wait for a round; may name closed ones.
+        # (due instant, lease, term) of terms that wait for a round; some may have closed since.
         self._due: list[tuple[int, int, int]] = []
 
     def feed(self, event: Event) -> list[ClosedTerm]:
-        """Take the next event; return the terms that are closed by now."""
+        """Take the next event; return the terms that it allows to close."""
         at_us = max(event.at_us, self._last_us.get(event.lease, 0))
         if event.lease:
             # A lease's own events keep their order, whatever their clocks show.
@@ -106,7 +106,7 @@ class Sweep:
                 term.round_us = self.watermark_us
 
     def _await_round(self, lease: int, term: OpenTerm) -> None:
-        """Wait for the first round from the term's due instant on; it may be the present one."""
+        """Record that a term waits for the first round from its due instant on, maybe this one."""
         term.round_us = None
         if term.due_us is None:
             return
@@ -116,7 +116,7 @@ class Sweep:
             heapq.heappush(self._due, (term.due_us, lease, term.term))
 
     def change_rule(self) -> None:
-        """Split and charge terms that begin from now on by the present rule."""
+        """Apply the current rule to terms that begin from now on."""
         self.by_integrals = False
 
     @property
@@ -208,7 +208,7 @@ class Sweep:
         held_us = 0 if term.starts_us is None else at_us - term.starts_us
         until_us = term.charged_until_us(at_us)
         amount, rest = term.charged(held_us - (at_us - until_us) if held_us else 0)
-        # Lenders lent for all of the time: the operator pays the part that the borrower does not.
+        # Lenders lent for the whole time: the operator pays the part that the borrower does not.
         full = amount if until_us == at_us else term.charged(held_us)[0]
         shares: tuple[ChargeShare, ...] = ()
         if term.starts_us is not None:
