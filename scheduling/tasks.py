@@ -39,9 +39,9 @@ from tenants.transparency.scrub import scrub_logs
 
 log = structlog.get_logger(__name__)
 
-# The worker also has to run the ticks.
+# Bounded, because the same worker runs the ticks.
 SEAL_S = 0.5
-# No round starts later in a task: a worker that is asked to stop waits for its task.
+# A task starts no round after this time, since a worker that is asked to stop waits for its task.
 ROUNDS_S = 2.0
 # Processes that this worker process started, by the (id, claim) of simulations and forecasts.
 _simulations: dict[tuple[int, str], subprocess.Popen[bytes]] = {}
@@ -53,7 +53,7 @@ _refits: list[subprocess.Popen[bytes]] = []
 def tick(**_: Any) -> None:
     """Record that the pools are alive, and request the sealing of unsealed rounds.
 
-    Beat calls it every second. A pool that fails delays no other.
+    Celery Beat calls it every second. A pool that fails delays no other pool.
     """
     for pool in Pool.objects.order_by("id"):
         try:
@@ -76,8 +76,8 @@ def _wake_sealing() -> None:
 def rounds(asked: int | None = None, **_: Any) -> int:
     """Run the due rounds, the latest relative to its interval first; return how many ran.
 
-    Beat calls it every second; a service calls it for a round on demand of the pool `asked`. It
-    reads the due rounds again after each round. Concurrent processes share the pools by the fence.
+    Called every second, and by services for a round on demand of the pool `asked`. It reads the due
+    rounds again after each round. Concurrent processes share the pools by the fence.
     """
     until = time.monotonic() + ROUNDS_S
     tried: set[int] = set()
@@ -98,7 +98,7 @@ def rounds(asked: int | None = None, **_: Any) -> int:
 
 
 def run_round(pool_id: int, *, on_demand: bool = False) -> RoundOutcome:
-    """Run the pool's round if it is due, or wanted between grid instants; return the outcome."""
+    """Run the pool's round if it is due, or requested between grid instants; return the outcome."""
     try:
         outcome = execute_round(pool_id, now=tick_clock(pool_id), on_demand=on_demand).outcome
     except Exception as error:
@@ -113,9 +113,9 @@ def run_round(pool_id: int, *, on_demand: bool = False) -> RoundOutcome:
 
 @shared_task(name="scheduling.seal", ignore_result=True)
 def seal(pool_id: int, **_: Any) -> int:
-    """Seal the unsealed rounds of a pool, for a while; return how many.
+    """Seal the unsealed rounds of a pool, for a limited time; return how many.
 
-    The worker also has to run the ticks: the next tick requests the rest.
+    The same worker runs the ticks: the next tick requests the rest.
     """
     until, sealed = time.monotonic() + SEAL_S, 0
     while count := seal_rounds(pool_id):
@@ -127,7 +127,7 @@ def seal(pool_id: int, **_: Any) -> int:
 
 @shared_task(name="scheduling.archive", ignore_result=True)
 def archive(**_: Any) -> int:
-    """Archive days of rounds that are old enough, for a while; return how many files."""
+    """Archive days of rounds that are old enough, for a limited time; return how many files."""
     return archive_rounds().files
 
 
@@ -136,7 +136,7 @@ def housekeeping(**_: Any) -> None:
     """Delete data that is kept for a limited time, and check the rest.
 
     Raises:
-        ExceptionGroup: the errors of failed steps; the other steps were done all the same.
+        ExceptionGroup: the errors of failed steps; the other steps were done nevertheless.
     """
     failures = []
     for step in (
@@ -157,8 +157,8 @@ def housekeeping(**_: Any) -> None:
 def refits(**_: Any) -> int:
     """Start fitting learning curves if there are new reports; return how many processes started.
 
-    It is one process, which goes on while there are curves to fit: it loads scipy, and the worker
-    has to run the ticks.
+    A separate process fits them and continues while there are curves to fit: it loads scipy, and
+    the worker has to run the ticks.
     """
     _refits[:] = [process for process in _refits if process.poll() is None]
     if _refits or not is_refit_due():
@@ -175,15 +175,15 @@ def refits(**_: Any) -> int:
 def simulations(**_: Any) -> int:
     """Give up lost simulations, and start the next ones; return how many.
 
-    Each gets its own process: the worker has to run the ticks, and waits for none.
+    Each gets its own process, and the worker does not wait for it, because it has to run the ticks.
     """
     fail_lost_simulations()
     for key, process in list(_simulations.items()):
         if process.poll() is not None:
             del _simulations[key]
-            give_up_simulation(*key, LOST_FAILURE)  # unless it recorded its end itself
+            give_up_simulation(*key, LOST_FAILURE)  # unless the process recorded its end itself
         elif not is_simulation_wanted(*key):
-            process.kill()  # cancelled or given up within one long decision
+            process.kill()  # cancelled or given up during one long decision
     claimed = claim_simulations()
     for key in claimed:
         try:
@@ -209,10 +209,10 @@ def forecasts(**_: Any) -> int:
     for key, process in list(_forecasts.items()):
         if process.poll() is not None:
             del _forecasts[key]
-            # Unless it recorded its end itself.
+            # Unless the process recorded its end itself.
             forecasting.give_up_forecast(*key, forecasting.LOST_FAILURE)
         elif not forecasting.is_forecast_wanted(*key):
-            process.kill()  # given up within one long decision
+            process.kill()  # given up during one long decision
     begun = forecasting.claim_forecast()
     if begun is None:
         return 0

@@ -1,4 +1,4 @@
-"""The answers of rounds to a job with a deadline, over REST."""
+"""REST view of a job with a deadline, and of each round's answer to it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tenants.scopes import tenant_scope
 
 
 class DeadlineHistoryAnswer(Answer, frozen=True):
-    """The deadline of a job with its answers; null if the job has no deadline."""
+    """A job's deadline and the rounds' answers to it; null if the job has no deadline."""
 
     deadline_answer: DeadlineStory | None
 

@@ -12,9 +12,9 @@ from tenants.api.times import time_text
 
 
 def pool_times(jobs: Iterable[Job]) -> dict[int, datetime]:
-    """Return the pool time of pools in which any of these jobs has a deadline ahead.
+    """Return the present pool time of each pool in which one of these jobs has a deadline ahead.
 
-    A single query; none if there are no deadlines.
+    Runs one query, or none if no job has a deadline.
     """
     pools = {job.pool_id for job in jobs if job.deadline_at is not None and job.is_active}
     return {pool: now.pool_at for pool, now in read_clocks(pools).items()} if pools else {}
@@ -23,7 +23,7 @@ def pool_times(jobs: Iterable[Job]) -> dict[int, datetime]:
 def asked_json(job: Job) -> dict[str, object]:
     """Return the fields of a job's request that answers contain.
 
-    A job that is older than a field has its default.
+    Fields that did not exist when the job was submitted have their defaults.
     """
     worded = worded_fields(job) | {"deadline": time_text(job.deadline_at) or ""}
     shown: dict[str, object] = {}
@@ -34,7 +34,7 @@ def asked_json(job: Job) -> dict[str, object]:
 
 
 def deadline_left_s(job: Job, at: datetime) -> int | None:
-    """Return seconds of pool time to an active job's deadline, negative if it is over.
+    """Return the seconds of pool time until an active job's deadline; negative if it has passed.
 
     Return None if the job has no deadline or has ended.
     """

@@ -30,7 +30,7 @@ REPLAY_HEADER = "Idempotent-Replayed"
 
 
 class SchedulingView(ApiView):
-    """Finds jobs and pools that the caller may see; others are a 404."""
+    """Base of views that find jobs and pools that the caller may see; 404 for others."""
 
     def sees_all(self, action: Action) -> bool:
         """Return whether the caller's site role covers every tenant."""
@@ -41,7 +41,7 @@ class SchedulingView(ApiView):
         return seen_tenants(self.access)
 
     def asked_tenants(self) -> Collection[int] | None:
-        """Return the query's tenant as a list of ids, else `tenants()`."""
+        """Return the id of the tenant that the query names, as a list; else `tenants()`."""
         tenant = self.filtered_tenant()
         return self.tenants() if tenant is None else [tenant.pk]
 
@@ -82,10 +82,10 @@ class SchedulingView(ApiView):
             return [facts for id_ in ids if (facts := pool_facts(id_)) is not None]
 
     def query_pool(self) -> PoolFacts:
-        """Return the pool of the query's `pool`, or the only pool that the caller may see.
+        """Return the pool that the query names, or the only pool that the caller may see.
 
         Raises:
-            Problem: 404, or 400 if the query has to name one.
+            Problem: 404, or 400 if the query names no pool and the caller may see several.
         """
         name = self.request.query_params.get("pool", "")
         if name:
@@ -96,10 +96,10 @@ class SchedulingView(ApiView):
         return pools[0]
 
     def asked_tenant(self) -> Tenant:
-        """Return the tenant of the query, or the caller's only one.
+        """Return the tenant that the query names, or the caller's only tenant.
 
         Raises:
-            Problem: 404, or 400 if the query has to name one.
+            Problem: 404, or 400 if the query names no tenant and the caller has several.
         """
         tenant = self.filtered_tenant(Action.SEE_MONEY)
         if tenant is not None:
@@ -109,10 +109,10 @@ class SchedulingView(ApiView):
         return self.tenant(self.access.memberships[0].slug, Action.SEE_MONEY, seen=Action.SEE_MONEY)
 
     def submitting_tenant(self, slug: object) -> Tenant:
-        """Return the tenant that a body names, or the only one for which the caller may submit.
+        """Return the tenant that a body names, or the only tenant for which the caller may submit.
 
         Raises:
-            Problem: 400 if it is not the caller's, 403 if the caller's role there is too low.
+            Problem: 400 if the caller has no such tenant, 403 if the caller's role is too low.
         """
         if slug is not None:
             return self.own_tenant(slug, Action.SUBMIT)
@@ -140,7 +140,7 @@ class TenantInPool(NamedTuple):
 
 
 class SharedPoolView(SchedulingView):
-    """Base of views of a tenant in a pool, for all who may see the tenant."""
+    """Base of views of a tenant in a pool, for all users who may see the tenant."""
 
     who = Who.TENANT
 
@@ -179,7 +179,7 @@ class OperatePoolView(OperateView):
         return [{**plain(lease), **hidden} for lease in leases]
 
     def asked(self) -> list[Pool]:
-        """Return the pool of the query's `pool`, or all pools.
+        """Return the pool that the query names, or all pools.
 
         Raises:
             Problem: 404.
@@ -189,8 +189,7 @@ class OperatePoolView(OperateView):
 
     @contextmanager
     def edited(self, name: str) -> Iterator[tuple[Pool, datetime]]:
-        """Open a transaction with the pool, its nodes and quotas locked; yield the pool and its
-        time.
+        """Lock the pool, its nodes and quotas in a transaction; yield the pool and its time.
 
         The state that If-Match is compared with cannot change until the edit is made.
 
@@ -210,7 +209,7 @@ def idempotency_key(request: Request) -> str | None:
     """Return the request's idempotency key, or None if it has none.
 
     Raises:
-        Problem: it is too long or not printable ASCII.
+        Problem: the key is too long or not printable ASCII.
     """
     key = request.headers.get(KEY_HEADER)
     if key is None:
@@ -221,7 +220,7 @@ def idempotency_key(request: Request) -> str | None:
 
 
 def replay_header(*, is_replay: bool) -> dict[str, str]:
-    """Return the header of an answer for which an earlier request did the work.
+    """Return the header that marks the repeated answer of an earlier request.
 
     Source: Stripe's API introduced the name, and others adopted it.
     """
@@ -229,15 +228,15 @@ def replay_header(*, is_replay: bool) -> dict[str, str]:
 
 
 def root_of(request: Request) -> str:
-    """Return the address of the requested site, for links."""
+    """Return the address of the site that was requested, for links."""
     return request.build_absolute_uri("/").rstrip("/")
 
 
 def spec_of(request: Request) -> dict[str, Any]:
-    """Return a body as a specification; the service reads its fields.
+    """Return a body as a specification; the service checks its fields.
 
     Raises:
-        Problem: it is not an object.
+        Problem: the body is not an object.
     """
     if not isinstance(request.data, dict):
         raise bad_field("", "must be an object", "Send fields by name.")

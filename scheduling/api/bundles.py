@@ -1,4 +1,4 @@
-"""Bundles of rounds, from which any reader can recompute them, and the names in them."""
+"""Bundles of rounds, from which any reader can recompute the rounds, and the pseudonyms in them."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ from tenants.scopes import site_scope
 
 log = structlog.get_logger(__name__)
 
-# Per person: a day of rounds at once, then 20 per second.
+# Per person: the rounds of a day at once, then 20 bundles per second.
 BUNDLES = Rate(per_s=20, full=1000)
 RETRY_S = 5
 NUMBER_END = 2**62
 SCHEMA_LINK = '</api/v1/bundle-schema>; rel="describedby"; type="application/schema+json"'
-# "gzip" as in RFC 9110, without a weight of 0.
+# Matches "gzip" in Accept-Encoding (RFC 9110), unless its weight is 0.
 _TAKES_GZIP = re.compile(r"\bgzip\b(?!\s*;\s*q=0(\.0*)?\s*(,|$))", re.IGNORECASE)
 _DAY = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}")
 DAY = OpenApiParameter(
@@ -64,11 +64,11 @@ class RoundBundleShow(SchedulingView):
         },
     )
     def get(self, request: Request, name: str, number: int) -> HttpResponse:
-        """Download everything from which a round was decided, and its decision, under pseudonyms.
+        """Download all data from which a round was decided, and its decision, under pseudonyms.
 
-        The bytes are those to which the pool's log commits, the same for every reader; they may be
-        compressed. If the pool shows own rows only, you get the round's record and your tenants'
-        parts of the bundle (`form` is `own`). GET /bundle-schema describes it.
+        The pool's log commits to these bytes. They are the same for every reader, and may be
+        compressed. If the pool shows only own rows, you get the round's record and your tenants'
+        parts of the bundle (`form` is `own`). GET /bundle-schema describes the format.
         """
         facts = self.pool(name)
         take(f"bundle:{self.person.pk}", BUNDLES)
@@ -96,7 +96,7 @@ def _packed_unless_known(request: Request, facts: PoolFacts, number: int, sha256
 
 
 def _answer(request: Request, sha256: str, body: bytes, packed: bytes) -> HttpResponse:
-    """Return a bundle, unpacked if the client does not accept gzip; 304 if the client has it."""
+    """Return a bundle, unpacked for clients without gzip; 304 if the client has it already."""
     takes_gzip = bool(_TAKES_GZIP.search(request.headers.get("Accept-Encoding", "")))
     if _is_known(request, sha256):
         answer = HttpResponse(status=304)
@@ -107,8 +107,8 @@ def _answer(request: Request, sha256: str, body: bytes, packed: bytes) -> HttpRe
     else:
         body = gzip.decompress(packed) if packed else body
         answer = HttpResponse(body, content_type="application/json")
-    # A strong ETag is for the bytes on the wire. A compressed answer, compressed here or by a
-    # proxy, has a weak one (portal.site.packing).
+    # A strong ETag identifies the transferred bytes. A compressed answer gets a weak ETag, because
+    # it may be compressed here or by a proxy (portal.site.packing).
     answer["ETag"] = f'W/"{sha256}"' if takes_gzip else f'"{sha256}"'
     answer["Vary"] = "Accept-Encoding"
     answer["Cache-Control"] = "private, no-cache"
@@ -122,7 +122,7 @@ def _is_known(request: Request, sha256: str) -> bool:
 
 
 def _absent(facts: PoolFacts, number: int) -> Problem:
-    """Return why a round has no bundle: it is not sealed yet, was damaged, or is too old."""
+    """Return why a round has no bundle: it is not sealed yet, is damaged, or is too old."""
     if number >= NUMBER_END or find_round(facts.id, number) is None:
         return not_there()
     raw = read_round_record(facts.id, number)
@@ -147,7 +147,7 @@ def _unreadable(number: int, error: DamagedRoundError) -> Problem:
 
 
 class DayNamesShow(Shown, SchedulingView):
-    """List the pseudonyms of a day's bundles: keys of your tenants, and names that you may see."""
+    """List the pseudonyms of a day's bundles: your tenants' keys, and the names you may see."""
 
     address = "chain/<slug:name>/names"
     operation = "chain_names"
@@ -179,7 +179,7 @@ def _day(text: str) -> date | None:
 
 
 class BundleSchema(ApiView):
-    """The JSON Schema of bundles, without signing in."""
+    """The JSON Schema of bundles; no sign-in is needed."""
 
     address = "bundle-schema"
     schema = None

@@ -1,4 +1,4 @@
-"""The log of a pool's rounds: its signed head, its records, and the proofs of both."""
+"""The log of a pool's rounds: its signed head, its records, and their proofs."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class ChainHead(ChainView):
 
 
 class ChainRecords(ChainView):
-    """List records of rounds, oldest first, at most 500; continue with `first` from `next`."""
+    """List records of rounds, oldest first, at most 500. For more, pass `next` as `first`."""
 
     address = "chain/<slug:name>/records"
     operation = "chain_records"
@@ -57,7 +57,7 @@ class ChainRecords(ChainView):
 
 
 class ChainInclusion(ChainView):
-    """Prove that a round's record is in the log of a size (RFC 6962, audit path)."""
+    """Prove that a round's record is in the log at a given size (RFC 6962, audit path)."""
 
     address = "chain/<slug:name>/inclusion"
     operation = "chain_inclusion"

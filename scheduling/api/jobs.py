@@ -1,4 +1,4 @@
-"""Jobs: submit, dry run, list, show, cancel, reasons, logs."""
+"""REST views of jobs: submit, dry run, list, show, cancel, reasons, logs."""
 
 from __future__ import annotations
 
@@ -63,9 +63,7 @@ class SubmittingView(SchedulingView):
     money: Money = NoMoney()
 
     def submitted(self, made: Submitted, specs: list[Any]) -> list[dict[str, Any]]:
-        """Return the new jobs, or for a repeated key the jobs of the first request in their present
-        state.
-        """
+        """Return the new jobs; for a repeated key, the present jobs of the first request."""
         root = root_of(self.request)
         if made.is_replay:
             with tenant_scope(made.jobs[0].tenant_id):
@@ -105,7 +103,7 @@ class JobList(Listed, SubmittingView):
 
     def page(self) -> Page:
         state, phase = _phase_asked(self.request, "state"), _phase_asked(self.request, "phase")
-        # A job that starts has the state `running`: `starting` is only a phase.
+        # A starting job has the state `running`; `starting` exists only as a phase.
         phases_asked = [one for one in (phase, state if state == STARTING else "") if one]
         tenants, before, limit = self.asked_tenants(), self.before("jobs"), self.limit
         listing = JobListFilter(
@@ -122,10 +120,10 @@ class JobList(Listed, SubmittingView):
 
 
 def _phase_asked(request: Request, name: str) -> str:
-    """Return the phase that a parameter names by any synonym, in any letter case; "" without it.
+    """Return the phase that a parameter names; synonyms and any letter case work; "" without one.
 
     Raises:
-        Problem: it names none.
+        Problem: the parameter names no phase.
     """
     text = request.query_params.get(name, "")
     phase = phase_named(text)
@@ -142,7 +140,7 @@ class JobBulk(SubmittingView):
 
     @described("job_submit_bulk", schemas.Bulk, schemas.BulkMade, 201, *schemas.ONCE)
     def post(self, request: Request) -> Response:
-        """Submit up to 1,000 jobs of one tenant: all, or none and all errors."""
+        """Submit up to 1,000 jobs of one tenant; if one is invalid, none, and list all errors."""
         key = idempotency_key(request)
         specs = fields_only(request.data, ("jobs",)).get("jobs")
         if not isinstance(specs, list) or not 1 <= len(specs) <= BULK_MAX:
@@ -209,7 +207,7 @@ class JobCancel(SchedulingView):
 
 
 class JobReason(Answer, frozen=True, kw_only=True):
-    """The reason for a job's state, as of a round."""
+    """The reason for a job's state in a given round."""
 
     state: Annotated[str, one_of(*Job.State.values)]
     phase: Annotated[str, one_of(*PHASES)]

@@ -1,4 +1,4 @@
-"""Leases that vanished at once: their list, and the acceptance of their loss."""
+"""Leases that vanished at the same time: their list, and the acceptance of their loss."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from tenants.scopes import site_scope
 
 
 class PoolLosses(s.Serializer[object]):
-    """Leases that vanished at once; they are not ended until an operator accepts their loss.
+    """Leases that vanished at the same time; they end only when an operator accepts their loss.
 
-    They go on if the executor lists them again. Null and empty if nothing is frozen.
+    They continue if the executor lists them again. Null and empty if no leases are frozen.
     """
 
     frozen_since = s.DateTimeField(allow_null=True)
@@ -30,7 +30,6 @@ class PoolLosses(s.Serializer[object]):
 
 class PoolLossesView(OperatePoolView):
     def losses(self, frozen: FrozenLeases | None) -> Response:
-        """Return the answer with the frozen leases."""
         body = {
             "frozen_since": time_text(frozen.since) if frozen else None,
             "launched": frozen.launched if frozen else 0,
@@ -40,7 +39,7 @@ class PoolLossesView(OperatePoolView):
 
 
 class PoolLossesShow(Shown, PoolLossesView):
-    """List the leases of a pool that vanished at once; the ETag identifies exactly these."""
+    """List a pool's leases that vanished at the same time; the ETag identifies this set."""
 
     address = "operate/pools/<slug:name>/losses"
     operation = "operate_losses_show"

@@ -41,7 +41,7 @@ POOL = query(
 
 
 class WindowRow(Answer, frozen=True):
-    """Maintenance of a node; instants are pool time."""
+    """Maintenance of a node; times are pool time."""
 
     id: int
     pool: str
@@ -68,7 +68,7 @@ class NodeList(Listed, OperatePoolView):
 
     @described("operate_node_add", NodeRequest, NodeStatus, 201, IF_MATCH)
     def post(self, request: Request) -> Response:
-        """Add a node; the next round counts it. If-Match is of the pool's list."""
+        """Add a node, which the next round uses. If-Match refers to the pool's list of nodes."""
         wanted = request_of(NodeRequest, request.data)
         _pool_there(wanted.pool)
         with self.edited(wanted.pool) as (pool, now):
@@ -78,7 +78,7 @@ class NodeList(Listed, OperatePoolView):
 
 
 class NodeEdit(OperatePoolView):
-    """Base of changes of one node, checked with the list that the client read."""
+    """Base of changes of one node; If-Match refers to the pool's list of nodes."""
 
     def require_node(self, pool: Pool, node: str, now: datetime) -> None:
         """Raise 404 if the node does not exist, and 412 if the list changed since it was read."""
@@ -93,7 +93,7 @@ class NodeOne(NodeEdit):
 
     @described("operate_node_change", NodeChangeRequest, NodeStatus, 200, IF_MATCH)
     def patch(self, request: Request, name: str, node: str) -> Response:
-        """Set the CPUs and memory of a node that jobs may use; the next round counts them."""
+        """Set the CPUs and memory of a node that jobs may use, from the next round on."""
         with self.edited(name) as (pool, now):
             self.require_node(pool, node, now)
             wanted = request_of(NodeChangeRequest, request.data)
@@ -119,7 +119,7 @@ class NodeSwitch(NodeEdit):
         change: Callable[..., object],
         wanted: type[ReasonRequest | DrainRequest],
     ) -> Response:
-        """Change the state of a pool's node, with the reason of the request."""
+        """Change the state of a pool's node; the request gives the reason."""
         name, node = place
         with self.edited(name) as (pool, now):
             self.require_node(pool, node, now)
@@ -147,7 +147,7 @@ class NodeResume(NodeSwitch):
 
 
 class WindowList(Listed, OperatePoolView):
-    """List maintenance that is not over, each pool's next one first."""
+    """List present and future maintenance; the next of each pool comes first."""
 
     address = "operate/maintenance"
     operation = "operate_maintenance_list"
@@ -165,7 +165,7 @@ class WindowList(Listed, OperatePoolView):
         "operate_maintenance_plan", WindowRequest, page_serializer(row, about), 201, IF_MATCH
     )
     def post(self, request: Request) -> Response:
-        """Plan maintenance: no lease that could overlap it starts there."""
+        """Plan maintenance: no lease that could overlap it starts on the node."""
         wanted = request_of(WindowRequest, request.data)
         _pool_there(wanted.pool)
         with self.edited(wanted.pool) as (pool, now):
@@ -191,7 +191,7 @@ class WindowOne(OperatePoolView):
 
 
 def _pool_there(name: str) -> None:
-    """Refuse a body's unknown pool with 400; in an address it would be a 404."""
+    """Refuse an unknown pool in a body with 400; in an address it would be a 404."""
     with site_scope():
         if not Pool.objects.filter(name=name).exists():
             raise bad_field("pool", "is not a pool")

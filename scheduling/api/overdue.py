@@ -1,4 +1,4 @@
-"""Leases that should have ended: their list, and the end of one."""
+"""Leases that should have ended: list them, and end one."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class OverdueView(OperatePoolView):
 
 
 class OverdueList(Listed, OverdueView):
-    """List the leases of a pool that should have ended; the ETag identifies exactly these."""
+    """List a pool's leases that should have ended; the ETag identifies this set."""
 
     address = "operate/pools/<slug:name>/overdue"
     operation = "operate_overdue_list"

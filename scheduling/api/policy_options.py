@@ -22,7 +22,7 @@ class PolicyOptions(s.DictField):
 
 
 class PolicyOptionsSchema(OpenApiSerializerFieldExtension):  # type: ignore[no-untyped-call]  # untyped base
-    """Describes the field by the policies that exist when the schema is generated."""
+    """Schema of the options: one variant for each policy that is installed."""
 
     target_class = PolicyOptions
 

@@ -158,7 +158,7 @@ class QueueRow(Answer, frozen=True, kw_only=True):
 
 
 class PoolQueue(Listed, SchedulingView):
-    """List queued jobs in the policy's order; other tenants' jobs as far as the pool shows them."""
+    """List queued jobs in the policy's order; other tenants' jobs if the pool discloses them."""
 
     address = "pools/<slug:name>/queue"
     operation = "pool_queue"
@@ -171,7 +171,7 @@ class PoolQueue(Listed, SchedulingView):
 
     def page(self, name: str) -> Page:
         facts, limit = self.pool(name), self.limit
-        # Old keys, which had only the arrival, are not valid any more.
+        # Cursors of an old format, which contained only the arrival, are invalid.
         key = self.after("queue-2", facts.id, parts=1 + len(QueueKey._fields))
         after = QueueKey(*key[1:]) if key else None
         with site_scope():
@@ -198,9 +198,7 @@ def _queued(place: QueuePosition | None, job: Job, visibility: Visibility) -> Qu
 
 
 class PoolEvents(Listed, SchedulingView):
-    """Base of lists of a pool's events of one kind; `kind` separates the cursors of different
-    lists.
-    """
+    """Base of lists of a pool's events; `kind` keeps the cursors of different lists apart."""
 
     who = Who.POOL
     parameters = PAGE
@@ -240,7 +238,7 @@ class PoolTrades(PoolEvents):
 class PriceTerms(s.Serializer[object]):
     """Price of a GPU-hour: base x (theta^(used / GPUs) - 1), plus a surcharge for the queue.
 
-    `surcharge_cap`: the most that the queue adds, in multiples of the base; 0: nothing.
+    `surcharge_cap`: the maximum surcharge, in multiples of the base; 0 means no surcharge.
     `surcharge_step`: the largest change per round, in percent of the base.
     """
 
@@ -326,7 +324,7 @@ class PoolClockView(OperatePoolView):
     body: ClassVar[type[ReasonRequest]] = ReasonRequest
 
     def change(self, request: Request, name: str) -> Response:
-        """Set the clock by the address and the body."""
+        """Set the clock; the address and the body give the change."""
         wanted = request_of(self.body, request.data)
         scale = wanted.scale if isinstance(wanted, ScaleRequest) else None
         with site_scope():

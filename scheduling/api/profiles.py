@@ -41,7 +41,7 @@ SpeedText = Annotated[str, msgspec.Meta(extra_json_schema={"pattern": SPEED})]
 class ProfileJson(Answer, frozen=True):
     """A job type. `speeds`: used by policies, in multiples of its speed on its slowest GPU type.
 
-    `declared`: the tenant's values. `measured` is empty if no ratio is measured yet.
+    `declared`: the tenant's values. `measured` is empty until a ratio of speeds is measured.
     """
 
     tenant: str
@@ -68,7 +68,7 @@ class CostRow(Answer, frozen=True):
 class IterationTimeRow(Answer, frozen=True):
     """The time per iteration on `gpus` GPUs of a type, in nanoseconds of pool time.
 
-    `counts`: it has enough reports and a small enough spread to determine speeds.
+    `counts`: speeds are derived from it, as it has enough reports and a small enough spread.
     """
 
     gpu_type: str
@@ -85,9 +85,9 @@ class IterationTimeRow(Answer, frozen=True):
 
 
 class NoteRow(Answer, frozen=True):
-    """An event of its measurements.
+    """An event in the measurements of a job type.
 
-    An average restarted, a report could not be used, or policies use other speeds.
+    An average restarted, a report could not be used, or the speeds that policies use changed.
     """
 
     at: datetime
@@ -190,7 +190,7 @@ class ProfileOne(Shown, SharedPoolView):
 
     @described("profile_drop", None, None, 204)
     def delete(self, request: Request, name: str, slug: str, profile: str) -> Response:  # noqa: ARG002 - DRF's signature
-        """Delete a job type of which no job waits or runs."""
+        """Delete a job type; refused while a job of it waits or runs."""
         facts, tenant = self.there(name, slug, Action.SUBMIT)
         try:
             is_dropped = drop_profile(

@@ -1,4 +1,4 @@
-"""Quotas: those of the caller's tenants; for operators, an edit of one, and a preview of many."""
+"""Quotas: list the caller's; for operators, edit one, and preview several."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ Drafts = request_serializer(
 
 
 class QuotaImpactRow(Answer, frozen=True):
-    """A tenant and GPU type, with the present quotas and with the drafted ones."""
+    """The forecast for a tenant and GPU type, with the present and with the drafted quotas."""
 
     tenant: str
     gpu_type: str
@@ -107,14 +107,14 @@ class QuotaImpact(Answer, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class QuotaNames:
-    """Tenants and GPU types by id."""
+    """Names of tenants and GPU types, by id."""
 
     tenants: Mapping[int, str]
     types: Mapping[int, str]
 
     @classmethod
     def read(cls) -> QuotaNames:
-        """Read all tenants and GPU types, which are few."""
+        """Read all tenants and GPU types; there are few."""
         tenants = dict(Tenant.objects.values_list("id", "slug"))
         return cls(tenants, dict(GpuType.objects.values_list("id", "name")))
 
@@ -170,7 +170,7 @@ class OperateQuota(Shown, OperatePoolView):
 
     @described("operate_quota_set", QuotaRequest, OperateQuotaSaved, 200, IF_MATCH)
     def put(self, request: Request, name: str, slug: str, gpu_type: str) -> Response:
-        """Set a quota from an instant on (default: now); `gpus` null ends it."""
+        """Set a quota from a time on (default: now); `gpus` null ends it."""
         wanted = request_of(QuotaRequest, request.data)
         with self.edited(name) as (pool, now):
             key = _key(pool, slug, gpu_type)
@@ -202,7 +202,7 @@ class QuotaPreview(OperateView):
 
     @described("operate_quota_preview", Drafts, QuotaImpact)
     def post(self, request: Request) -> Response:
-        """Decide the next round with the present quotas and with these; nothing is stored."""
+        """Compute the next round with the present and the drafted quotas; nothing is stored."""
         wanted = request_of(QuotaPreviewRequest, request.data)
         with site_scope():
             pool = Pool.objects.filter(name=wanted.pool).first()
@@ -218,7 +218,7 @@ class QuotaPreview(OperateView):
 
 @contextmanager
 def _named(place: Callable[[int], str]) -> Iterator[None]:
-    """Rename the fields of service errors to those of the request; `place`: by the edit's index."""
+    """Rename the fields of service errors to those of the request, by the edit's index."""
     try:
         yield
     except InvalidInputError as error:
@@ -233,7 +233,7 @@ def _named_error(error: FieldError, place: Callable[[int], str]) -> FieldError:
 
 
 def _key(pool: Pool, slug: str, gpu_type: str) -> Key:
-    """Return the quota of an address: a tenant, and a GPU type that the pool has or had."""
+    """Return the quota that an address names: a tenant, and a GPU type that the pool has or had."""
     tenant = Tenant.objects.filter(slug=slug).first()
     kinds = GpuType.objects.filter(name=gpu_type)
     kind = kinds.filter(node__pool=pool).first() or kinds.filter(quota__pool=pool).first()

@@ -22,10 +22,10 @@ from tenants.answers import Answer, about, answered_as, one_of, plain
 
 
 class Money(Protocol):
-    """The billing functions that these views need; billing is a layer above."""
+    """The billing functions that these views need; this layer may not import billing."""
 
     def charges(self, jobs: Iterable[int]) -> Mapping[int, Decimal]:
-        """Return the charges of jobs so far, by id; jobs without a charge are left out."""
+        """Return the charges of jobs so far, by job id; jobs without a charge are left out."""
 
     def currency(self, book: str) -> str:
         """Return the name of a book's credits."""
@@ -130,10 +130,9 @@ def jobs_json(jobs: list[Job], money: Money, root: str) -> list[dict[str, Any]]:
 def job_json(
     job: Job, root: str, *, pool: str = "", at: datetime | None = None, **known: Any
 ) -> dict[str, Any]:
-    """Return a job as JSON; `known` has further fields of `JobRow`.
+    """Return a job as JSON; `known` contains further fields of `JobRow`.
 
-    `pool`: its name, if known, which saves a query. `at`: present pool time; the job's submission
-    by default.
+    `pool`: its name; saves a query. `at`: present pool time; the job's submission by default.
     """
     lease = known.get("lease")
     row = JobRow(
@@ -163,7 +162,7 @@ def job_json(
 
 
 def queue_places(jobs: list[Job]) -> dict[int, QueuePlace]:
-    """Return places and expected starts of the queued ones of these jobs, by job id.
+    """Return the places and expected starts of those of the jobs that are queued, by job id.
 
     Jobs that no round has considered yet, and jobs in quarantine, are left out.
     """

@@ -1,4 +1,4 @@
-"""A tenant's own choices of lending and borrowing over REST: settings, maximum price, offers."""
+"""A tenant's lending and borrowing over REST: settings, maximum price, offers."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class SharingJson(Answer, frozen=True):
 
 
 class SharingChanged(SharingRow, frozen=True):
-    """The row after a change; `back`: when GPUs return if less is lent than before, else null."""
+    """The settings after a change; `back`: when GPUs return if less is lent now, else null."""
 
     back: PromisedReturn | None
 
@@ -69,7 +69,7 @@ class OfferRevoked(OfferRow, frozen=True):
 
 
 class PoolSharing(Shown, SharedPoolView):
-    """Show a tenant's lending and borrowing: its own settings within its quotas' bounds."""
+    """Show a tenant's lending and borrowing: its own settings, and the bounds of its quotas."""
 
     address = "pools/<slug:name>/sharing/<slug:slug>"
     operation = "sharing_show"
@@ -83,7 +83,7 @@ class PoolSharing(Shown, SharedPoolView):
 
     @described("price_limit_put", PriceLimitRequest, SharingJson)
     def put(self, request: Request, name: str, slug: str) -> Response:
-        """Set the maximum price of all jobs of a tenant for a borrowed GPU-hour in a pool."""
+        """Set the highest price per borrowed GPU-hour for all jobs of a tenant in a pool."""
         there = self.there(name, slug, Action.SHARE)
         wanted = read_request(PriceLimitRequest, spec_of(request))
         set_price_limit(
@@ -119,7 +119,7 @@ class TypeSharing(SharedPoolView):
         )
         after = _row(facts, tenant, gpu_type)
         if before is None or after is None:
-            raise not_there()  # its quota has just ended
+            raise not_there()  # the quota ended meanwhile
         less = after.lends_less_than(before)
         back = _back(facts, tenant, gpu_type) if less else None
         return Response({**plain(after), "back": plain(back)})
@@ -146,7 +146,7 @@ class OfferList(Listed, SharedPoolView):
 
     @described("offer_make", OfferRequest, OfferRow, 201, *schemas.ONCE)
     def post(self, request: Request, name: str, slug: str) -> Response:
-        """Offer idle quota for a floor price or more; with an `Idempotency-Key`, only once."""
+        """Offer idle quota at a floor price; with an `Idempotency-Key`, only once."""
         key = idempotency_key(request)
         facts, tenant = self.there(name, slug, Action.SHARE)
         wanted = read_request(OfferRequest, spec_of(request))
@@ -170,7 +170,7 @@ class OfferOne(SharedPoolView):
 
     @described("offer_revoke", None, OfferRevoked)
     def delete(self, request: Request, name: str, slug: str, offer: UUID) -> Response:  # noqa: ARG002 - DRF's signature
-        """Revoke an offer: it lends nothing more; `back` is when its GPUs return.
+        """Revoke an offer: no more GPUs are lent by it; `back` is when its GPUs return.
 
         Repeating it is harmless. The offer stays in the list.
         """

@@ -41,10 +41,10 @@ class VerificationList(SchedulingView):
 
     @described("verification_say", VerificationRequest, SaidVerification, 201, *schemas.ONCE)
     def post(self, request: Request, name: str) -> Response:
-        """Report what you verified: the head, the rounds or the time, and the number of findings.
+        """Report your verification: the head, the rounds or the time, and the number of findings.
 
-        The report is for your own pages and for the operators; nothing depends on it. A head that
-        is not of this log is refused with 409: you were shown a different log than others.
+        Only you and the operators see the report, and nothing depends on it. A head that is not of
+        this log is refused with 409: you were shown a different log than other readers.
         """
         key = idempotency_key(request)
         facts = self.pool(name)
@@ -64,7 +64,7 @@ class VerificationList(SchedulingView):
         return Response(plain(said), status=201, headers=headers)
 
     def _own_tenant(self, slug: str | None, pool_id: int) -> Tenant:
-        """Return the tenant of the report, of which the caller is a member."""
+        """Return the tenant that the report names, if the caller is a member."""
         own = self.access.memberships
         if slug is not None:
             if self.access.membership_named(slug) is None:

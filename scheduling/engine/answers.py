@@ -1,4 +1,4 @@
-"""Writes a round's answers to jobs with deadlines: rows that are added and never changed."""
+"""Writes a round's answers to jobs with deadlines. The rows never change."""
 
 from __future__ import annotations
 

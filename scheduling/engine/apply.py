@@ -1,4 +1,4 @@
-"""The one writer of leases, terms, slots and lease events: its half for decisions.
+"""Applies decisions. It belongs to the single writer of leases, terms, slots and lease events.
 
 `scheduling.engine.observe` writes the executors' reports, `scheduling.engine.revoke` the
 cancellations. Each is one transaction, which first locks the pool's fence at the caller's token. So
@@ -58,14 +58,14 @@ from scheduling.selectors.rounds.states import LeftState, posted_prices
 from tenants.faults import fault_point
 from tenants.scopes import engine_scope
 
-# The length of the column.
+# The length of the database column.
 NOTE_CHARACTERS = 255
 
 
 def apply_round(plan: RoundPlan) -> Round:
     """Write a decided round in one transaction.
 
-    Items whose facts changed since the snapshot are left out and recorded as superseded.
+    Parts whose facts changed since the snapshot are left out and recorded as superseded.
 
     Raises:
         FencedError: another holder has taken the pool.
@@ -102,7 +102,7 @@ def apply_round(plan: RoundPlan) -> Round:
 def _record_entitlements(write: RoundWrite) -> None:
     """Record effective quotas as events for billing if they changed.
 
-    They include swaps by trades: idle quota is lent by the tenant that has it now.
+    They include swaps: after a trade, idle GPUs are lent by the tenant that received them.
     """
     snapshot = with_swaps(write.plan.snapshot, write.plan.decision.swaps)
     before = write.plan.left.entitled
@@ -155,7 +155,7 @@ def _renew(write: RoundWrite) -> int:
 
 
 class _TakenBack(NamedTuple):
-    """A lease that a round takes back: it ended at once, or its process is stopped first."""
+    """A lease that a round takes back: it ended at once, or its process must stop first."""
 
     lease: int
     state: str
@@ -166,7 +166,7 @@ class _TakenBack(NamedTuple):
 def _end(write: RoundWrite) -> int:
     """Take leases back: ask the executor to stop them; their jobs will wait again.
 
-    If this is before a lease's expiry, the event that gives notice names the rule.
+    If this happens before a lease's expiry, the event that gives notice names the rule.
     """
     spared, notices = spared_leases(write), notices_of(write.plan)
     ends = []
@@ -215,7 +215,7 @@ def _end(write: RoundWrite) -> int:
 
 
 def _unfunded_ends(write: RoundWrite) -> list[End]:
-    """Return ends of the leases whose next term cannot be paid; they are not renewed."""
+    """Return ends for the leases whose next term cannot be paid."""
     return [
         End(item.lease, item.job, item.tenant, EndReason.BUDGET)
         for item in write.plan.decision.renewals
@@ -224,7 +224,7 @@ def _unfunded_ends(write: RoundWrite) -> list[End]:
 
 
 def _write_reasons(write: RoundWrite) -> None:
-    """Write why jobs wait, if the reason changed."""
+    """Write the reasons for which jobs wait, if they changed."""
     write.cursor.execute(
         "SELECT id, reason_code FROM scheduling_job"
         " WHERE pool_id = %s AND state IN ('pending', 'stopping')",

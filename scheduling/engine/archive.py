@@ -1,4 +1,4 @@
-"""Moves the bytes of rounds from the database to files, a day after a week (docs/adr/0204).
+"""Moves the bytes of rounds from the database to files, in whole days after a week (ADR 0204).
 
 It is level-triggered and works in small transactions. A file is written, read back and compared;
 only then its row is inserted. A day leaves the database when all of it is in files, which
@@ -41,15 +41,15 @@ from tenants.scopes import site_scope
 log = structlog.get_logger(__name__)
 
 DATABASE_DAYS = 7
-# Limits of one file. It takes some seconds: it is built and read back in memory, in one
-# transaction, and readers cache its directory.
+# Limits of one file. Writing one takes some seconds: it is built and read back in memory, in one
+# transaction. Readers cache its directory.
 FILE_ROUNDS, FILE_BYTES = 500, 16 * 2**20
-# The worker also has to run the ticks.
+# Bounded, because the same worker runs the ticks.
 ARCHIVE_S = 5.0
-# Writers queue behind the transaction that waits to drop a partition.
+# While this transaction waits to drop a partition, writers wait behind it.
 LOCK_TIMEOUT = "1s"
 FAILURE_MAX = 255
-# An advisory lock of PostgreSQL with two numbers; a pool's log uses 1.
+# The two numbers of an advisory lock of PostgreSQL; a pool's log uses another first number.
 LOCK = (36, 1)
 _STAMP = (1980, 1, 1, 0, 0, 0)  # a fixed time, so that the same bytes give the same file
 _STORED = """
@@ -80,7 +80,7 @@ class ArchivingError(Exception):
 
 @dataclass
 class Archived:
-    """The result of one call."""
+    """The result of one call of `archive_rounds`."""
 
     files: int = 0
     days: int = 0
@@ -158,7 +158,7 @@ def _pools_of(day: date) -> list[int]:
 
 
 def archive_next(pool: Pool, day: date) -> bool:
-    """Archive the next rounds of a pool's day in one file; return whether there were any.
+    """Archive the next rounds of a pool's day in one file; return whether any were left.
 
     Raises:
         ArchivingError: the file differs from the data written, or rounds are not sealed yet.
@@ -188,7 +188,7 @@ def archive_next(pool: Pool, day: date) -> bool:
 
 
 def drop_day(day: date) -> bool:
-    """Drop a day all of which is in files; return whether it was dropped.
+    """Drop a day from the database if all of it is in files; return whether it was dropped.
 
     It is not dropped while another process archives, or while a long reader (such as a backup)
     holds the tables.
@@ -216,7 +216,7 @@ def drop_day(day: date) -> bool:
 
 
 def _locked() -> bool:
-    """Return whether this transaction got the lock, which it holds until its end."""
+    """Return whether this transaction got the lock; it is held until the transaction ends."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_try_advisory_xact_lock(%s, %s)", LOCK)
         return bool(cursor.fetchone()[0])
@@ -291,7 +291,7 @@ def _by_round(name: str) -> tuple[int, str]:
 def _write(name: str, data: bytes) -> None:
     """Write a file.
 
-    An existing file without a row was cut off or is another database's: replace it.
+    Replace an existing file without a row: it was cut off, or belongs to another database.
     """
     storage = round_storage()
     if RoundArchive.objects.filter(name=name).exists():
@@ -353,7 +353,7 @@ def _expected(
     hashes: Mapping[int, tuple[str, str]],
     bundles: Mapping[int, str],
 ) -> str | None:
-    """Return the hash that a part should have, or None if it has none or its round has no row."""
+    """Return the stored hash of a part, or None if there is none."""
     if part == round_files.BUNDLE:
         return bundles.get(number)
     if part in (round_files.SNAPSHOT, round_files.DECISION) and number in hashes:

@@ -1,4 +1,4 @@
-"""Submits the jobs of imported traces whose instant of pool time has come."""
+"""Submits the jobs of imported traces when their instant of pool time has come."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from evenshare_core.deadlines.declared import step_texts, steps_of_values
 from scheduling.models import Arrival, Job, Profile, VirtualWork
 from tenants.scopes import engine_scope
 
-# The most jobs of one transaction; the next round takes the rest.
+# The maximum number of jobs per transaction; the next round submits the rest.
 BATCH = 2000
 
 
 def submit_arrivals(pool_id: int, *, until: datetime) -> int:
     """Create the jobs that are due by `until`, in order of (instant, id); return how many.
 
-    Locked rows belong to another round, which creates their jobs: each row becomes one job.
+    Skip locked rows: another round is creating their jobs. So each row becomes one job.
     """
     with engine_scope(pool_id):
         due = Arrival.objects.filter(pool_id=pool_id, at__lte=until).order_by("at", "id")
@@ -46,8 +46,8 @@ def job_fields(extra: Mapping[str, Any], at: datetime) -> dict[str, Any]:
 def deadline_fields(at: datetime, values: Iterable[tuple[int, int]]) -> dict[str, Any]:
     """Return the deadline fields of a job that is submitted at `at`; empty without deadlines.
 
-    `values`: (microseconds after the submission, the value of an end until then). A single deadline
-    makes the job strict, several make it soft.
+    `values`: pairs of a deadline, in microseconds after the submission, and the job's value if it
+    ends by then. A single deadline makes the job strict, several make it soft.
     """
     steps = steps_of_values(values)
     if not steps:
@@ -62,8 +62,8 @@ def deadline_fields(at: datetime, values: Iterable[tuple[int, int]]) -> dict[str
 def profile_fields(profile: Profile | None, gpu_types: Sequence[str] = ()) -> dict[str, Any]:
     """Return the fields of a job of this type; empty for a job without a type.
 
-    The job accepts the GPU types that its type can run on. If `gpu_types` is not empty, it accepts
-    only those of them.
+    The job accepts the GPU types on which its type can run; if `gpu_types` is not empty, only those
+    of them.
     """
     if profile is None:
         return {}

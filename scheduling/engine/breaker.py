@@ -1,11 +1,11 @@
 """A circuit breaker around each pool's executor, so that rounds do not wait for a dead engine.
 
-Five failed calls in a row open it. A success of `extend` or `forget` proves nothing, since these
-may have nothing to ask. Open, it refuses calls at once until a cool-down has passed; the next call
-is the probe. Executors keep nothing in memory and rounds run in several processes, so its state is
-a row. It is read before each call and written on changes. Rounds go on meanwhile: intents stay
-open, and no lease is declared lost. Any other exception of an adapter counts as an ExecutorError,
-so that its bugs stop no round. Errors of our own database are excepted. Source:
+Five failed calls in a row open it. A successful `extend` or `forget` does not close it, since these
+may have nothing to send. While open, it refuses calls at once until a cool-down has passed; the
+next call is the probe. Executors keep nothing in memory and rounds run in several processes, so its
+state is a row, read before each call and written on changes. Rounds continue meanwhile: intents
+stay open, and no lease is declared lost. Any other exception of an adapter counts as an
+ExecutorError, so that its bugs stop no round. Errors of our own database are excepted. Source:
 docs/adr/0207-executors-that-fail.md.
 """
 
@@ -29,7 +29,7 @@ from scheduling.models import ExecutorHealth, Pool
 FAILURES = 5
 COOL_DOWN_S = 30
 COOL_DOWN_MAX_S = 300
-# A probe reserves this time; if its process dies, no other process tries earlier.
+# A probe reserves this time; if its process dies, no other process probes earlier.
 PROBE_S = 30
 T = TypeVar("T")
 
@@ -37,11 +37,11 @@ log = structlog.get_logger(__name__)
 
 
 class BreakerOpenError(ExecutorError):
-    """The engine was not called: its breaker is open."""
+    """The engine was not called, because its breaker is open."""
 
 
 def warn_of(event: str, pool: Pool, error: ExecutorError) -> None:
-    """Log a failed call, unless the open breaker refused it: its opening was logged."""
+    """Log a failed call. Skip refusals by the open breaker, since its opening was logged."""
     if not isinstance(error, BreakerOpenError):
         log.warning(event, pool=pool.name, error=str(error))
 
@@ -50,7 +50,7 @@ class GuardedExecutor:
     """A pool's executor behind its breaker; its answers are well formed.
 
     If the engine cannot be reached, every call raises ExecutorError and no other error. `health`:
-    the pool's row as the last call read it, or None if there is no row.
+    the pool's row when the last call read it, or None if there is no row.
     """
 
     def __init__(self, pool: Pool, executor: Executor, installation: str) -> None:
@@ -74,7 +74,7 @@ class GuardedExecutor:
         return self._well_formed(reports, None)
 
     def extend(self, leases: Sequence[Extension]) -> None:
-        """Move dead man's limits. A failure is only logged, since the next round extends again."""
+        """Move dead man's limits; a failure is only logged, as the next round calls again."""
         try:
             self._call(
                 "extend", lambda: self._executor.extend(self._pool.pk, leases), is_answer=False
@@ -85,7 +85,7 @@ class GuardedExecutor:
     def forget(self, tokens: Sequence[str]) -> None:
         """Drop the executor's records.
 
-        A failure is only logged: tokens are listed until it succeeds.
+        A failure is only logged: tokens are listed until a call succeeds.
         """
         if not tokens:
             return
@@ -129,9 +129,9 @@ class GuardedExecutor:
         if self.health is None or self.health.failures < FAILURES:
             return
         now = Func(function="clock_timestamp", output_field=DateTimeField())
-        # No cool-down ends this late, unless the clock was set back.
+        # No cool-down lasts this long: if one ends later, the clock was set back.
         too_late = now + timedelta(seconds=max(COOL_DOWN_MAX_S, PROBE_S))
-        # Compare-and-swap: one of several processes makes the probe.
+        # Compare-and-swap: only one of several processes makes the probe.
         over = ExecutorHealth.objects.filter(
             Q(open_until__lte=now) | Q(open_until__gt=too_late),
             pool=self._pool,
@@ -161,7 +161,7 @@ class GuardedExecutor:
                 """,
                 {
                     "pool": self._pool.pk,
-                    # Adapters quote their engines; the column accepts no NUL and no surrogates.
+                    # Adapters quote their engines, and the column accepts no NUL and no surrogates.
                     "error": error.replace("\0", "")[:400].encode(errors="replace").decode(),
                     "limit": FAILURES,
                     "first": COOL_DOWN_S,

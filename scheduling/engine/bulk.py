@@ -15,7 +15,7 @@ from django.db import connection
 
 
 def _plain(value: object) -> int:
-    """Encode subclasses of int by the driver, which `msgspec` does not know."""
+    """Encode subclasses of int by the driver; `msgspec` cannot encode them."""
     if isinstance(value, int):
         return int(value)
     raise TypeError(f"cannot be written: {value!r}")

@@ -17,14 +17,14 @@ from evenshare_core.simulation.trace_fields import OPTIONAL_READERS
 
 @dataclass(frozen=True, slots=True)
 class TraceJob:
-    """A job of a trace. `submit_s` counts from the slice's start; 0 is the backlog.
+    """A job of a trace. `submit_s` counts from the slice's start; 0 means waiting at the start.
 
-    `profile` names its job type, or is empty; `duration_s` holds on the slowest GPU type of the job
-    type. `utility` is the value of its completion as text (`evenshare_core.domain.utilities`); such
-    a job declares its duration. `estimate_s` is a declared duration that differs; 0 if it does not.
-    `deadlines`: (microseconds after the submission, the value of an end until then). `stop_when` is
-    the metric that ends it, in the form of a request, after `iterations` at most; such a job
-    declares no duration.
+    `profile` names its job type, or is empty; `duration_s` is the duration on the job type's
+    slowest GPU type. `utility` is the value of its completion as text
+    (`evenshare_core.domain.utilities`); such a job declares its duration. `estimate_s` is the
+    declared duration if it differs from `duration_s`, else 0. `deadlines`: (microseconds after the
+    submission, the value of an end until then). `stop_when` is the metric that ends it, in the form
+    of a request, after at most `iterations`; such a job declares no duration.
     """
 
     trace_id: int

@@ -1,7 +1,7 @@
 """Compares the current rows with the last round and returns timed changes. Pure.
 
-The comparison is by level, not by message. In whatever order events were recorded, the changes turn
-the sums of `service` into the sums of the rows. Facts recorded late count from the last round on,
+Only states are compared, not messages. In whatever order events were recorded, the changes turn the
+sums of `service` into the sums of the rows. Facts recorded late count from the last round on,
 because the sums before it are closed.
 """
 
@@ -24,7 +24,7 @@ class JobFacts(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LeaseHold:
-    """The hold of a lease, from its start until its end (`ended_us` is None if it still holds)."""
+    """The time in which a lease holds its GPUs; `ended_us` is None while it still holds them."""
 
     job: int
     gpus: int
@@ -38,8 +38,8 @@ def timed_changes(
 ) -> list[Change]:
     """Return the changes in (service.at_us, at_us], in order per job.
 
-    `holds` are in order of lease number per job. Jobs that started and ended unseen before
-    `service.at_us` leave no trace.
+    `holds` are in order of lease number per job. Jobs that started and ended before `service.at_us`
+    and that no round counted are left out.
     """
     known = {job.job: job for job in service.jobs}
     holds_of: dict[int, list[LeaseHold]] = {}
@@ -67,7 +67,7 @@ def _job_changes(
     def add(
         instant_us: int, kind: ChangeKind, gpus: int = 0, gpu_types: tuple[str, ...] = ()
     ) -> None:
-        # Instants of a job never go backwards and stay within the interval.
+        # A job's instants never decrease and stay within the interval.
         nonlocal clock_us
         clock_us = min(max(instant_us, clock_us), at_us)
         weight = job.weight if kind is ChangeKind.ACTIVE else 1
@@ -78,7 +78,7 @@ def _job_changes(
     held = before.held if before is not None else 0
     for hold in holds:
         if hold.ended_us is not None and hold.ended_us <= since_us and not held:
-            continue  # over before the last round, and never counted
+            continue  # ended before the last round, which did not count it
         if not held:
             add(hold.started_us, ChangeKind.HOLD, hold.gpus, (hold.gpu_type,))
         held = hold.gpus

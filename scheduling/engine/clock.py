@@ -1,4 +1,4 @@
-"""Pool time, read from the database's clock; monotone, re-anchored where it must not jump.
+"""Pool time, read from the database's clock; monotone, and re-anchored so that it does not jump.
 
 Only this module reads a pool's clock: rounds, services and pages receive a `PoolNow` or an instant.
 `wall_now` returns the database's wall time. A reader of pages may select the wall time in the same
@@ -21,8 +21,8 @@ from evenshare_core.domain.instants import from_us, to_us
 from evenshare_core.units import SECOND_US
 from scheduling.models import Pool, PoolClock
 
-# A scaled clock without a tick for this long resumes where it was last seen. A demo that was
-# switched off overnight must not wake up days later.
+# A scaled clock that has not ticked for this long resumes where it stopped. Otherwise a demo that
+# was off overnight would resume days of pool time later.
 GAP = timedelta(seconds=15)
 
 
@@ -36,7 +36,7 @@ class PoolNow:
     paused: bool
 
 
-# Reads a pool's clock by the pool's id.
+# A function from a pool's id to a reading of its clock.
 Clocks = Callable[[int], PoolNow]
 
 
@@ -47,7 +47,7 @@ def pool_time(clock: PoolClock, wall: datetime) -> datetime:
 
 
 def wall_time(clock: PoolClock, pool_at: datetime) -> datetime:
-    """Return the wall time at which `clock` shows or showed `pool_at`, as if it never paused."""
+    """Return the wall time at which `clock` shows or showed `pool_at`, ignoring pauses."""
     return clock.anchor_wall + (pool_at - clock.anchor_pool) / clock.scale
 
 
@@ -71,10 +71,10 @@ def read_clocks(pool_ids: Collection[int]) -> dict[int, PoolNow]:
 
 
 def tick_clock(pool_id: int) -> PoolNow:
-    """Record that the pool is alive; re-anchor after a gap; pause without viewers.
+    """Record a tick of the pool's clock; remove gaps between ticks; pause without viewers.
 
-    A gap longer than `GAP` is removed from a scaled clock. At scale 1 real processes ran on
-    meanwhile, so time is removed only if the wall clock went backwards.
+    A gap longer than `GAP` is removed from a scaled clock. At scale 1 real processes continued
+    during the gap, so time is removed only if the wall clock went backwards.
     """
     with transaction.atomic():
         clock = PoolClock.objects.select_for_update().select_related("pool").get(pool_id=pool_id)
@@ -113,7 +113,7 @@ def note_viewer(pool_id: int) -> None:
 def set_clock(
     pool_id: int, *, scale: int | None = None, paused: bool | None = None, reason: str = ""
 ) -> PoolNow:
-    """Change scale or pause, re-anchored so that pool time does not jump."""
+    """Set the scale, or pause or resume; pool time does not jump."""
     with transaction.atomic():
         clock = PoolClock.objects.select_for_update().get(pool_id=pool_id)
         wall = wall_now()
@@ -149,7 +149,7 @@ def grid_instant(now: PoolNow, round_s: int) -> datetime:
 def silent_s(clock: PoolClock, wall: datetime, checked_at: datetime | None) -> float:
     """Return the wall seconds since the pool's last check for a round; 0 if it is paused.
 
-    A pool that was never checked is silent since its clock was set.
+    For a pool that was never checked, count from when its clock was set.
     """
     if clock.paused:
         return 0.0
@@ -163,7 +163,7 @@ def round_late_s(
 ) -> float | None:
     """Return for how many wall seconds a round has been due, or None if none is due.
 
-    It is due since the first grid instant after `checked_at`. A new pool waits since its clock was
+    It is due since the first grid instant after `checked_at`. A new pool is due since its clock was
     set. If it counted from the latest instant, pools that are always late would keep it waiting for
     ever.
     """
@@ -180,7 +180,7 @@ def round_late_s(
 
 
 def wall_now() -> datetime:
-    """Return the database's wall clock; within a transaction it is not the transaction's start."""
+    """Return the database's wall clock, not the start of the transaction."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT clock_timestamp()")
         instant: datetime

@@ -28,12 +28,12 @@ from scheduling.models import Intent, Lease, Pool
 from tenants.faults import fault_point
 from tenants.scopes import engine_scope
 
-# Stops free GPUs for launches, and reports of launches open no intents: two passes suffice.
+# Two passes normally suffice: a stop may free GPUs for a launch, but a launch opens no intents.
 _PASSES = 4
 
 
 def dispatch(pool: Pool, executor: Executor, token: int, *, installation: str, at: datetime) -> int:
-    """Deliver the pool's open intents as of `at`; return how many are done.
+    """Deliver the pool's open intents at `at`; return how many are done.
 
     Raises:
         FencedError: another holder has taken the pool.
@@ -103,7 +103,7 @@ def _carry(
             carried += wanted
     except ExecutorError as error:
         warn_of("executor.refused", pool, error)
-        # The open breaker made no call, so the engine refused nothing.
+        # While the breaker is open no call is made, so the engine has refused nothing.
         if not isinstance(error, BreakerOpenError):
             _note_failure(pool, [intent for intent in intents if intent not in carried], error)
     return reports, carried

@@ -1,4 +1,4 @@
-"""Due rounds and their order, read from PostgreSQL and not from messages."""
+"""Due rounds and their order, computed from rows in PostgreSQL."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class DueRound:
-    """A pool whose round is due, or wanted between two grid instants (`on_demand`).
+    """A pool whose round is due, or requested between two grid instants (`on_demand`).
 
-    `intervals_late`: round intervals of wall time that the round waits; 0 if it is only wanted. A
-    round that failed waits since its failure, so that it delays no other pool.
+    `intervals_late`: how late the round is, in round intervals of wall time; 0 if it is only
+    requested. After a failure it counts from the failure, so that a failing pool delays no other
+    pool.
     """
 
     pool_id: int
@@ -29,7 +30,7 @@ class DueRound:
 
 
 def due_rounds(asked: int | None = None) -> list[DueRound]:
-    """Return the due rounds, the latest relative to its pool's interval first.
+    """Return the due rounds; the latest, relative to its pool's interval, comes first.
 
     `asked`: a pool for which a round on demand was requested. A pool that cannot be read is logged
     and left out. Runs one query, and one more for each pool with rounds on demand that is not due.
@@ -65,7 +66,7 @@ def _due(pool: Pool, asked: int | None) -> DueRound | None:
 def _is_wanted(pool: Pool) -> bool:
     """Return whether a job was submitted or cancelled since the last check.
 
-    A submission requests a round. This finds its job if that message was lost.
+    A submission sends a request for a round; this check finds the job if the request was lost.
     """
     checked = pool.fence.last_checked_at
     jobs = Job.objects.filter(pool=pool, state__in=Job.ACTIVE_STATES)

@@ -25,7 +25,7 @@ from scheduling.engine.snapshot_rows import StoredJob, fetch_rows
 from scheduling.models import Profile, RunRecord
 from scheduling.selectors.jobs.estimates import TypeRecords, read_job_types, read_stops
 
-# The most sizes that are kept of a job type: those with the newest runs.
+# The maximum number of job sizes kept per job type; those with the newest runs are kept.
 SIZES_MOST = 64
 
 _RUNS = """
@@ -47,8 +47,8 @@ def with_estimates(
 ) -> tuple[tuple[JobValue, ...], tuple[JobEstimate, ...]]:
     """Return the jobs with their estimated work, and the confidence of each estimate.
 
-    Two queries, and one more if jobs stop by a metric. A job without a job type, or whose type has
-    neither measurements nor ended runs, keeps its declared `Job.estimate_us`.
+    Runs two queries, and one more if jobs stop by a metric. A job without a job type, or whose type
+    has neither measurements nor ended runs, keeps its declared `Job.estimate_us`.
     """
     if not profiles:
         return tuple(row.job for row in rows), ()
@@ -58,7 +58,7 @@ def with_estimates(
     estimates: list[JobEstimate] = []
     for row in rows:
         job = row.job
-        if row.profiling_s:  # its duration is its limit
+        if row.profiling_s:  # a profiling run lasts until its time limit
             with_work.append(job)
             continue
         claims = JobClaims(
@@ -74,7 +74,7 @@ def with_estimates(
 def estimated_job(
     types: TypeRecords, job: JobValue, claims: JobClaims
 ) -> tuple[JobValue, JobEstimate | None]:
-    """Return a job with its estimated work, and the estimate, or None if nothing is known."""
+    """Return a job with its estimated work, and the estimate, or None if no data exists."""
     size = types.size(job.profile, job.gpus, job.gpu_types) if job.profile else None
     known = None if size is None else estimate_work(claims, size)
     if size is None or known is None:
@@ -86,9 +86,8 @@ def estimated_job(
 def keep_runs(jobs: Sequence[int]) -> None:
     """Store the durations of jobs that have just succeeded and have a job type.
 
-    The caller's transaction recorded their ends and holds the pool's fence. Runs are left out if
-    another transaction is changing their job type, as for measurements: the holder of its row may
-    wait for this engine's.
+    The caller's transaction recorded their ends and holds the pool's fence. As in `measure`, skip
+    job types whose row another transaction has locked: it may wait for rows of this one.
     """
     ended = _ended(jobs) if jobs else {}
     if not ended:

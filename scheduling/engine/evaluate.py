@@ -1,8 +1,8 @@
-"""Stores the reported values of stopping metrics: (iteration, metric), bounded.
+"""Stores the reported values of stopping metrics as a bounded list of (iteration, metric).
 
-Reports contain all evaluations of a process. A repeated, late or reordered report therefore changes
-nothing, and a missed one is in the next. Unusable reports are left out and noted at the job. Curves
-are fitted outside rounds, by `scheduling.engine.refits`. Source:
+Each report contains all evaluations of a process. A repeated, late or reordered report therefore
+changes nothing, and a missed one is included in the next. Unusable reports are left out and noted
+on the job. Curves are fitted outside rounds, by `scheduling.engine.refits`. Source:
 docs/adr/0192-curves-of-live-jobs.md.
 """
 
@@ -75,7 +75,7 @@ def _jobs(
         .order_by("job_id", "number")
     )
     named = [(row.job, lease_token(row.job_id, row.number, installation)) for row in leases]
-    # By job: the report of a moved job's newest lease counts.
+    # If a moved job has several leases, the newest lease's report is used.
     heard = {job.pk: (job, speaking[token]) for job, token in named if token in speaking}
     return list(heard.values())
 

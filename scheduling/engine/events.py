@@ -20,7 +20,7 @@ _json = msgspec.json.Encoder().encode
 
 
 class EventDraft(NamedTuple):
-    """An event without its number, in the order of the columns; `data` is JSON text."""
+    """An event without its number; fields in the order of the columns; `data` is JSON text."""
 
     kind: str
     at: datetime
@@ -55,7 +55,9 @@ class EventLog:
         self.drafts.append(draft)
 
     def write(self, fence: PoolFence) -> None:
-        """Number the drafts from the locked fence and insert them."""
+        """Number the drafts from the counter of the fence, which the caller has locked; insert
+        them.
+        """
         insert_rows(
             "scheduling_leaseevent",
             (

@@ -1,4 +1,4 @@
-"""Records failing pools: one row per pool, deleted by the next good round."""
+"""Records failing pools: one row per pool, deleted by the next successful round."""
 
 from __future__ import annotations
 

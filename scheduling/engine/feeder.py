@@ -1,6 +1,6 @@
-"""Replays traces into a pool: jobs arrive at their own instants of pool time.
+"""Replays traces into a pool: jobs arrive at the trace's times, in pool time.
 
-Imported traces wait as rows (`scheduling.engine.arrivals`); the demo's is read from its file.
+Imported traces are stored as rows (`scheduling.engine.arrivals`); the demo's is read from its file.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from scheduling.requests.job_deadline import parsed_stop
 from tenants.models import Tenant
 from tenants.scopes import engine_scope
 
-# The most jobs of one transaction, however long the gap was.
+# The maximum number of jobs per transaction, however long the gap was.
 BATCH = 2000
 
 
@@ -31,9 +31,9 @@ def feed(pool_id: int, *, until: datetime) -> int:
 def _bundled(pool_id: int, until: datetime) -> int:
     """Submit the due jobs of the pool's bundled trace, if it has one.
 
-    At its end the trace starts again, shifted by its length, without the backlog. While more than
-    `max_pending` jobs wait, the trace is held back: an overloaded demo stays bounded, and no job
-    arrives long after its instant.
+    At its end the trace starts again, shifted by its length, without the jobs that wait at its
+    start. While more than `max_pending` jobs wait, the trace is held back. So an overloaded demo
+    stays bounded, and no job arrives long after its time.
     """
     with engine_scope(pool_id):
         row = TraceFeed.objects.select_for_update().filter(pool_id=pool_id).first()

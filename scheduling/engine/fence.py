@@ -1,8 +1,8 @@
 """The lock of a pool's writer: one row per pool with a fencing token, on the database's clock.
 
-Taking the fence increments its token if the last holder's time has passed. Every write locks the
-row at its own token first, so a holder that slept past its time writes nothing. Advisory locks are
-no substitute: they leak or vanish behind a connection pooler.
+Taking the fence increments its token if the last holder's time has passed. Every write first locks
+the row and checks its token, so a holder that slept past its time writes nothing. Advisory locks
+cannot replace it: they leak or vanish behind a connection pooler.
 """
 
 from __future__ import annotations

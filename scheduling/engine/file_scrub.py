@@ -1,4 +1,4 @@
-"""Checks some files of rounds at a time, so that damage is known before a file is needed."""
+"""Checks a few files of rounds per call, so that damage is known before a file is needed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tenants.scopes import site_scope
 
 log = structlog.get_logger(__name__)
 
-# Limits per hour: 90 days of rounds every 10 s are all checked within two days for each pool.
+# Limits per hour. With a round every 10 s, 90 days of files are checked within two days per pool.
 FILES_AT_ONCE = 40
 BYTES_AT_ONCE = 256 * 2**20
 PROBLEM_MAX = 255
@@ -34,7 +34,7 @@ def scrub_files(*, files: int = FILES_AT_ONCE, size: int = BYTES_AT_ONCE) -> int
 
 
 def look_at(archive: RoundArchive) -> str:
-    """Compare a file with the data written; store the problem, if any, and return it."""
+    """Compare a file with its stored hash; store the problem, if any, and return it."""
     try:
         is_same = sha256_hex(read_file(archive)) == archive.sha256
         problem = "" if is_same else f"the file {archive.name} is another one than was written"

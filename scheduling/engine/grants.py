@@ -1,4 +1,4 @@
-"""The new leases of a round: their slots, rows and launch intents. Part of the one writer."""
+"""The new leases of a round: their slots, rows and launch intents. Part of the single writer."""
 
 from __future__ import annotations
 
@@ -62,15 +62,15 @@ def write_grants(write: RoundWrite) -> int:
 
 
 def _moved(write: RoundWrite) -> set[int]:
-    """Return the jobs whose lease ends in this round, and which may get another one."""
+    """Return the jobs whose lease ends in this round, and which may get a new lease."""
     return {item.job for item in write.plan.decision.ends}
 
 
 def _held(write: RoundWrite) -> set[int]:
-    """Return the waiting jobs whose last lease is not over yet.
+    """Return the waiting jobs whose last lease has not ended yet.
 
-    Their next lease was withdrawn, for instance while an engine is silent. The new one waits for
-    that end.
+    Their next lease was withdrawn, for instance while an engine did not answer. The new lease waits
+    for the end of the last one.
     """
     write.cursor.execute(
         """
@@ -83,7 +83,7 @@ def _held(write: RoundWrite) -> set[int]:
 
 
 def _grantable(write: RoundWrite) -> dict[int, int]:
-    """Lock the jobs that still wait (or are moved); return the number of their next lease."""
+    """Lock the jobs that still wait, or are moved; return the number of each job's next lease."""
     write.cursor.execute(
         """
         SELECT id, leases_held + 1 FROM scheduling_job

@@ -2,9 +2,9 @@
 
 A round decides with the credit of its snapshot. Before it is applied, another pool's round may have
 promised the same credit, or a user may have transferred it. So the writer locks the budgets before
-its first write, in the order of tenants, and checks again. Terms that no longer fit are left out,
-in the order of the decision, renewals first. The budgets stay locked until the round is committed,
-so that two rounds cannot both use the same credit. Part of the one writer. Source:
+its first write, in the order of tenants, and checks again. Terms that can no longer be paid are
+left out, in the order of the decision, renewals first. The budgets stay locked until the round is
+committed, so that two rounds cannot both use the same credit. Part of the single writer. Source:
 docs/adr/0169-one-credit-limit.md.
 """
 
@@ -39,10 +39,10 @@ def hold_credit(write: RoundWrite) -> None:
 
 
 def write_reserved(write: RoundWrite) -> None:
-    """Add the worst case of the written terms; the database refuses an excess."""
+    """Add the highest cost of the written terms; the database refuses amounts above the credit."""
     tenants = [tenant for tenant, amount in write.reserved.items() if amount]
     write.cursor.execute(
-        # Locked by tenant, like metering and the ledger: no deadlock.
+        # Lock in the order of tenants, like metering and the ledger, to avoid deadlocks.
         """
         WITH locked AS (
             SELECT b.id, x.amount FROM tenants_budget b

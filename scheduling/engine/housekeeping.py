@@ -1,4 +1,4 @@
-"""Deletes rows that are kept for a limited time: finished intents.
+"""Deletes finished intents, which are kept for a limited time.
 
 `scheduling.engine.archive` moves the bytes of rounds to files.
 """

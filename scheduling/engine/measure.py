@@ -1,8 +1,8 @@
 """Turns reported iterations of processes into measured speeds of job types.
 
-Reports are sums since a process's start. The difference to the last reading is one report to the
-averages. A repeated report adds nothing, and a missed one is in the next. Policies read the speeds
-only from the snapshot, which contains no rows of measurements. Source:
+Reports are sums since a process's start. The difference to the last reading is added to the
+averages as one report. A repeated report adds nothing, and a missed one is in the next. Policies
+read the speeds only from the snapshot, which contains no rows of measurements. Source:
 docs/adr/0183-virtual-truth.md.
 """
 
@@ -33,16 +33,16 @@ from tenants.faults import fault_point
 from tenants.scopes import engine_scope
 
 Kind = Measurement.Kind
-# Limits per job type: the averages seen last, and the newest notes.
+# Per job type: the maximum number of averages (the most recent) and of notes (the newest).
 ROWS_MAX, NOTES_MAX = 64, 50
-# The largest difference between a program's clock and the executor's, in wall time.
+# The tolerance between a program's clock and the executor's, in wall time.
 SLACK_US = 10 * SECOND_US
 
 log = structlog.get_logger(__name__)
 
 
 class _MeasuredShape(NamedTuple):
-    """The key of an average; the times to resume and to suspend have a job type only."""
+    """The key of an average. For the times to resume and to suspend it is only the job type."""
 
     profile: int
     kind: str
@@ -53,7 +53,7 @@ class _MeasuredShape(NamedTuple):
 
 @dataclass
 class _Measured:
-    """The changes by the reports of one call, collected before they are written."""
+    """Changes from the reports of one call, collected before they are written."""
 
     at: datetime
     profiles: dict[int, Profile]
@@ -109,7 +109,7 @@ def measure(
 
 
 class _TimeLimits:
-    """The most time that a process can have spent: its running time, and a slack.
+    """The longest time that a process can have spent: its running time, plus a slack.
 
     The executor's start and end are limited to those of the lease, as in
     `scheduling.engine.observe`. A process may be able to write the files behind them.
@@ -175,7 +175,7 @@ def _reading(lease: Lease) -> IterationReading:
 
 def _read(leases: Sequence[tuple[Lease, Report]], at: datetime) -> _Measured:
     wanted = {lease.job.profile_id or 0 for lease, _ in leases}
-    # Skip locked rows: their users may wait for this engine's rows.
+    # Skip locked rows: the transactions that hold them may wait for this engine's rows.
     held = Profile.objects.select_for_update(no_key=True, skip_locked=True)
     profiles = {row.pk: row for row in held.filter(pk__in=wanted).order_by("id")}
     rows = Measurement.objects.filter(profile__in=profiles).order_by("id")
@@ -187,7 +187,7 @@ def _shape_of(row: Measurement) -> _MeasuredShape:
 
 
 def _take(measured: _Measured, lease: Lease, report: Report, limits: _TimeLimits) -> None:
-    """Add the difference to the last reading, or record once per lease why it cannot be used."""
+    """Add the difference to the last reading, or note once per lease why it cannot be used."""
     reading = _reading(lease)
     profile = measured.profiles[lease.job.profile_id or 0]
     measured.readings[lease.pk] = reading

@@ -1,10 +1,10 @@
 """Launched leases that their executor does not list, and when they count as lost.
 
-Silence proves little. An engine that was restarted, queried in a wrong place or by a wrong user
-answers with an empty list. So an executor whose engine can forget gets time
-(`ExecutorTraits.silence_s`), of which only time with listings counts. If many leases vanish at
-once, no loss is concluded until they are listed again or an operator declares them lost. Source:
-docs/adr/0207-executors-that-fail.md.
+A missing entry proves little. An engine that was restarted, or that was queried in a wrong place or
+by a wrong user, answers with an empty list. So a lease of an executor whose engine can forget is
+lost only after a time (`ExecutorTraits.silence_s`), of which only time with listings counts. If
+many leases vanish at the same time, they do not count as lost until they are listed again or an
+operator declares them lost. Source: docs/adr/0207-executors-that-fail.md.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from scheduling.engine.fence import lock_fence
 from scheduling.models import ExecutorHealth, Pool
 from tenants.scopes import engine_scope
 
-# More than a fifth of a pool's launched leases, and at least three.
+# A mass disappearance: more than a fifth of a pool's launched leases, and at least three.
 MASS_SHARE, MASS_LEAST = 5, 3
-# A listing counts for at most this many seconds of silence, or round intervals if they are longer.
+# Between two listings, at most this time counts as missing: seconds, or round intervals if longer.
 HEARD_S, HEARD_ROUNDS = 60, 2
 
 log = structlog.get_logger(__name__)
@@ -34,10 +34,10 @@ def is_mass_disappearance(missing: int, launched: int) -> bool:
 
 
 def unheard(gap: timedelta, round_s: int) -> timedelta:
-    """Return the part of the time since the last listing that does not count as silence.
+    """Return the part of the time since the last listing that does not count towards a loss.
 
-    No round listened then: the clock jumped, the machine slept, or no round was decided. It is
-    negative if the clock was set back.
+    In that part no round listed leases: the clock jumped, the machine slept, or no round was
+    decided. It is negative if the clock was set back.
     """
     most = timedelta(seconds=max(HEARD_S, HEARD_ROUNDS * round_s))
     return gap - min(max(gap, timedelta(0)), most)
@@ -46,7 +46,7 @@ def unheard(gap: timedelta, round_s: int) -> timedelta:
 def lost_leases(
     executor: GuardedExecutor, pool: Pool, token: int, *, missing: Sequence[str], launched: int
 ) -> list[str]:
-    """Record the missing ones of `launched` leases; return those that are lost for good.
+    """Record the missing leases out of `launched`; return those that are lost for good.
 
     Raises:
         FencedError: another holder has taken the pool.
@@ -73,7 +73,7 @@ def _noted(
 ) -> list[str]:
     now = wall_now()
     with engine_scope(pool.pk):
-        # A holder that slept since its listing must not write an old result.
+        # If this process slept since its listing, another one holds the fence: write no old result.
         lock_fence(pool.pk, token)
         ExecutorHealth.objects.get_or_create(pool=pool)
         row = ExecutorHealth.objects.select_for_update().get(pool=pool)
@@ -87,7 +87,7 @@ def _noted(
         else:
             if row.frozen_since is not None:
                 log.info("executor.thawed", pool=pool.name, missing=len(rest))
-                # Listings of a mass disappearance do not count as listings without a lease.
+                # While a mass disappearance is frozen, no listing counts towards a loss.
                 since |= dict.fromkeys(rest, now)
             silent = timedelta(seconds=executor.silence_s)
             over = [one for one in rest if _is_over(since[one], now, silent)]
@@ -102,7 +102,7 @@ def _noted(
 def _since(
     row: ExecutorHealth, missing: Collection[str], now: datetime, round_s: int
 ) -> dict[str, datetime]:
-    """Return since when each lease is missing in listings without a gap, plus the unheard time."""
+    """Return since when each lease is missing, moved later by the time without listings."""
     late = unheard(now - row.listed_at, round_s) if row.listed_at else timedelta(0)
     return {
         one: datetime.fromisoformat(row.missing[one]) + late if one in row.missing else now

@@ -1,4 +1,4 @@
-"""Synchronises node states: the engine's states are shown here, drains from here go to the engine.
+"""Synchronises node states: the engine's states are stored here, drains from here are sent to it.
 
 Level-triggered: each check compares the operators' states with the engine's and requests the
 difference. So the next check repairs a lost call, a crash or a manual change in the engine. A drain
@@ -26,7 +26,7 @@ from scheduling.models import ExecutorHealth, Node, Pool, PoolFence
 from scheduling.selectors.pools.nodes import drain_reasons
 from tenants.scopes import engine_scope
 
-# The least wall time between two queries for nodes, since rounds may come every second.
+# The minimum wall time between two queries for nodes, since rounds may come every second.
 LOOK_S = 5.0
 _WRITTEN = ("engine_state", "engine_reason", "engine_since", "engine_trouble")
 _TEXT_MAX = 200
@@ -51,7 +51,7 @@ def follow_nodes(pool: Pool, executor: Executor, token: int) -> None:
     if asked is not None and timedelta(0) <= now - asked < timedelta(seconds=LOOK_S):
         return
     if ExecutorHealth.objects.filter(pool=pool, open_until__isnull=False).exists():
-        # Its breaker is open: the next listing that succeeds closes it.
+        # The executor's breaker is open; the next listing that succeeds closes it.
         return
     try:
         there = {node.name: node for node in source.nodes(pool.pk)}
@@ -75,8 +75,8 @@ def _carry_out(
         node = there.get(row.name)
         if node is None:
             continue
-        # A drained or down node starts nothing anyway. Its reason stays the engine's, which decides
-        # by it whether the node may come back by itself.
+        # A drained or down node starts nothing anyway. Keep the engine's reason, by which the
+        # engine decides whether the node comes back by itself.
         is_open = node.state == EngineNodeState.UP and not node.drained_here
         if row.state == Node.State.DRAINED and is_open:
             drains.append(row)
@@ -120,7 +120,7 @@ class _EngineWord:
                 row.name, state=EngineNodeState.DOWN, reason="the engine has no such node"
             )
         if trouble and node.state == EngineNodeState.UP and row.state == Node.State.UP:
-            # A node that should have been resumed would keep its leases waiting.
+            # The engine refused to resume the node: leases placed there would wait.
             node = replace(
                 node, state=EngineNodeState.DRAINED, reason="the drain by the portal remains"
             )
@@ -165,7 +165,7 @@ def _tell(pool: Pool, fresh: Sequence[_EngineWord]) -> None:
                 state=one.state,
                 reason=one.reason,
             )
-    # Log once per trouble, however often it is retried and however many nodes it affects.
+    # Log a problem once, however often it is retried and however many nodes it affects.
     troubles: dict[str, list[str]] = {}
     for one in fresh:
         if one.trouble and one.row.engine_trouble != one.trouble:

@@ -1,7 +1,7 @@
-"""The second half of the one writer: turns the executor's reports into rows and events.
+"""The second half of the single writer: turns the executor's reports into rows and events.
 
-It is separate from `apply` for size; both lock the pool's fence first and write nothing without it.
-Reports are processed in the order of their instants; rows are then written in bulk.
+It is a separate module only because of its size; like `apply`, it first locks the pool's fence.
+Reports are processed in the order of their times; rows are then written in bulk.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from tenants.faults import fault_point
 from tenants.scopes import engine_scope
 
 Kind = LeaseEvent.Kind
-SAID_LETTERS = 200  # the most characters of a contradiction in an event
+SAID_LETTERS = 200  # the maximum length of a contradiction's text in an event
 OVER = (ReportState.FINISHED, ReportState.STOPPED)
-# The states of jobs that are over once their process stops, by the reason of the stop.
+# The final states of jobs whose lease was ended for this reason.
 _STATE_AFTER = {
     EndReason.CANCELLED: Job.State.CANCELLED,
     EndReason.PROFILED: Job.State.SUCCEEDED,
@@ -56,13 +56,13 @@ class _JobState(NamedTuple):
 
 @dataclass
 class _Observed:
-    """The changes by the reports of one call, collected before they are written."""
+    """Changes from the reports of one call, collected before they are written."""
 
     events: EventLog
     waiting: dict[int, Lease]
     gpu_types: dict[int, str]
     losses: dict[int, int]
-    of_ends: dict[str, bool]  # additional data of the events of ends
+    of_ends: dict[str, bool]  # data added to the events of ends
     started: list[Lease] = field(default_factory=list)
     ended: list[Lease] = field(default_factory=list)
     jobs: list[_JobState] = field(default_factory=list)
@@ -79,11 +79,11 @@ def observe(
 ) -> list[str]:
     """Record the executor's reports; give the released GPUs to waiting leases.
 
-    Reports without news change nothing, so they may come twice and in any order. The engine's clock
-    is not trusted. No lease starts before its GPUs were its own, or in the future. No lease ends
-    after `at`, the instant of the query. `are_written_off`: an operator reports the ends, not the
-    executor; their events state it. Returns the tokens of processes whose end is recorded: the
-    executor may forget them.
+    A report that repeats known facts changes nothing, so reports may come twice and in any order.
+    The engine's clock is not trusted. No lease starts before it owned its GPUs, or in the future.
+    No lease ends after `at`, the time of the query. `are_written_off`: an operator reports the
+    ends, not the executor; their events state it. Returns the tokens of processes whose end is
+    recorded: the executor may forget them.
 
     Raises:
         FencedError: another holder has taken the pool.
@@ -113,7 +113,7 @@ def observe(
                 elif report.state is ReportState.RUNNING:
                     _started(observed, lease, report)
             if ended:
-                over.append(report.token)  # recorded now, or before
+                over.append(report.token)  # its end is recorded, now or before
         _note_contradictions(observed, by_token, held, at)
         _write(observed)
         keep_runs([one.job for one in observed.jobs if one.state == Job.State.SUCCEEDED])
@@ -127,7 +127,7 @@ def observe(
 
 
 def _concerned(pool_id: int, reports: Sequence[Report]) -> list[Lease]:
-    """Return the leases that reports may change, without the many that keep running."""
+    """Return the leases that reports may change; skip the many whose process just keeps running."""
     ended = [token_job(r.token) for r in reports if r.state in OVER or r.contradiction]
     return list(
         Lease.objects.filter(pool_id=pool_id)
@@ -160,24 +160,24 @@ def _note_contradictions(
 
 
 class _ReportBounds:
-    """The bounds of plausible instants for the leases that reports may change.
+    """The bounds of plausible times for the leases that reports may change.
 
-    Otherwise a machine with a wrong clock could start a lease before the end of the lease that held
-    its GPUs. The books would then show two holders of the same GPUs, for ever.
+    Without them a machine with a wrong clock could start a lease before the end of the lease that
+    held its GPUs. The books would then show two holders of the same GPUs, for ever.
     """
 
     def __init__(self, pool_id: int, leases: Sequence[Lease], at: datetime) -> None:
         self._at_us = self._now_us = to_us(at)
-        # A lease owns its GPUs from the instant of its launch intent.
+        # A lease owns its GPUs from the time of its launch intent.
         self._ordered: dict[int, datetime] = {}
         fresh = [lease.pk for lease in leases if lease.started_at is None]
         if fresh:
             launches = Intent.objects.filter(lease__in=fresh, kind=Intent.Kind.LAUNCH)
             self._ordered = dict(launches.values_list("lease_id", "at"))
-            # A process that was launched after `at` already runs.
+            # A process that was launched after `at` may already run, so the bound is the present.
             self._now_us = max(self._at_us, to_us(read_clock(pool_id).pool_at))
-        # Time before a renewal or a stop is charged already, or never will be if no start was
-        # known. So late reports of a silent engine are moved to that instant.
+        # The time before a renewal or a stop is already charged, or never will be if no start was
+        # known. So earlier times in late reports are moved to the renewal or stop.
         self._closed: dict[int, datetime] = {}
         renewed = [one.pk for one in leases if one.term > 1]
         if renewed:
@@ -189,7 +189,7 @@ class _ReportBounds:
             self._closed |= dict(orders.values_list("lease_id", "at"))
 
     def hold(self, report: Report, leases: Mapping[str, Lease]) -> Report:
-        """Return the report with its instants within the bounds, unchanged without a lease."""
+        """Return the report with its times within the bounds; unchanged if it has no lease."""
         lease = leases.get(report.token)
         if lease is None or (report.state in OVER and report.ended_us is None):
             return report
@@ -200,7 +200,7 @@ class _ReportBounds:
             started_us = to_us(lease.started_at)
         ended_us = report.ended_us
         if ended_us is not None:
-            # The engine reports ends until `at`; lost processes get the time of its check.
+            # The engine reports ends until `at`; a lost process ends when the engine is checked.
             ended_us = max(min(ended_us, self._at_us), started_us)
         if abs(started_us - report.started_us) > SECOND_US:
             log.warning(
@@ -257,14 +257,14 @@ def _ended(observed: _Observed, lease: Lease, report: Report) -> None:
     successor = observed.waiting.get(lease.job_id)
     if report.state is ReportState.STOPPED:
         if report.started_us < report.ended_us:
-            _started(observed, lease, report)  # it ran unobserved, and is charged
+            _started(observed, lease, report)  # the process ran unobserved; its time is charged
         reason = EndReason(lease.end_reason or EndReason.LOST)
         _close(observed, lease, ended_at, reason, None)
         if reason in _STATE_AFTER:
             state = _STATE_AFTER[reason].value
             over = _JobState(lease.job_id, state, lease.ended_at, report.exit_code)
             observed.jobs.append(over)
-        elif successor is None:  # otherwise it was moved, and its next lease waits already
+        elif successor is None:  # otherwise the job was moved, and its next lease waits already
             observed.jobs.append(_without_process(observed, lease, reason))
         return
     _started(observed, lease, report)
@@ -275,12 +275,12 @@ def _ended(observed: _Observed, lease: Lease, report: Report) -> None:
     over = _JobState(lease.job_id, state.value, lease.ended_at, report.exit_code)
     observed.jobs.append(over)
     if successor is not None:
-        # It finished while it was being moved: its next lease has nothing to run.
+        # The job finished while it was being moved, so its next lease has nothing to run.
         _close(observed, successor, max(ended_at, successor.granted_at), reason, None)
 
 
 def _without_process(observed: _Observed, lease: Lease, reason: EndReason) -> _JobState:
-    """Return the waiting state with a growing back-off, or finally the failed state."""
+    """Return the job's next state: waiting, with a longer back-off each time, or finally failed."""
     after = after_end(lease, reason, observed.losses.get(lease.job_id, 0))
     if after.is_given_up:
         failed = Job.State.FAILED.value
@@ -366,7 +366,7 @@ def _write_jobs(observed: _Observed) -> None:
     jobs, states, ends, codes, losses, until = zip(*observed.jobs, strict=True)
     run(
         "UPDATE scheduling_job j SET state = x.state, ended_at = x.at, exit_code = x.code,"
-        # The round that took a lease back wrote why its job waits.
+        # The reason for the wait was written by the round that took the lease back.
         " reason_code = CASE WHEN x.state = 'pending' THEN j.reason_code ELSE '' END,"
         " losses = x.losses, backoff_until = x.until, version = version + 1"
         " FROM unnest(%s::bigint[], %s::text[], %s::timestamptz[], %s::int[], %s::int[],"

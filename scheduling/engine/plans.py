@@ -15,7 +15,7 @@ _KINDS = (
     *("bigint", "bigint", "bigint", "timestamptz", "text", "text", "int", "int"),
     *("timestamptz", "timestamptz", "numeric", "numeric", "numeric", "numeric", "numeric"),
 )
-# A job that was deleted since the snapshot gets no plan.
+# Skip jobs that were deleted since the snapshot.
 _WRITE = """
 INSERT INTO scheduling_jobplan ({columns})
 SELECT {chosen} FROM unnest({arrays}) AS x({columns})

@@ -18,7 +18,7 @@ from scheduling.models import Node
 def notices_of(plan: RoundPlan) -> dict[int, dict[str, Any]]:
     """Return the data of the events that give notice, by lease.
 
-    `notice_s`: the most seconds of pool time that its process has to save its state.
+    `notice_s`: the maximum time that the process has to save its state, in seconds of pool time.
     """
     return {
         row.lease: {
@@ -33,20 +33,20 @@ def notices_of(plan: RoundPlan) -> dict[int, dict[str, Any]]:
 
 
 def spared_leases(write: RoundWrite) -> dict[int, SupersededReason]:
-    """Return the leases that go on although the decision preempts them, with the reasons.
+    """Return the leases that continue although the decision preempts them, with the reasons.
 
-    The beneficiary does not take their GPUs. It was cancelled since the snapshot, its node was
-    drained or lost, or its tenant can no longer pay. A lease is spared only if nothing else of the
-    decision depends on its end. There must be no other new lease on its nodes. There must also be
-    no new term of its tenant on its GPU type, since own and borrowed GPUs were counted without the
-    lease.
+    Their beneficiary cannot take their GPUs: it was cancelled meanwhile, its node was drained or
+    lost, or its tenant can no longer pay. A lease is spared only if nothing else in the
+    decision depends on its end. So there must be no other new lease on its nodes. There must also
+    be no new term of its tenant on its GPU type, since own and borrowed GPUs were counted without
+    the lease.
     """
     decision = write.plan.decision
     lost = _lost_grants(write)
     spared = {row.lease: row for row in decision.preemptions if row.for_job in lost}
     leases = {lease.id: lease for lease in write.plan.snapshot.leases}
     while spared:
-        # A spared lease is not moved: its own grant is left out as well.
+        # A spared lease is not moved, so the grant of its own job is left out as well.
         left_out = lost.keys() | {row.job for row in spared.values()}
         needed = [id_ for id_ in spared if _is_needed(leases[id_], decision, left_out)]
         if not needed:

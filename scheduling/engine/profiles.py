@@ -18,8 +18,8 @@ def lock_profiles(
 ) -> dict[tuple[int, str], Profile]:
     """Return profiles by (tenant, name), locked until the transaction ends.
 
-    Without the lock a GPU type could be removed from a profile (`scheduling.services.profiles`)
-    while a job is created that accepts it. No round could then place that job.
+    Without the lock, `scheduling.services.profiles` could remove a GPU type from a profile while a
+    job that accepts this type is created. No round could then place that job.
     """
     pairs = set(wanted)
     if not pairs:

@@ -1,9 +1,9 @@
 """Creates profiling runs: separate jobs that measure the speed of a job type.
 
 A job type is profiled if a job of more than `RUN_GPUS` GPUs waits and the time of its iterations is
-unknown. It gets a run on one GPU, then one on two, half the time each, so that equation (2) gives
-the rest. The need is computed again in each round. So it does not matter how a job was submitted,
-and a crash loses nothing. No job waits for a run. Source: UniSched, III-A;
+unknown. It gets a run on one GPU, then a run on two GPUs, each for half the time; equation (2)
+gives the other sizes. The need is computed again in each round. So it does not matter how a job was
+submitted, and a crash loses nothing. No job waits for a run. Source: UniSched, III-A;
 docs/adr/0193-profiling-runs.md.
 """
 
@@ -26,15 +26,15 @@ from scheduling.selectors.jobs.estimates import profile_value, read_job_types
 from tenants.faults import fault_point
 from tenants.scopes import engine_scope
 
-# The sizes that (2) needs of a job type, in the order of measurement.
+# The numbers of GPUs that equation (2) needs, in the order of measurement.
 SIZES = (1, 2)
 RUN_GPUS = SIZES[-1]
-# Older measurements are repeated; pool time.
+# Measurements older than this, in pool time, are repeated.
 FRESH = timedelta(days=7)
-# The most runs of a tenant that wait or run at once in a pool.
+# The maximum number of a tenant's runs that wait or run at once in a pool.
 RUNS_MOST = 2
-# The time for which a run is kept without a waiting job: the next job of its type may come by then.
-# A run that has waited for longer does not count towards its tenant's limit.
+# The time for which a run is kept without a waiting job: another one may arrive. A run that has
+# waited for longer does not count towards its tenant's limit.
 KEPT = timedelta(hours=1)
 SOURCE = "profiling"
 
@@ -53,7 +53,7 @@ def make_profiling_runs(pool: Pool, token: int, *, at: datetime) -> int:
 
     At most one run of each job type waits or runs. A tenant has at most `RUNS_MOST` runs, not
     counting those that have waited for `KEPT`. Such a run is withdrawn if no job waits for it any
-    more, or if the operator has ended profiling; running ones go on.
+    more, or if the operator has ended profiling; runs that have started continue.
 
     Raises:
         FencedError: another holder has taken the pool.
@@ -65,7 +65,7 @@ def make_profiling_runs(pool: Pool, token: int, *, at: datetime) -> int:
         fence = lock_fence(pool.pk, token)
         if fence.last_at is None:
             return 0
-        # Only jobs that still wait after a round: the others measure themselves.
+        # Only for jobs that a round left waiting: running jobs report their own speeds.
         wishes = _wishes(pool, fence.last_at, at) if pool.profiling_s else {}
         active = list(runs)
         _withdraw(active, wishes, at)
@@ -109,14 +109,14 @@ def _waiting(pool: Pool, seen_at: datetime) -> list[Job]:
 def _past_sizes(profiles: Collection[Profile], at: datetime) -> dict[int, set[int] | None]:
     """Return the recently profiled sizes of each job type, or None if its runs report nothing.
 
-    After a run that reported nothing, or was cancelled before it did, none is created until the job
-    type is declared again.
+    If a run reported nothing, or was cancelled before it reported, no more runs are created until
+    the job type is declared again.
     """
     ids = [row.pk for row in profiles]
     sizes: dict[int, set[int] | None] = {one: set() for one in ids}
     over = Job.objects.filter(profile__in=ids, profiling_s__gt=0)
     over = over.exclude(state__in=Job.ACTIVE_STATES)
-    # A withdrawn run says nothing about its job type; its measurements count by themselves.
+    # A withdrawn run shows nothing about its job type; measurements from it are counted separately.
     over = over.exclude(profiled_for__isnull=True, state=Job.State.CANCELLED)
     seen = _seen(ids)
     before = {row.pk: row.past_run for row in profiles}
@@ -183,7 +183,7 @@ def _make(pool: Pool, wishes: Sequence[_Wish], active: Sequence[Job], at: dateti
 
 
 def _run(pool: Pool, wish: _Wish, at: datetime) -> Job:
-    """Return a job that measures on these GPUs: the tenant's own, or GPUs at no cost."""
+    """Return a job that measures on these GPUs: they are the tenant's own, or cost nothing."""
     job, gpus = wish
     name = job.profile.name if job.profile else ""
     lasts_s = max(1, pool.profiling_s // len(SIZES))

@@ -1,8 +1,8 @@
-"""The names of a round's rows in its bundle: pseudonyms of the pool's day.
+"""The names of a round's rows in its bundle: pseudonyms that are valid for the pool's day.
 
-The database knows each row's tenant by the ids of the round. A row may be deleted before (a job
-type may be dropped). It is then named by its number under the secret of the day, so that no reader
-can compute the name.
+The database maps the round's ids to tenants. If a row (a job type, for example) was deleted
+before, its name is made from its number and the secret of the day. So no reader can compute the
+name.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ def find_faulty_job(snapshot: Snapshot, decide: Decide) -> Job | None:
     """Return a waiting job without which the policy would succeed, by bisection.
 
     Return None if the policy fails without any waiting job: then no job is the cause. It takes
-    about 2 log2(jobs) decisions. Of several faulty jobs it finds one; the next call finds the next.
+    about 2 log2(jobs) decisions. If several jobs are faulty, each call finds one.
     """
     held = {lease.job for lease in snapshot.leases}
     waiting = sorted((job for job in snapshot.jobs if job.id not in held), key=arrival_order)
@@ -38,7 +38,7 @@ def find_faulty_job(snapshot: Snapshot, decide: Decide) -> Job | None:
         elif _fails(snapshot, newer, decide):
             suspects = newer
         else:
-            return suspects[-1]  # they fail only together: quarantine the newest
+            return suspects[-1]  # the jobs fail only together: quarantine the newest
     return suspects[0]
 
 

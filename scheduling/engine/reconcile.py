@@ -38,11 +38,11 @@ log = structlog.get_logger(__name__)
 def reconcile(
     pool: Pool, executor: Executor, token: int, *, installation: str, at: datetime
 ) -> int:
-    """Record the executor's reports as of `at`; return how many processes have ended.
+    """Record the executor's reports at `at`; return how many processes have ended.
 
     Leases that an operator wrote off end first. A process without a lease is stopped, and recorded
-    while it runs on. A launched lease that is not listed ends by the rules of
-    `scheduling.engine.missing`. An executor that does not answer changes nothing else: no lease is
+    as long as it still runs. A launched lease that is not listed ends by the rules of
+    `scheduling.engine.missing`. If the executor does not answer, nothing else changes: no lease is
     declared lost.
 
     Raises:
@@ -53,7 +53,7 @@ def reconcile(
         reports, named = guarded.list(to_us(at))
     except ExecutorError as error:
         warn_of("executor.silent", pool, error)
-        # An operator's write-off does not wait for its answer.
+        # An operator's write-off is applied even if the executor does not answer.
         return len(end_written_off(guarded, pool, token, (), at=at))
     fault_point("reconcile.after_list")
     written_off = end_written_off(guarded, pool, token, reports, at=at)
@@ -100,8 +100,8 @@ def _stop_orphans(
 ) -> list[str]:
     """Stop processes whose lease has ended; return those that stopped.
 
-    They exist if a crash came after the end was recorded and before the request to stop. They also
-    exist if an operator wrote the lease off.
+    Such processes exist after a crash between the record of the end and the request to stop. They
+    also exist if an operator wrote the lease off.
     """
     if not orphans:
         return []

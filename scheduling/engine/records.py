@@ -12,13 +12,13 @@ from evenshare_core.money.fixed_point import to_text
 from evenshare_core.policies.registry import policy_summary
 from evenshare_core.units import ONE_MILLI
 
-FALLBACK_LENGTH = 120  # the length of Round.fallback
+FALLBACK_LENGTH = 120  # the length of the column Round.fallback
 
 
 def entitled_rows(snapshot: Snapshot, *, known: Collection[str]) -> dict[str, dict[str, Any]]:
-    """Return capacity and effective quotas per GPU type: {tenant: [GPUs, lendable at most]}.
+    """Return capacity and effective quotas per GPU type: {tenant: [GPUs, most GPUs to lend]}.
 
-    The second figure is null if all idle quota may be lent. Types that are `known` to billing and
+    The second number is null if all idle quota may be lent. Types that are `known` to billing and
     have no nodes any more have a capacity of 0 and no quotas.
     """
     capacity = capacity_by_type(snapshot.nodes)
@@ -51,7 +51,7 @@ def price_row(price: PoolPrice) -> dict[str, Any]:
 def surcharge_row(row: Surcharge) -> dict[str, Any]:
     """Return a price's surcharge by the queue, with its inputs, as billing reads it.
 
-    Step and cap are relative to the base. Without the operator's setting a price has none of these.
+    Step and cap are relative to the base. All are missing if the operator has set no surcharge.
     """
     return {
         "queued": row.queued,
@@ -66,14 +66,14 @@ def _milli_text(milli: int) -> str:
 
 
 def trade_row(trade: Trade) -> dict[str, Any]:
-    """Return a trade with its field names, for the event that outlives the round's bytes."""
+    """Return a trade by field names, for the event, which is kept longer than the round's bytes."""
     return {name: getattr(trade, name) for name in trade.__struct_fields__}
 
 
 def share_rows(
     decision: Decision, throughput: Mapping[tuple[int, str], int]
 ) -> list[dict[str, Any]]:
-    """Return shares with their field names, for the row that outlives the round's bytes.
+    """Return shares by field names, for the row, which is kept longer than the round's bytes.
 
     In pools with profiles it adds `throughput_milli`, the throughput of their GPUs. If trades add
     to a quota, or take from it, it adds `swapped`, in GPUs.
@@ -94,7 +94,7 @@ def share_rows(
 def throughputs(snapshot: Snapshot, decision: Decision) -> dict[tuple[int, str], int]:
     """Return GPUs x speed of all leases after the round, by (tenant, GPU type).
 
-    In thousandths of a GPU of each job's slowest type; empty if no job has a profile.
+    The unit is thousandths of a GPU of each job's slowest type; empty if no job has a profile.
     """
     if not snapshot.profiles:
         return {}
@@ -131,7 +131,7 @@ def summary_row(
 ) -> dict[str, Any]:
     """Return the counts of a round as applied, without superseded items.
 
-    In pools with profiles it adds the throughput, and a summary of the policy with its options.
+    In pools with profiles it adds the throughput, and the policy with its options.
     """
     capacity = sum(node.gpus for node in snapshot.nodes)
     used = sum(price.used for price in decision.prices)

@@ -19,9 +19,9 @@ from scheduling.engine.clock import wall_now
 from scheduling.models import Job, MetricHistory, StopForecast, criterion_of
 from tenants.scopes import site_scope
 
-# The most forecasts of a call.
+# The maximum number of forecasts per call.
 FITS_AT_ONCE = 16
-# A forecast is renewed if the last evaluation is 5 % later, or if there are few evaluations yet.
+# Refit if the newest iteration is at least 5 % above that of the last fit, or with few evaluations.
 GROWTH_PERCENT = 105
 FEW = 10
 UNFIT = "the cap: no curve could be fitted to its evaluations"

@@ -1,7 +1,7 @@
 """Drops files of rounds that are old enough and no longer cited.
 
-Scheduling does not know what cites rounds: billing passes the first cited round. The row of a round
-with its hashes, its record in the pool's log and its proofs are kept for ever.
+Billing passes the first round that is still cited, because scheduling does not know the citations.
+The row of a round with its hashes, its record in the pool's log and its proofs are kept for ever.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def delete_dropped(pool_id: int) -> int:
     rows = RoundArchive.objects.filter(pool_id=pool_id, deleted_at=None)
     deleted = 0
     for row in rows.exclude(dropped_at=None).order_by("id"):
-        # A missing file is no error: an earlier call was cut off.
+        # The file may be missing, because an earlier call was interrupted.
         round_storage().delete(row.name)
         with site_scope():
             RoundArchive.objects.filter(pk=row.pk).update(deleted_at=wall_now())

@@ -1,9 +1,9 @@
 """Takes leases back outside a decision.
 
 These are leases of cancelled jobs, of profiling runs whose time is over and of jobs in quarantine.
-Leases that wait for GPUs which a written-off lease leaves unsafe are also ended.
+Leases that wait for GPUs on which a written-off lease may still run are also ended.
 
-Part of the one writer, with `apply` and `observe`: it locks the pool's fence first.
+Part of the single writer, with `apply` and `observe`: it locks the pool's fence first.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from scheduling.models import Intent, LeaseEvent, PoolFence
 from tenants.faults import fault_point
 from tenants.scopes import engine_scope
 
-# Whether a profiling run has used its time over all of its leases, as of an instant.
+# SQL: a profiling run has used its time, added over its leases until the given time.
 _PROFILED = """
 j.profiling_s > 0 AND j.profiling_s <= (
     SELECT extract(epoch FROM sum(coalesce(h.ended_at, %s) - h.started_at))
     FROM scheduling_lease h WHERE h.job_id = j.id AND h.started_at IS NOT NULL)
 """
 
-# Whether a lease waits for a GPU of given leases on a node that accepts none.
+# SQL: a lease waits for a GPU of the given leases, on a node that takes no leases.
 _WAITS_ON_CLOSED_NODE = """
 l.state = 'waiting' AND EXISTS (
     SELECT FROM scheduling_leaseslot mine
@@ -42,7 +42,7 @@ l.state = 'waiting' AND EXISTS (
 
 
 class _Revoked(NamedTuple):
-    """A lease that was taken back. `ended_at` is set if it held nothing yet and ended at once."""
+    """A lease that was taken back. `ended_at` is set if it held no GPUs yet and ended at once."""
 
     lease: int
     job: int
@@ -55,7 +55,7 @@ class _Revoked(NamedTuple):
 def revoke_cancelled(pool_id: int, token: int, *, at: datetime) -> int:
     """Ask the executor to stop cancelled jobs, and profiling runs whose time is over.
 
-    End those of them that hold nothing. Return how many.
+    Jobs that hold no GPUs end at once. Return how many.
 
     Raises:
         FencedError: another holder has taken the pool.
@@ -90,7 +90,7 @@ def revoke_quarantined(pool_id: int, token: int, *, at: datetime) -> int:
 
 
 def withdraw_waiting(pool_id: int, token: int, leases: Sequence[int], *, at: datetime) -> int:
-    """End leases that wait for GPUs of `leases` on nodes that accept none; return how many.
+    """End leases that wait for GPUs of `leases` on nodes that take no leases; return how many.
 
     Their jobs wait again. So no program starts on the GPUs of a process that could not be ended.
 
@@ -117,7 +117,7 @@ def _revoke(
     at: datetime,
     parameters: Sequence[datetime | list[int]] = (),
 ) -> list[_Revoked]:
-    """Take leases back; `condition` is on the rows of their jobs, `j`, and their own, `l`."""
+    """Take leases back; `condition` is SQL on the rows of their jobs, `j`, and their own, `l`."""
     pool_id, reason = fence.pool_id, why.value
     with connection.cursor() as cursor:
         cursor.execute(
@@ -177,7 +177,7 @@ def _stop(pool_id: int, leases: list[_Revoked], at: datetime) -> None:
 def _end_idle(
     pool_id: int, state: str, of_jobs: str, at: datetime, parameters: Sequence[datetime] = ()
 ) -> int:
-    """End jobs that hold nothing (any more); `of_jobs` is a condition on their rows, `j`."""
+    """End jobs that hold no GPUs (any more); `of_jobs` is an SQL condition on their rows, `j`."""
     with connection.cursor() as cursor:
         cursor.execute(
             f"""

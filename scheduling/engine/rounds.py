@@ -49,7 +49,7 @@ from tenants.scopes import engine_scope
 log = structlog.get_logger(__name__)
 
 ON_DEMAND_GAP = timedelta(seconds=1)
-# The most jobs that a round quarantines because they make its policy fail.
+# The maximum number of jobs that a round quarantines because they make its policy fail.
 MAX_FAULTY_JOBS = 8
 
 
@@ -97,7 +97,7 @@ def execute_round(
     try:
         if not _is_due(pool_id, at):
             return RoundResult(RoundOutcome.NOT_DUE)
-        # All logs meanwhile, also by an executor, name the round.
+        # All log lines of this round, also those of an executor, contain its number.
         with structlog.contextvars.bound_contextvars(pool=pool.name, round=next_number(pool_id)):
             return _run(pool, token, at, wall_at=now.wall, scale=now.scale)
     except FencedError as error:
@@ -108,9 +108,9 @@ def execute_round(
 
 
 def _instant_on_demand(pool_id: int, now: PoolNow) -> datetime:
-    """Return now, or the last round's instant if that is less than a second of wall time ago.
+    """Return now, or the last round's time if that is less than a second of wall time ago.
 
-    A check that found nothing to do was no round, and delays no request.
+    A check that stored no round delays no request.
     """
     last = PoolFence.objects.values_list("last_at", flat=True).get(pool_id=pool_id)
     if last is not None and now.pool_at - last < ON_DEMAND_GAP * now.scale:
@@ -135,7 +135,7 @@ def _run(pool: Pool, token: int, at: datetime, *, wall_at: datetime, scale: int)
     _profile(pool, token, at)
     revoke_cancelled(pool.pk, token, at=at)
     fault_point("cancel.after_mark")
-    # This frees GPUs for which leases may wait.
+    # Ended profiling runs and cancelled jobs free GPUs for which leases may wait.
     _dispatch(pool, executor, token, at)
     # 3. Read one consistent view.
     began = time.perf_counter_ns()
@@ -149,12 +149,12 @@ def _run(pool: Pool, token: int, at: datetime, *, wall_at: datetime, scale: int)
     snapshot, decision = _decide(pool, snapshot, token, at)
     fault_point("round.after_decide")
     decided = time.perf_counter_ns()
-    # The certificate measures fairness; it contains a failure to measure, which stops nothing.
+    # The certificate measures fairness. A failure of this is recorded in it and stops no round.
     certificate = certify_round(snapshot, decision)
     if certificate.failure:
         log.warning("round.uncertified", pool=pool.name, why=certificate.failure)
     certified = time.perf_counter_ns()
-    # 5. Apply in one transaction, at our token.
+    # 5. Apply in one transaction that checks our token.
     plan = RoundPlan(
         snapshot=snapshot, left=left, decision=decision, certificate=certificate, token=token,
         wall_at=wall_at, book=pool.book, scale=scale, grace_s=pool.grace_s,
@@ -186,8 +186,8 @@ def _run(pool: Pool, token: int, at: datetime, *, wall_at: datetime, scale: int)
 def _profile(pool: Pool, token: int, at: datetime) -> None:
     """Create profiling runs, unless rows cannot be read.
 
-    The snapshot quarantines the jobs of these rows, so that the next round creates the others'
-    runs.
+    The snapshot then quarantines the jobs of these rows, and the next round creates runs for the
+    rest.
     """
     try:
         make_profiling_runs(pool, token, at=at)
@@ -198,7 +198,7 @@ def _profile(pool: Pool, token: int, at: datetime) -> None:
 def _read(pool: Pool, executor: Executor, token: int, at: datetime) -> tuple[Snapshot, LeftState]:
     """Read the snapshot; if rows of jobs cannot be read, quarantine the jobs and read it again.
 
-    Such jobs that hold GPUs are asked to stop: it is no longer known what they hold them for.
+    If such jobs hold GPUs, they are asked to stop, because their needs are no longer known.
     """
     try:
         return _snapshot(pool, at)
@@ -225,7 +225,7 @@ def _snapshot(pool: Pool, at: datetime) -> tuple[Snapshot, LeftState]:
 
 def _decide(pool: Pool, snapshot: Snapshot, token: int, at: datetime) -> tuple[Snapshot, Decision]:
     """Decide; if a job makes the policy fail, quarantine it and read the snapshot again."""
-    # a failure here is not caused by a job
+    # if this fails, no job is the cause
     registry.usable_options(snapshot.policy, snapshot.options)
     for _ in range(MAX_FAULTY_JOBS):
         try:
@@ -237,12 +237,13 @@ def _decide(pool: Pool, snapshot: Snapshot, token: int, at: datetime) -> tuple[S
             if faulty_job is None:
                 raise
             _quarantine(pool, token, {faulty_job.id: f"{type(error).__name__}: {error}"})
-            snapshot, _ = _snapshot(pool, at)  # the state left by the last round is unchanged
+            # the last round's state is the same in the new snapshot
+            snapshot, _ = _snapshot(pool, at)
     return snapshot, decide_round(snapshot)
 
 
 def _extensions(pool_id: int) -> list[Extension]:
-    """Return until when each live lease's process may run, as of this round."""
+    """Return the time until which each live lease's process may run, after this round."""
     leases = Lease.objects.filter(
         pool_id=pool_id, state__in=(Lease.State.LAUNCHING, Lease.State.RUNNING)
     )
@@ -252,7 +253,7 @@ def _extensions(pool_id: int) -> list[Extension]:
         Extension(
             lease_token(job, number, settings.INSTALLATION),
             job,
-            # No round takes the GPUs before both have passed.
+            # A round may take the GPUs only when both have passed.
             to_us(max(expires_at, protected_until or expires_at)),
         )
         for job, number, expires_at, protected_until in rows
@@ -266,9 +267,9 @@ def _dispatch(pool: Pool, executor: Executor, token: int, at: datetime) -> None:
 def _quiet(snapshot: Snapshot) -> bool:
     """Return whether nothing changed, nothing waits, no lease is due and no price has a surcharge.
 
-    The simulator skips rounds by the same rule. While no job waits a surcharge falls, round by
-    round, and each of its prices is posted (ADR 0165). No more may be skipped: while a job waits,
-    the keys of the policies change with time.
+    The simulator skips rounds by the same rule. While no job waits, a surcharge falls round by
+    round, and each of its prices is posted (ADR 0165). No other rounds may be skipped: while a job
+    waits, the sort keys of the policies change with time.
     """
     held = {lease.job for lease in snapshot.leases}
     return (

@@ -1,6 +1,6 @@
-"""Checks some stored rounds at a time, so that damage is known before a round is needed.
+"""Checks a few stored rounds per call, so that damage is known before a round is needed.
 
-It compares hashes and seals, and each round with the one before it. `manage.py replay_round --all`
+It compares hashes and seals, and each round with the previous one. `manage.py replay_round --all`
 decides rounds again.
 """
 
@@ -27,9 +27,9 @@ from tenants.scopes import engine_scope, site_scope
 
 log = structlog.get_logger(__name__)
 
-# A pool with a round every 10 s keeps 60,000 rounds: all are checked within a day and a half.
+# With a round every 10 s a pool keeps 60,000 rounds, which are all checked within a day and a half.
 ROUNDS_AT_ONCE = 2000
-# Kinds of findings: the stored bytes changed; the round does not follow from the one before.
+# Kinds of findings: the stored bytes changed; the round does not follow from the previous round.
 DAMAGE, BREAK = "damage", "break"
 
 
@@ -69,7 +69,7 @@ def _scrub(pool: Pool, limit: int) -> int:
 
 
 def _looked_at(row: Round, follower: Follower) -> Iterator[tuple[str, str]]:
-    """Yield the problems of a round by kind; compare it with the last if its bytes are whole."""
+    """Yield the problems of a round by kind; compare an undamaged one with the previous one."""
     damages = damages_of(row)
     if damages:
         yield DAMAGE, str(DamagedRoundError(row.number, damages))
@@ -85,7 +85,7 @@ def _looked_at(row: Round, follower: Follower) -> Iterator[tuple[str, str]]:
 
 
 def note_text(row: Round) -> str:
-    """Return a text that a round did not start with the state stored for it, and why."""
+    """Return a text that a round did not start with the state stored for it, and the reason."""
     return f"round {row.number} did not begin as it should: {row.state_note}"
 
 

@@ -58,17 +58,17 @@ from tenants.scopes import engine_scope
 
 log = structlog.get_logger(__name__)
 
-# Per transaction. With 10,000 jobs a round takes 0.4 s, and the worker also has to run the ticks.
+# Rounds per transaction. With 10,000 jobs each takes 0.4 s, and the same worker runs the ticks.
 ROUNDS_AT_ONCE = 4
-# For 10,000 jobs: half the time of level 9, and 3 % larger.
+# The gzip level. For 10,000 jobs it takes half the time of level 9, and the result is 3 % larger.
 PACKING = 5
-# Packages that affect decisions, in addition to the policy's version.
+# Packages whose versions affect decisions, in addition to the policy's version.
 DECIDING = ("evenshare-core", "highspy", "msgspec", "numpy", "ortools")
 FAILURE_MAX = 255
 
 
 class SealingError(Exception):
-    """The pool's log and its `RoundSealing` disagree; nothing is appended."""
+    """The pool's log and its `RoundSealing` contradict each other; nothing is appended."""
 
 
 @dataclass
@@ -84,8 +84,8 @@ class _Sealed:
 def seal_rounds(pool_id: int, *, limit: int = ROUNDS_AT_ONCE) -> int:
     """Seal the next rounds of a pool, in one transaction; return how many.
 
-    Return 0 if all are sealed, if another process seals, or if the next one fails. The error is
-    stored in the pool's `RoundSealing`, and the next call retries.
+    Return 0 if all are sealed, if another process is sealing, or if the next round fails. The error
+    is stored in the pool's `RoundSealing`, and the next call retries.
     """
     pool = Pool.objects.get(pk=pool_id)
     RoundSealing.objects.get_or_create(pool=pool)
@@ -101,7 +101,7 @@ def seal_rounds(pool_id: int, *, limit: int = ROUNDS_AT_ONCE) -> int:
 def retry_sealing() -> int:
     """Seal the next rounds of every pool, also after a failure; return how many.
 
-    For the hourly housekeeping: a pool whose sealing failed is not woken by itself.
+    The hourly housekeeping calls it, because a pool whose sealing failed does not retry by itself.
     """
     return sum(seal_rounds(pool_id) for pool_id in Pool.objects.values_list("pk", flat=True))
 
@@ -233,7 +233,7 @@ class _Sealer:
         )
 
     def _note(self, findings: Sequence[dict[str, Any]]) -> None:
-        """Keep findings on rounds as long as their bytes."""
+        """Keep findings on rounds for as long as the bytes of the rounds are kept."""
         if not findings:
             return
         rounds = kept_rounds(Round.objects.filter(pool=self.pool))
@@ -271,7 +271,7 @@ def _own_digests(
 
 
 def _damage_text(number: int, error: ReplayError) -> str:
-    """Return a public text for a damaged round; a decoder's message may quote a row."""
+    """Return a public text for a damaged round; a decoder's message could quote a row."""
     if error.__cause__ is not None:
         return f"round {number} cannot be read: its bytes are of another schema"
     return str(error)
@@ -282,7 +282,7 @@ def _with(record: RoundRecord, **changes: Any) -> RoundRecord:
 
 
 def _store(round_: Round, sha256: str, data: bytes) -> None:
-    """Store a bundle with the bytes of its round, for the same time."""
+    """Store a bundle, to be kept as long as the bytes of its round."""
     day = round_.wall_at.date()
     with connection.cursor() as cursor:
         cursor.execute("SELECT evenshare_make_bundle_day(%s)", [day])
@@ -304,12 +304,12 @@ def _stored(pool_id: int, number: int) -> Disclosed | None:
 
 
 def _breaks(before: Disclosed | None, after: Disclosed) -> tuple[str, ...]:
-    """Return why a round does not follow from the one before; empty if that is unknown."""
+    """Return why a round does not follow from the previous one; empty if it does, or if unknown."""
     return breaks(before, after) if before else ()
 
 
 def _public_breaks(broken: tuple[str, ...], number: int, visibility: str) -> tuple[str, ...]:
-    """Return the breaks for all readers of the log, without details if they see only their rows."""
+    """Return the breaks for all readers; without details if tenants see only their own rows."""
     if not broken or visibility != Pool.Visibility.OWN:
         return broken
     return (f"It does not begin with what round {number - 1} left.",)

@@ -46,7 +46,7 @@ FROM scheduling_lease l JOIN scheduling_gputype t ON t.id = l.gpu_type_id
 WHERE l.pool_id = %s AND l.state NOT IN ('ended', 'stopping'){only}
 ORDER BY l.id
 """
-# Errors of unreadable rows, raised by the database or by their content.
+# Errors that unreadable rows raise, in the database or when their content is decoded.
 UNREADABLE = (
     DataError, NotSupportedError, ArithmeticError, AttributeError, LookupError, TypeError,
     ValueError, msgspec.MsgspecError,
@@ -64,7 +64,7 @@ _JOB_FIELDS = len(Job.__struct_fields__)
 
 
 class StoredJob(NamedTuple):
-    """A row of `_JOBS`: the job, whose fields come first and in their order, and the rest."""
+    """A row of `_JOBS`: the fields of the job come first and in their order, then the rest."""
 
     job: Job
     state: str
@@ -101,7 +101,7 @@ def _stored_job(row: tuple[Any, ...]) -> StoredJob:
 
 
 def with_price_limits(rows: Sequence[StoredJob], limits: Mapping[int, int]) -> Sequence[StoredJob]:
-    """Return jobs with their highest price limited to their tenant's, `limits` by tenant id."""
+    """Return jobs whose highest price is at most that of their tenant; `limits` by tenant id."""
     if not limits:
         return rows
 
@@ -124,7 +124,7 @@ def node_resources(pool_id: int) -> tuple[Resources, ...]:
 
 
 def job_resources(rows: Iterable[StoredJob]) -> tuple[Resources, ...]:
-    """Return the jobs' needs in addition to GPUs, if declared, in the given order."""
+    """Return the jobs' declared CPUs and memory, in the given order; skip jobs without any."""
     return tuple(
         Resources(row.job.id, row.cpus, row.memory_mb) for row in rows if row.cpus or row.memory_mb
     )
@@ -176,7 +176,7 @@ def read_profiles(wanted: Collection[int]) -> tuple[Profile, ...]:
 def read_measured_profiles(
     wanted: Collection[int],
 ) -> tuple[tuple[Profile, ...], tuple[MeasuredProfile, ...]]:
-    """Return the profiles of the round's jobs, and the measured ones of them, in one query."""
+    """Return the profiles of the round's jobs, and the measured ones of these, in one query."""
     rows = list(ProfileRow.objects.filter(pk__in=wanted).order_by("id"))
     read = tuple(
         Profile(row.pk, row.tenant_id, tuple(sorted(row.speedups.items())), row.priority)
@@ -189,7 +189,7 @@ def read_measured_profiles(
         for row in rows
         if row.measured
     )
-    # JSON accepts anything, and a value that is no number would fail within a policy.
+    # JSON can hold any value, and a policy would fail on one that is not a number.
     numbers = [milli for profile in read for _, milli in profile.speedups]
     numbers += [milli for one in measured for _, milli in one.declared]
     numbers += [number for one in measured for _, speed in one.measured for number in speed]
@@ -201,7 +201,7 @@ def read_measured_profiles(
 def unreadable_jobs(pool_id: int, at: datetime) -> dict[int, str]:
     """Return the jobs that make the snapshot of `at` fail, with the reasons; empty if none.
 
-    The cause is their own row, their lease's or their job type's. It takes about 2 log2(jobs)
+    The cause is the job's own row, its lease's or its job type's. It takes about 2 log2(jobs)
     queries for each such job.
     """
     with engine_view(pool_id):
@@ -234,7 +234,7 @@ def _failing(ids: Sequence[int], read: Callable[[Sequence[int]], object]) -> dic
 def _read_jobs(pool_id: int, at: datetime, ids: Sequence[int]) -> None:
     query = _JOBS.format(only=" AND id = ANY(%s)")
     for row in fetch_rows(query, [pool_id, at, list(ids)]):
-        # As a replay reads it: a value that cannot be encoded again cannot be decided upon.
+        # Encode and decode as a replay does: a job that fails here must not enter a round.
         stored = _stored_job(row)
         decode(canonical_bytes(stored.job), Job)
         job_utilities([stored])

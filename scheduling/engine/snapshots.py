@@ -60,7 +60,7 @@ WHERE l.pool_id = %s AND l.started_at IS NOT NULL AND (l.state <> 'ended' OR l.e
 ORDER BY l.job_id, l.number
 """
 
-# The submission of a job in quarantine may be unreadable, so it is bounded.
+# The submission time of a job in quarantine may be out of range, so it is bounded.
 _GONE = """
 SELECT id, tenant_id, gpus,
        (extract(epoch FROM greatest(submitted_at, '0001-01-01Z')) * 1000000)::bigint, gpu_types,
@@ -81,7 +81,7 @@ def read_snapshot(pool_id: int, *, number: int, at: datetime) -> Snapshot:
 
 
 def read_with_state(pool_id: int, *, number: int, at: datetime) -> tuple[Snapshot, LeftState]:
-    """Return the snapshot, and the state that the last round left, which it includes.
+    """Return the snapshot, which includes the state that the last round left, and that state.
 
     Raises:
         MissingStateError: the state of the last round is unknown.
@@ -106,14 +106,14 @@ def _read(pool_id: int, number: int, at_us: int, left: LeftState) -> Snapshot:
     nodes = _nodes(pool_id, from_us(at_us), from_us(until_us))
     prices, surcharges = _prices(pool_id, nodes, left.prices)
     entitlements, quota_changes = _entitlements(pool_id, nodes, service, prices, at_us)
-    # Jobs submitted after the grid instant belong to the next round: no round uses the future.
+    # Jobs submitted after the grid instant belong to the next round: no round may use the future.
     job_rows = with_price_limits(active_jobs(pool_id, from_us(at_us)), price_limits(pool_id))
-    # A job whose lease is being released is neither a candidate nor a holder. Its GPUs are free for
-    # a successor, which then waits for them.
+    # A job whose lease is being released neither waits nor holds GPUs. Its GPUs are free for a
+    # successor, which then waits for them.
     candidates = [row for row in job_rows if row.state != "stopping"]
     leases = live_leases(pool_id)
     backoffs = _backoffs(job_rows, at_us)
-    # If no node declares resources, none can lack: leave out the jobs' declarations.
+    # If no node declares resources, none can be missing: leave out the jobs' declarations.
     has, utilities = node_resources(pool_id), job_utilities(candidates)
     deadlines = job_deadlines(candidates)
     needs = job_resources(candidates) if has else ()
@@ -152,7 +152,7 @@ def _read(pool_id: int, number: int, at_us: int, left: LeftState) -> Snapshot:
 
 
 def _backoffs(job_rows: Iterable[StoredJob], at_us: int) -> tuple[Backoff, ...]:
-    """Return the jobs that wait after a lost process, and may not start yet."""
+    """Return the jobs that may not start yet because their process was lost."""
     return tuple(
         Backoff(row.job.id, row.backoff_until_us, row.losses)
         for row in job_rows
@@ -189,7 +189,7 @@ def _entitlements(
 ) -> tuple[tuple[Entitlement, ...], list[Change]]:
     """Return the effective quotas at `at_us`, and their changes (`quotas_since` gives their time).
 
-    Their modes and limits are narrowed by their tenants' own settings and offers, at `prices`.
+    Their modes and limits are narrowed by the tenants' own settings and offers, at `prices`.
     """
     at = from_us(at_us)
     posted = {price.gpu_type: price.price_micro for price in prices}
@@ -280,7 +280,7 @@ def _changes(
 ) -> list[Change]:
     facts = [JobFacts(row.job) for row in job_rows]
     active = {row.job.id for row in job_rows}
-    # A job in quarantine has not ended, but claims nothing any more.
+    # A job in quarantine has not ended, but does not count as demand any more.
     vanished = [job.job for job in service.jobs if job.job not in active]
     since, at = from_us(service.at_us), from_us(at_us)
     facts += [

@@ -12,7 +12,7 @@ from scheduling.selectors.rounds.states import LeftState
 
 
 def keep_state(pool_id: int, left: LeftState, day: date) -> None:
-    """Insert a round's state, in the running transaction, if there is one."""
+    """Insert the state that a round leaves, if any, in the running transaction."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT evenshare_make_state_day(%s)", [day])
     RoundState.objects.bulk_create(

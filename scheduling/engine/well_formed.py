@@ -1,7 +1,7 @@
 """Checks an adapter's reports before they are used, and drops malformed ones.
 
-`scheduling.engine.observe` limits instants to plausible ones later: a wrong clock must not keep a
-lease that has ended.
+`scheduling.engine.observe` later limits times to plausible ones: despite a wrong clock, a lease
+must be able to end.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tenants.scopes import engine_scope
 OVER = (ReportState.FINISHED, ReportState.STOPPED)
 _TOKEN = re.compile(r"[A-Za-z0-9]{1,32}-[0-9]{1,19}-[0-9]{1,10}", re.ASCII)
 _BIGINT, _INT = 2**63, 2**31
-# The most reports named in a warning: a broken adapter may send very many.
+# The maximum number of reports named in a warning: a broken adapter may send very many.
 _SHOWN = 20
 
 log = structlog.get_logger(__name__)
@@ -38,7 +38,7 @@ log = structlog.get_logger(__name__)
 class Listing(NamedTuple):
     """An executor's answer: its well-formed reports, at most one per token.
 
-    `named`: all tokens that it mentioned. No conclusion is drawn from those without a report.
+    `named`: all tokens that it mentioned. If a token has no report, nothing is concluded about it.
     """
 
     reports: list[Report]
@@ -85,7 +85,7 @@ def well_formed(
 def without_other_pools(
     pool: Pool, reports: Sequence[Report], live: Mapping[str, bool]
 ) -> list[Report]:
-    """Drop reports of other pools' jobs: stopping those would end their processes."""
+    """Drop reports of other pools' jobs, because stopping their processes would be wrong."""
     jobs = {token_job(one.token) for one in reports if one.token not in live}
     if not jobs:
         return list(reports)
@@ -98,7 +98,7 @@ def without_other_pools(
 
 
 def _fault(report: object) -> str:
-    """Return why an object is no usable report; empty if it is one."""
+    """Return why an object is not a usable report; empty if it is."""
     if not isinstance(report, Report):
         return "is no report"
     is_over, code = report.state in OVER, report.exit_code
@@ -126,7 +126,7 @@ def _is_token(token: object) -> bool:
 
 
 def _without_bad_extras(report: Report) -> Report:
-    """Drop malformed data of the process itself, which affects only its own report."""
+    """Drop malformed data that the process itself reported; it affects only this report."""
     checks: dict[str, Callable[[object], bool]] = {
         "progress": is_storable_progress,
         "iterations": _is_iterations,

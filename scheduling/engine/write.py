@@ -1,7 +1,7 @@
 """The shared state of the steps in a round's transaction, and rows that several steps write.
 
-Part of the one writer: with it `apply` and `grants` write, under the pool's fence, the `RoundPlan`
-of `scheduling.engine.rounds`.
+Part of the single writer: `apply` and `grants` use it to write the `RoundPlan` of
+`scheduling.engine.rounds` under the pool's fence.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class RoundPlan:
 
 @dataclass
 class Unfunded:
-    """Decided terms that cannot be paid: jobs of grants and leases of renewals, with reasons."""
+    """Decided terms that cannot be paid: by jobs of grants and leases of renewals, with reasons."""
 
     jobs: dict[int, SupersededReason] = field(default_factory=dict)
     leases: dict[int, SupersededReason] = field(default_factory=dict)
@@ -64,8 +64,8 @@ class RoundWrite:
     """The shared state of the steps in one round's transaction.
 
     `unfunded`: jobs and leases whose term their tenant's credit no longer covers. `spared`: jobs
-    whose lease goes on although the decision ends it, with the reasons. `preempted`: applied ends
-    before the expiry, by rule. `entitled`: the quotas known to billing after the round.
+    whose lease continues although the decision ends it, with the reasons. `preempted`: applied ends
+    before the expiry, by rule. `entitled`: the quotas that billing knows after the round.
     """
 
     plan: RoundPlan
@@ -111,7 +111,7 @@ class RoundWrite:
         return worst_case_micro(item.borrowed, item.price_micro, self.lease_us(item))
 
     def reserve(self, item: Grant | Renew) -> None:
-        """Reserve the term's worst case in its tenant's budget."""
+        """Reserve the term's highest possible cost in its tenant's budget."""
         worst = self.worst_micro(item)
         self.reserved[item.tenant] = self.reserved.get(item.tenant, 0) + worst
 
@@ -121,7 +121,7 @@ def write_terms(
 ) -> None:
     """Record terms (lease, term number, decided figures), their events and reservations."""
     snapshot = write.plan.snapshot
-    # Fixed at the grant: they decide later whether rounds were late for the term.
+    # Fixed at the grant: it decides later whether rounds were late for the term.
     lateness = {"late_us": LATE_ROUNDS * snapshot.round_us}
     if kind is Kind.GRANTED and write.protected_us:
         lateness["protected_us"] = write.protected_us

@@ -1,8 +1,8 @@
 """Leases that an operator ended because their engine does not, and processes without a lease.
 
-The operator declares that a process is gone, so the engine is not asked here. A lease ends when its
-stop was due, with the reason of that stop. Late ends that engines report are recorded in the same
-way. A process that is listed later is an orphan. Source: docs/adr/0230-an-operator-ends-a-lease.md.
+The operator declares that a process is gone, so the engine is not queried here. The lease ends when
+its stop was due, with the reason of that stop. Late ends that engines report are recorded in the
+same way. A process that is listed later is an orphan. Source: ADR 0230.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def end_written_off(
 ) -> list[str]:
     """End the leases that an operator wrote off; return their tokens.
 
-    If the executor reports an end, that is recorded instead.
+    If the executor reports an end, the reported end is recorded instead.
 
     Raises:
         FencedError: another holder has taken the pool.
@@ -60,7 +60,7 @@ def end_written_off(
 def note_orphans(
     pool: Pool, health: ExecutorHealth | None, token: int, orphans: Collection[str]
 ) -> None:
-    """Record the processes that run on although their lease has ended, and since when.
+    """Record the processes that still run although their lease has ended, and since when.
 
     Raises:
         FencedError: another holder has taken the pool.
@@ -78,7 +78,7 @@ def note_orphans(
 
 
 def _end(token: str, stop: Intent, at: datetime) -> Report:
-    """Return a lease's end when its stop was due; a lease that never started is not charged."""
+    """Return an end of the lease when its stop was due; leases that never started cost nothing."""
     due_us = to_us(min(stop_due(stop), at))
     started_at = stop.lease.started_at
     started_us = due_us if started_at is None else to_us(started_at)
@@ -86,7 +86,7 @@ def _end(token: str, stop: Intent, at: datetime) -> Report:
 
 
 def _drop(pool: Pool, token: int, asked: Collection[str]) -> None:
-    """Delete the write-offs that were carried out; newer ones are the next round's."""
+    """Delete the write-offs that were carried out; the next round handles newer ones."""
     with engine_scope(pool.pk):
         lock_fence(pool.pk, token)
         row = ExecutorHealth.objects.select_for_update().get(pool=pool)

@@ -26,7 +26,7 @@ def chosen_cluster(options: dict[str, Any]) -> tuple[SlurmOptions, Pool | None]:
     """Return the options of the cluster, and the pool if one was named.
 
     Raises:
-        CommandError: none or both are named, the pool does not exist, or its options are wrong.
+        CommandError: neither or both are named, the pool does not exist, or its options are wrong.
     """
     if bool(options["pool"]) == bool(options["partition"]):
         raise CommandError("give either a pool or a --partition")

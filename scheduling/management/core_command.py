@@ -19,7 +19,7 @@ class LibraryCommand(BaseCommand):
         self.command.add_arguments(parser)
 
     def handle(self, **options: Any) -> None:
-        """Run the command; it ends its own lines, Django those of its errors."""
+        """Run the command, which writes its own line ends."""
         streams = (self.stdout, self.stderr)
         endings = [stream.ending for stream in streams]
         self.stdout.ending = self.stderr.ending = ""

@@ -12,9 +12,9 @@ from tenants.models import Tenant
 class JobAnswer(models.Model):
     """An answer to a job's deadline, as a round published it. Append-only.
 
-    `round` is a number of the job's pool and `at` the round's instant (pool time). `by_at` and
-    `reward_micro` (millionths of a point) are the step that the job's plan meets. `leases` and
-    `blocked`: [[start_us, end_us], ...], microseconds since 1970, ascending. `chance_milli`:
+    `round` is a number of the job's pool and `at` the round's time (pool time). `by_at` and
+    `reward_micro` (millionths of a point) are the deadline step that the job's plan meets. `leases`
+    and `blocked`: [[start_us, end_us], ...], microseconds since 1970, ascending. `chance_milli`:
     thousandths. See `evenshare_core.domain.deadlines.DeadlineAnswer`.
     """
 

@@ -43,18 +43,18 @@ class RoundBundle(models.Model):
     pk = models.CompositePrimaryKey("day", "pool_id", "number")
 
     class Meta:
-        managed = False  # partitioned: created in 0001_guards.sql
+        managed = False  # partitioned, and therefore created in 0001_guards.sql
         db_table = "scheduling_roundbundle"
 
 
 class RoundSealing(models.Model):
     """The progress of sealing a pool's rounds. Its row is the lock of the process that seals.
 
-    `first` is the round of the first record, `number` that of the last; 0 if no round is sealed.
-    `findings`: [{"number", "kind": "damage" or "break", "text"}, ...] of rounds whose bytes are
-    kept, or should be. `failure`: why the next round cannot be sealed; "" while sealing works.
-    `queues`: [{"round", "jobs": ids or null, "text"}, ...], the first jobs of the queue in the last
-    rounds, newest first. Empty unless the queue is long (`scheduling.selectors.jobs.queue_order`).
+    `first` is the first sealed round, `number` the last; 0 if no round is sealed. `findings`:
+    [{"number", "kind": "damage" or "break", "text"}, ...] of rounds whose bytes are kept, or should
+    be. `failure`: why the next round cannot be sealed; "" while sealing works. `queues`: [{"round",
+    "jobs": ids or null, "text"}, ...], the first jobs of the queue in the last rounds, newest
+    first. Empty unless the queue is long (`scheduling.selectors.jobs.queue_order`).
     """
 
     pool = models.OneToOneField(

@@ -133,7 +133,7 @@ class PoolFence(models.Model):
 
 
 class PriceSetting(models.Model):
-    """The operator's price of a GPU type: base x (theta^utilisation - 1) credits a GPU-hour.
+    """The operator's price of a GPU type: base x (theta^utilisation - 1) credits per GPU-hour.
 
     GPUs queued for borrowing may add a surcharge (ADR 0165) of at most `surcharge_cap` times the
     base; 0 turns it off. The surcharge moves by at most `surcharge_step` per cent of the base per
@@ -164,7 +164,7 @@ class PriceSetting(models.Model):
 
 
 class Node(models.Model):
-    """A server of a pool. Its slots 0 .. gpus-1 are our bookkeeping, not device indices.
+    """A server of a pool. Its slots 0 .. gpus-1 are the portal's own numbers, not device indices.
 
     A node without a pool was removed; past leases still name it. `state` is set by operators of the
     portal. `engine_state`, its reason and its start (wall time) come from the executor's engine.
@@ -186,7 +186,7 @@ class Node(models.Model):
         DRAINED = "drained", "drained"
         DOWN = "down", "down"
 
-    # The audit log's name of the change whose reason pages show.
+    # The audit log's name of a drain, whose reason pages show.
     DRAIN_ACTION = "node.drained"
 
     pool = models.ForeignKey(

@@ -38,15 +38,13 @@ class StopForecast(models.Model):
     """The number of iterations after which a job is expected to stop, from its evaluations so far.
 
     Whole numbers of `evenshare_core.estimation.curves.StopEstimate`. `iterations` is the median;
-    the job stops by `low` with chance 0.1, by `high` with chance 0.9. `source` is `fitted`,
-    `measured` (the target was met) or `cap`, with the reason in `note`. `families`: {curve: weight
-    in thousandths}. Based on `evaluations` points, the last at `iteration`. Only
+    the job stops by `low` with probability 0.1, by `high` with probability 0.9. `source` is
+    `fitted`, `measured` (the target was met) or `cap`, with the reason in `note`. `families`:
+    {curve: weight in thousandths}. Based on `evaluations` points, the last at `iteration`. Only
     `scheduling.engine.refits` writes it; `fitted_at` is wall time.
     """
 
     class Source(models.TextChoices):
-        """The source of the number."""
-
         MEASURED = "measured", "the target was met"
         FITTED = "fitted", "fitted curves"
         CAP = "cap", "the most iterations"

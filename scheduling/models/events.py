@@ -82,7 +82,7 @@ class LeaseEvent(models.Model):
                 name="event_notice_by_winner",
                 condition=models.Q(data__has_key="rule"),
             ),
-            # For the quotas in a period, and the last ones before it.
+            # For reading the quotas that were in force in a period.
             models.Index(
                 fields=["pool", "at", "number"],
                 name="event_quota_by_time",
@@ -100,7 +100,7 @@ class LeaseEvent(models.Model):
 class Intent(models.Model):
     """A call of the executor for a lease, stored with the plan and made after the commit.
 
-    At most one per (lease, kind, term): to deliver it twice changes nothing.
+    There is at most one per (lease, kind, term), so delivering it twice changes nothing.
     """
 
     class Kind(models.TextChoices):

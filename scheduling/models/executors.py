@@ -10,14 +10,14 @@ from scheduling.models.cluster import Pool
 class ExecutorHealth(models.Model):
     """The health of an executor that failed or left out launched leases; no row otherwise.
 
-    All times are the database's wall time; tokens name leases. `failures` counts the calls in a row
-    that failed since `failing_since`, the last one with `error`. No call is made before
-    `open_until`. `missing`: launched leases that the listing of `listed_at` left out, with the
-    first such instant. No loss is concluded while `frozen_since` is set. `accepted`: missing leases
-    that an operator declared lost. `written_off`: leases that an operator ended, until a round ends
-    them. `orphans`: processes in the last listing whose leases have ended, with the first such
-    instant. Written by `scheduling.engine.breaker`, `scheduling.engine.missing`,
-    `scheduling.engine.write_offs`, `scheduling.services.executors` and
+    All times are the database's wall time; tokens name leases. `failures` counts the consecutive
+    failed calls since `failing_since`, the last one with `error`. No call is made before
+    `open_until`. `missing`: launched leases that the listing at `listed_at` left out, each with the
+    first time at which it was left out. While `frozen_since` is set, no lease is declared lost.
+    `accepted`: missing leases that an operator declared lost. `written_off`: leases that an
+    operator ended, until a round ends them. `orphans`: processes in the last listing whose leases
+    have ended, each with the first such time. Written by `scheduling.engine.breaker`,
+    `scheduling.engine.missing`, `scheduling.engine.write_offs`, `scheduling.services.executors` and
     `scheduling.services.write_offs`.
     """
 

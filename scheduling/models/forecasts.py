@@ -1,4 +1,4 @@
-"""Forecasts of the starts of queued jobs and of prices, as of a round, and their outcomes."""
+"""Forecasts of the starts of queued jobs and of prices, made after a round, and their outcomes."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ class StartForecast(models.Model):
 
     `round` is the last round before it, `at` the pool time from which it starts. `until` is the
     pool time that all its simulations reached; the other times are wall time. `claim` names the
-    process, which writes only while state and claim are unchanged. `beat_at` is its last sign of
-    life. `cpu_ms` is the CPU time of its process. If the process was lost, it is the time until the
-    loss was noticed. No other forecast, of any pool, starts before `rest_until`. `facts`: the
-    assumptions, counts only.
+    process, which writes only while state and claim are unchanged. `beat_at` is the time of its
+    last heartbeat. `cpu_ms` is the CPU time of its process; if the process was lost, it is the time
+    until the loss was noticed. No other forecast, of any pool, starts before `rest_until`. `facts`:
+    the assumptions, counts only.
     """
 
     class State(models.TextChoices):
@@ -46,7 +46,7 @@ class StartForecast(models.Model):
     class Meta:
         ordering = ("-id",)
         constraints = [
-            # At most one running process for all pools together.
+            # At most one process runs for all pools together.
             models.UniqueConstraint(
                 fields=["state"], condition=Q(state="running"), name="forecast_one_runs"
             ),
@@ -63,12 +63,12 @@ class StartForecast(models.Model):
 
 
 class StartEstimate(models.Model):
-    """The estimated start of one job, as of `at` (pool time).
+    """The estimated start of one job, computed at `at` (pool time).
 
     `raw_p50` and `raw_p90` are the values before correction. Without `raw_p50`, `p50` is
-    uncorrected. If `reason` is not empty, it says why there is no estimate. `p90` may also be
-    missing by itself. Estimates that are `kept` stay for a month: the calibration page counts their
-    p50 and p90 once that instant has passed. The pool's next forecast deletes the others.
+    uncorrected. If there is no estimate, `reason` is the cause; only `p90` may also be missing.
+    Estimates that are `kept` stay for a month: the calibration page counts their p50 and p90 once
+    these times have passed. The pool's next forecast deletes the others.
     """
 
     class Fate(models.TextChoices):
@@ -123,11 +123,11 @@ class StartEstimate(models.Model):
 
 
 class PriceForecast(models.Model):
-    """The forecast price of a GPU type in a pool, as of a round. It contains no data of one tenant.
+    """The forecast price of a GPU type in a pool, made after a round. It contains no tenant's data.
 
     `p10`, `p50` and `p90` are micro-credits per GPU-hour at `at` + 1, 2, ... x `step_s` of pool
-    time. If they are empty, `reason` says why. If the forecast is `kept`, `points` counts the
-    instants that have passed, and `hits` those at which the posted price was from p10 to p90.
+    time. If they are empty, `reason` is the cause. If the forecast is `kept`, `points` counts the
+    times that have passed, and `hits` those at which the posted price was from p10 to p90.
     """
 
     pool = models.ForeignKey(Pool, on_delete=models.CASCADE, related_name="price_forecasts")

@@ -147,7 +147,7 @@ class Job(models.Model):
                 condition=Q(deadline_steps__isnull=True) | Q(job_class="soft_slo"),
                 name="job_steps_of_a_soft_deadline",
             ),
-            # A missing utility is NULL only, so that readers check one form.
+            # Only NULL means that a job has no utility, so that readers check one form.
             models.CheckConstraint(
                 condition=Q(utility__isnull=True) | Q(utility__has_key="kind"),
                 name="job_utility_has_its_kind",
@@ -221,10 +221,10 @@ class VirtualWork(models.Model):
 
     Microseconds of pool time. `done_us` is the work done in ended leases. `token` names the lease
     that runs now, since `launched_us` (pool time, since 1970), at `speed_milli` thousandths of the
-    speed to which `duration_us` refers. `stopped_us` is set once it was asked to stop.
-    `last_number` is the newest of the job's leases that was launched or stopped: an older one never
-    starts. `iteration_us` is the duration of an iteration at the speed of `duration_us`; 0 if the
-    job reports no iterations.
+    speed to which `duration_us` refers. `stopped_us` is set when it is asked to stop. `last_number`
+    is the newest of the job's leases that was launched or stopped; an older lease never starts.
+    `iteration_us` is the duration of an iteration at the speed of `duration_us`; 0 if the job
+    reports no iterations.
     """
 
     job = models.OneToOneField(
@@ -250,8 +250,9 @@ class VirtualWork(models.Model):
 class TraceFeed(models.Model):
     """The progress of replaying a trace file into a pool.
 
-    `started_at` is the pool time of the trace's instant 0 in cycle 0; cycle n is shifted by n x
-    `length_s`. `held_back` counts the rounds in which it waited because too many jobs were pending.
+    `started_at` is the pool time of the trace's time 0 in cycle 0; cycle n is shifted by n x
+    `length_s`. `held_back` counts the rounds in which the trace waited because too many jobs
+    waited.
     """
 
     pool = models.OneToOneField(

@@ -20,10 +20,7 @@ class Lease(models.Model):
     """
 
     class State(models.TextChoices):
-        """A lease's state.
-
-        `waiting`: its GPUs are in use; `launching`: it has its GPUs, not started.
-        """
+        """Waiting: other leases still hold its GPUs. Launching: its program has not started."""
 
         WAITING = "waiting", "waiting for GPUs"
         LAUNCHING = "launching", "launching"
@@ -58,7 +55,7 @@ class Lease(models.Model):
     class Meta:
         constraints = [
             models.UniqueConstraint(fields=["job", "number"], name="lease_number_once"),
-            # While a moved job's last lease is released, its next one is waiting.
+            # At most one lease of a job holds GPUs; a moved job's next lease waits until then.
             models.UniqueConstraint(
                 fields=["job"],
                 condition=Q(state__in=("launching", "running", "stopping")),
@@ -99,8 +96,7 @@ class LeaseSlot(models.Model):
 
     class Meta:
         constraints = [
-            # The database guarantees that no two leases hold the same slot, even if the code is
-            # wrong.
+            # No two leases can hold the same slot, even if the code is wrong.
             models.UniqueConstraint(
                 fields=["node", "slot"], condition=Q(holding=True), name="slot_held_once"
             ),
@@ -135,10 +131,10 @@ class LeaseTerm(models.Model):
 
 
 class IterationReading(models.Model):
-    """The part of a live lease's reports that is measured already, as sums.
+    """The part of a live lease's reports that is already included in averages, as sums.
 
-    Pool time. `is_resumed`: the time to the first iteration is measured. `is_refused`: a report of
-    this lease could not be used, and a note states it.
+    Pool time. `is_resumed`: the time to the first iteration is included. `is_refused`: a report of
+    this lease could not be used, and a note states this.
     """
 
     lease = models.OneToOneField(

@@ -11,7 +11,7 @@ from scheduling.models.cluster import Node, Pool
 
 
 class MaintenanceWindow(models.Model):
-    """A period in which a node must not be used; instants are pool time.
+    """A period in which a node must not be used, in pool time.
 
     No lease is granted or renewed that could still hold the node's GPUs when the window starts.
     """
@@ -37,10 +37,10 @@ class MaintenanceWindow(models.Model):
 
 
 class RoundFailure(models.Model):
-    """A failing pool: since when its rounds fail, how often, and the last error.
+    """A failing pool: since when its rounds fail, how many failed, and the last error.
 
-    Wall time. A healthy pool has no row. Written by `scheduling.engine.failures`; the next round
-    that succeeds deletes the row.
+    Wall time. A pool whose last round succeeded has no row. Written by
+    `scheduling.engine.failures`.
     """
 
     pool = models.OneToOneField(

@@ -23,7 +23,7 @@ class Profile(models.Model):
     """
 
     class Source(models.TextChoices):
-        """The source of the speeds."""
+        """The origin of the speeds in use."""
 
         DECLARED = "declared", "declared by the tenant"
         MEASURED = "measured", "measured by the portal"
@@ -73,10 +73,11 @@ class Measurement(models.Model):
 
     `iteration`: nanoseconds of pool time per iteration on `gpus` GPUs of a type, on one node or
     several. `resume`: microseconds from a process's start to the end of its first iteration.
-    `suspend`: microseconds from the request for its GPUs to its last file. These two name no GPU
-    type. `reports` count since the average started, `iterations` since ever; `restarts` counts the
-    changes. The fields `used_*` are the average as estimates of jobs use it: it does not move with
-    each report (`evenshare_core.estimation.jobs.settle`).
+    `suspend`: microseconds from the request to release its GPUs to its last file. These two are not
+    separated by GPU type. `reports` count since the average started, `iterations` since the first
+    report; `restarts` counts how often the average started again. The fields `used_*` are the
+    average that estimates of jobs use: it does not move with each report
+    (`evenshare_core.estimation.jobs.settle`).
     """
 
     class Kind(models.TextChoices):
@@ -123,7 +124,7 @@ class Measurement(models.Model):
 
     @property
     def used(self) -> Average:
-        """The average as estimates of jobs use it."""
+        """The average that estimates of jobs use."""
         return Average(self.used_reports, self.used_mean, self.used_deviation)
 
     @used.setter
@@ -178,7 +179,7 @@ class MeasurementNote(models.Model):
 class VirtualSpeeds(models.Model):
     """The true speeds of a job type in the virtual executor, kept where no snapshot can read them.
 
-    `speedups` as of `Profile`; an iteration takes `iteration_us` of pool time on the slowest type.
+    `speedups` as in `Profile`; an iteration takes `iteration_us` of pool time on the slowest type.
     Without a row the job type runs as declared, and nothing is measured.
     """
 

@@ -46,8 +46,8 @@ class Round(models.Model):
     class Meta:
         constraints = [
             models.UniqueConstraint(fields=["pool", "number"], name="round_number_once"),
-            # At most one committed round per instant, even if two processes believe that they hold
-            # the fence.
+            # At most one round is committed per instant, even if two processes wrongly hold the
+            # fence.
             models.UniqueConstraint(fields=["pool", "at"], name="round_instant_once"),
         ]
 
@@ -64,15 +64,15 @@ class RoundBlob(models.Model):
     pk = models.CompositePrimaryKey("day", "pool_id", "number")
 
     class Meta:
-        managed = False  # partitioned: created in 0001_guards.sql
+        managed = False  # partitioned, and therefore created in 0001_guards.sql
         db_table = "scheduling_roundblob"
 
 
 class RoundScrub(models.Model):
-    """The progress of checking a pool's stored rounds again, and the damaged rounds.
+    """The progress of checking a pool's stored rounds, and the damaged rounds.
 
     `damaged`: [{"number", "text", "kind"}, ...] of rounds whose bytes are kept, or should be.
-    `kind` is "damage", or "break" if the round does not follow from the round before it.
+    `kind` is "damage", or "break" if the round does not follow from the previous round.
     """
 
     pool = models.OneToOneField(
@@ -106,5 +106,5 @@ class RoundState(models.Model):
     pk = models.CompositePrimaryKey("pool_id", "number", "day")
 
     class Meta:
-        managed = False  # partitioned: created in 0001_guards.sql
+        managed = False  # partitioned, and therefore created in 0001_guards.sql
         db_table = "scheduling_roundstate"

@@ -15,14 +15,14 @@ class Simulation(models.Model):
 
     It starts from the pool time `at`, with the snapshot of that hash; all other times are wall
     time. `claim` names the process that runs it. State, progress and result are written only while
-    state and claim are unchanged, so that an abandoned process writes nothing. `beat_at` is its
-    last sign of life.
+    state and claim are unchanged, so that an abandoned process writes nothing. `beat_at` is the
+    time of its last heartbeat.
     """
 
     class State(models.TextChoices):
         """The state of a simulation.
 
-        Queued and running ones are open; the others never change again.
+        Queued and running simulations are open; others never change again.
         """
 
         QUEUED = "queued", "queued"

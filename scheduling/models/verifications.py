@@ -14,11 +14,11 @@ class Verification(models.Model):
 
     Append-only.
 
-    It is a remark: no code trusts it. `size` and `root` (hex) are the head that the client was
-    shown; it was a head of this log at the time of the report. `said_at` is wall time. For rounds:
-    `first` to `last`; for a statement: `since` to `until`, pool time. `checked` counts the
-    recomputed rounds, or amounts of a statement; `findings` counts the wrong ones. `unproven`
-    counts the requested items without a proof; null if an older client did not report it.
+    Nothing depends on it. `size` and `root` (hex) are the head that the client was shown; it was a
+    head of this log at the time of the report. `said_at` is wall time. For rounds: `first` to
+    `last`; for a statement: `since` to `until`, pool time. `checked` counts the recomputed rounds,
+    or amounts of a statement; `findings` counts the wrong ones. `unproven` counts the requested
+    items without a proof; null if an older client did not report it.
     """
 
     class Kind(models.TextChoices):

@@ -49,7 +49,7 @@ def _texts(name: str, texts: Mapping[str, str]) -> str:
 
 def _row(field: RequestField) -> str:
     values = (field.name, field.option, field.shape.value, field.is_required, field.input.is_shown)
-    # In the formatter's layout, so that it may check the file.
+    # The output has the formatter's layout, so that the formatter's check passes.
     cells = [*(_literal(value) for value in values), _literal(field.description)]
     return "".join(("    JobField(\n", *(f"        {cell},\n" for cell in cells), "    ),\n"))
 

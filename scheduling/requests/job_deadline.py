@@ -28,7 +28,7 @@ CLASSES = (
     DeadlineClass.STRICT.value,
     DeadlineClass.SOFT.value,
 )
-# The planning horizon of UniSched's Selector.
+# Source: the planning horizon of UniSched's Selector.
 AHEAD_MAX = timedelta(weeks=4)
 TEXT_MAX = 40
 DEADLINE_HINT = "Write a duration such as 2h30m or 5400, or an instant: 2026-12-01T00:00:00Z."
@@ -48,7 +48,7 @@ _STOP = re.compile(
 
 
 class StopWhen(NamedTuple):
-    """A metric, the rule of its comparison and the value; empty if no criterion is given."""
+    """A stopping criterion: metric, comparison and target; empty if no criterion is given."""
 
     metric: str = ""
     rule: str = ""
@@ -56,7 +56,7 @@ class StopWhen(NamedTuple):
 
 
 def read_job_class(given: Mapping[str, object], errors: FieldErrors) -> str | None:
-    """Read the class; the default is strict with a deadline, and best effort without."""
+    """Read the class; the default is strict for a job with a deadline, else best effort."""
     value = given.get("job_class", "")
     deadline = given.get("deadline", "")
     has_deadline = not (isinstance(deadline, str) and not deadline.strip())
@@ -115,7 +115,7 @@ def duration_text(length: timedelta) -> str:
 def check_deadline(
     text: str, job_class: str, steps: tuple[str, ...], now: datetime, errors: FieldErrors
 ) -> None:
-    """Add an error if a deadline is over, or too far ahead to be planned; `now` is pool time."""
+    """Add an error if a deadline has passed or is too far ahead to plan; `now` is pool time."""
     at = deadline_at(text, now)
     if at is None:
         return
@@ -134,7 +134,7 @@ def check_deadline(
 def read_steps_field(given: Mapping[str, object], errors: FieldErrors) -> tuple[str, ...]:
     """Read steps as texts; return an empty tuple and add an error if they are wrong.
 
-    A text or a list of percent:points, or a list of pairs.
+    The input is a text or a list of percent:points, or a list of pairs.
     """
     value = given.get("deadline_steps", "")
     if value in ("", [], ()):

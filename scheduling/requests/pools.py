@@ -316,7 +316,7 @@ class PoolChangeRequest(Request, frozen=True, kw_only=True):
     reason: Reason = ""
 
 
-# Time settings of a pool -> their bounds in seconds; `round_s` is wall time, the others pool time.
+# Bounds of a pool's time settings in seconds; `round_s` is wall time, the others pool time.
 LENGTHS: dict[str, tuple[int, int]] = {
     name: (field.least or 0, field.most or 0)
     for name, field in request_fields(PoolChangeRequest).items()

@@ -15,7 +15,7 @@ from tenants.requests import SlugName
 KINDS = ("rounds", "statement")
 NUMBER_MAX = 2**62
 LogNumber: TypeAlias = Annotated[int, Meta(ge=1, le=NUMBER_MAX)]
-# The fields that give the verified span, by kind.
+# For each kind, the fields that give the verified span.
 SPANS = {"rounds": ("first", "last"), "statement": ("since", "until")}
 
 

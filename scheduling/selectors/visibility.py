@@ -1,4 +1,4 @@
-"""Decide what a viewer sees of a pool's tenants; nothing else does.
+"""Decides what a viewer sees of a pool's tenants; no other module does.
 
 All viewers see their own tenants by name and their own jobs. The pool's `visibility` sets what they
 see of other tenants: names, stable pseudonyms, or totals only. Users with a site role see all
@@ -19,7 +19,7 @@ from tenants.scopes import site_reading
 from tenants.selectors.access import Access
 
 MARKS = 16
-# The name of a tenant that the viewer may not know.
+# Shown for a tenant that the viewer may not see.
 OTHER_TENANT = "another tenant"
 
 
@@ -33,18 +33,18 @@ class VisibleTenant(Answer, frozen=True):
     COMPONENT = "TenantRef"
 
     id: Hidden[int]
-    number: Hidden[int]  # orders the tenants of a pool
+    number: Hidden[int]  # for sorting the tenants of a pool
     name: str
     initials: Hidden[str]
-    swatch: Hidden[int]  # 0-15: its mark in charts
-    # "": the viewer may not open its pages
+    swatch: Hidden[int]  # 0-15: its colour and pattern in charts
+    # "" if the viewer may not open its pages
     slug: Annotated[str, formatted_as(_or_null, nullable=True)] = ""
     you: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Visibility:
-    """A viewer's view of the tenants of one pool."""
+    """A viewer's rights to see the tenants of one pool."""
 
     setting: str
     own: frozenset[int] = frozenset()
@@ -53,7 +53,7 @@ class Visibility:
     known: dict[int, VisibleTenant] = field(default_factory=dict)
 
     def of(self, tenant: int) -> VisibleTenant | None:
-        """Return a tenant as the viewer sees it, or None if only totals include it."""
+        """Return a tenant as the viewer sees it, or None if it is only included in totals."""
         return self.known.get(tenant)
 
     def jobs_of(self, tenant: int) -> bool:
@@ -72,7 +72,7 @@ class Visibility:
 
 
 def read_visibility(pool_id: int, access: Access) -> Visibility:
-    """Return a person's view of the tenants that have or had quota in a pool. Three queries.
+    """Return what a person may see of the tenants that have or had quota in a pool. Three queries.
 
     A pseudonym is the tenant's rank by its first quota in the pool, so it does not change when
     tenants come and go.
@@ -122,7 +122,7 @@ def _by_name(
     seen: dict[int, VisibleTenant] = {}
     codes: set[str] = set()
     for row in tenants:
-        # Initials are unique in a pool; the later tenant gets its number instead.
+        # Initials are unique in a pool; if they are taken, a tenant gets its number instead.
         code = row.initials if row.initials not in codes else f"{numbers[row.pk]:02d}"
         codes.add(code)
         linked = row.pk in visibility.own or visibility.all_jobs

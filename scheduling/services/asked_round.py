@@ -37,7 +37,7 @@ from tenants.scopes import site_scope
 log = structlog.get_logger(__name__)
 RowT = TypeVar("RowT")
 FAILED = "The next round cannot be decided with it, so there is no answer."
-# The columns of a job that rounds read from the request. The request names tenant and job type.
+# The columns that rounds read, as requested; the request names tenant and job type instead.
 _AS_ASKED = {*JobValue.__struct_fields__} & {*JobRequest.__struct_fields__} - {"tenant", "profile"}
 NO_QUOTA = "Its tenant has no quota in the pool now, so the next round has no answer."
 
@@ -84,7 +84,7 @@ def ask_round(*, tenant_id: int, request: JobRequest, offer: PoolOffer, now: Poo
     job = JobValue(
         _next_id(snapshot),
         tenant_id,
-        # At most the instant of this round: a later submission would belong to the next one.
+        # Not after the round's time: a later submission would belong to the next round.
         submitted_us=min(max(to_us(now.pool_at), snapshot.service.at_us), snapshot.at_us),
         max_price_micro=lower_price(own_micro, limit_micro),
         deadline_us=None if due is None else to_us(due),
@@ -157,7 +157,7 @@ def _deadline(job: JobValue, due_us: int, request: JobRequest) -> Deadline:
 
 
 def _resources(job: JobValue, request: JobRequest, snapshot: Snapshot) -> Resources | None:
-    """Return CPUs and memory if any node reports its own, as the engine does."""
+    """Return the job's CPUs and memory if any node reports its own, like the engine."""
     cpus, memory_mb = request.cpus or 0, request.memory_mb or 0
     if not snapshot.node_resources or not (cpus or memory_mb):
         return None

@@ -41,8 +41,8 @@ from tenants.models import Tenant
 from tenants.scopes import site_scope, tenant_scope
 
 log = structlog.get_logger(__name__)
-BUDGET_S = 1.5  # for an answer; a simulation that needs more has no reliable estimate
-ANSWER_S = 2.0  # at most; a round that starts within the budget may end after it
+BUDGET_S = 1.5  # seconds; a simulation that needs more has no reliable estimate
+ANSWER_S = 2.0  # seconds in total: the last round may end after the budget
 PLANNED = frozenset({Reason.PLANNED_LATER.value, Reason.NEXT_BATCH.value})
 PRICES = frozenset({Reason.PRICE_ABOVE_MAX.value, Reason.PRICE_ABOVE_VALUE.value})
 NOTE = "feasibility, not a reservation"
@@ -58,30 +58,30 @@ class DryRun(Answer, frozen=True, rename={"deadline": "deadline_answer"}):
 
     COMPONENT = "DryRunAnswer"
 
-    feasible: bool  # some round could start it with today's quota, limits and price
-    # Why not, or what it would wait for; empty if it fits now.
+    feasible: bool  # some round could start it with today's quota, limits and price.
+    # The reason if it cannot start, or for its wait; empty if it fits now.
     reason_code: str
     detail: str
     price: Decimal
     price_after: Decimal
-    # Of its GPUs, if it started now; 0 if the pool is too small for it.
+    # Own and borrowed GPUs if it started now; 0 if the pool is too small for it.
     own: int
     borrowed: int
-    currency: str = ""  # set by the caller that knows the book
+    currency: str = ""  # set by the caller, which knows the book
     note: str = NOTE
     deadline: Annotated[
         DeadlinePreview | None,
         about("Answer of the next round; null: no deadline."),
     ] = None
-    # The fields above agree with it.
+    # The next round's decision; the fields above agree with it.
     next_round: Annotated[
         NextRound | None,
         about("null: not decided, such as for an infeasible job."),
     ] = None
     book: Hidden[str] = ""
-    never: Hidden[bool] = False  # a submission is refused because of it
-    gpu_type: Hidden[str] = ""  # the type of the other fields; empty if the pool is too small
-    other_types: Hidden[tuple[str, ...]] = ()  # types on which some round could start it too
+    never: Hidden[bool] = False  # a submission would be refused
+    gpu_type: Hidden[str] = ""  # the GPU type of the other fields; empty if the pool is too small
+    other_types: Hidden[tuple[str, ...]] = ()  # GPU types on which some round could also start it
 
 
 def dry_run_job(
@@ -98,8 +98,8 @@ def dry_run_job(
     following hours are simulated. The simulation starts no round after `BUDGET_S` of `timer`, and
     no round that would end after `ANSWER_S`.
 
-    A job larger than the pool (`too_large`) or than the tenant's limit (`quota_limit`) is an
-    answer; any other error in the specification is raised.
+    If a job is larger than the pool (`too_large`) or than the tenant's limit (`quota_limit`), the
+    answer states this. Any other error in the specification is raised.
 
     Raises:
         InvalidInputError: the specification is wrong.
@@ -147,7 +147,7 @@ def _ask(tenant: Tenant, request: JobRequest, offer: PoolOffer, at: PoolNow) -> 
 def _with_next_round(
     answer: DryRun, asked: AskedRound, left_s: float, timer: Callable[[], float]
 ) -> DryRun:
-    """Return the answer by the next round; unchanged if the simulation fails."""
+    """Return the answer with the next round's decision; unchanged if the simulation fails."""
     try:
         return _agreeing(answer, next_round(asked, budget_s=left_s, timer=timer))
     except Exception:
@@ -156,12 +156,12 @@ def _with_next_round(
 
 
 def _agreeing(answer: DryRun, preview: NextRound) -> DryRun:
-    """Return the answer by the round's decision: quotas and free GPUs do not determine it."""
+    """Return the answer changed to agree with the round: quotas and free GPUs do not suffice."""
     if not preview.starts:
         code = preview.reason_code
         if code in {"", Reason.TOO_LARGE.value}:
             return replace(answer, next_round=preview)
-        # the reason of the prices explains the plan
+        # keep the reason: the plan follows from the price
         if code in PLANNED and answer.reason_code in PRICES:
             return replace(answer, next_round=preview, detail=f"{answer.detail} {preview.text}")
         return replace(answer, next_round=preview, reason_code=code, detail=preview.text)
@@ -190,7 +190,7 @@ def _agreeing(answer: DryRun, preview: NextRound) -> DryRun:
 def _dry_run(
     tenant: Tenant, spec: Mapping[str, object], now: Clocks
 ) -> tuple[DryRun, JobRequest | None, PoolOffer | None]:
-    """Return the answer without its deadline.
+    """Return the answer without its deadline, with the request and the pool.
 
     The request is None if a submission would refuse it.
     """
@@ -216,7 +216,7 @@ def _refusal(
     """Return the answer if only the job's size is wrong; otherwise raise its error."""
     codes = {one.code for one in error.errors}
     if offer is not None and codes == {"too_large"}:
-        # Only its size is wrong: a request for one GPU has the accepted types.
+        # Only the size is wrong, so the request for one GPU is valid and has the accepted types.
         one = read_job_request({**spec, "gpus": 1}, replace_fields(offer, at_most={}))
         accepted = one.gpu_types or tuple(sorted(offer.gpus))
         largest = max(accepted, key=lambda name: offer.gpus.get(name, 0), default="")
@@ -228,7 +228,7 @@ def _refusal(
 
 
 def best_answer(tenant: Tenant, request: JobRequest, offer: PoolOffer, at: datetime) -> DryRun:
-    """Return the best GPU type's answer: feasible, without a wait, fewest borrowed GPUs."""
+    """Return the best GPU type's answer: feasible, then without a wait, then fewest borrowed."""
     own = None if request.max_price is None else to_micro(request.max_price)
     most = lower_price(own, price_limit_of(offer.id, tenant.pk))
     max_price = None if most is None else to_credits(most)
@@ -255,8 +255,8 @@ def best_answer(tenant: Tenant, request: JobRequest, offer: PoolOffer, at: datet
 class _Question(NamedTuple):
     """A request with its limits.
 
-    `credit`: the tenant's spendable credit. `max_price`: the most that the job pays for a GPU-hour,
-    by its own or its tenant's limit. Both are None if there is no limit.
+    `credit`: the tenant's spendable credit. `max_price`: the highest price that the job pays for a
+    GPU-hour, by its own or its tenant's limit. Both are None if there is no limit.
     """
 
     request: JobRequest
@@ -266,9 +266,9 @@ class _Question(NamedTuple):
 
 
 def _answer(question: _Question, choice: StartProspect) -> DryRun:
-    """Return the answer of a GPU type.
+    """Return the answer for a GPU type.
 
-    At best the tenant's whole quota is free; the rest is borrowed.
+    The whole quota of the tenant is assumed to be free at best; the rest is borrowed.
     """
     request, offer = question.request, question.offer
     if request.gpus > offer.gpus.get(choice.gpu_type, 0):
@@ -295,7 +295,7 @@ def _priced(
     *,
     feasible: bool,
 ) -> DryRun:
-    """Return the answer with its numbers; `binds`: why it cannot start, or not now."""
+    """Return the answer with its numbers; `binds`: why it cannot start at all, or not now."""
     gpus = question.request.gpus
     own = gpus - borrowed
     if binds is None:
@@ -315,7 +315,7 @@ def _priced(
 def _refused(
     question: _Question, choice: StartProspect, borrowed: int, held: int
 ) -> tuple[Reason, dict[str, object]] | None:
-    """Return why it may not borrow these GPUs in addition to the `held` ones, or None if it may."""
+    """Return why the job may not borrow these GPUs on top of the `held` ones, or None if it may."""
     request, offer, credit, max_price = question
     if not borrowed:
         return None
@@ -364,7 +364,7 @@ def _price_above_value(
 
 
 def _too_large(gpus: object, gpu_type: str, offer: PoolOffer) -> DryRun:
-    """Return the answer to a job larger than the pool: no GPU is own or borrowed.
+    """Return the answer for a job larger than the pool: no GPU is own or borrowed.
 
     `gpu_type`: the accepted type with the most GPUs; empty in a pool without nodes.
     """

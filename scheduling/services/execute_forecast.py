@@ -52,10 +52,10 @@ from tenants.scopes import site_scope
 log = structlog.get_logger(__name__)
 
 HORIZON_US = 24 * HOUR_US
-BUDGET_S = 6.0  # CPU seconds of all runs together; runs that are cut off are reported
+BUDGET_S = 6.0  # CPU seconds of all runs together; the forecast reports runs that were cut off
 PRICE_BUDGET_S = 3.0  # CPU seconds of the price runs, in addition
 BEAT_S = 1.0
-PAST_READ = 1_000  # past estimates; the correction uses some of them
+PAST_READ = 1_000  # the most past estimates read; the correction uses some
 
 
 class ForecastUnwantedError(Exception):
@@ -77,7 +77,7 @@ def execute_forecast(
     """Run a claimed forecast to its end; return its final state ("" if it is no longer wanted).
 
     `timer` returns seconds, `cpu` the CPU seconds of this process. `is_orphan` returns whether the
-    process that would end this one is gone.
+    worker that would end this process is gone.
     """
     with site_scope():
         row = mine(forecast_id, claim).select_related("pool").first()
@@ -119,7 +119,7 @@ def _forecast(row: StartForecast, watch: _Watch, cpu: Callable[[], float]) -> st
         )
     facts = _facts(snapshot, history, forecast)
     watch.begin(PRICE_BUDGET_S)
-    # A separate generator: the starts are the same with and without price runs.
+    # Price runs have a separate generator, so that the starts are the same with and without them.
     rng = Random(f"{pool_id} {number} prices")  # noqa: S311 - draws, not secrets
     with rare_collections():
         outlook = look_at_prices(Start(snapshot, work), history, rng, watch.stop)
@@ -171,7 +171,7 @@ def past_estimates(snapshot: Snapshot, now: datetime) -> list[PastEstimate]:
 def latest_correction(snapshot: Snapshot) -> Correction:
     """Return the correction of the pool's newest forecast under this policy. A single query.
 
-    Outcomes of estimates since then are left to the next forecast.
+    Outcomes of estimates since then are used only by the next forecast.
     """
     done = StartForecast.objects.filter(pool_id=snapshot.pool, state=State.DONE)
     newest = done.order_by("-id").values_list("policy", "facts").first()
@@ -187,7 +187,7 @@ def _keep(row: StartForecast, snapshot: Snapshot, forecast: Forecast) -> None:
 
     For calibration, a job's first estimate is kept, and one each time the time since its submission
     has doubled. So there are few per job, of long waits as well as short ones. The time since
-    submission includes leases that the job had.
+    submission includes the job's leases.
     """
     of_pool = StartEstimate.objects.filter(pool_id=row.pool_id)
     of_pool.filter(kept=False).delete()
@@ -231,7 +231,7 @@ def _row(
 
 
 def _facts(snapshot: Snapshot, history: History, forecast: Forecast) -> dict[str, Any]:
-    """Return the assumptions that the page shows: counts of the pool, not of single tenants."""
+    """Return the assumptions that the page shows: counts of the pool, never of a single tenant."""
     reasons = Counter(row.reason.value for row in forecast.starts.values() if row.reason)
     return {
         "runs": forecast.runs,
@@ -256,7 +256,7 @@ def _factors_json(factors: Factors) -> dict[str, Any]:
 
 
 class _Watch:
-    """Called after every simulated round: sends heartbeats and divides the budget among runs."""
+    """Called after every simulated round: sends heartbeats and shares the budget among runs."""
 
     def __init__(
         self,
@@ -273,7 +273,7 @@ class _Watch:
         self._began_s, self._budget_s = self._cpu(), budget_s
 
     def stop(self, number: int) -> bool:
-        """Return whether the run of this number has used its part of the budget, with earlier
+        """Return whether the run of this number has used its part of the budget and earlier
         leftovers.
         """
         now_s = self._timer()

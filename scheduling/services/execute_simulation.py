@@ -51,7 +51,7 @@ def execute_simulation(
 ) -> str:
     """Run a claimed simulation to its end; return its final state ("" if it is no longer wanted).
 
-    `timer` returns seconds; `is_orphan` returns whether the process that would end this one is
+    `timer` returns seconds; `is_orphan` returns whether the worker that would end this process is
     gone.
     """
     with site_scope():
@@ -108,7 +108,7 @@ def _simulate(
 
 
 def _differs(row: Simulation, present: Rules) -> bool:
-    """Return whether another policy or option was requested.
+    """Return whether the request has another policy or option than the pool.
 
     Options that were not given have their defaults.
     """

@@ -16,7 +16,7 @@ from tenants.input.errors import CONFLICT, FieldErrors, invalid
 from tenants.operator_transaction import operation
 
 NOTHING_FROZEN = "This pool has no missing leases to accept."
-TOKENS_MAX = 200  # that one audit record names
+TOKENS_MAX = 200  # the maximum number of leases that one audit record names
 OTHERS_BY_NOW = "The set of missing leases has changed ({now} now): check again, then accept."
 
 ON_HOST = (
@@ -34,9 +34,7 @@ CHANGED_SINCE = (
 
 
 class AcceptedLosses(NamedTuple):
-    """The number of leases that the next round ends as lost; `is_new`: they were not accepted
-    before.
-    """
+    """The number of leases that the next round ends as lost; `is_new`: not accepted before."""
 
     leases: int
     is_new: bool
@@ -47,13 +45,13 @@ def accept_losses(
 ) -> AcceptedLosses:
     """Accept that the leases which the pool's executor does not list are lost.
 
-    The next round ends them as lost, and their jobs wait again; a lease that is listed again by
-    then goes on. Leases that vanish later are not accepted. `seen`: the name that
+    The next round ends them as lost, and their jobs wait again; a lease that is listed again before
+    continues. Leases that vanish later are not accepted. `seen`: the name that
     `scheduling.selectors.operate.losses` gave the leases that the actor saw; if None, all present
     ones are accepted. Repeating it changes nothing.
 
     Raises:
-        InvalidInputError: on `pool`: no losses are frozen, or other leases than were seen.
+        InvalidInputError: on `pool`: no losses are frozen, or other leases than the actor saw.
         PermissionDenied: the actor may not operate.
     """
     with operation(actor):
@@ -99,12 +97,12 @@ def change_executor_options(
 
     `seen`: the name that `scheduling.selectors.pools.executors.name_of_options` gave the options
     that the actor saw; not compared if None. `on_host`: the actor has a shell on the portal's
-    machine, and may set `host_options`. `same_cluster`: the new options find running leases too, so
-    `finds_by` may change while there are any.
+    machine, and may set `host_options`. `same_cluster`: the new options also find running leases,
+    so `finds_by` may change while some exist.
 
     Raises:
-        InvalidInputError: by field, as `executor_options.partition`; on `executor_options`: other
-            options than were seen are set by now.
+        InvalidInputError: by field, as `executor_options.partition`; on `executor_options`: they
+            changed after the actor saw them.
         PermissionDenied: the actor may not operate.
     """
     with operation(actor):
@@ -148,7 +146,7 @@ def _check_host_options(
 def _check_what_runs(
     pool: Pool, traits: ExecutorTraits, options: Mapping[str, Any], errors: FieldErrors
 ) -> None:
-    """Add errors for changed options that find running leases: these would seem to vanish."""
+    """Add errors for changed options by which leases are found: they would seem to vanish."""
     present = pool.executor_options
     moved = [one for one in traits.finds_by if (present.get(one) or "") != (options.get(one) or "")]
     if not moved:

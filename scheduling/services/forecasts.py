@@ -1,8 +1,8 @@
-"""Start forecasts: which pool is next, lost processes, outcomes of past estimates.
+"""Start forecasts: the next pool in turn, lost processes, outcomes of past estimates.
 
 The simulation is in `scheduling.services.execute_forecast` and runs in a separate process. A single
-forecast runs at a time, over all pools. After it, the next one waits for four times the CPU seconds
-that it took, successful or not. So all forecasts take at most a fifth of one core.
+forecast runs at a time, over all pools. The next forecast starts after a pause of four times the
+CPU seconds that it took, successful or not. So all forecasts take at most a fifth of one core.
 """
 
 from __future__ import annotations
@@ -22,18 +22,19 @@ from tenants.scopes import site_scope
 log = structlog.get_logger(__name__)
 
 REST_PER_CPU = 4
-LEAST_REST = timedelta(seconds=10)  # the shortest pause, for small pools
-# Pool time: a pool without a queue has prices that may change, but no starts to estimate.
+LEAST_REST = timedelta(seconds=10)  # the minimum pause, which matters for small pools
+# Pool time. Without a queue there are no starts to estimate, but prices may change.
 REST_WITHOUT_QUEUE = timedelta(minutes=15)
-REST_AFTER_FAILURE = timedelta(minutes=2)  # for its own pool; other pools do not wait
+# after a failure the same pool waits this long; other pools do not wait
+REST_AFTER_FAILURE = timedelta(minutes=2)
 LOST = timedelta(seconds=60)
 ORPHAN_FAILURE = "The worker that started it was stopped."
 LOST_FAILURE = "Its process is gone or did not respond for a minute."
 KEEP_ESTIMATES = timedelta(days=30)
-KEEP_FORECASTS = timedelta(days=1)  # forecasts of which no estimate is kept
+KEEP_FORECASTS = timedelta(days=1)  # for forecasts of which no estimate is kept
 State = StartForecast.State
 
-# A start counts if a later round than the forecast's granted it, whatever the clocks show.
+# A start counts only if a round later than the forecast's granted it, whatever the clocks show.
 _STARTED = """
 UPDATE scheduling_startestimate e SET fate = 'started', started_at = s.started_at
 FROM (SELECT one.id, min(l.started_at) AS started_at
@@ -80,7 +81,7 @@ def claim_forecast() -> tuple[int, str] | None:
 
 
 def _is_due(pool: Any) -> bool:
-    """Return whether a new round of a queue was decided, or enough pool time has passed."""
+    """Return whether a round with a queue was decided since, or enough pool time has passed."""
     if pool.has_queue or pool.seen_at is None:
         return bool(pool.seen != pool.last)
     return bool(read_clock(pool.pk).pool_at - pool.seen_at >= REST_WITHOUT_QUEUE)
@@ -139,9 +140,7 @@ def give_up_forecast(
 
 
 def ended_values(now: datetime, cpu_s: float) -> dict[str, Any]:
-    """Return the columns of a forecast that ends: the instant, the CPU time, and the pause after
-    it.
-    """
+    """Return the columns of a forecast that ends: its end, its CPU time, and the pause after it."""
     cpu_s = max(0.0, cpu_s)
     rest = max(LEAST_REST, timedelta(seconds=cpu_s * REST_PER_CPU))
     return {"ended_at": now, "cpu_ms": round(cpu_s * 1000), "rest_until": now + rest}

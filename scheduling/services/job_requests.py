@@ -24,8 +24,7 @@ NO_TYPE = "is not a GPU type of the pool"
 
 
 def read_job_request(raw: object, offer: PoolOffer | None) -> JobRequest:
-    """Return the request in `raw` (a mapping, as parsed from JSON), completed for the pool of
-    `offer`.
+    """Return the request in `raw` (a mapping, as parsed from JSON), completed for the offer's pool.
 
     `offer` is None if the tenant has no pool of the given name. With a profile, `gpu_types` are the
     accepted ones that it can run on. In a pool of simulated jobs, `duration_s` always has a value,
@@ -67,7 +66,7 @@ def _refuse_pool(given: Mapping[str, object], errors: FieldErrors) -> None:
     elif not isinstance(given["pool"], str):
         errors.add("pool", "must be a string", "Write the name of a pool.")
     else:
-        # Another tenant's pool yields the same error as none: its name must not leak.
+        # Another tenant's pool yields the same error as an unknown one: its name must not leak.
         hint = "GET /api/v1/pools lists the pools of your tenants."
         errors.add("pool", "is not a pool of this tenant", hint, "unknown")
 
@@ -113,7 +112,7 @@ def _check_types(asked: tuple[str, ...], offer: PoolOffer, errors: FieldErrors) 
 def _profile(
     given: Mapping[str, object], asked: tuple[str, ...], offer: PoolOffer, errors: FieldErrors
 ) -> tuple[str, tuple[str, ...]]:
-    """Return the job type, and the GPU types of `asked` (empty: any) on which it can run."""
+    """Return the job type, and those GPU types of `asked` (empty: any) on which it can run."""
     name = given.get("profile", "")
     if name == "":
         return "", asked
@@ -140,7 +139,7 @@ def _check_size(
         reason = f"is more than the pool has of any {what}"
         errors.add("gpus", reason, f"Request at most {largest}.", "too_large")
         return
-    # With an accepted type that has no limit, the job can wait for it.
+    # If an accepted type has no limit, the job can wait for this type.
     names = [name for name in gpu_types or offer.gpus if offer.gpus.get(name, 0) >= gpus]
     limits = [offer.at_most.get(name) for name in names]
     allowed = max((limit for limit in limits if limit is not None), default=0)

@@ -15,14 +15,13 @@ State = Job.State
 def cancel_job(*, job: Job, now: PoolNow) -> Job:
     """Cancel a job and return it with its new state.
 
-    Repeating it, or cancelling an ended job, is safe.
-
     A waiting job is cancelled at once. For a job that holds GPUs, `cancel_asked_at` is set: the
-    engine stops its lease, and the executor gives the job time to write a checkpoint.
+    engine stops its lease, and the executor gives the job time to write a checkpoint. Repeating it,
+    or cancelling an ended job, is safe.
     """
     with tenant_scope(job.tenant_id):
         # The lock decides a race with a round: either the round finds the job cancelled, or this
-        # finds it running. A round locks jobs last, so there is no deadlock.
+        # function finds it running. A round locks jobs last, so there is no deadlock.
         rows = Job.objects.select_for_update(no_key=True, of=("self",)).select_related("pool")
         locked = rows.get(pk=job.pk)
         changed = ["cancel_asked_at", "version"]

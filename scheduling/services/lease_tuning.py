@@ -41,7 +41,7 @@ class LeaseTuningError(Exception):
 class LeaseTuning:
     """The results. `start`: the start of the runs in pool time; `present_s`: the pool's length.
 
-    `jobs`: the number of jobs submitted since; `rows` are sorted by length.
+    `jobs`: the number of jobs submitted since the start; `rows` are sorted by length.
     """
 
     pool: str
@@ -171,7 +171,7 @@ def _apply_choice(
 
 def _check_overheads(options: dict[str, Any], tried: Sequence[int]) -> None:
     least_s = round(options["least_lease_s"]) or tried[0]
-    if options["checkpoint_s"] >= least_s:  # then no job would ever end
+    if options["checkpoint_s"] >= least_s:  # with such a length no job would ever end
         raise LeaseTuningError(
             f"--checkpoint-s: {options['checkpoint_s']:g} s would take up a whole lease; write less"
             f" than {least_s:,}, the shortest that a lease can be, or omit short lengths"

@@ -17,7 +17,7 @@ _RETURN = re.compile("\r\n?")
 
 
 class LogPage(Answer, frozen=True):
-    """A window of a log. `complete`: the lease has ended, and nothing follows."""
+    """A window of a log. `complete`: the lease has ended, and the log has no more output."""
 
     COMPONENT = "LogText"
 
@@ -25,7 +25,8 @@ class LogPage(Answer, frozen=True):
     offset: int  # bytes of the program's output
     next_offset: int
     total: int
-    text: str  # a carriage return is a new line, as on the job's page: progress bars write them
+    # a carriage return becomes a new line, as on the job's page, because progress bars write it
+    text: str
     complete: bool
 
 
@@ -49,7 +50,7 @@ def log_page(job: Job, *, lease: int | None, offset: int, limit: int) -> LogPage
 
 
 def _follows_return(job: Job, lease: int, window: LogWindow) -> bool:
-    r"""Return whether a window starts within the pair of a carriage return and its newline."""
+    r"""Return whether a window starts between a carriage return and its newline."""
     if not window.offset or not window.data.startswith(b"\n"):
         return False
     return read_log(job.pk, lease, window.offset - 1, 1).data == b"\r"
@@ -84,7 +85,7 @@ def _shown(data: bytes, *, after_return: bool) -> str:
 
 
 def _last_whole(data: bytes) -> int:
-    """Return the start of the cut UTF-8 character at the end of `data`; its end if none is cut."""
+    """Return the start of a cut UTF-8 character at the end of `data`, else its length."""
     for back in range(1, min(4, len(data)) + 1):
         byte = data[-back]
         if byte & 0xC0 != 0x80:

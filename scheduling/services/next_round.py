@@ -1,4 +1,4 @@
-"""The next round's decision about a requested job, and if it waits, an estimate of its start."""
+"""The next round's decision about a requested job; if the job waits, an estimate of its start."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class NextRound(Answer, frozen=True, kw_only=True, rename={"number": "round", "t
     preempted: PreemptedForIt = PreemptedForIt()
     eta: EtaBand
     text: str
-    # If it starts: the granted GPUs, and the price now and in the following terms.
+    # If the job starts: the granted GPUs, and the price now and in the following terms.
     gpu_type: Hidden[str] = ""
     own: Hidden[int] = 0
     borrowed: Hidden[int] = 0

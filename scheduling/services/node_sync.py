@@ -43,7 +43,7 @@ class SyncedNode:
 
 @dataclass(frozen=True)
 class NodeSync:
-    """Changes sorted by name, and the nodes that are not changed, with the reasons."""
+    """Changes sorted by name, and the nodes that are left unchanged, with the reasons."""
 
     changes: tuple[SyncedNode, ...]
     left: tuple[tuple[str, str], ...]
@@ -64,7 +64,7 @@ def engine_nodes(pool: Pool) -> list[EngineNode]:
 def pools_beside(pool: Pool) -> list[Pool]:
     """Return other pools that may have nodes of the same engine, outside of any transaction.
 
-    Paused pools are left out. An engine that does not answer may be the same one.
+    Paused pools are left out. A pool whose engine does not answer is included.
     """
     source = node_source(executor_for(pool.executor))
     with site_scope():
@@ -104,7 +104,7 @@ def sync_nodes(
         PermissionDenied: the actor may not operate.
     """
     with operation(actor):
-        # A concurrent sync would add the same node.
+        # A concurrent sync could add the same node.
         pools = Pool.objects.filter(pk__in=[pool.pk, *(other.pk for other in beside)])
         list(pools.select_for_update(no_key=True).order_by("id"))
         list(Node.objects.select_for_update(no_key=True).filter(pool=pool).order_by("id"))
@@ -140,7 +140,7 @@ def _carry_out(actor: Actor, pool: Pool, change: SyncedNode) -> None:
 def _plan(pool: Pool, there: Sequence[EngineNode], beside: Sequence[Pool]) -> NodeSync:
     used = Q(leaseslot__holding=True) | Q(leaseslot__planned=True)
     rows = Node.objects.filter(pool=pool).select_related("gpu_type")
-    # Slots are numbers: leases may hold only the last one.
+    # Slots are numbers, and leases may hold the highest ones, so GPUs cannot be removed.
     known = {row.name: row for row in rows.annotate(last=Max("leaseslot__slot", filter=used))}
     others = Node.objects.filter(pool__in=beside).values_list("name", "pool__name")
     held = {name: _held_text(other) for name, other in others}

@@ -1,4 +1,4 @@
-"""An operator's changes to nodes: drain, resume, add, describe, remove, and maintenance windows."""
+"""An operator's changes to nodes: drain, resume, add, change, remove, and maintenance windows."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ from tenants.scopes import site_scope
 def drain_node(*, actor: Actor, pool: Pool, name: str, reason: str) -> bool:
     """Keep new leases off a node; return whether it took leases before.
 
-    Leases on it end at their expiry, and their jobs go on elsewhere. If the node was drained
-    already, nothing is recorded, not even the reason.
+    Leases on it end at their expiry, and their jobs continue on other nodes. If the node was
+    drained already, nothing is recorded, not even the reason.
 
     Raises:
-        InvalidInputError: on `node`; or on `reason`: it is empty.
+        InvalidInputError: on `node`; or on `reason` if it is empty.
         PermissionDenied: the actor may not operate.
     """
     if not reason.strip():
@@ -48,9 +48,9 @@ def drain_node(*, actor: Actor, pool: Pool, name: str, reason: str) -> bool:
 
 
 def resume_node(*, actor: Actor, pool: Pool, name: str, reason: str = "") -> bool:
-    """Allow new leases on a node; return whether it took none before.
+    """Allow new leases on a node; return whether the node was drained.
 
-    Otherwise nothing is recorded.
+    If it was not drained, nothing is recorded.
 
     Raises:
         InvalidInputError: on `node`.
@@ -107,10 +107,10 @@ def change_nodes(
 ) -> int:
     """Set the resources of nodes other than GPUs; return the number of nodes that changed.
 
-    Leases on them go on, whatever they need.
+    Leases on them continue, whatever they need.
 
     Raises:
-        InvalidInputError: on `nodes`: not all are of the pool; on `cpus`: no resource is given.
+        InvalidInputError: on `nodes`: not all belong to the pool; on `cpus`: no resource is given.
         PermissionDenied: the actor may not operate.
     """
     wanted = {
@@ -169,7 +169,7 @@ def read_window_request(raw: object, pool: Pool) -> WindowRequest:
     """Return the maintenance request in `raw`; report all its errors at once.
 
     Raises:
-        InvalidInputError: fields are wrong, or nodes are not of the pool.
+        InvalidInputError: fields are wrong, or nodes do not belong to the pool.
     """
     errors = FieldErrors()
     given = given_fields(WindowRequest, raw)

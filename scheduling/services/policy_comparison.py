@@ -22,7 +22,7 @@ from scheduling.services.round_impact import queued_in
 from scheduling.services.settings_impact import under_policy
 from tenants.scopes import site_scope
 
-# The page waits no longer: policies not tried by then are reported as such.
+# The page waits at most this long; policies that were not tried by then are reported.
 BUDGET_S = 20.0
 
 log = structlog.get_logger(__name__)
@@ -32,7 +32,7 @@ log = structlog.get_logger(__name__)
 class PolicyOutcome:
     """A policy's decision of the round; `error` explains why there is none.
 
-    `held`, `borrowed`: GPUs in leases after it. `took_ms`: the time of the decision with its
+    `held`, `borrowed`: GPUs in leases after the round. `took_ms`: the time of the decision and its
     checks.
     """
 

@@ -53,7 +53,7 @@ class PoolExportError(Exception):
 class PoolExport:
     """The files and options for `simulate`, with remarks.
 
-    `files` by name; `FILE_OPTIONS` has the option that takes each. `options` are the other options;
+    `files` are by name; `FILE_OPTIONS` has the option for each. `options` are the other options;
     `remarks` are sentences.
     """
 
@@ -65,8 +65,8 @@ class PoolExport:
 def export_pool(name: str, *, last_days: int | None = None) -> PoolExport:
     """Return a pool as files, and the options to simulate it from its first round on.
 
-    With `last_days`, the simulation starts that many days of pool time ago. It has only the jobs
-    submitted since, in a pool without running or waiting jobs.
+    With `last_days`, the simulation starts that many days of pool time ago. Its pool then has no
+    running or waiting jobs, and only the jobs submitted since arrive.
 
     Raises:
         PoolExportError: the pool does not exist, has no node or no job, or its policy is not
@@ -81,7 +81,7 @@ def export_pool(name: str, *, last_days: int | None = None) -> PoolExport:
     simulates = executor_traits(pool.executor).simulates
     if not simulates and (missing := missing_text(pool.policy)):
         raise PoolExportError(missing)
-    # Only a virtual executor knows the remaining work of its jobs.
+    # Only a virtual executor knows how much work its jobs have left.
     snapshot = None if simulates else read_snapshot(pool.pk, number=number, at=at)
     with site_scope():
         left = {} if snapshot is None else work_left(snapshot)[0]
@@ -148,10 +148,10 @@ def _files(pool: Pool, nodes: list[NamedNode], jobs: PastJobs, at: datetime) -> 
 def _quotas(
     pool: Pool, types: set[str], jobs: PastJobs, at: datetime
 ) -> list[tuple[str, Entitlement]]:
-    """Return the quotas in force, and 0 GPUs for tenants that have only jobs.
+    """Return the quotas in force, and 0 GPUs for tenants that have jobs but no quota.
 
-    The file's order of tenants decides ties. Quotas have the tenants' own limits; offers become
-    lend limits at the last posted price.
+    The order of tenants in the file decides ties. Quotas have the tenants' own limits; offers
+    become lend limits at the last posted price.
     """
     rows = (
         Quota.objects.filter(pool=pool, gpu_type__name__in=types, valid_from__lte=at)
@@ -175,7 +175,7 @@ def _quotas(
 
 
 def _start(pool: Pool, jobs: PastJobs) -> datetime:
-    """Return the earliest of the pool's first job and its first round, with that round's sums."""
+    """Return the earliest time in a pool: its first job, first round, or that round's sums."""
     first = Round.objects.filter(pool=pool).order_by("number").first()
     starts_us = [job.submitted_us for job in jobs.jobs]
     if first is not None:

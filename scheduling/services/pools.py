@@ -27,7 +27,7 @@ from tenants.input.errors import FieldError, FieldErrors, InvalidInputError, inv
 from tenants.input.requests import read_request
 from tenants.operator_transaction import operation
 
-# The book of pools in real time: their clocks keep scale 1.
+# The book of pools in real time, whose clocks keep scale 1.
 REAL_BOOK = "main"
 PAUSE_REASON = "operator"
 
@@ -49,7 +49,7 @@ def change_pool(
     recorded, not even the reason.
 
     Raises:
-        InvalidInputError: by field; an option's is `options.NAME`.
+        InvalidInputError: by field; errors of options are on `options.NAME`.
         PermissionDenied: the actor may not operate.
     """
     with operation(actor):
@@ -98,7 +98,7 @@ def lengths_of(pool: Pool) -> dict[str, int]:
 def check_lengths(
     lengths: Mapping[str, int | None], present: Mapping[str, int], errors: FieldErrors
 ) -> None:
-    """Add errors to `errors`, at the field that differs from its `present` value."""
+    """Add errors of those fields that differ from their `present` value to `errors`."""
     for name, (least, most) in LENGTHS.items():
         value = lengths.get(name)
         if value is None or not least <= value <= most:

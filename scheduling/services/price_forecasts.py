@@ -1,7 +1,7 @@
-"""Price bands of the next hours, computed with start estimates.
+"""Price bands of the next hours, computed together with start estimates.
 
-The newest forecast of each pool is shown to all users. A forecast per hour of pool time is kept, at
-most `KEPT` per GPU type. Its hits are counted when prices are metered
+The newest forecast of each pool is shown to all users. A forecast per hour of pool time is kept,
+at most `KEPT` per GPU type. Its hits are counted when prices are metered
 (`billing.metering.forecasts`).
 """
 

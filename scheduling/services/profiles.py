@@ -36,14 +36,14 @@ def put_profile(
     """Declare the job type `name`, or replace its speeds; the slowest type's speed becomes 1.
 
     Running leases keep the speed of their launch; later rounds and launches use the new speeds. If
-    speeds were measured, these are used; the declared ones are stored and compared with them. A job
-    type whose profiling run reported nothing may get another run.
+    speeds were measured, the measured ones are used; the declared speeds are stored and compared
+    with them. A job type whose profiling run reported nothing may get another run.
 
     Raises:
-        InvalidInputError: a GPU type is not of the pool, or is left out while jobs accept it.
+        InvalidInputError: a GPU type is not in the pool, or is left out while jobs accept it.
     """
     with tenant_scope(tenant.pk):
-        # Changes of a tenant are serialized: two requests may declare the same name at once.
+        # Serialized by tenant: two requests may declare the same name at once.
         Tenant.objects.select_for_update(no_key=True).get(pk=tenant.pk)
         pool = Pool.objects.get(pk=pool_id)
         rows = Profile.objects.select_for_update().filter(pool=pool, tenant=tenant)
@@ -57,7 +57,7 @@ def put_profile(
         row.speedups = used_speedups(row.declared, row.as_measured)
         if not compare(row.declared, row.as_measured):
             row.source, row.measured_at, row.measured_job = Profile.Source.DECLARED, None, None
-        # a job type that is declared again may be profiled again
+        # profiling runs may be repeated after this declaration
         row.past_run = _last_run(row) if before else 0
         was, becomes = changed(before, _state(row))
         if becomes or before:
@@ -83,7 +83,7 @@ def _check(pool: Pool, row: Profile | None, request: ProfileRequest) -> None:
         hint = f"The pool has: {', '.join(there) or 'none'}."
         errors.add(f"speeds.{kind}", NO_TYPE, hint, "unknown")
     for kind in sorted(set(row.speedups if row else ()) - set(request.speeds)):
-        # A job that accepts only types on which it cannot run would make every round fail.
+        # If a job accepted only types on which it cannot run, every round would fail.
         jobs = row.jobs.filter(state__in=Job.ACTIVE_STATES, gpu_types__contains=[kind]).count()  # type: ignore[union-attr]  # then there is a row
         if jobs:
             hint = "Cancel them, or wait for their end; or declare another job type."
@@ -97,7 +97,7 @@ def drop_profile(*, tenant: Tenant, actor: Actor, pool_id: int, name: str) -> bo
     Jobs that ended lose their reference to it.
 
     Raises:
-        InUseError: jobs of it wait or run.
+        InUseError: jobs of this type wait or run.
     """
     with tenant_scope(tenant.pk):
         rows = Profile.objects.select_for_update(of=("self",)).select_related("pool")

@@ -1,4 +1,4 @@
-"""The clocks and nodes of pools, for planning a file of quotas in `tenants`."""
+"""The clocks and nodes of pools, for planning the changes of a quota file in `tenants`."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""A preview of a quota change: a pool's next round, decided with and without it; nothing is
-written.
-"""
+"""A preview of a quota change: a pool's next round, decided with and without it; stores nothing."""
 
 from __future__ import annotations
 
@@ -44,7 +42,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Impact:
-    """An estimate, not a promise. `number` and `at` are of the next round.
+    """An estimate, not a promise. `number` and `at` belong to the next round.
 
     `error` explains why there is no estimate; `waiting` counts waiting jobs.
     """
@@ -59,7 +57,7 @@ class Impact:
 
     @property
     def warnings(self) -> list[str]:
-        """Quotas above the pool's GPUs, with the tenants that they dilute and by how much."""
+        """Warnings of quotas above the pool's GPUs: the tenants that lose, and how much."""
         return [dilution_text(row) for row in self.dilutes]
 
 
@@ -104,7 +102,7 @@ def with_quotas(
 ) -> Snapshot:
     """Return the snapshot with other nominal quotas, scaled to its capacity. Pure.
 
-    They count from the same instant as in the round (`quotas_since`). `rules`: the tenants' own
+    They are valid from the same time as in the round (`quotas_since`). `rules`: the tenants' own
     settings for lending and borrowing.
     """
     capacity = capacity_by_type(snapshot.nodes)
@@ -144,7 +142,7 @@ def _changes(snapshot: Snapshot, entitlements: Iterable[Entitlement]) -> tuple[C
         Change(at_us, ChangeKind.QUOTA, key[0], gpus=new.get(key, 0), gpu_types=(key[1],))
         for key in sorted(keys)
     ]
-    # The steps to the present quotas are dropped.
+    # Drop the steps to the present quotas.
     kept = [
         change
         for change in snapshot.changes

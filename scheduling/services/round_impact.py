@@ -16,7 +16,7 @@ class Standing(Answer, frozen=True):
 
     quota: int = 0
     deserved: int = 0
-    got: int = 0  # in all its leases after the round, own and borrowed
+    got: int = 0  # GPUs of all its leases after the round, own and borrowed
     borrowed: int = 0
     rho: float | None = None  # None if nothing was deserved
 

@@ -34,7 +34,7 @@ log = structlog.get_logger(__name__)
 
 
 class PriceMove(NamedTuple):
-    """The price of a GPU type after the round, before and after the change.
+    """The price of a GPU type after the round, without and with the change.
 
     In micro-credits per GPU-hour.
     """
@@ -85,8 +85,8 @@ def settings_impact(
 ) -> SettingsImpact:
     """Return the next round under another policy, its options and time settings.
 
-    It is decided twice, on one snapshot. The nodes in it are those of the present lease length: a
-    longer lease may also have to avoid a maintenance window.
+    It is decided twice, on one snapshot. The snapshot leaves out nodes by the present lease length;
+    a longer lease may also have to avoid a maintenance window.
 
     Raises:
         tenants.input.errors.InvalidInputError: by field, as in `change_pool`.
@@ -189,7 +189,7 @@ def _impact(pool_id: int, snapshot: Snapshot, changed: Snapshot) -> SettingsImpa
 
 
 def _outcome(decision: Decision) -> tuple[object, ...]:
-    """Return the effects of a decision, without the numbers that led to it."""
+    """Return the effects of a decision, without the numbers from which they follow."""
     granted = {(row.job, row.gpu_type, row.placement, row.own) for row in decision.grants}
     renewed = {(row.lease, row.own) for row in decision.renewals}
     return granted, renewed, {row.lease for row in decision.ends}, decision.prices

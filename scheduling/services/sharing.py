@@ -1,4 +1,4 @@
-"""Changes of tenants' managers to lending and borrowing, maximum prices and offers."""
+"""Changes of lending and borrowing, maximum prices and offers by tenants' managers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tenants.permissions import Action, may_in_tenant
 from tenants.scopes import tenant_scope
 from tenants.selectors.access import access_of
 
-OFFERS_MAX = 100  # open offers of a tenant in a pool
+OFFERS_MAX = 100  # the maximum number of open offers of a tenant in a pool
 
 
 class MadeOffer(NamedTuple):
@@ -159,7 +159,7 @@ def revoke_offer(
 ) -> IdleOffer | None:
     """Revoke an offer from `now` on (pool time); return None if the tenant has no such offer there.
 
-    An offer that was revoked already, or is over, is not changed.
+    An offer that was already revoked or has ended is not changed.
 
     Raises:
         PermissionDenied: the actor may not (any more).
@@ -180,11 +180,11 @@ def revoke_offer(
 
 @contextmanager
 def _managed(tenant: Tenant, actor: Actor) -> Iterator[None]:
-    """Open a transaction of a manager of the tenant, by the manager's present role."""
+    """Open a transaction for a manager of the tenant, whose present role is checked."""
     with tenant_scope(tenant.pk):
         if not may_in_tenant(access_of(actor.user), Action.SHARE, tenant.pk):
             raise PermissionDenied
-        # Changes of a tenant are serialized.
+        # Only one change of a tenant runs at a time.
         Tenant.objects.select_for_update(no_key=True).get(pk=tenant.pk)
         yield
 

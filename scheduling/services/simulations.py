@@ -26,9 +26,9 @@ from tenants.scopes import site_scope
 
 log = structlog.get_logger(__name__)
 
-OPEN_MOST = 2  # queued or running, of one pool
-RUNNING_MOST = 1  # over all pools: the other core is for rounds
-# Open jobs x rounds x policies: about five minutes of one core with the simpler policies.
+OPEN_MOST = 2  # the maximum number of queued or running simulations per pool
+RUNNING_MOST = 1  # the maximum number of running simulations; rounds need the other core.
+# The limit of open jobs x rounds x policies: about five minutes of one core with simple policies.
 WORK_MOST = 150_000_000
 LOST = timedelta(seconds=60)
 LOST_FAILURE = (
@@ -43,11 +43,11 @@ def request_simulation(*, actor: Actor, pool_id: int, request: SimulationRequest
 
     Raises:
         InvalidInputError: on `policy`, `options.NAME` or `hours`; without a field if no job is open
-            or too many simulations are.
+            or too many simulations are open.
         PermissionDenied: the actor may not operate.
     """
     with operation(actor):
-        # With the lock, concurrent requests count each other.
+        # With the lock, concurrent requests count each other's simulations.
         pool = Pool.objects.select_for_update(no_key=True).get(pk=pool_id)
         errors = FieldErrors()
         chosen = complete_options(request.policy, request.options, errors)
@@ -120,7 +120,7 @@ def cancel_simulation(*, actor: Actor, simulation_id: int) -> bool:
         after = {"state": locked.state, "simulation": locked.pk}
         subject = f"pool {locked.pool.name}"
         write_audit(actor, "simulation.cancelled", subject, before=before, after=after)
-        transaction.on_commit(_wake, robust=True)  # the next one may start
+        transaction.on_commit(_wake, robust=True)  # the next simulation may start
     return True
 
 
@@ -180,7 +180,7 @@ def is_simulation_wanted(simulation_id: int, claim: str) -> bool:
 
 
 def _wake() -> None:
-    """Have the queue checked now; if the broker is down, it is checked later."""
+    """Start a check of the queue now; if the broker is down, it is checked later."""
     try:
         current_app.send_task("scheduling.simulations", expires=60)
     except Exception:

@@ -21,9 +21,9 @@ from scheduling.selectors.sharing.settings import price_limits
 
 ENDED_MOST = ARRIVALS_MOST = 2_000
 SPAN = timedelta(hours=24)
-LEAST_SPAN_US = HOUR_US  # a shorter span would repeat the first jobs of a new pool too often
+LEAST_SPAN_US = HOUR_US  # with a shorter span a new pool's first jobs would repeat too often
 
-# The latest ended jobs, and how long each held GPUs of each type.
+# SQL: the latest ended jobs, and how long each held GPUs of each type.
 _ENDED = """
 SELECT j.id, j.tenant_id, j.estimate_s, coalesce(j.profile_id, 0), t.name,
        sum(extract(epoch FROM l.ended_at - l.started_at) * 1000000)::bigint
@@ -38,8 +38,7 @@ GROUP BY 1, 2, 3, 4, 5 ORDER BY 1
 
 
 def read_history(pool_id: int, at: datetime) -> History:
-    """Return the jobs that ended before an instant of pool time, and the submissions of the day
-    before.
+    """Return the jobs that ended before a pool time, and the submissions of the day before it.
 
     At most eight queries. Jobs that were cancelled before they started count as never submitted.
     Submitted jobs have the estimates that rounds use, by present measurements.

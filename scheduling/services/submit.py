@@ -1,4 +1,4 @@
-"""Submission of jobs. An accepted job is committed to Postgres before the caller is answered."""
+"""Submission of jobs. A job is committed to PostgreSQL before the caller gets an answer."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ from tenants.rate import Rate, take
 from tenants.scopes import tenant_scope
 
 BULK_MAX = 1000
-# A tenant may use its rate of this many seconds at once.
+# A tenant may submit at once as many jobs as its rate allows in this many seconds.
 BURST_S = 10
-# The cost of a submission: a bulk of any size is one transaction, but a long one.
+# The cost of a request against the rate: a bulk is one transaction, but a long one.
 ONE, BULK = 1.0, 20.0
 
 
 class PendingLimitError(Exception):
-    """The tenant has as many waiting jobs as it may have; nothing was submitted."""
+    """The tenant has reached its limit of waiting jobs; nothing was submitted."""
 
     def __init__(self, limit: int) -> None:
         super().__init__(f"a tenant may have {limit} queued jobs")
@@ -49,7 +49,7 @@ class PendingLimitError(Exception):
 
 
 class Submitted(NamedTuple):
-    """The jobs of one call, and whether an earlier request with the same key made them."""
+    """The jobs of one call, and whether an earlier request with the same key submitted them."""
 
     jobs: list[Job]
     is_replay: bool
@@ -72,13 +72,13 @@ def submit_job(
 ) -> Submitted:
     """Submit the job that `spec` describes (`scheduling.requests.jobs.JobRequest`).
 
-    With an idempotency `key`, the same request of the same user returns the job that the first
-    request made, in its present state.
+    With an idempotency `key`, the same request of the same user returns the job of the first
+    request, in its present state.
 
     Raises:
         tenants.rate.RateError: the tenant submits faster than its rate; the request was not read.
         InvalidInputError: the specification is wrong; with all its errors.
-        PendingLimitError: too many jobs of the tenant wait already.
+        PendingLimitError: the tenant has too many waiting jobs.
         tenants.idempotency.MismatchError: the key was used with another specification.
         tenants.idempotency.InFlightError: the same request is still being served.
     """
@@ -96,11 +96,11 @@ def submit_jobs(
     key: str | None = None,
     source: str = "api",
 ) -> Submitted:
-    """Submit all jobs of a list, at most `BULK_MAX`, or none; fields read `jobs[3].gpus`.
+    """Submit all jobs of a list, at most `BULK_MAX`, or none; errors name fields as `jobs[3].gpus`.
 
     Raises:
         tenants.rate.RateError, InvalidInputError, PendingLimitError, and those of
-            `tenants.idempotency`: as `submit_job`.
+            `tenants.idempotency`: as for `submit_job`.
     """
     if not 1 <= len(specs) <= BULK_MAX:
         raise invalid("jobs", f"must have from 1 to {BULK_MAX} items")
@@ -121,7 +121,7 @@ class _Submitter:
 
 
 def _submit(by: _Submitter, specs: Mapping[str, object], asked: KeyedRequest | None) -> Submitted:
-    """Submit all jobs or none. The keys of `specs` prefix the fields of errors."""
+    """Submit all jobs or none. The keys of `specs` are prefixes of the fields in errors."""
     with tenant_scope(by.tenant.pk):
         uids = [uuid.uuid4() for _ in specs]
         before = begin_reply(asked, [str(uid) for uid in uids]) if asked else None
@@ -156,7 +156,7 @@ def _take(tenant: Tenant, cost: float) -> None:
 
 
 class _Accepted(NamedTuple):
-    """A valid request, the pool that takes it, and its prefix in errors."""
+    """A valid request, its pool, and its prefix in errors."""
 
     request: JobRequest
     offer: PoolOffer
@@ -186,10 +186,10 @@ def _read_all(tenant: Tenant, specs: Mapping[str, object]) -> list[_Accepted]:
 
 
 def _check_deadlines(read: Sequence[_Accepted], readings: Mapping[int, PoolNow]) -> None:
-    """Refuse deadlines that are over, or too far ahead, by the clocks of the jobs' pools.
+    """Refuse deadlines that have passed, or are too far ahead, by the clocks of the jobs' pools.
 
     Raises:
-        InvalidInputError: there are such deadlines.
+        InvalidInputError: at least one job has such a deadline.
     """
     errors = FieldErrors()
     for one in read:
@@ -202,7 +202,7 @@ def _check_budgets(by: _Submitter, read: Sequence[_Accepted]) -> None:
     """Refuse jobs that would have to borrow while a blocking budget is used up.
 
     Raises:
-        InvalidInputError: there are such jobs.
+        InvalidInputError: at least one job would have to.
     """
     books = blocking_books(by.tenant, {one.offer.book for one in read})
     errors = FieldErrors()
@@ -255,7 +255,7 @@ def _job(
             "source": by.source,
             "command": list(request.command),
             "gpu_types": list(request.gpu_types),
-            # No utility is NULL, never an empty object.
+            # Without a utility the column is NULL, never an empty object.
             "utility": request.utility or None,
             "profile": profiles.get((pool_id, request.profile)),
             **_deadline_columns(request, now),
@@ -308,7 +308,7 @@ def _columns() -> tuple[tuple[str, ...], tuple[str, ...]]:
 def _make_room(tenant: Tenant, jobs: int) -> None:
     """Enforce the tenant's limit of waiting jobs, exactly, under concurrent submissions.
 
-    Far below the limit, a single job counts without a lock. The margin is larger than all
+    Far below the limit, a single job is counted without a lock. The margin is larger than all
     concurrent submissions: a locked bulk and one job per connection.
     """
     limit: int = settings.PENDING_JOBS_MAX

@@ -39,7 +39,7 @@ from tenants.services.tenants import create_tenant
 
 BATCH = 2000
 SHOWN = 20
-# The most unknown tenants that are counted by name.
+# The maximum number of unknown tenants that are counted by name.
 NAMES = 1000
 _SLUG = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_"
 
@@ -59,7 +59,7 @@ class TraceImportError(Exception):
 class ImportOptions:
     """The options of an import. `tenants` maps names in the trace to slugs of tenants.
 
-    `chosen`: the set to read from a file that has several.
+    `chosen`: the set of jobs to read from a file that has several sets.
     """
 
     manner: Manner = Manner.BACKLOG
@@ -113,7 +113,7 @@ def import_into_pool(
 ) -> ImportReport:
     """Import a file's jobs into a pool; `progress` is called with the number of lines read.
 
-    In a replay the trace's first submission is now, and all others keep their distance from it.
+    In a replay the trace's first job is submitted now, and all others keep their distance from it.
 
     Raises:
         TraceImportError: the pool does not exist, or its executor runs real processes.
@@ -121,7 +121,7 @@ def import_into_pool(
     """
     with site_scope():
         where = _pool(pool)
-        # The first submission is known only at the end of the file, so a replay reads it twice.
+        # A replay reads the file twice: the first submission is known only at the file's end.
         first_us = _first_us(file, options) if options.manner is Manner.REPLAY else 0
         file.seek(0)
         columns, lines = _lines(file, options)
@@ -142,7 +142,7 @@ def withdraw_arrivals(pool: str) -> int:
     """Delete the future jobs of a pool's replay; return their number.
 
     Raises:
-        TraceImportError: there is no such pool.
+        TraceImportError: the pool does not exist.
     """
     with site_scope():
         row = Pool.objects.filter(name=pool).first()
@@ -299,16 +299,14 @@ class _Backlog:
 
 @dataclass(frozen=True, slots=True)
 class _Replay:
-    """Jobs that are submitted later: the trace's instant `first_us` is now."""
+    """Jobs that are submitted later: the time `first_us` of the trace is now."""
 
     pool: Pool
     at: PoolNow
     first_us: int
 
     def write(self, batch: Sequence[_Row]) -> int:
-        """Insert arrivals; return the distance of the last submission from the first in
-        microseconds.
-        """
+        """Insert arrivals; return the microseconds from the first submission to the last one."""
         begin_us = to_us(self.at.pool_at) - self.first_us
         common = Arrival(pool=self.pool, tenant_id=0)
         _insert(

@@ -28,7 +28,7 @@ from scheduling.services.usage_points import (
 from tenants.answers import Answer, about
 
 POINTS = 200
-# If a job has more leases, or larger files in total, the newest are read.
+# If a job has more leases, or its files are larger in total, only the newest leases are read.
 LEASES, READ_BYTES = 20, 2**20
 # The limit of one lease, however large its gang is.
 LEASE_BYTES = 4 * 2**20
@@ -145,7 +145,7 @@ def _read_lease(
     for rank in range(ranks):
         text = read_usage(lease.job_id, lease.number, rank)
         size += len(text)
-        # If one shim holds all nodes, it has rank 0.
+        # If a single shim runs for all nodes, it has rank 0.
         rows, gpus = (most_rows(ranks), on_one) if rank else (MOST_ROWS, lease.gpus)
         said = parse_usage(text, rank=rank, rows=rows, gpus=gpus)
         if said.usage is not None:

@@ -15,9 +15,9 @@ from tenants.answers import Answer, Hidden, formatted_as
 MIB = 2**20
 # GPUs below this utilization (per mille) for this wall time (ms) are reported as idle.
 IDLE_PERMILLE, IDLE_MS = 10, 600_000
-# A node that ran for this fraction of a stretch counts as running for all of it.
+# If a node ran for at least this fraction of a stretch, it counts as running for all of it.
 NEARLY_ALL = 0.9
-# At the end of a lease, a step shorter than this fraction of the usual one is merged.
+# At the end of a lease, a step shorter than this fraction of the usual step is merged.
 MOMENT = 1 / 8
 
 
@@ -56,7 +56,7 @@ _NAMES = {
 
 
 class UsagePoint(Answer, frozen=True, rename=_NAMES):
-    """The use over a time, of all nodes together; null if unknown."""
+    """The use of all nodes together over a period; null if unknown."""
 
     COMPONENT = "UsageFigures"
 
@@ -72,7 +72,7 @@ class UsagePoint(Answer, frozen=True, rename=_NAMES):
         formatted_as(round, type="integer", description="Resident memory of all processes."),
     ] = None
     memory_peak_bytes: Annotated[float | None, formatted_as(round, type="integer")] = None
-    # In per mille, over the `gpus_known` GPUs that report it.
+    # Utilisation in per mille, over the `gpus_known` GPUs that report it.
     busy: Annotated[
         float | None, formatted_as(_percent, description="Mean utilization of its GPUs.")
     ] = None
@@ -112,7 +112,7 @@ def usage_points(leases: Sequence[Sequence[UsagePoint]], most: int) -> list[Usag
 def lease_points(samples: LeaseSamples) -> list[UsagePoint]:
     """Return a lease's series, with a point for each sample of the node that was sampled last.
 
-    Other nodes may have ended long before. A very short last step is joined with the one before.
+    Other nodes may have ended long before. A very short last step is joined with the previous step.
     """
     nodes = [node for node in samples.nodes if node.rows]
     if not nodes:
@@ -123,7 +123,7 @@ def lease_points(samples: LeaseSamples) -> list[UsagePoint]:
     edges = [0, *(end for end in ends if 0 < end < until_ms)]
     if ends[-1] >= until_ms > edges[-1]:
         edges.append(until_ms)
-    # The last sample comes when the program ends: a very short step would draw a spike.
+    # The last sample comes when the program ends; a very short step would look like a spike.
     if len(edges) > 2 and edges[-1] - edges[-2] < MOMENT * median(
         end - begin for begin, end in pairwise(edges[:-1])
     ):
@@ -179,7 +179,7 @@ class _HeldLevel(NamedTuple):
     """The level of a node, or of one GPU, in a stretch in which its node ran for `ms`.
 
     `level` is the mean over the known part, `most` the peak. `said`: it was reported in this
-    stretch, not carried over from another.
+    stretch, not taken from an earlier one.
     """
 
     ms: int
@@ -194,9 +194,9 @@ class _Stretch:
     def __init__(self, begin_ms: int, end_ms: int) -> None:
         self.begin_ms, self.end_ms = begin_ms, end_ms
         self.cpu_ms = 0.0
-        self.memory: list[_HeldLevel] = []  # of each node
-        self.busy: list[tuple[int, float]] = []  # of each GPU, and for how long it is known
-        self.used_mib: list[_HeldLevel] = []  # of each GPU
+        self.memory: list[_HeldLevel] = []  # by node
+        self.busy: list[tuple[int, float]] = []  # by GPU: the level, and for how long it is known
+        self.used_mib: list[_HeldLevel] = []  # by GPU
 
     def point(self, samples: LeaseSamples) -> UsagePoint:
         length_ms = self.end_ms - self.begin_ms
@@ -228,7 +228,7 @@ def _said_levels(held: Sequence[_HeldLevel]) -> Sequence[_HeldLevel]:
 
 
 def _of_whole(one: _HeldLevel, length_ms: int) -> float:
-    """Return a node's mean level over a stretch: it holds nothing while it does not run.
+    """Return a node's mean level over a stretch; it is 0 while the node does not run.
 
     Nodes of a gang end within moments of each other. A node that ran for nearly all of the stretch
     counts as running for all of it.
@@ -265,8 +265,8 @@ def _share_out(node: NodeUsage, stretches: Sequence[_Stretch]) -> None:
 class _LevelCourse:
     """A level of a node, stretch by stretch, with gaps filled.
 
-    The last sample of a program, and a sample between two of its processes, find no level. The last
-    known level holds until then; before the first report, the first level holds.
+    Samples at a program's end, or between two of its processes, contain no level. The last known
+    level is used until the next one; before the first report, the first level is used.
     """
 
     def __init__(self, levels: Iterable[int | None]) -> None:
@@ -275,9 +275,7 @@ class _LevelCourse:
     def held(
         self, parts: Sequence[tuple[int, int | None]], peaks: Iterable[int | None]
     ) -> list[_HeldLevel]:
-        """Return the level in the parts of a stretch in which the node ran; empty if it is never
-        known.
-        """
+        """Return the level in the parts of a stretch in which the node ran; empty if unknown."""
         ms = sum(one for one, _ in parts)
         level, most = _level(parts), _most(peaks)
         if level is not None and most is not None:

@@ -27,7 +27,7 @@ class MadeVerification(NamedTuple):
 class OtherHeadError(Exception):
     """The log never had the head that the client was shown.
 
-    `field`: the field of the request that shows it.
+    `field`: the field of the request with this head.
     """
 
     def __init__(self, field: str, reason: str) -> None:
@@ -42,8 +42,8 @@ def keep_verification(
 
     Raises:
         tenants.transparency.DamagedLogError: hashes of the log are missing.
-        OtherHeadError: the head is not of the pool's log.
-        InvalidInputError: the last round is not under the head.
+        OtherHeadError: the head does not belong to the pool's log.
+        InvalidInputError: the head does not cover the last round.
         tenants.idempotency.MismatchError: the key was used with another verification.
         tenants.idempotency.InFlightError: the same request is still being served.
     """

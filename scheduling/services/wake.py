@@ -1,6 +1,6 @@
 """Requests for rounds between two grid instants, and for sealing.
 
-Lost ones are repeated by the tick.
+The tick repeats requests that were lost.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from django.db import transaction
 
 log = structlog.get_logger(__name__)
 
-# The tick requests every second what is not sealed yet.
+# Not retried, because the tick requests the sealing of unsealed rounds every second.
 SEAL_EXPIRES_S = 30
 WAKE_EXPIRES_S = 15
 
@@ -24,7 +24,7 @@ def wake_pool_after_commit(pool_id: int) -> None:
 
 
 def wake_sealing(pool_id: int) -> None:
-    """Request that the rounds of a pool be sealed; if the message is lost, the tick repeats it."""
+    """Request the sealing of a pool's rounds; if the message is lost, the tick repeats it."""
     try:
         current_app.send_task("scheduling.seal", args=[pool_id], expires=SEAL_EXPIRES_S)
     except Exception:

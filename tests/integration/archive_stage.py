@@ -67,7 +67,7 @@ def step_by_step() -> None:
 
 
 def keep_files(pool: Pool) -> None:
-    """Archive all old days, and drop the first as if no bill cited it."""
+    """Archive all old days, and drop the first day's rounds as if no bill cited them."""
     step_by_step()
     file = RoundArchive.objects.filter(pool=pool).order_by("first").first()
     if file is not None:

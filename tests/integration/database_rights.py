@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.db import connections
 
-# Inserts only: history. All other tables may be changed by the application.
+# History: the application may only insert. It may change all other tables.
 APPEND_ONLY = (
     "billing_entry",
     "billing_loggedtransfer",
@@ -33,9 +33,9 @@ COLUMNS = {
     "billing_account": {"overrun"},
     "scheduling_roundarchive": {"checked_at", "problem", "dropped_at", "deleted_at"},
 }
-# In day partitions.
+# Tables with day partitions.
 PARTITIONED = ("scheduling_roundblob", "scheduling_roundbundle", "scheduling_roundstate")
-# Sealed row by row; day partitions by the hashes of their round, or by its record in the log.
+# Sealed row by row; day partitions by the hashes in their round, or by its record in the log.
 SEALED = tuple(table for table in APPEND_ONLY if table not in PARTITIONED)
 
 _ROLE = "evenshare_app"

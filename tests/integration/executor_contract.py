@@ -32,7 +32,7 @@ class Stage(ABC):
 
     pool: Pool
     executor: Executor
-    grain_us = 0  # the most by which an engine's instant may precede the true one
+    grain_us = 0  # the maximum time by which an engine's report may precede the true time
 
     @abstractmethod
     def lease(self, *, runs_s: float, exit_code: int = 0, after: str = "") -> str:
@@ -56,7 +56,7 @@ class Stage(ABC):
         )
 
     def over(self, token: str) -> None:
-        """End a process, record its end and forget it."""
+        """End a process, record its end and make the executor forget it."""
         self.ended(token, *self.stop(token))
         self.end(token)
         self.executor.forget([token])
@@ -183,7 +183,7 @@ class ExecutorContract(CallsContract):
         assert stage.reports() == before
 
     def test_a_launch_that_comes_late_changes_nothing(self, stage: Stage) -> None:
-        """A round that slept before its call wakes up when the job's next lease runs."""
+        """A round slept before its call, and continues when the job's next lease runs."""
         old = stage.lease(runs_s=60)
         stage.launch(old)
         stage.over(old)
@@ -225,7 +225,7 @@ class ExecutorContract(CallsContract):
         assert stage.reports() == before
 
     def test_a_launch_of_a_lease_that_has_ended_starts_nothing(self, stage: Stage) -> None:
-        """Its intent was read, then the lease was cancelled, and only then the call is made."""
+        """The lease was cancelled between the read of its launch intent and the call."""
         token = stage.lease(runs_s=60)
         stage.stop(token)
         stage.end(token)

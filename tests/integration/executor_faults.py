@@ -38,9 +38,9 @@ from tenants.models import AuditRecord, User
 from tests.integration.executor_contract import Stage
 from tests.tools import PATIENCE_S
 
-# Within the class, `list` is the protocol's method.
+# In the class body, `list` would mean the protocol's method.
 Reports = list[Report]
-# A fault changes the answer only; the call had its effect.
+# Faults change only the answer; the call had its effect.
 Fault = Callable[[Reports], Any]
 OTHERS = "elsewhere-1-1"
 
@@ -88,7 +88,7 @@ def talks_nonsense(reports: Reports) -> builtins.list[Any]:
             [Report(one.token, ReportState.RUNNING, started, started)],
             [Report(one.token, "gone", started, started)],  # type: ignore[arg-type]  # nonsense
             [Report(one.token, ReportState.FINISHED, started, started, code)],
-            # Of two contradicting reports neither is used.
+            # If two reports contradict each other, neither is used.
             [
                 Report(one.token, ReportState.FINISHED, started, started + 1, 0),
                 Report(one.token, ReportState.RUNNING, started),
@@ -110,7 +110,7 @@ def _other_lease(token: str) -> str:
 
 RUNNING = ReportState.RUNNING
 OF_CALLS = (refuses, is_too_slow, raises, says_nothing, says_none, reuses_ids, talks_nonsense)
-# Faults that leave out many leases of a listing look like a mass disappearance.
+# Faults that leave many leases out of a listing, which look like a mass disappearance.
 OF_LISTINGS = (*OF_CALLS, says_half)
 
 
@@ -122,7 +122,7 @@ class FaultyExecutor:
         self.traits = executor.traits
         self.faults: dict[str, Fault] = {}
         self.calls = 0
-        # All reported starts by token.
+        # By token: all starts that were reported.
         self.starts: defaultdict[str, set[int]] = defaultdict(set)
 
     def launch(self, launches: Sequence[Launch]) -> Reports:
@@ -157,7 +157,7 @@ class FaultyExecutor:
 
 
 class _Engine:
-    """The engine's steps on a stage, through a faulty executor."""
+    """The engine's calls on a stage, through a faulty executor."""
 
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
@@ -167,7 +167,7 @@ class _Engine:
         self._fence = fence
 
     def order(self, count: int) -> list[str]:
-        """Order launches."""
+        """Write launch intents."""
         tokens = [self.stage.lease(runs_s=600) for _ in range(count)]
         for token in tokens:
             self.intend(token, Intent.Kind.LAUNCH)
@@ -195,7 +195,7 @@ class _Engine:
         reconcile(self.stage.pool, self.executor, self._fence, installation="es", at=at)
 
     def until(self, is_so: Callable[[], bool]) -> None:
-        """Go on without faults until a condition holds."""
+        """Continue without faults until a condition holds."""
         self.executor.faults = {}
         for _ in range(int(10 * PATIENCE_S)):
             self.step()
@@ -230,7 +230,7 @@ class FaultyExecutorContract:
 
     @pytest.fixture(autouse=True)
     def _patient(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Make the next call of an open breaker a probe, unless a test changes it."""
+        """Make the next call of an open breaker a probe; a test may change this."""
         monkeypatch.setattr(breaker, "COOL_DOWN_S", 0)
 
     def test_launches_that_go_wrong_start_everything_once(self, stage: Stage) -> None:
@@ -294,11 +294,11 @@ class FaultyExecutorContract:
         for _ in range(3):
             engine.step()
         assert engine.executor.calls == asked, "an open breaker lets nothing through"
-        # It was logged when it opened.
+        # The failures were logged when the breaker opened.
         assert "not asked" not in caplog.text
         assert engine.states() == {runs[0]: ("running", ""), waits[0]: ("launching", "")}
         assert Intent.objects.get(lease__job=token_job(waits[0])).state == "open"
-        # After the cool-down one call is the probe; it fails, and the next wait is longer.
+        # The first call after the cool-down is the probe; it fails and lengthens the cool-down.
         self._cool_down()
         engine.step()
         assert engine.executor.calls == asked + 1
@@ -344,7 +344,7 @@ class FaultyExecutorContract:
         engine.step()
         assert set(engine.states().values()) == {("ended", "lost")}
         assert set(Job.objects.values_list("state", flat=True)) == {"pending"}
-        # They were not gone: processes without a lease are stopped.
+        # The processes still run; as their leases have ended now, they are stopped.
         engine.until(lambda: stage.reports() == {})
         assert (_health().missing, _health().accepted) == ({}, [])
         engine.assert_started_once(tokens)

@@ -40,14 +40,14 @@ def busy_lab() -> Cluster:
 
 @contextmanager
 def lab_of(stages: Stages, make: Callable[[], Cluster] = busy_lab) -> Iterator[Cluster]:
-    """Yield a copy of a pool whose clock shows its instant now."""
+    """Yield a copy of a pool whose clock shows its own time now."""
     with stages.copy(make) as lab:
         set_clock(lab)
         yield lab
 
 
 def foreseen_lab() -> Cluster:
-    """Return the same pool with its start forecast, which includes hardly any price."""
+    """Return the same pool with its start forecast, which contains few prices."""
     made = busy_lab()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(prices, "POINTS", 1)
@@ -60,7 +60,7 @@ def set_clock(lab: Cluster) -> None:
 
 
 def every_beat() -> Callable[[], float]:
-    """Return a timer by which every 25th round gives a sign of life."""
+    """Return a timer by which every 25th round sends a heartbeat."""
     return itertools.count(0, 0.04).__next__
 
 

@@ -66,7 +66,7 @@ def interrupted(point: str, step: Step, lab: Cluster) -> None:
 def cut_off(point: str, step: Step, lab: Cluster) -> None:
     """Run a step whose connection to the database is cut at a point."""
     hook, reached = once(point, cut_database)
-    # Outside a transaction the connection may be restored by itself.
+    # Outside a transaction Django may restore the connection by itself.
     with arm_faults(hook), contextlib.suppress(*CUT_OFF):
         step(lab)
     assert reached
@@ -89,5 +89,5 @@ def killed(point: str, _step: Step, lab: Cluster) -> None:
     assert printed.splitlines()[-1] == point
 
 
-# The faults of a story, by the name of its cases.
+# The faults by name, for the names of test cases.
 FAULTS = {"interrupted": interrupted, "cut_from_database": cut_off, "kill_9": killed}

@@ -15,7 +15,7 @@ import django
 
 django.setup()
 
-# Models need Django's set-up, so import these after it.
+# Imported here, because models need Django's set-up.
 from django.conf import settings  # noqa: E402 - after django.setup()
 
 from scheduling.engine.executors import Launch  # noqa: E402 - after django.setup()

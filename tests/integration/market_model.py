@@ -1,4 +1,4 @@
-"""A second implementation of docs/money.md on offers and credit: dicts, loops and fractions.
+"""A second implementation of the rules for offers and credit (docs/money.md), in plain Python.
 
 Whole micro-credits and seconds of pool time. It reads the terms that rounds gave. It computes their
 costs and earnings, the reservations, and each tenant's spending and remaining credit.
@@ -12,7 +12,7 @@ from fractions import Fraction
 from itertools import pairwise
 
 HOUR_S = 3600
-# Two intervals of rounds, 10 s each.
+# Two round intervals of 10 s.
 LATE_S = 20
 OPERATOR = 0
 FREEDOM = ["RESERVE", "LEND", "LEND_AND_BORROW"]
@@ -43,8 +43,9 @@ class Party:
     reserved: int = 0
     budget: int | None = None
     is_block: bool = False
-    spent: dict[str, int] = field(default_factory=dict)  # by day
-    unsettled: dict[str, int] = field(default_factory=dict)  # by day; a part of `reserved`
+    spent: dict[str, int] = field(default_factory=dict)  # charges by day
+    # the borrowed part of `reserved`, by day
+    unsettled: dict[str, int] = field(default_factory=dict)
 
     def most_lent(self, at: int, price: int) -> int:
         """Return the GPUs of its quota that may be lent while all of it is idle."""
@@ -61,17 +62,17 @@ class Party:
 
     @property
     def short(self) -> int:
-        """Return by how much debts and promises exceed the credit."""
+        """Return by how much debts and reservations exceed the credit."""
         if self.limit is None:
             return 0
         return max(0, self.reserved - self.balance - self.limit)
 
     def may_give(self, micro: int) -> bool:
-        """Return whether the credit is sufficient for a gift."""
+        """Return whether the credit is sufficient for a transfer."""
         return self.limit is None or self.balance + self.limit - self.reserved >= micro
 
     def may_promise(self, month: str) -> int | None:
-        """Return how much rounds may promise by the credit and the month's budget."""
+        """Return how much rounds may reserve within the credit and the month's budget."""
         rooms = []
         if self.limit is not None:
             rooms.append(self.balance + self.limit - self.reserved)
@@ -102,16 +103,16 @@ class Term:
     starts: int
     expires: int
     ends: int | None = None
-    charge: int | None = None  # once it is metered
+    charge: int | None = None  # set once the term is metered
     hour: int = 0
     shares: dict[int, int] = field(default_factory=dict)
     settled: bool = False
-    round_at: int | None = None  # the first round at or after its expiry
+    round_at: int | None = None  # the first round at or after the term's expiry
     borne: int = 0  # the operator's payment to lenders for time without rounds
 
     @property
     def worst(self) -> int:
-        """The reservation of its round, rounded up."""
+        """The amount that its round reserves, rounded up."""
         return -(-self.borrowed * self.price * (self.expires - self.starts) // HOUR_S)
 
     @property
@@ -127,7 +128,7 @@ class Term:
         return (self.charge or 0) + self.borne
 
     def exact(self, until: int) -> Fraction:
-        """Return its cost up to an instant before rounding."""
+        """Return the cost until a time, before rounding."""
         return Fraction(self.borrowed * self.price * (until - self.starts), HOUR_S)
 
 
@@ -138,8 +139,8 @@ class Model:
         self.capacity, self.settled_until = capacity, at // HOUR_S * HOUR_S
         self.parties = {tenant: Party(quota) for tenant, quota in quotas.items()}
         self.operator = 0
-        self.terms: dict[int, dict[int, Term]] = {}  # by lease and number
-        self.lendable: list[tuple[int, dict[int, int]]] = []  # GPUs by tenant since a round
+        self.terms: dict[int, dict[int, Term]] = {}  # terms by lease and number
+        self.lendable: list[tuple[int, dict[int, int]]] = []  # GPUs by tenant after a round
 
     def note_round(self, at: int) -> None:
         """Record the first round after the expiry of terms."""
@@ -148,7 +149,7 @@ class Model:
                 term.round_at = at
 
     def meter(self) -> None:
-        """Charge ended terms: release the worst case, and reserve the cost."""
+        """Charge ended terms: replace the reserved highest cost by the cost."""
         for terms in self.terms.values():
             exact = Fraction(0)
             for number in sorted(terms):

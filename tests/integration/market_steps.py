@@ -17,7 +17,7 @@ GPU_LIMITS = st.sampled_from([None, None, 0, 1, 3])
 FLOORS = st.sampled_from([0, 200_000, 414_214, 900_000])
 
 QUOTAS = {"north": 4, "east": 2, "south": 1}
-# The situations that all histories together must reach.
+# Situations that the histories together must reach.
 MET = {
     *("settings", "bounds", "offers", "revocations", "highest prices", "jobs", "rounds", "loans"),
     *("deliveries", "allowances", "gifts", "gifts refused", "limits", "budgets"),
@@ -30,9 +30,9 @@ FROM billing_account a JOIN billing_book k ON k.id = a.book_id
 LEFT JOIN tenants_budget b ON b.tenant_id = a.tenant_id AND b.book = k.slug
 WHERE k.id = %s
 """
-# The frequency in a hundred steps, and the parameters.
+# Each step with its frequency in a hundred steps, and its parameters.
 TABLE: dict[str, tuple[int, dict[str, st.SearchStrategy[Any]]]] = {
-    # The first must be cheap: the simplest history consists of it.
+    # Hypothesis shrinks to the first step, so it must be cheap.
     "limit": (6, {"who": WHO, "limit": LIMITS}),
     "allow": (8, {"who": WHO, "micro": AMOUNTS}),
     "play": (13, {"seconds_": st.sampled_from([10, 60, 300, 900, 900, 2700])}),

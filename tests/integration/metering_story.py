@@ -25,7 +25,7 @@ from scheduling.models import (
 )
 from tenants.models import Budget, Tenant
 
-# The counts of a round's summary.
+# The counts in the summary of a round.
 COUNTED = (
     "granted", "renewed", "ended", "waiting", "waiting_gpus", "capacity", "used", "idle",
 )  # fmt: skip
@@ -40,8 +40,8 @@ def at(minute: float) -> datetime:
 class Story:
     """Tenants a (quota 4) and b (quota 4) in a pool of 8 GPUs of type v100; 30-minute leases.
 
-    `late_min`: rounds are on time until then after a term's expiry; None for events from before ADR
-    0232.
+    `late_min`: a round is on time until this many minutes after a term's expiry; None for events
+    from before ADR 0232.
     """
 
     def __init__(
@@ -227,7 +227,7 @@ class Story:
         budget = Budget.objects.get(tenant_id=lease.tenant_id, book="demo")
         worst = worst_case_micro(term.borrowed, to_micro(term.price), 1800 * 1_000_000)
         budget.reserved += to_credits(worst)
-        # The engine promised this much, whatever the limit is.
+        # The engine reserved this much, whatever the limit is now.
         if budget.credit_limit is not None:
             short = budget.reserved - budget.spendable - budget.credit_limit
             budget.overrun = max(budget.overrun, short)

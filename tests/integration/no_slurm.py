@@ -1,4 +1,4 @@
-"""`portal.demo.slurm.keep` as on a host without Slurm; takes the same arguments."""
+"""Replaces `portal.demo.slurm.keep` on a host without Slurm; takes the same arguments."""
 
 import sys
 from pathlib import Path

@@ -15,9 +15,9 @@ from scheduling.models import ExecutorHealth, Intent, Job, Lease
 from tests.integration.executor_contract import Stage
 from tests.tools import PATIENCE_S
 
-# The lease's state in the database. `ordered`: launching, and its call was not made yet.
+# States of the lease in the database. `ordered`: launching, but the executor was not called yet.
 RECORDED = ("no row", "ended", "ordered", "launching", "running", "stopping")
-# The state of its process. `unknown`: the executor has forgotten it; `over`: it has ended.
+# States of its process. `unknown`: the executor has forgotten it; `over`: it has ended.
 PROCESSES = ("unknown", "runs", "over", "stopped")
 
 
@@ -40,7 +40,7 @@ OUTCOMES = {
     **{("no row", process): NOTHING for process in PROCESSES},
     **{("ended", process): ENDED for process in PROCESSES},
     ("ordered", "unknown"): Outcome("launching", "", "running"),
-    # The call was made, and the crash came before it was recorded.
+    # The executor was called, but a crash prevented the record of the call.
     ("ordered", "runs"): RUNNING,
     ("ordered", "over"): FINISHED,
     ("ordered", "stopped"): LOST,
@@ -53,7 +53,7 @@ OUTCOMES = {
     ("running", "over"): FINISHED,
     ("running", "stopped"): LOST,
     ("stopping", "unknown"): TAKEN,
-    # Its stop belongs to another intent.
+    # The request to stop is another intent.
     ("stopping", "runs"): Outcome("stopping", "not_renewed", "stopping"),
     ("stopping", "over"): FINISHED,
     ("stopping", "stopped"): TAKEN,
@@ -63,7 +63,7 @@ OUTCOMES = {
 class ReconcileContract:
     """A process without a lease is stopped, and a recorded lease without a process ends."""
 
-    # In two parts: three missing launched leases at once would be a mass disappearance.
+    # In two parts, because three missing leases at once would be a mass disappearance.
     @pytest.mark.parametrize(
         "part", [RECORDED[:4], RECORDED[4:]], ids=["before", "after its start"]
     )
@@ -160,7 +160,7 @@ def noted_missing() -> dict[str, str] | None:
 
 
 def _meant(tokens: dict[tuple[str, str], str]) -> set[str]:
-    """Return the tokens that should run: those that run and have a live lease."""
+    """Return the tokens of the processes that should still run: those with a live lease."""
     return {
         token
         for (recorded, process), token in tokens.items()
@@ -171,7 +171,7 @@ def _meant(tokens: dict[tuple[str, str], str]) -> set[str]:
 def _every_pair(stage: Stage, part: tuple[str, ...]) -> dict[tuple[str, str], str]:
     """Return tokens of leases for each pair, with their processes in the wanted state.
 
-    Processes that end by themselves end before the others are launched: they hold the GPUs.
+    Processes that must end do so before the others are launched, because they hold the GPUs.
     """
     tokens = {
         (recorded, process): stage.lease(runs_s=0.1 if process == "over" else 600)

@@ -19,7 +19,7 @@ import django
 
 django.setup()
 
-# Models need Django's set-up, so import these after it.
+# Imported here, because models need Django's set-up.
 from billing.metering import (  # noqa: E402 - after django.setup()
     log_transfers,
     meter_pool,

@@ -1,6 +1,6 @@
 """A process that runs a round with job folders below ROOT, and fails at a named point.
 
-Usage: slurm_process.py ROOT POOL INSTANT POINT:(kill|stop) HOLD_S; as round_process.py.
+Usage: slurm_process.py ROOT POOL INSTANT POINT:(kill|stop) HOLD_S; see round_process.py.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-# It sets Django up.
+# This import sets up Django, so it comes first.
 from tests.integration import round_process
 
 if __name__ == "__main__":

@@ -32,8 +32,8 @@ from tests.tools import PATIENCE_S, eventually
 
 CHILD = Path(__file__).with_name("slurm_process.py")
 
-# A gang counts to a number in steps of 0.1 s, its first rank for all, and saves the count on a
-# stop. Each start writes a line, and the program ends with the wanted code.
+# A gang counts to a number in steps of 0.1 s and saves the count on a stop; only the first rank
+# counts. Each start writes a line, and the program ends with the given code.
 COUNTER = """
 import os, pathlib, signal, sys, time
 home = pathlib.Path(os.environ["EVENSHARE_JOB_DIR"])
@@ -79,7 +79,7 @@ class SlurmRounds:
         (self.root / str(job.pk) / "done").touch()
 
     def turn(self) -> bool:
-        """Run the due round and its meter, as the tick does; return True to go on."""
+        """Run the due round and its meter, as the tick does; return True to continue."""
         execute_round(self.lab.pool.pk, now=read_clock(self.lab.pool.pk))
         seal_rounds(self.lab.pool.pk)
         meter_pool(self.lab.pool.pk)
@@ -87,7 +87,7 @@ class SlurmRounds:
         return True
 
     def turn_that_is_killed(self, point: str) -> bool:
-        """Run a round in another process that is killed at a point; return whether it got there."""
+        """Run a round in a process that is killed at a point; return whether it got there."""
         at = read_clock(self.lab.pool.pk).pool_at
         command = [sys.executable, str(CHILD), str(self.root), str(self.lab.pool.pk)]
         victim = subprocess.Popen(
@@ -101,7 +101,7 @@ class SlurmRounds:
         return victim.returncode == -signal.SIGKILL
 
     def take_over(self) -> None:
-        """Expire the fence of a dead process, instead of waiting."""
+        """Expire the fence of a dead process at once."""
         with connection.cursor() as cursor:
             cursor.execute("UPDATE scheduling_poolfence SET until = clock_timestamp()")
 
@@ -111,7 +111,7 @@ class SlurmRounds:
         return [(int(lease), int(count)) for lease, count in map(str.split, lines)]
 
     def in_slurm(self) -> int:
-        """Return how many Slurm jobs run, or may yet run."""
+        """Return how many Slurm jobs run or may still run."""
         return len(self.slurm.run("squeue", "--noheader").splitlines())
 
     def close(self) -> None:
@@ -120,7 +120,8 @@ class SlurmRounds:
         try:
             tools.cancel(job.job_id for job in tools.queue().values())
         except ExecutorError:
-            return  # A test failed with its controller dead: the cluster's end kills its jobs.
+            # If a test failed while its controller was dead, the cluster's end kills its jobs.
+            return
         eventually(lambda: not processes_below(self.root))
 
 
@@ -153,9 +154,9 @@ def slurm_rounds(root: Path, slurm: SlurmCluster, **fields: Any) -> Iterator[Slu
 
 
 def ended_events(job: Job) -> list[str]:
-    """Return the end reasons of a job's leases that ran, in order.
+    """Return the end reasons of those leases of a job that ran, in order.
 
-    A lease that waited to move its job has nothing to run if the job finishes before.
+    If the job finishes while it is being moved, its waiting lease never runs.
     """
     ran = Lease.objects.filter(job=job, state="ended", started_at__isnull=False)
     rows = ran.order_by("number")

@@ -19,7 +19,7 @@ from tests.unix_users import NAMES, common_python, open_folder, require_users
 
 ANN, BEN, REST = NAMES
 AS_ROOT = ("runuser", "-u", "{user}", "--")
-# Prints its user, and saves its progress on a stop, like real jobs.
+# A program that prints its user, and saves its progress on a stop, like real jobs.
 SAVES = """
 import json, os, signal, sys, time
 rank = os.environ.get("RANK", "0")

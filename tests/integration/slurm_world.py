@@ -33,7 +33,7 @@ OVER = (ReportState.FINISHED, ReportState.STOPPED)
 def make_lab(
     slurm: SlurmCluster, options: Mapping[str, Any] | None = None, **fields: Any
 ) -> Cluster:
-    """Return a pool with the cluster's nodes of its first GPU type; `options` are added."""
+    """Return a pool with the cluster's nodes of its first GPU type, and more `options`."""
     number_jobs_anew()
     first = slurm.nodes[0]
     names = [node.name for node in slurm.nodes if node.gpu_type == first.gpu_type]
@@ -86,17 +86,17 @@ class SlurmWorld:
         token = lease_token(made.pk, number, "es")
         self._nodes[token] = list(zip(self._emptiest_first(), gpus, strict=False))
         for node, count in self._nodes[token]:
-            # Ignore slots of leases that have really ended.
+            # Slots of leases that have really ended are free.
             LeaseSlot.objects.bulk_create(
                 LeaseSlot(lease=lease, node=node, slot=slot) for slot in range(count)
             )
         return token
 
     def _emptiest_first(self) -> list[Node]:
-        """Return the pool's nodes by used or requested GPUs: a lease must not wait."""
+        """Return the pool's nodes, emptiest first, so that no lease has to wait."""
         every = Node.objects.filter(pool=self.lab.pool).order_by("id")
         nodes = list(every.exclude(name__in=self.avoided))
-        # Ask Slurm which jobs have ended: a job may falsify its files.
+        # Slurm reports which jobs have ended, because a job may falsify its files.
         runs = {token for token, job in self._queue().items() if not is_over(job.state)}
         used: Counter[int] = Counter()
         for token, shares in self._nodes.items():
@@ -106,7 +106,7 @@ class SlurmWorld:
         return sorted(nodes, key=lambda node: used[node.pk])
 
     def _queue(self) -> dict[str, SlurmJob]:
-        """Return jobs of leases like the executor, even if a test took its tools away."""
+        """Return jobs of leases as the executor does, even if a test removed its tools."""
         if not self._launched:
             return {}
         return self.executor._queue(self.executor._cluster(self.lab.pool.pk))

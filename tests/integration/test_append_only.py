@@ -76,7 +76,7 @@ class TestTheApplicationsRole:
 
 
 def refused(statement: str, using: str, *, may_pass: bool = False) -> str:
-    """Return the database's error; "" if it changes no row and may pass."""
+    """Return the database's error; "" if the statement changes no row and `may_pass` is set."""
     try:
         with transaction.atomic(using=using), connections[using].cursor() as cursor:
             cursor.execute(statement)
@@ -94,7 +94,7 @@ class Column(NamedTuple):
     type: str
 
 
-# By type, an expression that differs from the value of the column {}.
+# By type: an SQL expression that differs from the value of the column {}.
 OTHER = {
     "boolean": "NOT {}",
     "bigint": "coalesce({}, 0) + 1000003",
@@ -137,7 +137,7 @@ class History:
         transparency.checkpoint_note(transparency.round_log("p"))
         self.session: psycopg.Connection[Any] = services.postgres.connect(database)
         self.session.execute("SET session_replication_role = replica")
-        # Columns are changed one by one, even if a constraint ties them together.
+        # Constraints are dropped, because columns are changed one by one.
         for table, constraint in (
             ("billing_postedprice", "price_surcharge_whole_or_none"),
             ("billing_usageline", "usage_borne_past_its_charge"),
@@ -206,7 +206,7 @@ class TestAChangeByTheOwner:
         assert check_seals() == []
 
     def test_of_a_column_that_a_later_migration_adds_is_found_too(self, history: History) -> None:
-        """It fills the column of old rows, and seals them again, in one transaction."""
+        """The migration fills the column of old rows and seals them again, in one transaction."""
         for table in rights.SEALED:
             with transaction.atomic(using="owner"), connections["owner"].cursor() as cursor:
                 cursor.execute(f"ALTER TABLE {table} ADD COLUMN later int")

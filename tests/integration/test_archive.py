@@ -1,4 +1,4 @@
-"""Days of rounds move whole from the database to files; interruptions lose nothing."""
+"""Whole days of rounds move from the database to files; interruptions lose nothing."""
 
 from __future__ import annotations
 

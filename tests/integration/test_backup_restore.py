@@ -1,6 +1,6 @@
-"""The restore drill: dump a live portal, restore into an empty server, prove it, go on.
+"""The restore drill: dump a live portal, restore it into an empty server, check it, continue.
 
-The scripts are the unchanged ones of docs/operations.md, in production mode.
+The scripts are those of docs/operations.md, unchanged and in production mode.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Drill:
 
 
 def addresses(postgres: Postgres, database: str = DATABASE) -> dict[str, str]:
-    """Return the variables of the scripts; trusting servers ignore the passwords."""
+    """Return the variables of the scripts; these servers do not check the passwords."""
     found = {}
     for name, role, who in (
         ("DATABASE_URL", APP_ROLE, "app"),
@@ -314,7 +314,7 @@ class TestTheDrill:
     def test_lets_nobody_add_to_an_old_transfer_when_its_number_comes_again(
         self, drill: Drill, empty_server: Postgres, django_db_blocker: DjangoDbBlocker
     ) -> None:
-        """Transaction numbers start again in a new server."""
+        """A new server counts transaction numbers from the start again."""
         met = []
         with pointed_to(django_db_blocker, socket_of(empty_server), DATABASE):
             before = rows()

@@ -1,4 +1,4 @@
-"""No column of ours holds NaN, infinity, or an instant outside our calendar."""
+"""No column of the project accepts NaN, infinity, or a time outside its bounds."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ BAD = {
     "timestamp with time zone": INSTANTS, "timestamp without time zone": INSTANTS,
     "date": INSTANTS,
 }  # fmt: skip
-# Values on the very edge may stay, since Python reads them, except where pages compute from an
-# instant (`tenants.shapes.within_reach`).
+# The largest values may be accepted, since Python can read them, except where pages compute with a
+# time (`tenants.shapes.within_reach`).
 GOOD = {
     "timestamp with time zone": ("0001-01-01 00:00:00+00", "9999-12-31 23:59:59.999999+00"),
     "date": ("0001-01-01", "9999-12-31"),
 }
-# Django's own tables, whose rows no round and no page of ours reads.
+# Django's own tables, which no round and no page reads.
 OTHERS = ("django_", "auth_")
 
 
 class Column(NamedTuple):
-    """A column, and the conditions of its table on this column only."""
+    """A column, and the check constraints of its table on this column only."""
 
     table: str
     name: str
@@ -49,7 +49,7 @@ GROUP BY 1, 2, 3 ORDER BY 1, 2
 
 
 def test_every_number_and_instant_is_bounded(template_database: str, services: Services) -> None:
-    """Read from the catalogue, with partitions: an unbounded column is named here."""
+    """Columns are read from the catalogue, with partitions; a failure names the unbounded ones."""
     with services.postgres.connect(template_database) as database:
         rows = database.execute(COLUMNS, [list(BAD)]).fetchall()
         columns = [Column._make(row) for row in rows if not row[0].startswith(OTHERS)]
@@ -71,7 +71,7 @@ def test_every_number_and_instant_is_bounded(template_database: str, services: S
 
 
 def takes(database: psycopg.Connection, column: Column, value: str) -> bool:
-    """Return whether all conditions on the column accept a value."""
+    """Return whether all constraints on the column accept a value."""
     for check in column.checks:
         query = sql.SQL("SELECT {} FROM (SELECT CAST({} AS {}) AS {}) AS one").format(
             sql.SQL(check),

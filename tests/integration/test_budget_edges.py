@@ -1,4 +1,4 @@
-"""A budget counts the costs of its period's days, settled or not, also at its edges."""
+"""A budget counts the costs of the days in its period, settled or not, also at its edges."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tenants.selectors.credit import PeriodUse, credit_left
 from tests.integration.metering_story import Story, at
 
 pytestmark = pytest.mark.django_db
-MIDNIGHT = 12 * 60  # minutes after the story's noon
+MIDNIGHT = 12 * 60  # minutes from noon, when the story starts
 DAY, LEASE_MIN = timedelta(days=1), 30
 WORST = worst_case_micro(2, 3_000_000, HOUR_US // 2)
 
@@ -35,7 +35,7 @@ def charged_from(begins: datetime) -> int:
 
 @pytest.fixture
 def story() -> Story:
-    """Prices of 3 credits are posted; a has the tests' leases."""
+    """A story with a posted price of 3 credits; the tests give leases to tenant a."""
     story = Story()
     story.post_round(0, price="3.000000")
     return story
@@ -56,7 +56,7 @@ def budget_of_the_day(story: Story, day: datetime) -> None:
 def test_of_a_period_counts_open_terms_and_the_charges_of_its_own_days(
     story: Story, settles: bool
 ) -> None:
-    """A round each quarter of an hour, from two hours before midnight to two hours after it."""
+    """There is a round every 15 minutes, from two hours before midnight to two hours after it."""
     lease = story.run(MIDNIGHT - 120, "a", borrowed=2, price="3.000000")
     seen, expected = [], []
     for minute in range(MIDNIGHT - 105, MIDNIGHT + 120, 15):
@@ -86,7 +86,7 @@ def test_of_the_next_period_is_not_stopped_by_charges_that_are_not_settled(story
 
 
 def test_of_the_old_period_counts_what_its_last_hour_cost_when_it_is_settled(story: Story) -> None:
-    """The charge belongs to the day of use, although it is settled on the next day."""
+    """The charge belongs to the day of use, but is settled on the next day."""
     lease = story.run(MIDNIGHT - 50, "a", borrowed=4, price="3.000000")
     story.end(MIDNIGHT - 2, lease)
     story.post_round(MIDNIGHT + 1)

@@ -1,4 +1,4 @@
-"""Pool time: monotone, scaled, and without the hours in which no tick came."""
+"""Pool time: monotone, scaled, and stopped while no tick comes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def wall(monkeypatch: pytest.MonkeyPatch) -> list[timedelta]:
-    """A stopped wall clock, by its distance from now: append to move it."""
+    """A stopped wall clock: append its distance from the present to move it."""
     offsets = [timedelta(0)]
     now = clock.wall_now()
     monkeypatch.setattr(clock, "wall_now", lambda: now + offsets[-1])
@@ -32,7 +32,7 @@ def pool_with(scale: int, **fields: Any) -> int:
 
 
 def about(seconds: float) -> object:
-    """Return a matcher of pool time in seconds after the start, within the test's duration."""
+    """Return a matcher for this many seconds of pool time, give or take the test's duration."""
     return pytest.approx(seconds, abs=60)
 
 
@@ -108,7 +108,7 @@ class TestAnyClock:
 class TestAnUnwatchedPool:
     def test_pauses_after_an_hour_and_wakes_for_a_viewer(self, wall: list[timedelta]) -> None:
         pool_id = pool_with(60, pause_unwatched_s=3600)
-        for minutes in range(0, 64, 2):  # ticked all the time, never viewed
+        for minutes in range(0, 64, 2):  # always ticked, never viewed
             wall.append(timedelta(minutes=minutes))
             PoolClock.objects.update(seen_wall=clock.wall_now())
             now = clock.tick_clock(pool_id)

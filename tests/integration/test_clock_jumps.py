@@ -1,6 +1,6 @@
-"""After the machine's clock jumps or the machine slept, rounds go on and engines are queried.
+"""After the machine's clock jumps or the machine sleeps, rounds continue and engines are queried.
 
-Stored wall times are shifted in the other direction.
+Instead of the clock, stored wall times are shifted, in the opposite direction.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ JUMPS = [pytest.param(-600, id="ten minutes back"), pytest.param(3600, id="an ho
 
 
 def jump(seconds: int) -> None:
-    """Set the database's clock as seen by all stored instants."""
+    """Shift all stored times, as if the database's clock had jumped."""
     by = timedelta(seconds=seconds)
     PoolClock.objects.update(
         anchor_wall=F("anchor_wall") - by,
@@ -51,9 +51,9 @@ def test_rounds_go_on(seconds: int, scale: int) -> None:
     PoolClock.objects.update(anchor_pool=F("anchor_pool") + timedelta(seconds=1_000 * scale))
     assert tasks.run_round(lab.pool.pk) is RoundOutcome.COMMITTED
     passed = read_clock(lab.pool.pk).pool_at - before
-    # At scale 1 a jump ahead counts as time without rounds, in which jobs ran on.
+    # At scale 1 a jump ahead counts as time without rounds, in which jobs continued.
     jumped_s = seconds if scale == 1 and seconds > 0 else 0
-    # Apart from the elapsed time, a jump has no other sign.
+    # Only the elapsed time reveals a jump.
     unexplained = passed - timedelta(seconds=1_000 * scale + jumped_s)
     assert abs(unexplained) < timedelta(seconds=300 * scale)
     assert Lease.objects.filter(ended_at=None).count() == 2

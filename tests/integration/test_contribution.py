@@ -1,4 +1,4 @@
-"""A contribution statement sums to the ledger, and accounts for the whole quota."""
+"""A contribution statement has the same sums as the ledger, and covers the whole quota."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ BEGIN, LATER = at(-9999), at(10 * 365 * 24 * 60)
 
 @pytest.fixture
 def story() -> Story:
-    """Three days: a borrows of b and c, then b of all including itself; one hour is open."""
+    """Three days: a borrows from b and c, then b from all including itself; one hour is open."""
     story = Story({"a": 4, "b": 4, "c": 2}, capacity=12)
     story.entitle(0, {"a": 4, "b": 4, "c": (2, 1)}, 12)
     story.post_round(0, price="3.000000")
@@ -116,7 +116,7 @@ class TestTheTotal:
         assert [row.key.day for row in days if isinstance(row.key, datetime)] == [4, 5, 6]
 
     def test_is_what_plain_sql_makes_of_lines_and_weights(self, story: Story) -> None:
-        """Compute every share again from GPUs, price, time and weights, to a micro-credit."""
+        """Every share is computed again from GPUs, price, time and weights, to a micro-credit."""
         with connection.cursor() as cursor:
             cursor.execute(
                 """
@@ -148,7 +148,7 @@ class TestTheTotal:
     def test_asks_as_often_for_more_lines(
         self, story: Story, django_assert_num_queries: Any
     ) -> None:
-        with django_assert_num_queries(6):  # two queries set the scope
+        with django_assert_num_queries(6):  # two queries set the tenant scope
             statement(story, "b")
         with django_assert_num_queries(4):
             lines(story, "b")
@@ -190,11 +190,11 @@ class TestALine:
 
 class TestWhatBecameOfTheQuota:
     def test_is_counted_by_instants(self, story: Story) -> None:
-        """In the first 90 minutes a uses all its quota; b (4) and c (1) lend 2 borrowed GPUs."""
+        """In the first 90 minutes a uses all its quota; b and c lend 2 of 4 and 1 idle GPUs."""
         shown = {slug: self.of(story, slug, 0, 90) for slug in "abc"}
         quarter = 90 * 60 * 10**6
         assert shown["a"].own_us == shown["a"].quota_us == 4 * quarter
-        # Lendable: 4 of b, 1 of c, 2 unallocated.
+        # Lendable GPUs: 4 of b, 1 of c, 2 unallocated.
         assert shown["b"].lent_us == Fraction(4, 7) * 2 * quarter
         assert shown["c"].kept_us == quarter
         assert shown["c"].lent_us == Fraction(1, 7) * 2 * quarter
@@ -214,7 +214,7 @@ class TestWhatBecameOfTheQuota:
         assert counted.by_type["v100"].own_us == 5 * 60 * 10**6
 
     def test_agrees_with_what_was_lent_line_by_line(self, story: Story) -> None:
-        """Over whole terms the lines and the instants give the same lent quota."""
+        """Over whole terms the lines and the sums over time give the same lent quota."""
         for slug in "abc":
             use = self.of(story, slug, 0, 52 * 60 + 30)
             lent = sum((line.lent_gpu_h for line in lines(story, slug)), ZERO)
@@ -243,7 +243,7 @@ class TestRevenueFairness:
         total = sum(whole.income.values())
         for tenant, part in whole.parts.items():
             assert whole.alpha[tenant] == Fraction(whole.income.get(tenant, 0), total) / part
-        # Weighted by their parts, the alphas average to one.
+        # The alphas, weighted by their parts of the time, average to one.
         assert sum(whole.parts[one] * (whole.alpha[one] or 0) for one in whole.parts) == 1
 
     def test_has_a_value_for_each_step(self, story: Story) -> None:
@@ -260,7 +260,7 @@ class TestRevenueFairness:
     def test_makes_no_steps_of_the_time_before_the_pool(
         self, story: Story, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Each step costs time, and a tenant may request decades by the hour."""
+        """Each step costs time, and a tenant may request decades in steps of an hour."""
         made = []
 
         def counted(*args: Any) -> revenue.RevenuePeriod:

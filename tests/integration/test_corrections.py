@@ -21,12 +21,12 @@ from tests.integration.metering_story import NOON, Story, at
 pytestmark = pytest.mark.django_db
 CREDIT = 10**6
 DAY, NEXT_MONTH = NOON.date(), at(60 * 24 * 40)
-CHARGED = 9 * CREDIT  # 2 GPUs for an hour and a half at 3 credits
+CHARGED = 9 * CREDIT  # the charge of 2 GPUs for an hour and a half at 3 credits
 
 
 @pytest.fixture
 def story() -> Story:
-    """b lends all that a borrows, on one day; on the next day b borrows only from itself."""
+    """b lends all GPUs that a borrows on the first day; on the second b borrows from itself."""
     story = Story()
     story.post_round(0, price="3.000000")
     lease = story.run(0, "a", own=4, borrowed=2, price="3.000000")
@@ -104,7 +104,7 @@ class TestACorrection:
         assert broken() == []
 
     def test_of_what_a_tenant_paid_to_itself_too_counts_by_its_charge(self, story: Story) -> None:
-        """Of 3 credits b has paid 1.5 to itself: the whole charge is given back."""
+        """b was charged 3 credits and got 1.5 of them itself; the correction returns all 3."""
         charge = charge_of(story, "b")
         own = charge.entries.filter(account__tenant=story.tenants["b"])
         assert sorted(own.values_list("amount", flat=True)) == [-3, Decimal("1.5")]

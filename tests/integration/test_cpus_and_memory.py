@@ -64,7 +64,7 @@ class TestASnapshot:
 
     @pytest.mark.parametrize("policy", ["drf", "evenshare"])
     def test_is_as_it_was_where_no_node_tells_anything(self, policy: str) -> None:
-        """Jobs of a trace may declare CPUs; if no node does, the snapshot's bytes stay the same."""
+        """If only jobs of a trace declare CPUs, and no node, the snapshot's bytes stay the same."""
         lab = shared(policy)
         job = lab.submit("a", 1, 60)
         before = seen(lab)
@@ -119,7 +119,7 @@ class TestARound:
     def test_replays_to_the_same_bytes_from_before_nodes_told_anything_on(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """The first rounds are stored like an older portal's: with its version and schema."""
+        """The first rounds are stored with the version and schema of an older portal."""
         lab = shared(lease_s=20)
         for gpus in (1, 2, 4, 3):
             lab.submit("a", gpus, 45, cpus=gpus)

@@ -1,4 +1,4 @@
-"""Credit against a plain model of whole numbers: limits, budgets, holds, settlements, transfers."""
+"""Credit compared with a plain model: limits, budgets, holds, settlements, transfers."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from tenants.models import Budget, DailySpend, Tenant
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 NOTHING: Any = None
-# Micro-credits; small, so that limits are met often.
+# Amounts in micro-credits; they are small, so that limits are often reached.
 AMOUNTS = st.integers(1, 60)
 LIMITS = st.none() | st.integers(0, 200)
 WHO = st.sampled_from("ab")
@@ -64,12 +64,12 @@ class Party:
 
     @property
     def free(self) -> int | None:
-        """The credit left for promises and gifts."""
+        """The credit left for terms and transfers."""
         return None if self.limit is None else self.balance + self.limit - sum(self.holds)
 
     @property
     def promisable(self) -> int | None:
-        """The most that rounds may promise: the stricter of credit and budget."""
+        """The maximum that rounds may reserve: the stricter of credit and budget."""
         of_budget = None
         if self.budget is not None:
             percent = 100 if self.is_block else 120
@@ -100,7 +100,7 @@ class CreditMachine(RuleBasedStateMachine):
     def allow(self, who: str, micro: int) -> None:
         party = self.parties[who]
         self.step += 1
-        for _ in range(2):  # a repetition posts nothing
+        for _ in range(2):  # repeating it posts nothing
             post_allowance(
                 book=self.book, tenant_id=party.tenant.pk, amount_micro=micro,
                 effective_at=BEGIN, name=str(self.step),
@@ -173,7 +173,7 @@ class CreditMachine(RuleBasedStateMachine):
 
     @rule(who=WHO, which=st.integers(0, 50), late=st.integers(-60, 20))
     def settle(self, who: str, which: int, late: int) -> None:
-        """End a term and its hour: it cost less than it held, or more if it was late."""
+        """End a term and settle its hour: it cost less than reserved, or more if it was late."""
         party, lender = self.parties[who], self.parties["b" if who == "a" else "a"]
         if not party.holds:
             return
@@ -196,7 +196,7 @@ class CreditMachine(RuleBasedStateMachine):
             hour=BEGIN - timedelta(hours=self.step),
         )
         post_transfers([posting])
-        charge = (party.tenant.pk, hour, cost)  # in this month, at any hour
+        charge = (party.tenant.pk, hour, cost)  # any hour of this month
         release_reserved(self.book, [charge])
         add_spend(self.book, [charge])
         party.balance -= cost
@@ -211,7 +211,7 @@ class CreditMachine(RuleBasedStateMachine):
             party.spent = 0
 
     def change_reserved(self, party: Party, micro: int) -> None:
-        """Change it like the meter when a term closes."""
+        """Change the reservation as the meter does when a term ends."""
         _change_reserved(self.book, {party.tenant.pk: micro})
 
     @invariant()

@@ -26,7 +26,7 @@ from tests.factories import Cluster
 from tests.stages import Stages, staged
 
 STEP_S = POOL.round_s * POOL.scale
-# Four hours of pool time: the calm, the busy and the last one of a cycle, and the next calm.
+# Four hours of pool time: the calm, busy and last hours of a cycle, and the next calm hour.
 ROUNDS = 4 * 3600 // STEP_S
 Story = list[tuple[Round, Snapshot, Decision]]
 
@@ -95,7 +95,7 @@ class TestFourMinutesOfTheDemo:
         assert dated == set(answered)
         states = {state for _, state, _ in answered.values()}
         assert states == {DeadlineState.PLANNED, DeadlineState.REFUSED}
-        # An eighth of the strict deadlines is impossible.
+        # An eighth of the strict deadlines cannot be met.
         assert DeadlineLimit.LENGTH in {limit for *_, limit in answered.values()}
         planned = [job for job, (_, state, _) in answered.items() if state == DeadlineState.PLANNED]
         over = list(Job.objects.filter(pk__in=planned, ended_at__isnull=False))

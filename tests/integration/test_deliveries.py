@@ -1,4 +1,4 @@
-"""Wake-ups of the meter that come several times, in any order, over four workers at once."""
+"""Wake-ups of the meter that are delivered several times, in any order, to four workers at once."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.usefixtures("committed_db")
 
 
 def busy_hours() -> Story:
-    """Two hours of 24 leases of three tenants, some renewed, and a round in the third."""
+    """Two hours with 24 leases of three tenants, some renewed, and a round in the third hour."""
     story = Story({"a": 1, "b": 3, "c": 4})
     story.limit("a", 50)
     running = []
@@ -60,7 +60,7 @@ def books() -> dict[str, Any]:
 
 
 def once(story: Story) -> dict[str, Any]:
-    """Return the books after each event came once, in order; roll back."""
+    """Return the books after each event was delivered once, in order; roll back."""
     with transaction.atomic():
         story.meter()
         story.settle()
@@ -70,7 +70,7 @@ def once(story: Story) -> dict[str, Any]:
 
 
 def in_four_threads(deliveries: list[Callable[[], object]]) -> list[Exception]:
-    """Make the deliveries by four workers, each every fourth one; return the errors."""
+    """Divide the deliveries among four threads; return the errors."""
     errors: list[Exception] = []
     barrier = threading.Barrier(WORKERS)
 
@@ -96,7 +96,7 @@ def in_four_threads(deliveries: list[Callable[[], object]]) -> list[Exception]:
 
 
 def test_leave_the_books_as_if_each_had_come_once() -> None:
-    """1,000 deliveries, a tenth of those before a release."""
+    """Makes 1,000 deliveries, a tenth of the number used before a release."""
     story = busy_hours()
     pool = story.pool.pk
     expected = once(story)
@@ -111,7 +111,7 @@ def test_leave_the_books_as_if_each_had_come_once() -> None:
     assert len(deliveries) >= 1000
     errors = in_four_threads(deliveries)
     assert errors == []
-    # A busy worker may have left the rest to the next wake-up.
+    # A busy worker may have left the rest to its next wake-up.
     story.meter()
     story.settle()
     assert books() == expected

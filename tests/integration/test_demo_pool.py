@@ -1,4 +1,4 @@
-"""`make run` from an empty folder: a live, fair, billed cluster, whose parts are killed.
+"""`make run` from an empty folder: a live, fair, billed cluster, whose processes are killed.
 
 The tests follow each other on a real process tree. Its starts and ends are tested in
 test_supervisor.py and test_local_executor_tree.py.
@@ -68,7 +68,7 @@ def wait_for_rounds(demo: RunningTree, more: int) -> None:
 
 
 def wait_for_pulses(demo: RunningTree) -> None:
-    """Wait until each queue was consumed twice: a message may be under way already."""
+    """Wait until each queue was consumed twice: the first message may have been sent before."""
     for queue in QUEUES:
         stamp = demo.data / "run" / f"pulse-{queue}"
         for _ in range(2):
@@ -81,7 +81,7 @@ def newer(path: Path, stamp_ns: int) -> bool:
 
 
 def whys(demo: RunningTree) -> str:
-    """Return why processes were restarted, from the operator's queue."""
+    """Return why processes were restarted, as the operator's queue shows it."""
     return " ".join(row.why for row in read_restarts(demo.data / "run"))
 
 
@@ -115,7 +115,7 @@ class TestATreeThatHasJustStarted:
                 assert answer.headers["Content-Encoding"] == "gzip", path
         (sheet,) = [path for path in named if path.endswith(".css")]
         css = gzip.decompress(demo.fetch(sheet).read()).decode()
-        # The head preloads only fonts that the style sheet uses.
+        # Only fonts that the style sheet uses may be preloaded.
         fonts = {f"/static/{font}" for font in re.findall(r'url\("?([^")]+\.woff2)', css)}
         assert {path for path in named if path.endswith(".woff2")} <= fonts
 
@@ -143,7 +143,7 @@ class TestATreeThatHasJustStarted:
     def test_counts_requests_of_all_web_processes_as_one_through_a_crash(
         self, demo: RunningTree
     ) -> None:
-        """Any process may answer the scrape: to Prometheus, a sum that falls is a restart."""
+        """Any process may answer the scrape; Prometheus takes a sum that falls for a restart."""
         before = 0.0
         for number in range(24):
             if number == 12:
@@ -252,7 +252,7 @@ class TestTheBooks:
         assert one(demo, "SELECT sum(amount) FROM billing_entry") == 0
 
     def test_add_up_and_rounds_replay_to_the_same_bytes_elsewhere(self, demo: RunningTree) -> None:
-        """In a process whose sets have another order, while the demo goes on."""
+        """The replay runs in a process with another hash seed, while the demo continues."""
         rounds = {pool: stored(demo, pool) for pool in REPLAYED}
         said = demo.manage(
             "shell", "-v", "0", "-c", CHECK.format(rounds=rounds), PYTHONHASHSEED="4242"

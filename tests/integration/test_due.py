@@ -63,7 +63,7 @@ class TestTheOrder:
         assert order() == [late.pool.pk, new.pool.pk]
 
     def test_counts_a_new_pool_from_the_start_of_its_clock(self) -> None:
-        """Otherwise, if rounds are always late, a pool would never have its first one."""
+        """Otherwise, if rounds are always late, a new pool would never have its first round."""
         late = pool("a", late_s=1_000, round_s=1_000)
         new = cluster({"b": 4}, round_s=1_000)
         show_new(new, timedelta(seconds=5_000))
@@ -75,13 +75,13 @@ class TestTheOrder:
         assert order() == []
 
     def test_leaves_out_a_pool_that_cannot_be_read(self) -> None:
-        """So that it delays no other pool."""
+        """Such a pool must not delay other pools."""
         Pool.objects.create(name="without-a-clock")
         well = pool("a", late_s=100, round_s=100)
         assert order() == [well.pool.pk]
 
     def test_counts_from_the_failure_where_rounds_fail(self) -> None:
-        """So that a pool whose rounds fail slowly delays no other pool."""
+        """A pool whose rounds fail slowly must not delay other pools."""
         failing = pool("a", late_s=5_000, round_s=100)
         well = pool("b", late_s=100, round_s=100)
         RoundFailure.objects.create(pool=failing.pool, error="it failed", at=timezone.now())
@@ -113,7 +113,7 @@ class TestTheOrder:
 
 @pytest.mark.django_db
 class TestOneWorker:
-    """Rounds of several pools, which take more time than the worker has."""
+    """Rounds of several pools that together take more time than one worker has."""
 
     def test_gives_each_pool_its_turn_relative_to_what_it_asks(
         self, monkeypatch: pytest.MonkeyPatch

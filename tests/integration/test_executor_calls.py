@@ -1,4 +1,4 @@
-"""The calls of dispatching and reconciling, and their handling of refusals."""
+"""The calls that dispatch and reconcile make, and what they do when the executor refuses."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ class TestDispatching:
     @pytest.mark.parametrize(
         ("refused", "done", "intents"),
         [
-            # Delivered intents are done; the refused one is retried at once.
+            # The delivered intents are done; the refused intent is retried at once.
             ("stop", 1, {"stop": ("open", 2, 400), "launch": ("open", 2, 400)}),
             ("launch", 2, {"stop": ("done", 0, 0), "launch": ("open", 2, 400)}),
         ],

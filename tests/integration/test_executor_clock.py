@@ -1,6 +1,6 @@
 """An executor with a wrong clock.
 
-No lease starts before its GPUs are its own. None ends before it starts, or after the query.
+No lease starts before its GPUs are its own. No lease ends before it starts, or after the query.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from tests.factories import cluster
 pytestmark = pytest.mark.usefixtures("committed_db")
 
 HOUR_S = 3600
-# Within the class, `list` is the protocol's method.
+# In the class body, `list` would mean the protocol's method.
 Reports = list[Report]
 
 
 class ShiftedExecutor(VirtualExecutor):
-    """Shifts all reported instants by some seconds."""
+    """Shifts all times that it reports by some seconds."""
 
     def __init__(self, start_s: int, end_s: int) -> None:
         self._start_us, self._end_us = start_s * SECOND_US, end_s * SECOND_US
@@ -86,7 +86,7 @@ def test_books_and_slots_hold_whatever_it_says(
 def test_an_end_that_is_told_after_a_renewal_is_no_earlier_than_that(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The engine was silent at the renewal: charged and held time must agree."""
+    """The engine did not answer before the renewal: charged and held time must agree."""
     lab = cluster({"a": 8}, lease_s=20, policy="ltgf")
     lab.submit("a", 2, 15)
     lab.round()
@@ -113,7 +113,7 @@ def test_an_end_that_is_told_after_a_renewal_is_no_earlier_than_that(
 def test_a_start_that_is_told_after_a_renewal_or_a_stop_is_charged_as_it_is_written(
     monkeypatch: pytest.MonkeyPatch, is_cancelled: bool
 ) -> None:
-    """An engine accepted a launch and fell silent; the lease was renewed or taken back unseen."""
+    """An engine accepted a launch, and did not answer while the lease was renewed or taken back."""
     lab = cluster({"a": 8}, lease_s=20, policy="ltgf")
     job = lab.submit("a", 8, 15)
     launch = VirtualExecutor.launch

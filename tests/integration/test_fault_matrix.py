@@ -36,14 +36,14 @@ from tests.integration.injected import FAULTS
 from tests.stages import Stages
 
 WORK_S = 45
-# Evaluated in each iteration; the work has one iteration per second.
+# The job evaluates its metric in each iteration, and iterates once per second.
 BY_METRIC: dict[str, Any] = {
     "iterations": 100, "stop_metric": "loss", "stop_rule": "at_most", "stop_value": 1,
 }  # fmt: skip
 
 
 def eventful_cluster() -> Cluster:
-    """At its instant every point is reached: leases end, wait, are renewed, cancelled, settled."""
+    """A pool whose round reaches every point: leases end, wait, are renewed, cancelled, settled."""
     lab = cluster(
         {"a": 5, "b": 3}, lease_s=20, grace_s=1, policy="ltgf", profiling_s=20, begin=LONG_AGO
     )
@@ -84,7 +84,7 @@ def step(lab: Cluster) -> None:
 
 
 def assert_heals(lab: Cluster) -> None:
-    """After two rounds nothing is half done; in the end every job is, and the books add up."""
+    """Check that two rounds complete all steps, that all jobs finish, and that the books add up."""
     with connection.cursor() as cursor:
         cursor.execute("UPDATE scheduling_poolfence SET until = clock_timestamp()")
     for _ in range(2):
@@ -102,10 +102,10 @@ def assert_heals(lab: Cluster) -> None:
         step(lab)
     assert jobs.filter(state="cancelled").count() == 1
     assert set(jobs.exclude(state="cancelled").values_list("state", flat=True)) == {"succeeded"}
-    # Nothing ran twice, and nothing was lost: the work done equals the jobs' work.
+    # No work was done twice or lost: the work done equals the jobs' work.
     done = jobs.exclude(state="cancelled").values_list("virtual_work__done_us", flat=True)
     assert set(done) == {WORK_S * 1_000_000}
-    # No work was measured twice: an iteration is a second of work.
+    # No work was measured twice; an iteration is a second of work.
     assert sum(Measurement.objects.values_list("iterations", flat=True)) <= 4 * WORK_S
     assert set(Measurement.objects.values_list("mean", flat=True)) <= {10**9}
     # No evaluation of a metric was lost, not even the last one.
@@ -116,7 +116,7 @@ def assert_heals(lab: Cluster) -> None:
     lab.at += timedelta(hours=2)
     step(lab)
     assert [check.name for check in run_checks() if check.violations] == []
-    # Each round has its record, in order, and follows from the one before.
+    # Each round has its record, in order, and follows from the previous round.
     entries = transparency.entries(transparency.round_log(lab.pool.name), 0, 1000)
     records = [read_record(entry.record) for entry in entries]
     assert [row.round for row in records] == list(range(1, lab.pool.rounds.count() + 1))

@@ -51,13 +51,13 @@ def child(lab: Cluster, stop_at: str, *, hold_s: float = 30) -> subprocess.Popen
 
 
 def expire_fence() -> None:
-    """Expire the holder's time on the database's clock, without waiting."""
+    """Expire the holder's time on the database's clock at once."""
     with connection.cursor() as cursor:
         cursor.execute("UPDATE scheduling_poolfence SET until = clock_timestamp()")
 
 
 def later_fence(seconds: int) -> None:
-    """Set the database's clock back, as the fence sees it."""
+    """Set the database's clock back, from the fence's point of view."""
     PoolFence.objects.update(until=F("until") + timedelta(seconds=seconds))
 
 
@@ -80,7 +80,7 @@ class TestTheFence:
         assert take_fence(lab.pool.pk, holder="two") == token + 1
 
     def test_is_no_longer_held_than_asked_though_the_clock_was_set_back(self) -> None:
-        """Its holder died, and its time would end in ten minutes."""
+        """The holder has died, and by the clock its time would end only in ten minutes."""
         lab = busy_cluster()
         token = take_fence(lab.pool.pk, holder="one")
         assert token is not None
@@ -120,7 +120,7 @@ class TestTheFence:
         thread = threading.Thread(target=freeze)
         thread.start()
         assert frozen.wait(PATIENCE_S)
-        # At once, not only after the frozen session is cut off.
+        # The round returns at once, and does not wait for the end of the frozen session.
         assert execute_round(lab.pool.pk, now=lab.now()).outcome is RoundOutcome.FENCED
         go_on.set()
         thread.join()

@@ -1,4 +1,4 @@
-"""The turns of pools in start forecasts, the rest between them, and the rows they read."""
+"""The order of pools in start forecasts, the pause between them, and the rows they read."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class TestItsTurn:
         assert service.claim_forecast() is None, "nobody is queued, and prices were just forecast"
 
     def test_comes_after_four_times_the_cpu_seconds_of_the_last(self, lab: Cluster) -> None:
-        row = forecast(cpu=lambda: 7500.5)  # more than a quarter of any round's time here
+        row = forecast(cpu=lambda: 7500.5)  # The pause is longer than any round takes here.
         assert row.cpu_ms == 7_500_500
         assert known(row.rest_until) - known(row.ended_at) == timedelta(seconds=30_002)
         lab.round(after_s=30)
@@ -93,7 +93,7 @@ class TestItsTurn:
     def test_comes_after_four_times_what_a_lost_one_may_have_used(
         self, lab: Cluster, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Its use is unknown: at most the time that it had."""
+        """The lost process's CPU time is unknown: at most the time since its start."""
         clock = Clock(monkeypatch)
         first = service.claim_forecast()
         assert first is not None
@@ -176,7 +176,7 @@ def rows_read(table: str, call: Callable[[], Any]) -> int:
 
 class TestAMonthOfForecasts:
     def test_is_not_read_for_the_newest_one(self, lab: Cluster) -> None:
-        """For two pools: a list of jobs reads the forecasts of all pools of its jobs."""
+        """With two pools, because a list of jobs reads the forecasts of all their pools."""
         other = cluster({"west": 4}, nodes=1, round_s=30)
         other.submit("west", 4, 600)
         other.submit("west", 4, 600)
@@ -185,7 +185,7 @@ class TestAMonthOfForecasts:
         jobs = list(Job.objects.filter(state="pending").values_list("pk", flat=True))
         with connection.cursor() as cursor:
             cursor.execute(PAST)
-        with connections["owner"].cursor() as cursor:  # no other user may
+        with connections["owner"].cursor() as cursor:  # no other user may see it
             cursor.execute("ANALYZE scheduling_startforecast")
         now = {row.pool_id: lab.at for row in forecasts}
         table = StartForecast._meta.db_table

@@ -1,4 +1,4 @@
-"""Start forecasts: their results, their turns, lost ones, and what they do not change."""
+"""Start forecasts: results, order, lost processes, and that they change nothing else."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class TestAForecast:
             assert start.p50 is not None
             assert start.p90 is not None
             assert last.at < start.at <= start.p50 <= start.p90 <= start.until
-            # All jobs of this pool took ten minutes: the next job waits for one of them.
+            # All jobs of this pool took ten minutes, so the next job starts when one of them ends.
             assert start.p90 < start.at + timedelta(hours=2)
         assert row.facts["queued"] == len(starts)
         assert (row.facts["runs"], row.facts["ended"]) == (19, 12)
@@ -99,7 +99,7 @@ class TestAForecast:
             jobs = queued(lab)
             with django_assert_num_queries(2):
                 assert read_starts({lab.pool.pk: lab.at}, jobs)
-            with django_assert_num_queries(4):  # and one more if a job has a type
+            with django_assert_num_queries(4):  # one more query if a job has a type
                 assert read_history(lab.pool.pk, lab.at).ended
 
     @pytest.mark.usefixtures("committed_db")
@@ -205,7 +205,7 @@ class TestWhatBecameOfIt:
     def test_is_its_first_start_after_the_round_of_the_forecast(
         self, lab: Cluster, leases: list[tuple[int, int | None]], fate: str, first: int | None
     ) -> None:
-        """`leases`: (rounds until the grant, minute of the start)."""
+        """`leases`: (round of the grant, counted from the forecast; minute of the start)."""
         estimate = StartEstimate.objects.filter(kept=True).order_by("-job").first()
         assert estimate is not None
         round_ = known(estimate.forecast.round)
@@ -300,7 +300,7 @@ class TestWhatBecameOfIt:
 
 class TestThePast:
     def test_has_cancelled_jobs_if_they_had_started(self, lab: Cluster) -> None:
-        """Jobs cancelled in the queue are in no forecast; jobs that ran will come again."""
+        """Forecasts repeat cancelled jobs that ran, but not those cancelled in the queue."""
         before = {job.id for job in read_history(lab.pool.pk, lab.at).arrivals}
         ran, waited = min(before), max(before)
         Job.objects.filter(pk__in=[ran, waited]).update(state="cancelled", ended_at=lab.at)
@@ -354,7 +354,7 @@ class TestItsProcess:
     def test_makes_it_and_is_low_in_priority(self, lab: Cluster) -> None:
         assert tasks.forecasts() == 1
         (process,) = tasks._forecasts.values()
-        # Check this before the process is polled: until then an ended process can be inspected too.
+        # Check this before the process is polled: until then even an ended one has a priority.
         eventually(lambda: os.getpriority(os.PRIO_PROCESS, process.pid) == 19)
         assert tasks.forecasts() == 0
 
@@ -365,7 +365,7 @@ class TestItsProcess:
         eventually(is_done)
         row = StartForecast.objects.get()
         assert row.cpu_ms > 100, "its own seconds, that of its start included"
-        # The rest is computed from exact seconds, and `cpu_ms` may be rounded up.
+        # The pause is computed from exact seconds, but `cpu_ms` may be rounded up.
         rest = timedelta(milliseconds=4 * (row.cpu_ms - 1))
         assert known(row.rest_until) - known(row.ended_at) >= rest
         assert StartEstimate.objects.filter(forecast=row).count() == len(queued(lab))

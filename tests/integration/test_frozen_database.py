@@ -17,13 +17,13 @@ from tests.web_server import read_answer, request, web_server
 
 @contextmanager
 def frozen(services: Services) -> Iterator[None]:
-    """Stop every process of the server, so that its own timeouts cannot help."""
+    """Stop every process of the server, so that its own timeouts have no effect."""
     with stopped(processes(services)):
         yield
 
 
 def processes(services: Services) -> list[int]:
-    """Return the server first, then its children, so that it starts no more of them."""
+    """Return the server first, so that it starts no more children, then its children."""
     server = int((services.postgres.cluster / "postmaster.pid").read_text().split()[0])
     entries = (entry for entry in Path("/proc").iterdir() if entry.name.isdecimal())
     return [server, *(int(entry.name) for entry in entries if parent(entry) == server)]
@@ -40,7 +40,7 @@ class TestAFrozenDatabase:
     def test_is_told_by_readyz_while_it_is_frozen(
         self, committed_db: str, services: Services
     ) -> None:
-        """The first probe hangs at its open connection; the next waits for its turn."""
+        """The first probe hangs on its open connection; the next probe waits for it."""
         assert committed_db
         cluster({"a": 1})
         PoolClock.objects.update(paused=True)
@@ -55,7 +55,7 @@ class TestAFrozenDatabase:
                 assert web.ask("GET", "/healthz").status == 200
                 assert web.ask("GET", "/static/js/none.js").status == 404
                 page = web.open(request("GET", "/ledger/", Cookie=session))
-            # Waiting requests go on, and leave nothing behind.
+            # Waiting requests are answered now, and leave no open connection.
             assert read_answer(page).status == 200
             page.close()
             eventually(lambda: web.ask("GET", "/readyz").status == 200)

@@ -52,7 +52,7 @@ class Stage:
         self.lab, self.patch = lab, monkeypatch
         self.client = Client()
         self.client.force_login(User.objects.get())
-        # Load the pages' modules first: that may take longer than a round may be late.
+        # Import the pages' modules first, because that may take longer than a round may be late.
         self.client.get("/operate/")
         self.elapsed = lab.at - BEGIN
         self.show(self.elapsed)

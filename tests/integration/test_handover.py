@@ -1,4 +1,4 @@
-"""Leases that wait for GPUs which are still being released, as with processes that checkpoint."""
+"""Leases that wait for GPUs that are still being released, while a process checkpoints."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.usefixtures("committed_db")
 
 
 class SlowExecutor(VirtualExecutor):
-    """Stops a process when the test says so, or when the process ends by itself."""
+    """Stops a process only when the test allows it, or when the process ends by itself."""
 
     def __init__(self) -> None:
         self.asked: dict[str, Stop] = {}
@@ -146,7 +146,7 @@ class TestAMove:
     def test_whose_new_lease_was_withdrawn_gets_another_that_waits_for_the_old_process_too(
         self, slow: SlowExecutor, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Two held leases of a job would fail every round while an engine is silent."""
+        """If a job had two held leases, every round would fail while an engine does not answer."""
         lab = cluster({"a": 8}, lease_s=20, policy="ltgf")
         job = lab.submit("a", 2, 1000)
         lab.round()
@@ -189,7 +189,7 @@ class TestAStoppingJob:
     def test_that_is_not_moved_gets_no_lease(
         self, slow: SlowExecutor, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Its process may yet report that it finished: only a move, decided with the end, waits."""
+        """Its process may still finish. Only if it is moved does a new lease wait for its end."""
         lab = cluster({"a": 8}, lease_s=20, policy="ltgf")
         job = lab.submit("a", 2, 1000)
         lab.round()
@@ -197,7 +197,7 @@ class TestAStoppingJob:
         end = End(lease.pk, job.pk, job.tenant_id, EndReason.NOT_RENEWED)
         decide_with(monkeypatch, lambda d: replace(d, renewals=(), grants=(), ends=(end,)))
         lab.round(after_s=20)
-        lab.submit("a", 1, 1000)  # else the next round would be quiet
+        lab.submit("a", 1, 1000)  # otherwise the next round would be skipped as quiet
         grant = Grant(1, job.pk, job.tenant_id, "v100", lease.placement, Key(None, None), own=2)
         decide_with(monkeypatch, lambda d: replace(d, renewals=(), grants=(grant,), ends=()))
         result = lab.round(after_s=10)

@@ -1,4 +1,4 @@
-"""Credit is promised once, whatever rounds of other pools do at the same time."""
+"""Credit is reserved once, whatever rounds of other pools do at the same time."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.usefixtures("committed_db")
 
 
 def two_pools() -> tuple[Cluster, Cluster]:
-    """Return two pools of one book, in which `a` has a job beyond its quota."""
+    """Return two pools of one book, in each of which `a` has a job above its quota."""
     labs = cluster({"a": 0, "b": 4}), cluster({"a": 0, "b": 4})
     for lab in labs:
         lab.submit("b", 4, 10_000)
@@ -41,7 +41,7 @@ def two_pools() -> tuple[Cluster, Cluster]:
 
 
 def limit_to_one_term(lab: Cluster) -> int:
-    """Give `a` credit for one and a half terms; return the worst case of one, in micro-credits."""
+    """Give `a` credit for one and a half terms; return a term's highest cost in micro-credits."""
     (price,) = left_by(lab.pool).prices
     micro = worst_case_micro(2, price["price_micro"], lab.pool.lease_s * SECOND_US)
     assert micro > 0
@@ -92,7 +92,7 @@ class TestTwoPools:
         assert (job.state, job.reason_code) == ("pending", "budget")
 
     def test_leave_what_is_own_alone(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """A term within the quota costs nothing, so missing credit does not prevent it."""
+        """A term within quota costs nothing, so it needs no credit."""
         lab = cluster({"a": 4, "b": 4})
         lab.submit("a", 4, 10_000)
         meanwhile(monkeypatch, lambda: take_credit(lab))
@@ -174,13 +174,13 @@ NOTHING: Any = None
 
 
 class _Hold:
-    """The credit steps of a round's writer, without the rest of a round."""
+    """The steps of a round's writer that reserve credit, without the rest of the round."""
 
     def __init__(self, tenant: Tenant, price_micro: int) -> None:
         self.tenant, self.price_micro = tenant, price_micro
 
     def __call__(self) -> int:
-        """Hold a term of one GPU for an hour; return the reservation in micro-credits."""
+        """Reserve a term of one GPU for an hour; return the amount in micro-credits."""
         grant = Grant(
             *(1, 1, self.tenant.pk, "v100", ((1, 1),), Key(None, None)),
             borrowed=1,
@@ -196,7 +196,7 @@ class _Hold:
 
 
 def plan_of(grant: Grant) -> Any:
-    """Return the part of a round's plan that a hold reads."""
+    """Return the part of a round's plan that `hold_credit` reads."""
     decision = SimpleNamespace(renewals=(), grants=(grant,), lengths=())
     snapshot = SimpleNamespace(lease_us=HOUR_US)
     return SimpleNamespace(snapshot=snapshot, decision=decision, book="demo")
@@ -233,7 +233,7 @@ class TestHolds:
 
 class TestAPromiseThatNoColumnHolds:
     def test_is_not_made_and_stops_nobody_else(self) -> None:
-        """With one more term the reservation would overflow; other tenants still borrow."""
+        """The next term would overflow the column of the reservation; others still borrow."""
         lab = cluster({"a": 0, "b": 4, "c": 0}, nodes=1, gpus=8, lease_s=30 * 86_400)
         most = Decimal(10) ** 14 - Decimal("0.000001")
         Budget.objects.filter(tenant=lab.tenants["a"]).update(reserved=most)

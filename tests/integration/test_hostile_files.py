@@ -1,7 +1,7 @@
 """Real processes that write random data into the files of their leases, by the thousand.
 
-Eight leases at a time, one of which writes nothing. Each ends at the first poll after its processes
-ended, at its engine's instants, and the neighbour runs on.
+Eight leases run at a time, one of which writes nothing. Each lease ends at the first poll after its
+processes ended, at the engine's times, and the lease that writes nothing keeps running.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ pytestmark = [
 ]
 
 AT_ONCE = 7
-# About 2,000 files in total.
+# About 2,000 files are written in total.
 EXAMPLES = 300
 RUNS = "sleep 6000"
 UNTIL_ITS_END = "until [ -e end ]; do sleep 0.05; done; exit 3"
 OVER = (ReportState.FINISHED, ReportState.STOPPED)
 FILES = st.lists(hostile_files(), min_size=AT_ONCE, max_size=AT_ONCE)
-# An example takes seconds, so a failing one is reported without shrinking it.
+# No shrinking, because an example takes seconds.
 REAL = settings(
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
     phases=[Phase.reuse, Phase.generate],
@@ -50,14 +50,14 @@ def write_and_end(
 ) -> int:
     """Change each lease's file while it runs, then end all programs; return when.
 
-    Slurm's executor takes a job without a start in its files for a starting job, for a while.
+    If a job's files contain no start, Slurm's executor counts it as starting for a while.
     """
     try:
         for token, file in zip(tokens, files, strict=True):
             file.write(world.folder(token))
         listed = world.listed()
         for token, file in zip(tokens, files, strict=True):
-            # A job may ask its own shim to stop, which then does.
+            # A job may write a request to stop for its own shim, which then stops it.
             if not file.place.startswith(("stop", "until")):
                 assert listed[token].state not in OVER, file
     finally:
@@ -106,7 +106,7 @@ class TestALocalJob:
         for token, file in zip(tokens, files, strict=True):
             report = listed[token]
             assert report.state in OVER, file
-            # Its files may shift it by a second.
+            # The job's files may shift the time by a second.
             assert before_us <= report.started_us <= launched_us + SECOND_US, file
             assert report.ended_us is not None
             assert report.ended_us <= gone_us + SECOND_US, file

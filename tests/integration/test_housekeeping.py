@@ -33,7 +33,7 @@ def test_old_attempts_go_and_history_stays() -> None:
 
 @pytest.mark.usefixtures("committed_db")
 def test_old_intents_go_by_the_task_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Their age counts from their lease's end; here any age is old."""
+    """Their age counts from their lease's end; in this test any age is old enough."""
     monkeypatch.setattr(engine, "KEEP_INTENTS", "0 seconds")
     lab = cluster({"a": 4})
     lab.submit("a", 1, 5)
@@ -46,7 +46,7 @@ def test_old_intents_go_by_the_task_itself(monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.usefixtures("committed_db")
 def test_a_step_that_fails_keeps_no_other_from_its_work(monkeypatch: pytest.MonkeyPatch) -> None:
     def scrub_rounds() -> None:
-        """Fail within the database, in a transaction like the real one."""
+        """Fail in the database, in a transaction like that of the real step."""
         with site_scope(), connection.cursor() as cursor:
             cursor.execute("SELECT 1 / 0")
 

@@ -1,4 +1,4 @@
-"""Income by instants with carried remainders, from events to checked books; and older books."""
+"""Income over time with carried remainders, from events to checked books; and older books."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def amounts(story: Story, line: UsageLine) -> dict[str, str]:
 
 class TestATermOfTwoHalves:
     def test_pays_3_and_1(self) -> None:
-        """Idle GPUs of b and c: (1, 0), then (2, 2); the ratio of integrals gave 12/5 and 8/5."""
+        """b and c have (1, 0) idle GPUs, then (2, 2). The former rule would pay 12/5 and 8/5."""
         story = Story({"a": 0, "b": 1, "c": 0}, capacity=1)
         story.post_round(0, price="4.000000")
         lease = story.run(0, "a", borrowed=1, price="4.000000")
@@ -56,7 +56,7 @@ class TestATermOfTwoHalves:
 class TestManyShortTerms:
     @pytest.mark.parametrize("limit", [1, 5000])
     def test_of_a_lease_add_up(self, limit: int) -> None:
-        """40 terms of a second at 0.00036 an hour: a tenth of a micro-credit each, 4 in total."""
+        """Each of 40 terms of a second at 0.00036 an hour costs 0.1 micro-credits, 4 in total."""
         story = Story({"a": 0, "b": 8})
         story.post_round(0, price="0.000360")
         lease = story.run(0, "a", borrowed=1, price="0.000360")
@@ -105,7 +105,7 @@ class TestWeightsThatAreLong:
 
 
 def version_1(sweep: Sweep) -> dict[str, Any]:
-    """Return the state of a sweep in the format before the other rule existed."""
+    """Return the state of a sweep in the format that only knew the former rule."""
     state = sweep.to_state()
     types = {}
     for name, sums in sweep._types.items():
@@ -123,7 +123,7 @@ def version_1(sweep: Sweep) -> dict[str, Any]:
 
 
 def meter_as_before(story: Story, until: int) -> None:
-    """Meter the first events like the version before."""
+    """Meter the first events by the former rule."""
     with engine_scope(story.pool.pk):
         cursor = lock_cursor(story.pool.pk)
         assert cursor is not None
@@ -153,7 +153,7 @@ class TestBooksOfBefore:
         assert violations() == []
 
     def test_are_checked_by_their_rule(self) -> None:
-        """The lenders of the term that was open at the change are paid by integrals."""
+        """The term that was open at the change of the rule pays its lenders by the former rule."""
         story = Story({"a": 0, "b": 1, "c": 0}, capacity=1)
         story.post_round(0, price="4.000000")
         lease = story.run(0, "a", borrowed=1, price="4.000000")

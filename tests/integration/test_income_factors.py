@@ -1,4 +1,4 @@
-"""Intervals of idle quota from a part of a pool's events equal those from all of them."""
+"""Intervals of idle quota, computed from a part of a pool's events, equal those from all events."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class TestTheIntervals:
         assert int(after) > 60
 
     def test_are_those_of_the_report_where_an_end_came_late(self) -> None:
-        """b's own lease ended at 5; reported after 20, it counts from the last change, at 10."""
+        """b's lease ended at minute 5; reported after 20, it counts until the change at 10."""
         story = Story({"a": 0, "b": 4})
         busy = story.run(0, "b", own=4)
         story.post_round(1)
@@ -101,7 +101,7 @@ class TestTheIntervals:
     def test_hold_where_a_report_is_later_than_is_looked_for(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Two hours late: the quick read gives another weight than the share, so more is read."""
+        """The report is two hours late: the quick read gives a wrong weight, so more is read."""
         story = Story({"a": 0, "b": 4, "c": 4})
         busy = story.run(0, "b", own=4)
         story.post_round(1)
@@ -114,7 +114,7 @@ class TestTheIntervals:
         story.post_round(160)
         story.meter()
         assert Lease.objects.get(pk=busy.pk).ended_at is not None
-        assert check(story) == 1  # b's lease held all of its quota until it was reported
+        assert check(story) == 1  # b's lease used all of its quota until its end was reported
         monkeypatch.setattr(factors_module, "LATE", factors_module.LATE[:1])
         with pytest.raises(AssertionError):
             check(story)
@@ -156,7 +156,7 @@ class TestAnyStory:
             story = play(data)
             story.meter()
             check(story)
-            # History refuses deletion; the next example has the same names.
+            # Another name for each example, because history cannot be deleted.
             transaction.set_rollback(True)
 
 
@@ -165,7 +165,7 @@ def play(data: st.DataObject) -> Story:
     quota = st.integers(0, 4)
     story = Story({name: data.draw(quota) for name in "abc"}, capacity=10)
     minute = 0
-    running: dict[Lease, int] = {}  # the minute of the start
+    running: dict[Lease, int] = {}  # the minute at which it starts
     for _ in range(data.draw(st.integers(3, 6))):
         story.post_round(minute)
         for lease in list(running):

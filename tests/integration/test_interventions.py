@@ -120,7 +120,7 @@ class BadJobError(Exception):
 
 
 def breaking_on(*names: int) -> Callable[[Snapshot], Decision]:
-    """Return a decide_round that fails if it sees one of these jobs."""
+    """Return a `decide_round` that fails if the snapshot contains one of these jobs."""
 
     def decide(snapshot: Snapshot) -> Decision:
         for job in snapshot.jobs:

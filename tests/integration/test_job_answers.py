@@ -1,4 +1,4 @@
-"""Answers of rounds to jobs with deadlines: rows that appear within a round, and stay."""
+"""Answers of rounds to jobs with deadlines: rows that are written by a round and kept."""
 
 from __future__ import annotations
 

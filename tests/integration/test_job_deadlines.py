@@ -129,12 +129,12 @@ def deadlines_of(job: Job) -> tuple[str, timedelta | None, object]:
 
 
 def check_lines(lab: Cluster) -> None:
-    """Check the jobs of `LINES`, whatever their source."""
+    """Check the jobs of `LINES`, which were submitted in one of several ways."""
     jobs = {job.name.partition("-")[0]: job for job in Job.objects.filter(pool=lab.pool)}
     assert deadlines_of(jobs["firm"]) == ("strict_slo", HOUR, None)
     soft = [["100", "100"], ["110", "80"], ["120", "50"], ["150", "20"]]
     assert deadlines_of(jobs["soft"]) == ("soft_slo", timedelta(seconds=600), soft)
-    # Not a whole percentage, but exact instants.
+    # Not a whole percentage, so it is stored as exact times.
     job_class, length, steps = deadlines_of(jobs["odd"])
     assert (job_class, length) == ("soft_slo", timedelta(seconds=700))
     assert steps == [["100", "100"], ["142.857142857143", "33.333333"]]
@@ -197,7 +197,7 @@ class TestAnExportedPool:
         assert [(row["deadline_s"], row["values"]) for row in rows] == [
             ("3600", "100"), ("3600-5400", "90-45"), ("", ""),
         ]  # fmt: skip
-        # A trace's values count by their proportions.
+        # Only the ratios of a trace's values matter.
         assert any(
             "fewer than 100 points" in remark and ": 1." in remark for remark in pool.remarks
         )

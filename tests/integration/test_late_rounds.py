@@ -1,4 +1,4 @@
-"""Late rounds are the operator's loss: books, budgets and checks of terms that no round ended."""
+"""If rounds are late, the operator pays: books, budgets and checks of terms that no round ended."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tenants.scopes import site_scope
 from tests.factories import cluster
 from tests.integration.metering_story import Story, at
 
-# 2 GPUs at 3 credits: 3 credits for the lease's half hour, 27 for 4.5 hours.
+# 2 GPUs at 3 credits per hour cost 3 credits for the lease's half hour, and 27 for 4.5 hours.
 LATE_MIN, OUTAGE_MIN = 2, 270
 
 
@@ -89,7 +89,7 @@ class TestARoundOfTheEngine:
     ) -> None:
         lab = cluster({"a": 0, "b": 8}, policy="ltgf")
         job = lab.submit("a", 4, 100_000)
-        lab.rounds(2, every_s=10)  # the first term costs nothing: no price is posted yet
+        lab.rounds(2, every_s=10)  # the first term costs nothing, because no price is posted yet
         lab.round(after_s=890)
         expires_at = Lease.objects.get(job=job).expires_at
         lab.round(after_s=900 + after_s)
@@ -107,7 +107,8 @@ class TestARoundOfTheEngine:
         self, committed_db: str
     ) -> None:
         lab = cluster({"a": 0, "b": 8}, policy="ltgf", lease_s=25)
-        lab.submit("a", 4, 28)  # it ends after its lease expired, before the round that records it
+        # the job ends after its lease expired, before the round that records this
+        lab.submit("a", 4, 28)
         lab.rounds(12, every_s=10)
         with site_scope():
             meter_pool(lab.pool.pk)

@@ -1,4 +1,4 @@
-"""Every writer of a lease against every state that it may find.
+"""Every writer of a lease, tested on every state in which it may find the lease.
 
 Another writer may change a lease between a writer's read and its write: a round that slept, a
 cancellation, a report. A table has the result for each state. A pair that is not in it, or a new
@@ -58,7 +58,7 @@ def write_state(lease: Lease, state: str) -> None:
     LeaseSlot.objects.filter(lease=lease).update(
         holding=state in ("launching", "running", "stopping"), planned=state == "waiting"
     )
-    if state == "waiting":  # its launch is ordered when the GPUs are released
+    if state == "waiting":  # its launch intent is written when the GPUs are released
         Intent.objects.filter(lease=lease).delete()
     job = {"stopping": "stopping", "ended": "pending"}.get(state, "running")
     Job.objects.filter(pk=lease.job_id).update(state=job)
@@ -71,7 +71,7 @@ def fence_of(world: World) -> int:
 
 
 def decided(change: Callable[[World, Decision], Decision]) -> Writer:
-    """Return a writer: a round that decided before the lease changed its state."""
+    """Return a writer: a round whose decision is older than the lease's state."""
 
     def write(world: World, state: str) -> None:
         def decide(snapshot: Snapshot) -> Decision:
@@ -131,7 +131,7 @@ def cancellation(world: World, state: str) -> None:
 
 
 def launch_intent(world: World, state: str) -> None:
-    """Deliver a launch that was ordered before the lease changed its state."""
+    """Deliver a launch intent that is older than the lease's state."""
     write_state(world.lease, state)
     world.lab.at = world.lease.expires_at
     Intent.objects.filter(lease=world.lease).update(state=Intent.State.OPEN)
@@ -150,8 +150,8 @@ WRITERS: dict[str, Writer] = {
     "report finished": reported(ReportState.FINISHED),
     "report stopped": reported(ReportState.STOPPED),
 }
-SAME = "as it was"  # the lease's row, terms and events
-# A state and the lease's events after it; the number of terms identifies renewals.
+SAME = "as it was"  # the lease's row, terms and events after a write.
+# A state and the events that lead to it; the number of terms shows whether it was renewed.
 TABLE = {
     "renewal": {
         "waiting": "renewed", "launching": "renewed", "running": "renewed",

@@ -1,4 +1,4 @@
-"""The ledger's functions against a plain model, and against other connections."""
+"""The ledger's functions, compared with a plain model and run on concurrent connections."""
 
 from __future__ import annotations
 
@@ -303,7 +303,7 @@ class TestAtOnce:
         assert lines_and_shares() == swept_at_once(story.pool.pk)
 
     def test_events_read_again_from_the_start_write_nothing_twice(self, committed_db: str) -> None:
-        """A cursor that lost its place violates the uniqueness of lines, and rolls back whole."""
+        """If the cursor is lost, repeated lines violate uniqueness, and all is rolled back."""
         story = eventful()
         story.meter()
         before = lines_and_shares()

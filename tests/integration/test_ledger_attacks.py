@@ -47,7 +47,7 @@ ATTACKS = [
 
 
 class TestRawSql:
-    """As the app role, and as the owner, which only the triggers stop."""
+    """Statements as the application's role, and as the owner, which only the triggers stop."""
 
     @pytest.mark.django_db
     @pytest.mark.parametrize("statement", ATTACKS)

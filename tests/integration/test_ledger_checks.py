@@ -1,4 +1,4 @@
-"""`check_ledger` passes on honest books and names the errors in others."""
+"""`check_ledger` accepts correct books and names the errors in others."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class TestHonestBooks:
 
 
 class TestABrokenBook:
-    """The guards are disabled, as the owner would have to, then one value is changed."""
+    """The guards are disabled, which only the owner can do, then one value is changed."""
 
     @pytest.mark.parametrize(
         ("statement", "names"),
@@ -100,7 +100,7 @@ class TestABrokenBook:
         assert "lines_match_events" in broken()
 
     def test_with_a_cursor_past_the_last_event_is_named(self) -> None:
-        """The sweep would request missing events again and again."""
+        """Otherwise the sweep would request missing events again and again."""
         story = eventful()
         story.meter()
         cursor = MeterCursor.objects.get()

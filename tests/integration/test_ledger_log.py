@@ -45,7 +45,7 @@ def give(book: Book, count: int, first: int = 0) -> None:
 
 
 def logged_book() -> Book:
-    """A book with settled hours and some gifts, all in its log."""
+    """A book with settled hours and some transfers, all in its log."""
     book = open_book(story().pool.book)
     give(book, 4)
     log_new_transfers()
@@ -151,7 +151,7 @@ class TestTheLogOfABook:
         assert log_new_transfers(look_at_all=True) == 1
 
 
-# The change of a transfer, and the reported fault.
+# A change of a transfer, and the fault that the check reports.
 OF_IT = "WHERE transfer_id = %(id)s"
 NEWEST = f"WHERE id = (SELECT max(id) FROM billing_entry {OF_IT})"
 DONE = {
@@ -208,7 +208,7 @@ class TestATransferThatWasBent:
         planted = Transfer.objects.get(book=book, data__name="planted")
         (said,) = violations()
         assert f"transfer {planted.pk} was added, but is in no entry" in said
-        # Nor does it become a part of history by itself.
+        # The check does not add it to the log, either.
         assert log_new_transfers(look_at_all=True) == 1
         (said,) = violations()
         assert f"transfer {planted.pk} was added later than its date" in said

@@ -31,7 +31,7 @@ def plain(*amounts: Decimal) -> list[str]:
 
 @pytest.fixture
 def story() -> Story:
-    """A settled hour (a pays b and c 3 credits), and half of the next one open."""
+    """A settled hour, in which a pays b and c 3 credits, and half of the next hour, still open."""
     story = Story({"a": 4, "b": 4, "c": 2}, capacity=10)
     story.post_round(0, price="3.000000")
     lease = story.run(0, "a", own=4, borrowed=2, price="3.000000")
@@ -50,11 +50,11 @@ class TestAccountSummary:
     def test_tells_what_was_paid_and_earned_and_what_is_open(
         self, story: Story, django_assert_num_queries: Any
     ) -> None:
-        with django_assert_num_queries(6):  # two queries set the scope
+        with django_assert_num_queries(6):  # two queries set the tenant scope
             payer = account_summary(story.tenants["a"].pk, "demo", since=at(0))
         assert plain(payer.paid, payer.open_paid, payer.net) == ["6", "3", "-6"]
         assert plain(payer.borrowed_gpu_h, payer.own_gpu_h) == ["3", "6"]
-        # The term that ended at 13:00 belongs to the open hour.
+        # The term that ended at 13:00 is settled with the next hour, which is still open.
         assert plain(payer.balance) == ["-3"]
         lender = account_summary(story.tenants["b"].pk, "demo", since=at(0))
         assert plain(lender.earned, lender.open_earned) == ["4", "2"]
@@ -83,7 +83,7 @@ class TestAccountSummary:
 class TestAccountHours:
     def test_add_up_to_the_account(self, story: Story, django_assert_num_queries: Any) -> None:
         payer = story.tenants["a"].pk
-        with django_assert_num_queries(5):  # two queries set the scope
+        with django_assert_num_queries(5):  # two queries set the tenant scope
             hours = account_hours(payer, "demo", since=at(0))
         assert [(row.hour, *plain(row.earned, row.paid)) for row in hours] == [
             (at(0), "0", "3"),
@@ -107,7 +107,7 @@ class TestLedgerPage:
     def test_shows_each_transfer_with_all_sides(
         self, story: Story, django_assert_num_queries: Any
     ) -> None:
-        with django_assert_num_queries(7):  # two queries set the scope
+        with django_assert_num_queries(7):  # two queries set the tenant scope
             page = ledger_page(story.tenants["a"].pk, "demo")
         (row,) = page.rows
         assert plain(row.paid, row.earned) == ["3", "0"]
@@ -129,10 +129,10 @@ class TestLedgerPage:
         lent = [sides[slug].lent_gpu_h or Decimal(0) for slug in ("b", "c")]
         assert plain(*lent) == ["0.666667", "0.333333"]
         summary = account_summary(story.tenants["b"].pk, "demo", since=at(0))
-        assert summary.lent_gpu_h > lent[0]  # it counts the open hour as well
+        assert summary.lent_gpu_h > lent[0]  # the open hour is included
 
     def test_pages_by_key_without_losing_or_repeating(self, story: Story) -> None:
-        lease = story.run(100, "a", borrowed=2, price="1.000000")  # pays itself, too
+        lease = story.run(100, "a", borrowed=2, price="1.000000")  # includes payments to itself
         for minute in range(120, 600, 30):
             story.post_round(minute)
             story.renew(minute, lease)
@@ -161,7 +161,7 @@ class TestJobCharges:
         self, story: Story, django_assert_num_queries: Any
     ) -> None:
         job = story.pool.jobs.get()
-        with django_assert_num_queries(5):  # two queries set the scope
+        with django_assert_num_queries(5):  # two queries set the tenant scope
             terms = job_charges(job.pk)
         assert [(t.term, str(t.charge), t.settled, t.own_gpus) for t in terms] == [
             (1, "3.000000", True, 4),
@@ -178,7 +178,7 @@ class TestTheLinesOfATransfer:
     def test_add_up_to_the_entries(self, story: Story, django_assert_num_queries: Any) -> None:
         transfer = Transfer.objects.select_related("book").get()
         tenants = {slug: story.tenants[slug].pk for slug in "abc"}
-        with django_assert_num_queries(7):  # four queries set scopes
+        with django_assert_num_queries(7):  # four queries set tenant scopes
             paid, earned = lines_of_transfer(transfer, tenants["a"])
         assert ([str(line.paid) for line in paid], earned) == (["3.000000"], [])
         for slug, amount in (("b", "2.000000"), ("c", "1.000000")):

@@ -22,7 +22,7 @@ pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="the executor finds processes in /proc"),
 ]
 
-# Reports each of these in turn; then it is done.
+# Reports each of these values in turn, then ends.
 HOSTILE = """
 import json, os, pathlib, time
 place = pathlib.Path(os.environ["EVENSHARE_EVALUATIONS"])
@@ -78,7 +78,7 @@ class TestATraining:
 
         eventually(lambda: forecast() is not None or state_of(job) == "succeeded")
         seen = StopForecast.objects.get(job=job)
-        # It depends on the progress of training, but is never above the cap.
+        # The estimate depends on the training so far, but is never above the cap.
         assert seen.source in ("fitted", "cap", "measured")
         assert seen.low <= seen.iterations <= seen.high <= 3000
         eventually(lambda: turn(lab) and state_of(job) == "succeeded")

@@ -42,7 +42,7 @@ signal.signal(signal.SIGUSR1, checkpoint)
 print("ready")
 time.sleep(6000)
 """
-# Ignores every signal it may, and leaves a child in its own session behind.
+# A program that ignores all signals and leaves a child in its own session.
 STUBBORN = """
 import os, signal, time
 for number in (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -67,7 +67,7 @@ def outcome(report: Report) -> tuple[ReportState, int | None]:
 
 
 def age(entry: Path) -> None:
-    """Make a token older than any shim takes to claim."""
+    """Make a token older than the longest wait for a claim."""
     os.utime(entry, (entry.stat().st_mtime - 60,) * 2)
 
 

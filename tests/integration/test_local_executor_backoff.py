@@ -26,7 +26,7 @@ pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="the executor finds processes in /proc"),
 ]
 
-# The parent of a program is its shim.
+# A program's parent process is its shim.
 KILLS_ITS_SHIM = "import os, signal; os.kill(os.getppid(), signal.SIGKILL)"
 
 
@@ -85,7 +85,7 @@ class TestAJobThatKillsItsShim:
         assert [round_.number for round_ in rounds if not replay_stored_round(round_).same] == []
 
     def says_why(self, client: Client, lab: Cluster, job: Job) -> None:
-        """Check that the page shows why it waits and until when, after the next round."""
+        """Check after the next round that the page shows why the job waits and until when."""
 
         def is_told() -> bool:
             turn(lab)

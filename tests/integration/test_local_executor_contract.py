@@ -1,4 +1,4 @@
-"""The executors of this repository against the contract."""
+"""The executors of this repository, tested against the contract."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ pytestmark = [
 ]
 
 CANARY = "a-strangers-secret"
-# Below the job's folder; {n} is the number of its present lease, {m} that of its next one.
+# Paths below the job's folder; {n} is the number of its present lease, {m} of the next one.
 PLACES = (
     ".",
     "leases",
@@ -171,7 +171,7 @@ def test_whatever_it_makes_of_a_file_others_run_on_and_nothing_leaks(
 
 
 class TestAFileThatIsSwapped:
-    """Between the check and the read."""
+    """The file is replaced between the check and the read."""
 
     @pytest.mark.parametrize("name", ["out.log", "progress.json"])
     def test_for_a_link_shows_nothing_of_its_target(
@@ -181,7 +181,7 @@ class TestAFileThatIsSwapped:
         folder = world.job_folder(token) if name == "progress.json" else world.folder(token)
         secret = tmp_path / "strangers" / "secret"
         path = folder / name
-        # Longer than the secret: no log is read past the size seen before.
+        # Longer than the secret: a log must not be read past the size at its check.
         path.write_text("{}".ljust(4096))
         look, opened = os.stat, os.open
 

@@ -1,4 +1,4 @@
-"""Limits of a local job: its last instant, the portal's life, its output, and reads of it."""
+"""Limits of a local job: its dead man's limit, the portal's life, its output, and reads of it."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ class TestAMachineInTrouble:
 
 
 class TestTheEndOfAllShims:
-    """When the supervisor is stopped."""
+    """All shims end when the supervisor is stopped."""
 
     def test_gives_each_program_its_grace(self, world: LocalWorld) -> None:
         token = world.python(CHECKPOINTS.format(code=99))

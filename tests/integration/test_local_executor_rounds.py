@@ -26,8 +26,8 @@ pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="the executor finds processes in /proc"),
 ]
 
-# Counts up to a number, a step in 50 ms; saves the count on a stop. Its first lease counts only to
-# another number and then waits, so that it cannot end too early.
+# A program counts to a number in steps of 50 ms, and saves the count on a stop. Its first lease
+# stops counting at a smaller number and waits, so that it cannot end too early.
 COUNTER = """
 import json, os, pathlib, signal, sys, time
 saved = pathlib.Path(os.environ["EVENSHARE_JOB_DIR"], "count")
@@ -64,7 +64,7 @@ def lab(tmp_path: Path) -> Iterator[Cluster]:
 
 
 def turn(lab: Cluster) -> bool:
-    """Run the due round, as the tick does; return True to go on."""
+    """Run the due round, as the tick does; return True to continue."""
     lab.at = read_clock(lab.pool.pk).pool_at
     execute_round(lab.pool.pk, now=read_clock(lab.pool.pk))
     time.sleep(0.1)

@@ -1,4 +1,4 @@
-"""The end of `make run` with a real job, which never outlives the portal; and its next start."""
+"""The end of `make run` with a real job, which never outlives the portal, and its next start."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ with site_scope():
     )
 print("job", job.pk)
 """
-# Records a request to stop; leaves a child in its own session.
+# A program that records a request to stop, and leaves a child in its own session.
 PROGRAM = """
 import os, signal, sys, time
 def checkpoint(*_):
@@ -81,7 +81,7 @@ def submit(tree: RunningTree) -> Path:
     said = tree.manage("shell", "-v", "0", "-c", SUBMIT.format(program=PROGRAM))
     folder = tree.data / "jobs" / said.split()[-1]
     eventually((folder / "ready").exists)
-    # Shim, program, and its child.
+    # The shim, the program, and the program's child.
     assert len(processes_below(tree.data / "jobs")) == 3
     return folder
 
@@ -108,7 +108,7 @@ class TestTheEndOfThePortal:
         jobs = set(processes_below(tree.data / "jobs"))
         tree.process.kill()
         tree.process.wait(PATIENCE_S)
-        # While the watchdog is still working: the start waits for it.
+        # The watchdog still ends processes, and the start waits for it.
         again = portal.start()
         assert again is not tree
         eventually(lambda: not jobs & set(processes_below(tree.data / "jobs")))

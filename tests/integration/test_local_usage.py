@@ -38,7 +38,7 @@ def used(token: str) -> JobUsage:
     job = Job.objects.select_related("pool").get(pk=token_job(token))
     clock = read_clock(job.pool_id)
     Lease.objects.filter(job=job, started_at=None).update(started_at=clock.pool_at)
-    # Its start is recorded late here, so take a later now: no point may be cut off as future.
+    # The start is recorded late here, so use a later time: points in the future are left out.
     later = clock.pool_at.replace(year=clock.pool_at.year + 1)
     return job_usage(job, newest_leases(job), now=later, scale=clock.scale)
 

@@ -31,7 +31,7 @@ ETA = {used: posted_price_micro(CREDIT_MICRO, 2000, used, 8) for used in range(9
 
 
 def pool(**options: object) -> Cluster:
-    """Return two tenants, of which b owns everything that a borrows; a round every half minute."""
+    """Return a pool of two tenants with a round every half minute; a borrows only from b."""
     return cluster(
         {"a": 0, "b": 8}, nodes=1, gpus=8, round_s=30, lease_s=LEASE_S, policy="market",
         options={"theta": "fixed", "interval_s": 0, "horizon_s": LEASE_S, **options},
@@ -57,7 +57,7 @@ def plan_of(job: Job) -> PlanRow:
 
 class TestTheSteepestCurve:
     def test_is_posted_and_stored(self) -> None:
-        """With the highest possible bid, rounds and books go on."""
+        """With the highest possible bid, rounds and books continue."""
         lab = pool(theta="history", theta_factor=10.0)
         lab.submit("b", 6, 600, utility=bid("1000000000"))
         run(lab, 60)
@@ -132,7 +132,7 @@ class TestAJob:
         assert "kind must be one of" in bad.quarantine
 
     def test_that_has_lost_more_than_can_be_written_down_stops_no_round(self) -> None:
-        """Its value fell for twelve years, which a fast clock passes in a day."""
+        """Its value fell for twelve years of pool time, which a fast clock passes in a day."""
         lab = pool()
         lost = lab.submit("b", 2, 60, utility={"kind": "linear", "k": "-1000000000", "g": "1"})
         Job.objects.filter(pk=lost.pk).update(submitted_at=BEGIN - timedelta(days=12 * 366))
@@ -157,7 +157,7 @@ class TestAJob:
 
 class TestWhatOneMoreGpuCosts:
     def test_goes_by_the_theta_that_the_policy_has_from_history(self) -> None:
-        """A job bid 9 credits: with only the operator's theta the price would seem to fall."""
+        """A job bid 9 credits, so the policy's theta is higher than the operator's."""
         lab = pool(theta="history")
         lab.submit("b", 4, 600)
         lab.submit("a", 2, 600, utility=bid("9"))

@@ -1,4 +1,4 @@
-"""Offers, revocations, holds, settlements, budgets in any order, against one plain model.
+"""Offers, revocations, holds, settlements, budgets in any order, compared with a plain model.
 
 1,200 steps on real rounds, meters and books; `market_model` implements docs/money.md.
 """
@@ -41,12 +41,12 @@ from tests.integration.market_model import HOUR_S, OPERATOR, Model, ModelOffer, 
 from tests.integration.market_steps import BOOKS, MET, QUOTAS, STEP
 from tests.round_states import left_by
 
-# By policy, so that they may run in parallel; 1,200 steps together. The first history is the
-# simplest: the same step again and again.
+# Each policy is a separate test, so that they may run in parallel; 1,200 steps in total. The first
+# history repeats a single step.
 POLICIES = ["fifo", "ltgf", "evenshare"]
 HISTORIES, STEPS, LEAST_STEPS = 5, 100, 1200
 NODES, GPUS = 2, 4
-# The first step is an hour and a half before a month ends: budgets restart in most histories.
+# Histories start an hour and a half before a month ends, so that budgets restart in most of them.
 BEGIN = datetime(2030, 1, 31, 21, 20, tzinfo=UTC)
 
 
@@ -61,7 +61,7 @@ class Markets(RuleBasedStateMachine):
 
     policy = ""
     number = steps = 0
-    # Counts of situations, to check that histories reach them.
+    # The counts of situations, to check that histories reach them.
     seen: dict[str, int] = {}
 
     @initialize(is_short=st.booleans())
@@ -84,15 +84,15 @@ class Markets(RuleBasedStateMachine):
         quotas = {self.ids[name]: gpus for name, gpus in QUOTAS.items()}
         self.model = Model(NODES * GPUS, quotas, seconds(BEGIN))
         self.offers: list[tuple[str, ModelOffer, UUID]] = []
-        self.promises: list[tuple[int, int, int]] = []  # (owner, revoked at, all is back by)
+        self.promises: list[tuple[int, int, int]] = []  # (owner, revoked at, GPUs back by)
         self.is_lending = False
-        self.charges: dict[UUID, list[int]] = {}  # [charged, corrections so far]
+        self.charges: dict[UUID, list[int]] = {}  # [amount charged, sum of the corrections so far]
         self.lend_an_hour()
         if is_short:
-            self.budget("south", 500_000, True)  # its rest is less than its next term
+            self.budget("south", 500_000, True)  # less is left than its next term costs
 
     def lend_an_hour(self) -> None:
-        """Lend and settle something: otherwise most steps find nothing to hold, stop or correct."""
+        """Lend and settle an hour: later steps need leases to stop and charges to correct."""
         self.submit("south", 3, 9000)
         self.submit("east", 3, 9000)
         self.rounds()
@@ -101,7 +101,7 @@ class Markets(RuleBasedStateMachine):
         self.deliver(1)
         assert self.charges
 
-    # A single rule with a table: of many rules a history would use only some.
+    # A single rule with a table, because Hypothesis would use only some of many rules.
 
     @rule(step=STEP)
     def act(self, step: tuple[str, dict[str, Any]]) -> None:
@@ -112,7 +112,7 @@ class Markets(RuleBasedStateMachine):
         ):
             getattr(self, name)(**given)
 
-    # Steps: lending.
+    # Steps that change lending.
 
     def set_own(self, who: str, mode: Mode, limit: int | None, by_offer: bool) -> None:
         request = SharingRequest(mode=mode.value, lend_limit=limit, by_offer=by_offer)
@@ -162,7 +162,7 @@ class Markets(RuleBasedStateMachine):
         self.party(who).max_price = price
         self.count("highest prices")
 
-    # Steps: use.
+    # Steps that use GPUs.
 
     def submit(self, who: str, gpus: int, lasts_s: int) -> None:
         self.lab.submit(self.tenants[who].slug, gpus, lasts_s)
@@ -173,7 +173,7 @@ class Markets(RuleBasedStateMachine):
         self.rounds()
 
     def deliver(self, times: int) -> None:
-        """Meter events and settle hours repeatedly: the result is that of once."""
+        """Meter events and settle hours several times, which must have the effect of once."""
         meter_pool(self.lab.pool.pk)
         for _ in range(times):
             settle_pool(self.lab.pool.pk)
@@ -184,7 +184,7 @@ class Markets(RuleBasedStateMachine):
         self.lines_are_the_models()
         self.count("deliveries")
 
-    # Steps: credit.
+    # Steps that change credit.
 
     def allow(self, who: str, micro: int) -> None:
         for _ in range(2):
@@ -231,7 +231,7 @@ class Markets(RuleBasedStateMachine):
         self.count("budgets")
 
     def correct(self, which: int, percent: int) -> None:
-        """Give back a part of a charge, all of it or too much; or charge more."""
+        """Return a part of a charge, all of it or too much; or charge more."""
         charge = list(self.charges)[which % len(self.charges)]
         source, known = Transfer.objects.get(pk=charge), self.charges[charge]
         back = known[0] * percent // 100 or 1
@@ -259,7 +259,7 @@ class Markets(RuleBasedStateMachine):
         who.spent[source.hour.date().isoformat()] -= back
         self.count("corrections")
 
-    # Invariants after each step.
+    # Invariants that are checked after each step.
 
     @invariant()
     def credit_is_the_models(self) -> None:
@@ -269,7 +269,7 @@ class Markets(RuleBasedStateMachine):
             rows = {tenant: [*map(to_micro, amounts)] for tenant, *amounts in cursor.fetchall()}
         operator, *_ = rows.pop(None)
         assert rows == {
-            # available >= -limit, except for use beyond it or a lowered limit.
+            # available >= -limit, unless use exceeded the reservation or the limit was lowered.
             tenant: [party.balance, party.balance, party.reserved, party.short]
             for tenant, party in self.model.parties.items()
         }
@@ -314,7 +314,7 @@ class Markets(RuleBasedStateMachine):
         self.new_loans_leave_what_is_kept(fresh, most)
         for owner, revoked, by in self.promises:
             if at >= by:
-                # A tenant that borrows itself lent nothing then.
+                # A tenant that borrowed at that time lent nothing.
                 lent = [row for row in self.running() if row.borrowed and row.tenant != owner]
                 assert not [row for row in lent if row.starts < revoked]
         self.promises = [one for one in self.promises if at < one[-1]]
@@ -348,19 +348,19 @@ class Markets(RuleBasedStateMachine):
             mine = [term for term in fresh if term.tenant == tenant]
             lent = [term for term in mine if term.borrowed]
             own = sum(term.own for term in self.running() if term.tenant == tenant)
-            # Own quota first, and it costs nothing.
+            # Own quota is used first, and costs nothing.
             assert own <= party.quota
             assert not lent or own == party.quota
             assert all(term.price == (price if term.borrowed else 0) for term in mine)
             if lent:
                 assert party.mode == "LEND_AND_BORROW"
                 assert party.max_price is None or price <= party.max_price
-                room = party.may_promise(month)  # the credit left after these terms
+                room = party.may_promise(month)  # the credit that these terms leave
                 assert not price or room is None or room >= 0
                 self.count("loans")
 
     def new_loans_leave_what_is_kept(self, fresh: list[Term], most: dict[int, int]) -> None:
-        """Free GPUs cover the quota that owners keep, apart from new own terms."""
+        """Check that free GPUs cover the quota that owners keep, less new terms within quota."""
         borrowers = {term.tenant for term in fresh if term.borrowed}
         if not borrowers:
             return
@@ -400,7 +400,7 @@ class Markets(RuleBasedStateMachine):
             "line__lease_id", "line__term", "account__tenant_id", "amount"
         ):
             shares.setdefault((lease, number), {})[lender or OPERATOR] = to_micro(amount)
-        # No owner earns more than its idle part, and all parts sum to the charge.
+        # No owner earns more than its part of the idle GPUs, and all parts sum to the charge.
         assert shares == {key: term.shares for key, term in terms.items() if term.shares}
         charged = Transfer.objects.filter(pool=pool, code="usage")
         assert {(row.tenant_id, seconds(row.hour)): row.pk for row in charged if row.hour}.keys() \
@@ -438,13 +438,13 @@ class TestAnyHistory:
                 max_examples=HISTORIES,
                 stateful_step_count=STEPS,
                 deadline=None,
-                derandomize=True,  # fixes the number of steps and the situations reached
+                derandomize=True,  # each run has the same steps and situations
                 suppress_health_check=list(HealthCheck),
             ),
             _min_steps=STEPS,
         )
         assert len(POLICIES) * (Markets.steps - STEPS) >= LEAST_STEPS
         assert set(Markets.seen) == MET
-        # Gifts in this test needed no approval.
+        # No transfer in this test needed an approval.
         checks = [result for result in run_checks() if result.name != "gifts_were_approved"]
         assert not [one for result in checks for one in result.violations]

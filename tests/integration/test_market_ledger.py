@@ -1,7 +1,7 @@
 """Golden case B of Astraea-online through meter and ledger: the payments for j12.
 
-A slot is an hour: (8, 12] is the four hours after noon. Workers and parameter servers are two GPU
-types of one pool; users 1 and 2 are tenants a and b.
+A slot of the paper is an hour: (8, 12] is the four hours after noon. Workers and parameter servers
+are two GPU types of one pool; users 1 and 2 are tenants a and b.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.django_db
 
 
 class TwoKinds(Story):
-    """A story whose events name the resource chosen last."""
+    """A story whose events have the GPU type that was set last."""
 
     kind = "v100"
 
@@ -45,7 +45,7 @@ class TwoKinds(Story):
 
 @pytest.fixture
 def story() -> TwoKinds:
-    """The given schedule: j11 in (8, 10], j21 in (10, 12], j12 borrows in two terms of 2 hours."""
+    """The paper's schedule: j11 in (8, 10], j21 in (10, 12], j12 borrows in two 2-hour terms."""
     story = TwoKinds({"a": 4, "b": 4}, capacity=8)
     GpuType.objects.create(name="ps")
     with story.of("ps"):
@@ -85,7 +85,7 @@ class TestJ12:
         story.looked(400)
         story.settle()
         assert story.balances() == {"a": "-8.000000", "b": "8.000000"}
-        story.settle()  # idempotent
+        story.settle()  # repeating it changes nothing
         assert story.balances() == {"a": "-8.000000", "b": "8.000000"}
         assert [what for result in run_checks() for what in result.violations] == []
 

@@ -42,7 +42,7 @@ from tenants.models import AuditRecord, IdleOffer, Quota, SharingSetting, Tenant
 from tests.factories import Cluster
 from tests.stages import Stages
 
-# Six hours of pool time: two cycles, six minutes of the demo.
+# Six hours of pool time: two cycles of the trace, six minutes of wall time.
 STEP_S = ROUND_S * SCALE
 ROUNDS = 6 * 3600 // STEP_S
 
@@ -109,14 +109,14 @@ class TestSixMinutesOfTheDemo:
         settle_pool(pool.pk)
         prices = [row.price for row in PostedPrice.objects.filter(pool=pool).order_by("posted_at")]
         most = max(prices)
-        # It rises above the price of a full pool by the operator's theta of 2, and falls again.
+        # The price rises above that of a full pool at the operator's theta of 2, and falls again.
         assert most > 2 * BASE
         assert min(prices[prices.index(most) :]) < most * Decimal("0.6")
-        # A refused job gets a price, which is above its value of an hour.
+        # A refused job has a price at which it would start, which is above its value of an hour.
         assert len(refusals) > 5
         assert all(price > value for value, price in refusals)
         lender = the_lender()
-        # Its first offer lends at nearly any price, the second only at a high one.
+        # Its first offer has a low floor and lends at nearly any price, its second a high floor.
         assert {6, 10} <= offered <= {0, 6, 10}
         shown = contribution(
             lender.pk, pool.pk, pool.book, since=BEGIN, until=BEGIN + timedelta(days=1)
@@ -146,7 +146,7 @@ class TestTheOffers:
         assert offered_now(pool, lab) == 0
 
     def test_are_made_where_the_pool_was_made_without_and_never_again(self, pool: Pool) -> None:
-        """An installation from before offers; then its manager revokes all, and it is seeded."""
+        """The pool is older than offers. Once its manager has revoked all, it is seeded again."""
         IdleOffer.objects.filter(pool=pool).delete()
         SharingSetting.objects.filter(pool=pool).delete()
         assert seed_demo()
@@ -209,7 +209,7 @@ def the_lender() -> Tenant:
 
 
 def offered_now(pool: Pool, lab: Cluster) -> int:
-    """Return the GPUs that offers lend at the last posted price, idle or not."""
+    """Return the GPUs of those offers whose floor is at most the last posted price, idle or not."""
     (view,) = sharing_views(pool.pk, the_lender().pk, lab.at)
     return view.effective.lendable(view.bounds.gpus)
 

@@ -1,4 +1,4 @@
-"""The shown cost of a start under a policy that sets theta equals the posted price."""
+"""The displayed cost of a start under a policy that sets theta equals the price posted later."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.round_states import add_state, left_by
 
 pytestmark = pytest.mark.usefixtures("committed_db")
 
-THETA = Decimal(9)  # 1 + the highest value of an hour, 8 base rates
+THETA = Decimal(9)  # 1 + the highest value of an hour, which is 8 base rates
 BID = {"kind": "bid", "per_gpu_hour": "8"}
 
 
@@ -78,13 +78,13 @@ TOO_DEAR = ("price_above_max", "")
         ({"max_price": "5"}, "", ""),
         ({"utility": {"kind": "bid", "per_gpu_hour": "8"}, "max_price": "4"}, *TOO_DEAR),
         ({"max_price": "4"}, *TOO_DEAR),
-        ({}, "price_above_value", "1"),  # the default bid: the base rate
+        ({}, "price_above_value", "1"),  # the default bid is the base rate
     ],
 )
 def test_a_dry_run_says_what_the_next_batch_does(
     more: dict[str, Any], code: str, value: str
 ) -> None:
-    """2 GPUs in addition to the 4 in use: eta(6) is 4.196152, so a bid of 4 is too low."""
+    """With 2 GPUs on top of the 4 in use, eta(6) is 4.196152, so a bid of 4 is too low."""
     lab = market()
     spec = {"pool": lab.pool.name, "gpus": 2, "command": ["true"], "duration_s": 600, **more}
     run = dry_run_job(tenant=lab.tenants["b"], spec=spec, now=lambda _: lab.now())
@@ -96,6 +96,6 @@ def test_a_dry_run_says_what_the_next_batch_does(
     job = lab.submit("b", 2, 600, **more)
     lab.round(after_s=60)
     job.refresh_from_db()
-    # With a long horizon it is planned for later, when the price may have fallen.
+    # With a long horizon the job is planned for later, when the price may have fallen.
     assert job.reason_code == (code and "planned_later")
     assert job.state == ("pending" if code else "running")

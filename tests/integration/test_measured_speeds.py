@@ -1,4 +1,4 @@
-"""Reported iterations of processes become the speeds that rounds use."""
+"""Reported iterations of processes determine the speeds that rounds use."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def lab() -> Cluster:
 
 
 def job_type(lab: Cluster, name: str = "gru", **declared: int) -> Profile:
-    """Create a job type that truly runs at `TRUE`, whatever it declares."""
+    """Create a job type that really runs at the speeds `TRUE`, whatever it declares."""
     profile = lab.profile("a", name, **(declared or TRUE))
     VirtualSpeeds.objects.create(
         profile=profile, tenant=profile.tenant, speedups=TRUE, iteration_us=ITERATION_US
@@ -213,7 +213,7 @@ class TestReports:
         teller.say(10, 1_000_000)
         teller.say(30, 5_000_000)
         row = Measurement.objects.get()
-        # 100 ms each, then 200 ms each.
+        # First 100 ms each, then 200 ms each.
         assert (row.reports, row.iterations, row.mean) == (2, 30, 150_000_000)
 
     def test_tell_the_costs_of_a_lease_once(self, teller: Teller) -> None:
@@ -263,7 +263,7 @@ class TestReports:
         note = MeasurementNote.objects.get()
         assert note.kind == "refused"
         assert why in note.data["why"]
-        # Later usable reports are used.
+        # The next usable reports are used.
         teller.say(20, 2_000_000)
         assert Measurement.objects.get().iterations == 20
 
@@ -278,7 +278,7 @@ class TestReports:
     def test_are_held_against_what_the_engine_knows_of_the_lease(
         self, teller: Teller, told: dict[str, Any]
     ) -> None:
-        # The lease has run for two hours; 300 years would not even fit the column.
+        # The lease has run for two hours; a report of 300 years would not even fit the column.
         for hours in (300 * 365 * 24, 3):
             teller.report(iterations=Iterations(1, hours * 3600 * SECOND_US), **told)
         assert not Measurement.objects.exists()

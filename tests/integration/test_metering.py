@@ -31,7 +31,7 @@ class TestATerm:
         assert story.meter().lines == 2
         line = only_line()
         assert (str(line.amount), line.gpus, line.starts_at, line.ends_at) == (
-            "1.000000",  # 2 GPUs x 3 credits x 10 minutes
+            "1.000000",  # charge: 2 GPUs x 3 credits x 10 minutes
             2,
             at(0),
             at(10),
@@ -83,7 +83,7 @@ class TestATerm:
 class TestLenders:
     def test_are_paid_by_their_idle_quota_over_the_term(self) -> None:
         story = Story({"a": 4, "b": 4, "c": 4}, capacity=12)
-        story.run(0, "b", own=2)  # b has 2 idle, c has 4, the operator nothing
+        story.run(0, "b", own=2)  # b has 2 idle GPUs, c has 4, the operator none
         lease = story.run(0, "a", own=4, borrowed=3, price="4.000000")
         story.end(30, lease)
         story.post_round(30)
@@ -99,13 +99,13 @@ class TestLenders:
     def test_earn_by_the_time_their_quota_was_idle(self) -> None:
         story = Story({"a": 0, "b": 4, "c": 4})
         lease = story.run(0, "a", borrowed=2, price="6.000000")
-        busy = story.run(10, "b", own=4)  # b is idle for 20 of 30 minutes, c for all
+        busy = story.run(10, "b", own=4)  # b has idle GPUs for 20 of 30 minutes, c for all
         story.end(20, busy)
         story.end(30, lease)
         story.post_round(30)
         story.meter()
         story.settle()
-        # 1/2 and 1/2 of 20 minutes; all of the other 10 is c's.
+        # Each gets half of the first 20 minutes; c gets all of the last 10.
         assert [str(share.amount) for share in UsageShare.objects.order_by("account__tenant")] == [
             "2.000000",
             "4.000000",
@@ -147,12 +147,12 @@ class TestEvents:
         busy = story.run(0, "b", own=4)
         lease = story.run(0, "a", borrowed=2, price="6.000000")
         story.post_round(5)
-        story.end(25, lease)  # observed first, ended last
+        story.end(25, lease)  # reported first, although it ended last
         story.end(15, busy)
         story.post_round(30)
         story.meter()
         weights = {s.account.tenant_id: s.weight for s in UsageShare.objects.all()}
-        # Like c, b is idle for 10 of the 25 minutes.
+        # Like c, b has idle GPUs for 10 of the 25 minutes.
         assert weights == {story.tenants["b"].pk: 1, story.tenants["c"].pk: 4}
 
     def test_reported_after_a_later_round_are_charged_exactly(self) -> None:
@@ -216,7 +216,7 @@ class TestTheTask:
         story.end(10, lease)
         story.post_round(15)
         broken = Pool.objects.create(name="another", book="demo")
-        Pool.objects.filter(pk=broken.pk).update(id=0)  # the first in turn
+        Pool.objects.filter(pk=broken.pk).update(id=0)  # the first tenant in order
         data = {"valid_from_round": 1, "prices": []}
         LeaseEvent.objects.create(pool_id=0, number=7, kind="priced", at=at(0), data=data)
         assert meter("a later version's argument", another=1) == 1
@@ -229,7 +229,7 @@ class TestTheTask:
 
 
 def full_hours() -> Story:
-    """Two hours in which a borrows 2 GPUs of b at 1 credit, and a check in the third."""
+    """Two hours in which a borrows 2 GPUs of b at 1 credit, and a later check of the pool."""
     story = Story({"a": 0, "b": 8})
     lease = story.run(0, "a", borrowed=2, price="1.000000")
     story.post_round(59)
@@ -322,7 +322,7 @@ class TestAnHour:
         story.post_round(1441)
         story.meter()
         settled = story.settle()
-        # A term that ends on the hour belongs to the next one, so the last is still open.
+        # A term that ends exactly on the hour is settled with the next hour: the last is open.
         assert (settled.transfers, settled.until) == (24, at(1440))
         story.looked(1500)
         story.settle()
@@ -347,7 +347,7 @@ class TestAnHour:
         lease = story.run(0, "a", own=4, borrowed=2, price="3.000000")
         story.post_round(5)
         story.end(10, lease)
-        story.meter()  # the end waits: no round came after it yet
+        story.meter()  # the end is not metered yet, because no round has followed it
         story.looked(65)
         assert story.settle().until == at(0)
         story.meter()
@@ -369,7 +369,8 @@ class TestAnHour:
 
     def test_pays_a_tenant_that_lends_to_itself_on_both_sides(self) -> None:
         story = Story()
-        lease = story.run(0, "a", borrowed=2, price="2.000000")  # own 0: a and b have 4 idle
+        # own is 0, so a and b have 4 idle GPUs each
+        lease = story.run(0, "a", borrowed=2, price="2.000000")
         story.end(30, lease)
         story.post_round(60)
         story.meter()
@@ -395,7 +396,7 @@ class TestAnHour:
 
 
 def eventful() -> Story:
-    """Two borrowers, two lenders, ends out of order, a late one, a renewal, a rest."""
+    """Two borrowers, two lenders, ends reported out of order or late, a renewal, a remainder."""
     story = Story({"a": 1, "b": 3, "c": 4})
     story.post_round(0, price="1.234567")
     first = story.run(0, "a", own=1, borrowed=2, price="1.234567")

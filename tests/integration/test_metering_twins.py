@@ -1,4 +1,4 @@
-"""Two workers that meter and settle one pool at once."""
+"""Two workers that meter and settle the same pool at the same time."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_a_pool_that_another_worker_has_is_left_to_it() -> None:
             done.wait(PATIENCE_S)
         connection.close()
 
-    meter_pool(story.pool.pk, limit=1)  # the cursor exists
+    meter_pool(story.pool.pk, limit=1)  # this creates the cursor
     thread = threading.Thread(target=hold)
     thread.start()
     assert has.wait(PATIENCE_S)

@@ -30,7 +30,7 @@ from tenants.models import Quota, Tenant, User
 from tests.factories import Cluster
 from tests.stages import Stages
 
-# Policies with options that an operator selects, one after the other, while jobs run.
+# Policies with options that an operator sets one after the other, while jobs run.
 SWITCHES = [
     (name, options)
     for name, options in (
@@ -89,7 +89,7 @@ class TestTheSeed:
         for profile in profiles:
             assert set(profile.speedups) == types
             assert min(profile.speedups.values()) == 1000
-            # The demo's jobs truly run at the published speeds, and report them.
+            # The demo's jobs really run at the published speeds, and report them.
             assert profile.virtual_speeds.speedups == profile.declared == profile.speedups
 
     def test_is_made_once(self, pool: Pool) -> None:
@@ -117,7 +117,7 @@ class TestTheFeed:
         TraceFeed.objects.filter(pool=pool).update(max_pending=500)
         lab.round(after_s=ROUND_S)
         late = Job.objects.filter(pool=pool, submitted_at__gt=BEGIN)
-        # Jobs that arrive now must not get instants from before the trace was held back.
+        # Jobs that arrive now must not get times from before the trace was held back.
         assert late.exists()
         assert all(job.submitted_at >= lab.at - timedelta(seconds=ROUND_S) for job in late)
 
@@ -143,7 +143,7 @@ class TestMeasuring:
 
 
 class TestTrades:
-    """Under gandiva_fair, in three minutes of wall time after an operator's switch."""
+    """Trades under gandiva_fair, in three minutes of wall time after an operator selected it."""
 
     def test_are_made_at_once_and_undone_when_a_team_leaves(self, pool: Pool) -> None:
         lab = lab_of(pool)
@@ -214,8 +214,8 @@ class TestASwitchOfThePolicy:
             rows = Round.objects.filter(pool=pool).order_by("-number")[:2]
             assert [row.policy for row in rows] == [policy] * 2
             assert not any(row.fallback for row in rows)
-        # Some of them preempt or move (`decide` checks that the job continues elsewhere). Other
-        # leases end at their expiry.
+        # Some policies preempt or move jobs (`decide` checks that the job continues elsewhere).
+        # Other leases end at their expiry.
         self.leases_end_at_their_terms(pool, "preempted", "moved")
         held_by = Lease.objects.filter(pool=pool).exclude(state="ended").values_list("job_id")
         runs = Job.objects.filter(pool=pool, state="running").values_list("id")
@@ -254,7 +254,7 @@ class TestASwitchOfThePolicy:
             policy for policy, _ in SWITCHES
         ]
         assert [reign.rounds for reign in told.policy_periods] == [ROUNDS] * len(SWITCHES)
-        # The total is that of the leases, and the tenants' parts sum to it.
+        # The total is the sum over the leases, and the tenants' parts sum to it.
         held = Lease.objects.filter(pool=pool).exclude(state="ended")
         speeds = [
             row.gpus * row.job.profile.speedups[row.gpu_type.name]

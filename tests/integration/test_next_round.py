@@ -18,9 +18,9 @@ LONG_S = 100_000
 
 
 def full(**fields: Any) -> Cluster:
-    """Under the default policy `a` and `c` hold all 16 GPUs by jobs of one; `b` has half as quota.
+    """A pool of 16 GPUs that jobs of `a` and `c` hold, one each; half is the quota of `b`.
 
-    They have run for longer than the minimum runtime, and no lease ends soon.
+    Under the default policy. The leases are older than the minimum runtime, and none ends soon.
     """
     lab = cluster({"a": 4, "b": 8, "c": 4}, nodes=2, gpus=8, lease_s=7200, **fields)
     for _ in range(8):
@@ -74,7 +74,7 @@ def test_it_waits_for_the_reason_that_the_round_then_gives() -> None:
 
 
 def test_it_fits_but_another_job_comes_first() -> None:
-    """GPUs are free now, but a waiting job is served before this one."""
+    """GPUs are free, but a waiting job gets them before this one."""
     lab = cluster({"a": 4, "b": 4}, nodes=1, gpus=8)
     lab.submit("b", 8, LONG_S)
     answer = ask(lab, "a", 8)
@@ -106,5 +106,6 @@ def test_the_simulation_gets_what_the_answer_has_left(monkeypatch: pytest.Monkey
             tenant=lab.tenants["a"], spec=spec, now=lambda _: lab.now(), timer=ticks.__next__
         )
         assert answer.next_round is not None
-        assert answer.next_round.eta.reason == "too_much_work"  # otherwise too little is known
+        # otherwise too little is known for an estimate
+        assert answer.next_round.eta.reason == "too_much_work"
     assert budgets == pytest.approx([1.2, 0.3, -0.8])

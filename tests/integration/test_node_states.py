@@ -27,7 +27,7 @@ from tests.slurm_nodes import PretendedExecutor, PretendedNode, PretendedSlurm
 
 @dataclass
 class Both:
-    """A pool, a fake Slurm with its nodes, and the pool's operator."""
+    """A pool, a fake Slurm with its nodes, and an operator."""
 
     lab: Cluster
     slurm: PretendedSlurm
@@ -55,7 +55,7 @@ class Both:
         return self.slurm.nodes[name]
 
     def gpus(self) -> list[int]:
-        """Return the GPUs of each node that a round would count."""
+        """Return the GPUs that a round would count on each node."""
         snapshot = read_snapshot(self.lab.pool.pk, number=1, at=self.lab.at)
         return [node.gpus for node in snapshot.nodes]
 
@@ -260,7 +260,7 @@ class TestALook:
 class TestBothSides:
     @pytest.mark.parametrize("seed", range(3))
     def test_keep_what_they_said_whatever_the_other_says(self, both: Both, seed: int) -> None:
-        """Each node has a random history; after two checks both sides agree."""
+        """Each node gets random changes; after two checks the portal and the engine agree."""
         chance = random.Random(seed)  # noqa: S311 - reproducible
         _widen(both, 10)
         here = dict.fromkeys(both.slurm.nodes, "up")

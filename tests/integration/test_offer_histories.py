@@ -106,7 +106,7 @@ class Histories(RuleBasedStateMachine):
 
     @rule(seconds=st.sampled_from([10, 10, 20, 60]))
     def play(self, seconds: int) -> None:
-        """Run a round: its new loans are within the model's limit."""
+        """Run a round and check that its new loans are within the model's limit."""
         self.lab.at += timedelta(seconds=seconds)
         before = self._borrowed()
         most = self._lent()
@@ -114,8 +114,8 @@ class Histories(RuleBasedStateMachine):
         terms = self._borrowed()
         new = {key for key in terms if key not in before}
         if any(terms[key] for key in new):
-            # Whatever is borrowed or own, all kept quota is free.
-            assert sum(terms.values()) <= most + 2  # unallocated: 8 GPUs, quotas of 6
+            # Free GPUs cover all quota that is not lent, whatever is borrowed or used.
+            assert sum(terms.values()) <= most + 2  # unallocated GPUs: 8 GPUs, quotas of 6
 
     @invariant()
     def lends_what_the_model_lends(self) -> None:
@@ -129,7 +129,7 @@ class Histories(RuleBasedStateMachine):
             meter_pool(self.lab.pool.pk)
 
     def _most(self) -> int:
-        """Return the GPUs that may be lent of a quota that is all idle."""
+        """Return how many GPUs of a quota may be lent if all of it is idle."""
         if Mode.RESERVE.value in (self.own["mode"], self.bounds["mode"]):
             return 0
         limits = [row["lend_limit"] for row in (self.own, self.bounds)]

@@ -42,7 +42,7 @@ from tests.factories import Cluster, cluster
 
 pytestmark = pytest.mark.usefixtures("committed_db")
 LONG_S = 100_000
-# No tenant borrows under these.
+# Under these policies no tenant borrows.
 PARTITIONED = {"batch_sche", "yarn_cs"}
 
 
@@ -75,7 +75,7 @@ class Lab:
         return promised_return(facts, self.pool.tenants["north"].pk, "v100", self.pool.at)
 
     def lends(self) -> int | None:
-        """Return the lend limit of north in a snapshot now."""
+        """Return north's lend limit in a snapshot made now."""
         snapshot = read_snapshot(self.pool.pool.pk, number=99, at=self.pool.at)
         (row,) = [e for e in snapshot.entitlements if e.tenant == self.pool.tenants["north"].pk]
         return row.lendable(row.gpus)
@@ -98,7 +98,7 @@ class TestAnOffer:
         assert lab.lends() == 0
         for _ in range(4):
             lab.pool.submit("south", 2, LONG_S)
-        lab.pool.round()  # only own quota: 4 of 8 in use, so 0.414214 is posted
+        lab.pool.round()  # only own quota is used: with 4 of 8 GPUs in use, 0.414214 is posted
         assert lab.held() == 4
         dear, cheap = lab.offer(1, "0.414215"), lab.offer(2, "0.414214")
         assert lab.lends() == 2
@@ -110,7 +110,7 @@ class TestAnOffer:
         assert lab.held() == 6
         lab.pool.round(after_s=10)
         (view,) = sharing_views(lab.pool.pool.pk, lab.pool.tenants["north"].pk, lab.pool.at)
-        # 6 of 8 in use: 0.681793 is above both floors.
+        # With 6 of 8 GPUs in use, the price of 0.681793 is above both floors.
         assert (view.offered, view.lendable, view.idle, view.standing) == (3, 3, 4, 3)
 
     def test_never_lends_more_than_the_operator_and_its_tenant_let(self) -> None:
@@ -184,7 +184,7 @@ class TestAnOffer:
 
 class TestTheBooks:
     def test_pay_for_what_is_offered_alone(self) -> None:
-        """Both lend idle quota to a third tenant; north's offer is half of south's."""
+        """Both tenants lend idle quota to a third; north offers half as many GPUs as south."""
         lab = Lab()
         lab.set(by_offer=True)
         lab.offer(2)
@@ -249,7 +249,7 @@ class TestRevoking:
 
     @pytest.mark.parametrize("policy", ["evenshare", "fifo", "ltgf"])
     def test_returns_the_gpus_by_the_promised_round(self, policy: str) -> None:
-        """Under a policy with a guarantee within minutes, otherwise when the last lease is over."""
+        """With a guarantee they return within minutes, otherwise when the last lease ends."""
         lab = Lab(policy=policy, grace_s=60, lease_s=900, round_s=30)
         lab.set(by_offer=True)
         offer = lab.offer(4)
@@ -287,7 +287,7 @@ class TestRevoking:
 
 class TestOthersThatNarrow:
     def test_the_estimate_of_a_quota_is_what_the_next_round_does(self) -> None:
-        """With the tenants' own settings and offers, at the present price."""
+        """The estimate uses the tenants' own settings and offers, at the present price."""
         lab = Lab(policy="fifo")
         lab.set(by_offer=True)
         lab.offer(1)
@@ -299,7 +299,7 @@ class TestOthersThatNarrow:
         impact = quota_impact(
             pool_id=lab.pool.pool.pk, edits=edits, since=lab.pool.at, now=lab.pool.now()
         )
-        # 3 own, 1 by the offer, and 1 unallocated.
+        # 3 own GPUs, 1 by the offer, and 1 unallocated.
         assert {row.tenant: row.after.got for row in impact.rows}[south] == 5
         Quota.objects.filter(tenant=south).update(gpus=3)
         lab.pool.round(after_s=10)
@@ -322,7 +322,7 @@ class TestAPriceLimit:
         lab = Lab()
         who = lab._who()
         lab.pool.submit("north", 4, LONG_S)
-        lab.pool.round()  # 0.414214 is posted
+        lab.pool.round()  # at this use, 0.414214 is posted
         assert set_price_limit(**who, max_price=Decimal("0.3"))
         jobs = [
             lab.pool.submit("north", 1, LONG_S, max_price=price)

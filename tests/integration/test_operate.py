@@ -111,7 +111,7 @@ class TestADrainedNode:
         assert [node.name for kind in view.types for node in kind.nodes] == ["n0001"]
         assert Node.objects.get(name="n0000").pool is None
         assert LeaseSlot.objects.filter(node__name="n0000").exists()
-        # Another node may have the name.
+        # Another node may then have the same name.
         wanted = NodeRequest(pool=lab.pool.name, name="n0000", gpu_type="v100", gpus=8)
         nodes.add_node(actor=actor, pool=lab.pool, request=wanted)
         lab.rounds(2, every_s=10)

@@ -1,4 +1,4 @@
-"""Quotas as periods: cut, saved in one transaction, previewed by the next round, undone."""
+"""Quotas as periods: shortened, saved in one transaction, previewed by the next round, undone."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def quotas(lab: Cluster, tenant: str) -> list[tuple[int, datetime, datetime | No
 
 
 def numbered(lab: Cluster, actor: Actor, record: AuditRecord) -> AuditRecord:
-    """Return the record in the older format, without names."""
+    """Return the record in the older format, with row numbers in place of names."""
     numbers = {"tenant": lab.tenants["a"].pk, "gpu_type": lab.gpu_type.pk, "name": "a"}
     before, after = (
         {**data, "periods": [{**row, **numbers} for row in data["periods"]]}
@@ -173,7 +173,7 @@ class TestASave:
 
     @pytest.mark.parametrize("is_old", [False, True])
     def test_is_told_by_names_and_undone(self, is_old: bool) -> None:
-        """Old records have row numbers, and keep them, since the log is append-only."""
+        """Old records contain row numbers for ever, since the log is append-only."""
         lab = cluster({"a": 4, "b": 4})
         actor = operator()
         record = save(lab, actor, [edit(lab, "a", 6)], BEGIN + DAY)
@@ -191,7 +191,7 @@ class TestASave:
         assert quotas(lab, "a") == [(4, BEGIN, None)]
 
     def test_above_the_pools_gpus_says_whom_it_dilutes_by_how_much(self) -> None:
-        """As the next round scales them: 12 and 4 of 8 GPUs are 6 and 2."""
+        """The next round scales 12 and 4 GPUs to 6 and 2 of the pool's 8."""
         lab = cluster({"a": 4, "b": 4})
         Tenant.objects.filter(slug="b").update(name="Team B")
         edits = [edit(lab, "a", 12)]
@@ -348,7 +348,7 @@ class TestAnUndo:
 @pytest.mark.usefixtures("committed_db")
 class TestThePreview:
     def test_says_what_the_next_round_then_does(self) -> None:
-        """The estimate of a change from now on is the round that follows it."""
+        """The estimate of a change from now on equals the following round."""
         lab = cluster({"a": 4, "b": 4}, nodes=2, gpus=4, lease_s=20, policy="ltgf")
         for tenant in ("a", "b"):
             for _ in range(8):

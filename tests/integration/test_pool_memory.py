@@ -1,7 +1,7 @@
 """A pool's state of a GPU type outlives its nodes.
 
-It keeps prices, quotas reported to billing, and GPU-time sums. Random sequences of operators'
-changes and rounds; books and replay are checked after each.
+It keeps prices, quotas reported to billing, and GPU-time sums. The tests run random sequences of
+operators' changes and rounds, and check books and replay after each.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ STEPS = 20
 
 
 class Last(random.Random):
-    """Draws the last choice: the largest job, the GPU type v100."""
+    """Draws the last of the given choices: the largest job, the GPU type v100."""
 
     def choice(self, seq: Any) -> Any:
         return seq[-1]
@@ -51,7 +51,7 @@ class Memory:
         self.sums: dict[tuple[int, str], tuple[int, ...]] = {}
         self.steps: list[str] = []
 
-    # Rules.
+    # The steps.
 
     def submit(self) -> None:
         tenant, gpus = self.draw.choice("ab"), self.draw.choice((1, 2, 4))
@@ -97,7 +97,7 @@ class Memory:
         pools.set_price(actor=self.actor, pool_id=self.lab.pool.pk, request=request)
 
     def expire(self) -> None:
-        """Expire every lease: those on drained nodes end."""
+        """Expire every lease; leases on drained nodes end."""
         for _ in range(4):
             self.round()
 
@@ -115,7 +115,7 @@ class Memory:
         found = Node.objects.filter(pool=self.lab.pool, **wanted).order_by("name")
         return list(found.values_list("name", flat=True))
 
-    # Invariants after each rule.
+    # Invariants that are checked after each step.
 
     def step(self, name: str) -> None:
         self.steps.append(name)
@@ -139,7 +139,7 @@ class Memory:
         assert state.entitled == entitled, self.steps
         here = set(Node.objects.filter(pool=self.lab.pool).values_list("gpu_type__name", flat=True))
         gone = [row["capacity"] for name, row in entitled.items() if name not in here]
-        if self.steps[-1] != "remove":  # or the last round was quiet: no event since
+        if self.steps[-1] != "remove":  # or the last round was quiet, and no event followed
             assert not any(gone), self.steps
         self._check_sums(state.sums())
         broken = [f"{row.name}: {row.violations}" for row in run_checks() if not row.ok]
@@ -163,7 +163,7 @@ class Memory:
 
 MOVES = ("submit", "add", "drain", "remove", "resume", "price", "round", "expire")
 WEIGHTS = (5, 2, 3, 3, 1, 1, 2, 2)
-# All nodes of the only type are removed while their price is up, and added again.
+# All nodes of the only type are removed while their price is high, and are added again.
 OUT_AND_IN = ("submit", "submit", "submit", "drain", "expire", "remove", "round", "add", "submit")
 
 
@@ -175,7 +175,7 @@ def actor(committed_db: str) -> Actor:
 
 
 class TestWhatAPoolRemembers:
-    """For a GPU type that is removed and added again."""
+    """State of a GPU type that is removed and added again."""
 
     def test_after_its_only_type_was_away_for_two_rounds(self, actor: Actor) -> None:
         memory = Memory(actor, 1, "ltgf")

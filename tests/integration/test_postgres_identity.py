@@ -1,4 +1,4 @@
-"""Root cannot run PostgreSQL; if namespaces are forbidden, `nobody` runs it."""
+"""PostgreSQL refuses to run as root; if namespaces are forbidden, the user `nobody` runs it."""
 
 import os
 import shutil

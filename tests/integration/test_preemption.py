@@ -56,7 +56,7 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> SlowExecutor:
 
 
 def full(*, gpus: int = 8, nodes: int = 1, size: int = 4, **fields: Any) -> tuple[Cluster, Job]:
-    """A pool whose GPUs `a` holds, half of them borrowed; a minute later `b` wants its quota."""
+    """A pool whose GPUs `a` holds, half of them borrowed; a minute later `b` needs its quota."""
     half = gpus * nodes // 2
     lab = cluster({"a": half, "b": half}, nodes=nodes, gpus=gpus, policy=POLICY.name, **fields)
     for _ in range(2 * half // size):
@@ -68,7 +68,7 @@ def full(*, gpus: int = 8, nodes: int = 1, size: int = 4, **fields: Any) -> tupl
 
 
 def between(monkeypatch: pytest.MonkeyPatch, change: Callable[[Decision], None]) -> None:
-    """Run `change` between the decision and its application."""
+    """Run `change` after the decision and before its application."""
 
     def decide(snapshot: Snapshot) -> Decision:
         decision = decide_round(snapshot)
@@ -151,7 +151,7 @@ class TestALease:
         Job.objects.filter(pk=Lease.objects.earliest("id").job_id).update(cancel_asked_at=lab.at)
         cancel(claim, lab)
         more = lab.submit("a", 4, LONG_S)
-        # A lease that waits for the GPUs of a lease that is being cancelled.
+        # A lease that waits for GPUs of a lease that is being cancelled.
         lab.round(after_s=10)
         lab.round(after_s=10)
         waiting = Lease.objects.get(job=more)
@@ -194,7 +194,7 @@ class TestAProtectedLease:
         until = {lease.protected_until for lease in Lease.objects.all()}
         assert until == {lab.at + timedelta(seconds=300)}
         lab.round(after_s=30)
-        # Also after its expiry, and under a policy without a minimum runtime.
+        # This holds after its expiry too, and under a policy without a minimum runtime.
         Pool.objects.update(policy="ltgf", options={})
         lab.pool.refresh_from_db()
         lab.rounds(5, every_s=50)
@@ -242,7 +242,7 @@ class TestAProtectedLease:
         assert lab.pool.lease_s == 60
 
     def test_is_not_granted_into_a_maintenance_window(self) -> None:
-        """It would hold its node longer than for a lease length."""
+        """Its protection is longer than a lease length, and would reach into maintenance."""
         lab = cluster(
             {"a": 4}, nodes=1, policy=POLICY.name, lease_s=60, options={"min_runtime_s": 1800}
         )
@@ -281,7 +281,7 @@ class TestABeneficiaryThatIsGone:
         assert "was drained or lost, so the lease goes on" in why_superseded(result.round)[0][2]
 
     def test_frees_what_another_one_needs(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Both got GPUs of the same node: the assignment is not decided again."""
+        """Another job was granted GPUs of the same node, and placement is not decided again."""
         lab, claim = full(size=2)
         lab.submit("b", 2, LONG_S)
         between(monkeypatch, lambda _: cancel(claim, lab))
@@ -292,7 +292,7 @@ class TestABeneficiaryThatIsGone:
     def test_frees_what_its_own_tenants_new_term_was_counted_without(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """The renewal got the quota of the ending lease: both would be counted within it."""
+        """A renewal got the ending lease's quota; with both leases it would count twice."""
         lab = cluster({"a": 4, "b": 4}, nodes=2, gpus=4, policy=POLICY.name)
         lab.submit("a", 4, 4000)
         lab.round()
@@ -396,7 +396,7 @@ class TestTheBooks:
     def test_charge_a_term_that_ends_early_for_what_was_used(self) -> None:
         lab, _ = full(lease_s=900)
         Budget.objects.filter(tenant=lab.tenants["a"]).update(credit_limit=10_000)
-        lab.round(after_s=10)  # the price was posted by the first round
+        lab.round(after_s=10)  # the first round posted this price
         lab.rounds(2, every_s=450)
         lab.submit("a", 4, LONG_S)
         lab.rounds(2, every_s=450)

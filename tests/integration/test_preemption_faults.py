@@ -1,4 +1,4 @@
-"""A round that preempts, killed or cut off at each of its points, gives notice once or never.
+"""A round that preempts gives notice once or never, even if it is killed at any of its points.
 
 tests/integration/test_fault_matrix.py has the matrix of all points. Here the round ends a lease
 before its expiry, in a pool whose borrowers pay.
@@ -27,7 +27,7 @@ from tests.stages import Stages
 from tests.toy_policy.preempting import POLICY
 
 LONG_S = 40_000
-# Until the commit nothing has happened; after it notice was given.
+# Points before the commit, at which nothing is stored; after the commit notice was given.
 BEFORE = (
     *("observe.before_commit", "round.after_decide", "round.first_write", "round.mid_write"),
     "round.before_commit",
@@ -44,12 +44,12 @@ def policy(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def crowded() -> tuple[Cluster, Job]:
-    """Two jobs of `a` hold all GPUs, one of them borrowed at a price; `b` wants its quota now."""
+    """Two jobs of `a` hold all GPUs, one of them borrowed at a price; `b` needs its quota now."""
     lab = cluster({"a": 4, "b": 4}, nodes=1, gpus=8, policy=POLICY.name, lease_s=900)
     Budget.objects.filter(tenant=lab.tenants["a"]).update(credit_limit=10_000)
     lab.submit("a", 4, LONG_S)
     step(lab)
-    lab.at += timedelta(seconds=10)  # the price was posted by the first round
+    lab.at += timedelta(seconds=10)  # the first round posted this price
     lab.submit("a", 4, LONG_S)
     step(lab)
     assert Lease.objects.filter(state="running").count() == 2
@@ -59,7 +59,7 @@ def crowded() -> tuple[Cluster, Job]:
 
 
 def assert_recovered(lab: Cluster, claim: Job, point: str) -> None:
-    """Check that each lease is unchanged or has had its notice once; then all goes on."""
+    """Check that each lease is unchanged or got its notice once, and that all jobs finish."""
     notices = LeaseEvent.objects.filter(data__has_key="rule")
     taken = Lease.objects.filter(end_reason="preempted")
     expected = 1 if point in AFTER else 0

@@ -35,7 +35,7 @@ def foreseen_lab() -> Cluster:
 
 
 def idle_lab() -> Cluster:
-    """All jobs have ended; jobs of the past hours filled the pool."""
+    """A pool whose jobs have all ended; in the past hours they filled it."""
     made = capped_lab()
     for _ in range(8):
         made.round(after_s=600)
@@ -129,7 +129,7 @@ class TestAForecast:
 
 class TestWithoutAQueue:
     def test_one_is_made_too_and_knows_who_came_before(self, idle: Cluster) -> None:
-        """The pool is idle, so the price is 0 now; arrivals like those in the past raise it."""
+        """The pool is idle, so the price is 0 now; expected arrivals, as in the past, raise it."""
         row = forecast()
         assert not row.estimates.exists()
         assert row.facts["prices"] == {"v100": 0}
@@ -142,7 +142,7 @@ class TestWithoutAQueue:
         again = PriceForecast.objects.values_list("p10", "p50", "p90").get()
         PriceForecast.objects.all().delete()
         StartForecast.objects.all().delete()
-        forecast()  # of the same round, so the same draws
+        forecast()  # the same round, so the same random numbers
         assert PriceForecast.objects.values_list("p10", "p50", "p90").get() == again
 
     @pytest.mark.usefixtures("few_points")
@@ -185,16 +185,16 @@ class TestTheCount:
     def test_is_of_the_price_in_force_at_each_instant_that_has_passed(self, lab: Cluster) -> None:
         bands = {"p10": [10, 10, 10, 10], "p50": [15] * 4, "p90": [20, 20, 20, 20]}
         row = one(lab, **bands)
-        posted(lab, 0.5, "0.000010")  # in force at minute 1: at the edge, inside
-        posted(lab, 1.5, "0.000021")  # at minute 2: above
+        posted(lab, 0.5, "0.000010")  # in force at minute 1, exactly at the edge of the band
+        posted(lab, 1.5, "0.000021")  # at minute 2: above the band
         assert count_forecasts(lab.pool.pk) == 1
         row.refresh_from_db()
         assert (row.points, row.hits) == (1, 1)
-        posted(lab, 3, "0.000009")  # at minute 3 itself: below
+        posted(lab, 3, "0.000009")  # posted exactly at minute 3: below the band
         count_forecasts(lab.pool.pk)
         row.refresh_from_db()
         assert (row.points, row.hits) == (3, 1)
-        posted(lab, 9, "0.000020")  # nothing since minute 3, so at minute 4 it is still below
+        posted(lab, 9, "0.000020")  # no price since minute 3, so at minute 4 it is still below
         count_forecasts(lab.pool.pk)
         assert count_forecasts(lab.pool.pk) == 0
         row.refresh_from_db()
@@ -212,7 +212,7 @@ class TestTheCount:
         assert (view.counted, view.hit_rate) == (0, None)
 
     def test_of_a_seeded_history_holds_what_the_runs_say(self, foreseen: Cluster) -> None:
-        """Forecasts promise four of five hits; a single history must reach more than half."""
+        """Forecasts promise that four of five prices hit; a single history must exceed half."""
         lab = foreseen
         for _ in range(40):
             lab.round(after_s=600)

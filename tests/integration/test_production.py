@@ -107,7 +107,7 @@ def production(
         shutil.copy2(path, target)
     (folder / "pulses").mkdir()
     with services.postgres.connect() as superuser:
-        # Already migrated, and without rows.
+        # The database is migrated and has no rows.
         create_database(superuser, DATABASE, template=template_database)
     port = free_port()
     environment = {
@@ -123,12 +123,12 @@ def production(
         "WEB_PROCESSES": "2",
     }
     found = Production(folder, port, environment, {})
-    # The Dockerfile's command, run by a shell.
+    # The Dockerfile's own command, run by a shell.
     built = found.run("/bin/sh", "-c", build_step())
     assert built.returncode == 0, built.stdout + built.stderr
     prepared = found.run("deploy/entrypoint.sh", "prepare")
     assert prepared.returncode == 0, prepared.stderr
-    # Web and workers do not know the owner role.
+    # Web and workers do not have the password of the owner role.
     del environment["OWNER_DATABASE_URL"]
     try:
         for name, words in ROLES.items():
@@ -233,7 +233,7 @@ class TestProduction:
                 eventually(lambda: listens(https_port) and root.exists())
                 eventually(lambda: over_tls(https_port, root, "/login/")[0] == 200)
                 assert over_tls(https_port, root, "/metrics")[0] == 404
-                # A client's forwarding headers are ignored: otherwise the answer would be a
+                # A client's forwarding headers are ignored; otherwise the answer would be a
                 # redirect.
                 lie = {"X-Forwarded-Proto": "http"}
                 assert over_tls(https_port, root, "/login/", **lie)[0] == 200

@@ -47,7 +47,7 @@ HALF_S = 150
 
 @pytest.fixture
 def lab() -> Cluster:
-    """Eight GPUs on one node; another job holds four of them for long."""
+    """Eight GPUs on one node; another job holds four of them for a long time."""
     lab = cluster(
         {"a": 4, "b": 4}, nodes=1, gpus=8, lease_s=600, policy="unisched", profiling_s=2 * HALF_S
     )
@@ -385,7 +385,7 @@ class TestAnyPool:
     )  # fmt: skip
     @given(st.data())
     def test_never_has_two_runs_of_a_type_or_a_large_one(self, lab: Cluster, data: Any) -> None:
-        """Jobs come and are cancelled, types are declared again; and each round replays."""
+        """Jobs arrive and are cancelled, types are declared again; every round must replay."""
         types = [job_type(lab, f"t{Profile.objects.count()}") for _ in range(2)]
         for _ in range(12):
             profile = data.draw(st.sampled_from(types))

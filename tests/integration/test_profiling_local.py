@@ -1,4 +1,4 @@
-"""Profiling runs as real processes: they know that they are runs, and end after their time."""
+"""Profiling runs as real processes: programs see that they are runs, and end after their time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="the executor finds processes in /proc"),
 ]
 
-# Trains without end, in its own folder.
+# A program that trains without end, in its own folder.
 TRAIN = """
 import os, time
 from evenshare import lease

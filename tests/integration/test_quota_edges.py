@@ -1,4 +1,4 @@
-"""A quota counts from the round that applies it, for deserved GPU-time and for income."""
+"""A changed quota is valid from the round that applies it, for deserved GPU-time and for income."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("committed_db")
 
 
 def change(lab: Cluster, tenant: str, gpus: int, after_s: int) -> None:
-    """End a tenant's quota after `after_s`, and start another one there."""
+    """End a tenant's quota after `after_s`, and start another quota at that time."""
     edge = BEGIN + timedelta(seconds=after_s)
     former = Quota.objects.get(tenant=lab.tenants[tenant], valid_until=None)
     former.valid_until = edge
@@ -41,7 +41,7 @@ def entitled(lab: Cluster) -> tuple[int, dict[int, int]]:
 
 
 def entitled_by_events(until_us: int) -> dict[int, int]:
-    """Return the same integrals from the quotas that income uses."""
+    """Return the same integrals, computed from the events that income uses."""
     sums: dict[int, int] = {}
     for event in LeaseEvent.objects.filter(kind="entitled").order_by("-number"):
         for tenant, (gpus, _) in event.data["quotas"].items():

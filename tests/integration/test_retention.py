@@ -1,4 +1,4 @@
-"""Files of rounds are kept for long enough and while they are cited; their proofs stay."""
+"""Files of rounds are kept for a set time and while they are cited, their proofs always."""
 
 from __future__ import annotations
 
@@ -189,7 +189,7 @@ class TestAnOpenPeriod:
     def test_keeps_the_rounds_of_terms_that_still_run(
         self, lab: Cluster, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """A term that started long ago is charged when it ends: its round is cited until then."""
+        """A long term is charged when it ends: until then its round is cited."""
         settled = LONG_AGO + timedelta(hours=2)
         MeterCursor.objects.filter(pool=lab.pool).update(settled_until=settled)
         book_is_at(monkeypatch, lab)

@@ -1,4 +1,4 @@
-"""A round's data is the same in all places where it is stored."""
+"""A round's data is equal in all places where it is stored."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_a_story_is_the_same_in_all_tables() -> None:
     check_that_the_worst_case_is_reserved(lab)
     check_that_a_lease_and_its_events_say_the_same()
     check_that_jobs_know_their_leases()
-    # No call was refused; intents of rounds and of waiting leases are equal.
+    # No executor call was refused; intents of rounds and of waiting leases look the same.
     assert set(Intent.objects.values_list("state", "attempts", "last_error")) == {("done", 0, "")}
 
 

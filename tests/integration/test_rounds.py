@@ -105,7 +105,7 @@ class TestALease:
 
 
 def _remembering(snapshot: Snapshot) -> Decision:
-    """Decide like a policy of another version."""
+    """Decide like a policy of another version, which stores memory."""
     return replace(decide_round(snapshot), memory={"other": 1})
 
 
@@ -117,8 +117,8 @@ class TestARound:
         lab.rounds(6, every_s=10)
         claims = {claim.tenant: claim for claim in service_of(lab.pool.pk).claims}
         a, b = claims[lab.tenants["a"].pk], claims[lab.tenants["b"].pk]
-        # a: 4 GPUs for 33 s, deserved the same. b: deserved from 3 s, held from 10 s, both until 40
-        # s. The round at 50 s was quiet and not stored.
+        # a held 4 GPUs for 33 s and deserved the same. b deserved from 3 s and held from 10 s, both
+        # until 40 s. The round at 50 s was quiet and not stored.
         assert (a.alloc_gpu_us, a.fair_gpu_us) == (4 * 33_000_000, 4 * 33_000_000)
         assert (b.alloc_gpu_us, b.fair_gpu_us) == (30_000_000, 37_000_000)
 
@@ -199,7 +199,7 @@ class TestARound:
         Budget.objects.create(tenant=lab.tenants["a"], book="other")
         lab.submit("a", 4, 1000)
         lab.round()
-        lab.submit("a", 2, 1000)  # it borrows at the price that the first round posted
+        lab.submit("a", 2, 1000)  # the job borrows at the price that the first round posted
         lab.round(after_s=10)
         reserved = dict(
             Budget.objects.filter(tenant=lab.tenants["a"]).values_list("book", "reserved")
@@ -208,7 +208,7 @@ class TestARound:
         assert reserved["other"] == 0
 
     def test_reserves_no_less_than_admission_promised(self) -> None:
-        """Half to even would reserve less than the term's cost, and than admission requested."""
+        """Rounding half to even would reserve less than the term costs and admission required."""
         lab = cluster({"a": 4, "b": 4}, lease_s=11, policy="ltgf")
         lab.submit("a", 4, 1000)
         lab.round()
@@ -226,7 +226,7 @@ class TestARound:
         holds, done = threading.Event(), threading.Event()
 
         def refer() -> None:
-            # Like the check of a foreign key when the meter writes a line about the job.
+            # The lock that the meter's foreign key takes when it writes a line about the job.
             with transaction.atomic(), connection.cursor() as cursor:
                 cursor.execute("SELECT FROM scheduling_job WHERE id = %s FOR KEY SHARE", [job.pk])
                 holds.set()
@@ -317,5 +317,5 @@ class TestSupersession:
         monkeypatch.setattr(engine, "dispatch", lambda *_, **__: 0)
         lab.round(after_s=20)
         job.refresh_from_db()
-        # Its process may yet report that it finished: then the job must not run again.
+        # Its process may still report that it finished, and the job must not run again then.
         assert (job.state, job.leases_held) == ("stopping", 1)

@@ -25,7 +25,7 @@ from tests.ports import free_port
 from tests.slurm import require_slurm
 from tests.tools import PATIENCE_S, eventually
 
-# Records that it runs, and that it was asked to stop.
+# A program that records that it runs, and that it was asked to stop.
 SLEEPER = """
 import os, signal, sys, time
 def checkpoint(*_):
@@ -55,7 +55,7 @@ def started(data: Path) -> RunningTree:
     tree = RunningTree(data, free_port(), DEMO_SLURM="1")
     tree.wait_until_ready()
     tree.pause_all_pools_but("slurm")
-    # Without viewers the demo's teams submit nothing, and these tests have the GPUs.
+    # Without viewers the demo's tenants submit nothing, so these tests have the GPUs.
     tree.query("UPDATE scheduling_poolclock SET viewed_wall = now() - interval '1 day'")
     evenshare(tree, "login", "--username", "rosa", "--password", "evenshare-demo")
     return tree
@@ -109,7 +109,7 @@ def conf_of(tree: RunningTree) -> Path:
 
 
 def end(tree: RunningTree) -> None:
-    """End it like Ctrl-C, unless a test has done so."""
+    """End the portal as with Ctrl-C, unless a test has ended it already."""
     if not tree.ended():
         assert tree.interrupt() == 0
 
@@ -171,7 +171,7 @@ class TestADaemonOfTheCluster:
         assert f"[slurm] {name} has ended and starts again in 0.5 s (SIGKILL" in running.text()
 
     def test_is_no_child_that_outlives_its_keeper(self, running: RunningTree) -> None:
-        """The keeper itself is a child like the others: its successor starts all of them."""
+        """The process that keeps the daemons may be killed too: the next one starts them all."""
         daemons = {pid for pid, line in running.processes().items() if "slurm.conf -N" in line}
         assert len(daemons) == len(NODES)
         running.kill("portal.demo.slurm.keep")
@@ -185,7 +185,7 @@ def ready_again(tree: RunningTree, before: set[int]) -> bool:
 
 
 class TestTheEnd:
-    """Last: it ends the run that the tests above share."""
+    """These tests are last, because they end the run that the tests above share."""
 
     def test_by_ctrl_c_lets_jobs_checkpoint_and_leaves_no_process(
         self, running: RunningTree
@@ -232,7 +232,7 @@ class TestTheEnd:
             eventually(lambda: not processes(conf_of(tree)))
             assert marked(tree, "saved") == before + 2
         finally:
-            # Servers without a watchdog run on until the next start.
+            # Servers without a watchdog keep running until the next start.
             kill(tree, "")
             tree.end()
 

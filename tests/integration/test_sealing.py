@@ -200,7 +200,7 @@ class TestADamagedRound:
 
 
 class TestAFaultOfOurs:
-    """Our own faults, unlike damage, are written to no record: records are permanent."""
+    """The portal's errors, unlike damage, are in no record, because records are permanent."""
 
     @pytest.fixture
     def broken(self, monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:

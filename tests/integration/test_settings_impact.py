@@ -1,4 +1,4 @@
-"""The preview of a pool's settings: the next round under them, without writing anything."""
+"""The preview of a pool's settings: the next round under them; nothing is written."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def estimate(lab: Cluster, policy: str, **changed: Any) -> SettingsImpact:
 class TestThePreview:
     @pytest.mark.parametrize("policy", sorted(SITE_POLICIES))
     def test_says_what_the_next_round_then_does(self, lab: Cluster, policy: str) -> None:
-        """For every policy see tests/integration/test_policy_comparison.py."""
+        """tests/integration/test_policy_comparison.py covers every policy."""
         impact = estimate(lab, policy, lease_s=40)
         assert impact.error == ""
         change_pool(
@@ -80,7 +80,7 @@ class TestThePreview:
         assert impact.waiting.after == applied["waiting"]
 
     def test_tells_of_another_order(self, lab: Cluster) -> None:
-        """First in, first out continues with a's jobs; by GPU-time received, it is b's turn."""
+        """First in, first out continues with jobs of a; by GPU-time received, b is next."""
         impact = estimate(lab, "fifo")
         a, b = (lab.tenants[name].pk for name in "ab")
         holds = {row.tenant: (row.before.got, row.after.got) for row in impact.rows}

@@ -1,4 +1,4 @@
-"""JSON columns accept only the shapes that code reads, choice columns only their choices."""
+"""JSON columns accept only the shapes that the code reads; choice columns only their choices."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from tests.plugin import Services
 APPS = ("scheduling", "billing", "tenants")
 DEEP = "[" * 101 + "]" * 101
 # Values that no column accepts: JSON null, scalars, a number that Python reads as infinite, and
-# nesting that is too deep for its reader.
+# nesting that is too deep to be read.
 BAD = ("null", "7", '"x"', "true", '{"a": 1e400}', "[-1e400]", f'{{"a": {DEEP}}}', DEEP)
 COLUMNS = """
 SELECT c.relname, a.attname, format_type(a.atttypid, a.atttypmod),
@@ -51,7 +51,7 @@ WHERE c.relnamespace = 'public'::regnamespace AND c.relkind IN ('r', 'p') AND NO
 
 
 def takes(database: psycopg.Connection, check: str, **values: tuple[str, str]) -> bool:
-    """Return whether a condition accepts values: (value, type) by column."""
+    """Return whether a check constraint accepts values: (value, type) by column."""
     row = sql.SQL(", ").join(
         sql.SQL("CAST({} AS {}) AS {}").format(sql.Literal(value), sql.SQL(kind), sql.Identifier(n))
         for n, (value, kind) in values.items()
@@ -62,7 +62,7 @@ def takes(database: psycopg.Connection, check: str, **values: tuple[str, str]) -
 
 
 def test_every_json_column_has_a_shape(template_database: str, services: Services) -> None:
-    """Read from the catalogue: a column without a shape is named here."""
+    """Columns are read from the catalogue; a failure names those without a shape."""
     with services.postgres.connect(template_database) as database:
         rows = database.execute(COLUMNS + " AND a.atttypid = 'jsonb'::regtype", ["_shaped"])
         columns = rows.fetchall()
@@ -80,7 +80,7 @@ def test_every_json_column_has_a_shape(template_database: str, services: Service
 def test_every_column_with_choices_takes_these_alone(
     template_database: str, services: Services
 ) -> None:
-    """A new choice of a column is named here."""
+    """A failure names the columns that accept other values."""
     with services.postgres.connect(template_database) as database:
         rows = database.execute(COLUMNS, ["_known"]).fetchall()
         checks = {(table, column): (check, kind) for table, column, kind, check in rows}
@@ -174,7 +174,7 @@ def test_a_shape_tells_good_from_bad(name: str) -> None:
 
 
 def test_rows_of_before_keep_their_table_without_its_condition(committed_db: str) -> None:
-    """A migration does not fail because of them, and they can be updated, for a quarantine."""
+    """Invalid rows do not make the migration fail, and can still be updated, for a quarantine."""
     assert committed_db
     operation = hold_shapes("odd", {("row", "one"): OBJECT})
     owner = connections["owner"]

@@ -31,7 +31,7 @@ from tests.tools import eventually
 
 
 def crowded_lab() -> Cluster:
-    """Eight GPUs, both tenants want more than their four; one job has ended."""
+    """Eight GPUs; both tenants need more than their quota of four; one job has ended."""
     made = cluster({"north": 4, "south": 4}, round_s=30)
     made.submit("north", 1, 90)
     made.round()
@@ -59,12 +59,12 @@ def ask(lab: Cluster, actor: Actor, policy: str = "fifo", hours: int = 6, **opti
 
 
 def every_beat() -> Callable[[], float]:
-    """Return a timer by which four rounds take a second: every fourth one reports progress."""
+    """Return a timer by which four rounds take a second, so that every fourth reports progress."""
     return itertools.count(0, 0.25).__next__
 
 
 def run(row: Simulation, **options: Any) -> str:
-    """Claim it and run it in this process."""
+    """Claim a simulation and run it in this process."""
     (((found, claim)),) = service.claim_simulations()
     assert found == row.pk
     state = execute_simulation(found, claim, **{"timer": every_beat(), **options})
@@ -202,7 +202,7 @@ class TestTheWorkThatIsLeft:
     def test_without_one_is_the_median_of_the_tenant_then_of_the_pool_then_an_hour(
         self, lab: Cluster
     ) -> None:
-        """North's job of 90 s has ended; south has none."""
+        """A job of north ended after 90 s; no job of south has ended."""
         lab.submit("north", 1, 50)
         lab.round(after_s=30)
         snapshot = read_snapshot(lab.pool.pk, number=9, at=lab.at + timedelta(seconds=30))

@@ -98,7 +98,7 @@ class TestAStop:
         with pytest.raises(ExecutorError, match="Disk quota exceeded"):
             world.executor.stop(stops)
         assert world.ended(good).state is ReportState.STOPPED
-        # Its shim was woken all the same.
+        # The shim was woken nevertheless.
         assert world.ended(bad).state is ReportState.STOPPED
 
 

@@ -1,4 +1,4 @@
-"""`check_slurm` on a real cluster, in order and not."""
+"""`check_slurm` on a real cluster, with and without errors."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class TestAClusterThatIsNot:
         self, slurm_cluster: SlurmCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         probe = tmp_path / "probe.py"
-        probe.write_text("")  # As if it had been written to another disk.
+        probe.write_text("")  # As if the folder were on another disk.
         monkeypatch.setattr("scheduling.engine.executors.slurm.trial.PROBE", probe)
         options = SlurmOptions(conf=str(slurm_cluster.conf), partition=slurm_cluster.partition)
         (line,) = trial_findings(Slurm(options), tmp_path / "jobs", "node-1")

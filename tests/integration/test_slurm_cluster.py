@@ -19,7 +19,7 @@ from portal.demo.slurm.processes import PROC, processes
 from tests.slurm import kill_node, own_slurm, require_slurm
 from tests.tools import eventually
 
-# Much longer than any test: a job ends only if it is ended.
+# Much longer than any test, so that a job ends only if it is stopped.
 LONG_JOB = "srun --nodes=2 --ntasks-per-node=1 sleep 3600"
 
 
@@ -54,7 +54,7 @@ def mentioning(folder: Path) -> list[str]:
 
 @pytest.fixture
 def sockets() -> Iterator[Path]:
-    """Yield a folder with a shorter path than a test's own."""
+    """Yield a folder for sockets, with a shorter path than a test's own folder."""
     require_slurm()
     with TemporaryDirectory(prefix="slurm-") as folder:
         yield Path(folder)
@@ -134,7 +134,7 @@ class TestAKilledController:
         saved = own_cluster.conf.parent / "state/job_state"
         job = submit(own_cluster, LONG_JOB, "--nodes=2", "--gres=gpu:4")
         await_state(own_cluster, job, "RUNNING")
-        # It saves its state some seconds later: killed before, it would have lost the job.
+        # The controller saves its state after some seconds; killed before, it would lose the job.
         before = saved.stat().st_mtime_ns if saved.exists() else 0
         eventually(lambda: saved.exists() and saved.stat().st_mtime_ns > before)
         own_cluster.kill_controller()

@@ -1,4 +1,4 @@
-"""The `slurm` executor on a real cluster: exact ends, one start, whatever Slurm forgets."""
+"""The `slurm` executor on a real cluster: exact ends and a single start, whatever Slurm forgets."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.usefixtures("committed_db")
 
 FINISHED, STOPPED, RUNNING = ReportState.FINISHED, ReportState.STOPPED, ReportState.RUNNING
 CANARIES = {"SECRET_KEY": "canary-key-9b1", "DATABASE_URL": "postgres://canary-user-9b2@/x"}
-# Prints its rank on each node; on a stop it saves that and ends like a job that continues later.
+# Prints its rank on each node; on a stop it saves the rank and exits to be continued.
 CHECKPOINTS = """
 import os, signal, sys, time
 rank = os.environ.get("RANK", "0")
@@ -67,7 +67,7 @@ def _no_last_word(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def last_id(world: SlurmWorld) -> int:
-    """Return the highest id of a job; other tests may have had jobs on the same cluster."""
+    """Return the highest job id, because other tests may have had jobs on the same cluster."""
     table = world.slurm.run("squeue", "--noheader", "--states=all", "--format=%A")
     return max(map(int, table.split()), default=0)
 
@@ -201,7 +201,7 @@ class TestWhatAJobSees:
 
 class TestALaunch:
     def test_that_was_submitted_twice_starts_once(self, world: SlurmWorld) -> None:
-        """The answer to the first was lost, and the queue did not show it yet."""
+        """The answer to the first submission was lost, and squeue did not show the job yet."""
         token = world.lease("/bin/sh", "-c", "echo started; sleep 6000")
         specs = world.executor._specs([token_job(token)])
         world.executor._prepare(token, specs[token])
@@ -223,7 +223,7 @@ class TestALaunch:
         assert "Slurm does not run this job: " in world.log(token)
 
     def test_that_is_refused_late_takes_nothing_from_what_runs(self, world: SlurmWorld) -> None:
-        """It was submitted twice, and Slurm accepts only the first."""
+        """It was submitted twice, and Slurm accepted only the first submission."""
         token = world.shell("echo started; sleep 6000")
         world.says(token, "started")
         assert not world.executor._refuse(token, "late")
@@ -281,7 +281,7 @@ class TestWhatAJobDoesToItsFolder:
         listed, refused = world.executor._listed, []
 
         def closed(*asked: int) -> list[Report]:
-            """As for every user except root."""
+            """Fail as for every user except root."""
             if world.folder(token).parents[1].stat().st_mode & 0o777 == 0:
                 refused.append(token)
                 raise PermissionError(13, "closed")
@@ -301,7 +301,7 @@ class TestAJobOfSomebodyElse:
         world.slurm.run("scancel", "--name=wrap")
 
     def test_cannot_write_rows_of_others_in_its_comment(self, world: SlurmWorld) -> None:
-        """Its user may set the comment of a running job; squeue prints it unchanged."""
+        """The job's user may set its comment while it runs; squeue prints the comment unchanged."""
         token = world.shell("echo ready; sleep 6000")
         own = world.queued(token)
         assert own is not None
@@ -321,7 +321,7 @@ class TestAJobOfSomebodyElse:
         token = world.lease("true")
         named = (f"--comment={token}", f"--job-name={job_name(token)}")
         world.slurm.run("sbatch", "--output=/dev/null", *named, "--wrap", "sleep 600")
-        # As after a submission whose answer was lost: the owner of the job must be checked then.
+        # The answer to the submission was lost, so the owner of the job must be checked.
         (world.root / "active").mkdir(parents=True, exist_ok=True)
         (world.root / "active" / token).write_text(str(world.lab.pool.pk))
         world.executor.launch([Launch(token, token_job(token), world.now_us())])
@@ -366,7 +366,7 @@ class TestAKilledController:
             patient.setattr(commands, "CALL_S", 1.0)
             with pytest.raises(ExecutorError, match="squeue"):
                 world.listed()
-            # A stop reaches the shim all the same, through the folder.
+            # The request to stop reaches the shim nevertheless, through the folder.
             with pytest.raises(ExecutorError):
                 world.stop(token, grace_s=0.5)
         eventually(lambda: world.exit(token))
@@ -374,7 +374,7 @@ class TestAKilledController:
         assert world.ended(token).state is STOPPED
 
     def test_that_lost_a_submission_gets_it_again(self, own_world: SlurmWorld) -> None:
-        """It gives the same id to another job: jobs are not identified by their ids."""
+        """The controller gives the lost job's id to another job, so ids do not identify jobs."""
         world = own_world
         other = world.lease("/bin/sh", "-c", "sleep 6000")
         token = world.lease("/bin/sh", "-c", "echo started; sleep 6000")
@@ -391,7 +391,7 @@ class TestAKilledController:
 class TestAJobThatSlurmEnds:
     @pytest.mark.parametrize("gpus", [(1,), (1, 1)])
     def test_has_not_ended_by_itself(self, world: SlurmWorld, gpus: tuple[int, ...]) -> None:
-        """An administrator cancels it: each of its processes gets SIGTERM at once."""
+        """An administrator cancels the job: each of its processes gets SIGTERM at once."""
         token = world.shell("echo ready; sleep 6000", gpus=gpus)
         world.says(token, *["ready"] * len(gpus))
         job = world.queued(token)
@@ -413,7 +413,7 @@ class TestALostNode:
         assert (report.state, report.exit_code) == (STOPPED, None)
 
     def test_that_comes_back_ends_what_ran_on(self, own_world: SlurmWorld) -> None:
-        """Only its network was cut: the program runs on until its shim reads the order."""
+        """Only the node's network was cut: the program runs until its shim reads the stop."""
         world = own_world
         token = world.shell("echo ready; sleep 6000")
         world.says(token, "ready")

@@ -1,4 +1,4 @@
-"""The `slurm` executor against the contract, on a real cluster, by its tools and slurmrestd."""
+"""The contract of executors, for `slurm` on a real cluster, with its tools and slurmrestd."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.usefixtures("committed_db")
 
 
 class SlurmStage(Stage):
-    """Real jobs of a real cluster, in real time. Slurm's own instants are whole seconds."""
+    """Real jobs of a real cluster, in real time. Slurm's own times are whole seconds."""
 
     grain_us = SECOND_US
 
@@ -53,7 +53,7 @@ class TestTheSlurmExecutor(ExecutorContract, ReconcileContract, FaultyExecutorCo
 
 
 class TestTheSlurmExecutorBySlurmrestd(CallsContract):
-    """Call orders and wrong reports are handled independently of the interface."""
+    """Only the basic contract: call orders and wrong reports do not depend on the interface."""
 
     @pytest.fixture
     def stage(self, tmp_path: Path, slurm_restd: RealRestd) -> Iterator[Stage]:

@@ -1,4 +1,4 @@
-"""A gang on a real Slurm cluster whose ranks keep a checkpoint each."""
+"""A gang on a real Slurm cluster, each rank of which keeps a checkpoint."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class TestAGangThatIsPreempted:
 
 @pytest.fixture
 def wide_world(tmp_path: Path) -> Iterator[SlurmWorld]:
-    """Three nodes, so that a gang has two if one hangs."""
+    """Three nodes, so that a gang still has two if one node hangs."""
     nodes = [SlurmNode(f"node-{number}", "a100", 4) for number in (1, 2, 3)]
     with own_slurm_world(tmp_path, nodes=nodes) as made:
         yield made
@@ -94,12 +94,12 @@ def wide_world(tmp_path: Path) -> Iterator[SlurmWorld]:
 
 class TestARankOfAnOlderLease:
     def test_that_was_asleep_completes_no_set(self, wide_world: SlurmWorld) -> None:
-        """It sleeps before the stop, as on a node that hangs, and wakes up under the next lease."""
+        """The rank is suspended before the stop, like a hanging node, and resumes later."""
         world = wide_world
         token = world.run(*FOREVER, gpus=(1, 1))
         reaches(world, token, 20)
         [asleep] = ranks_of(world, "node-2")
-        # Its task and slurmstepd hang as well: a stop would wake up only the program.
+        # Suspend its task and slurmstepd too; otherwise a stop would resume the program.
         node = [pid for pid in processes(world.slurm.conf, "node-2") if pid != asleep]
         for pid in (*node, asleep):
             os.kill(pid, signal.SIGSTOP)

@@ -58,7 +58,7 @@ if TORCH_PYTHON:
             reaches(world, token, 30)
             world.stop(token)
             assert world.ended(token).state is ReportState.STOPPED
-            # torchrun has one code for all signalled ranks, which differs from theirs.
+            # torchrun's exit code is the same for all ranks, and differs from their own codes.
             assert world.exit(token)["code"] in (99, 1), world.log(token)
             newest = complete_sets(world.folder(token).parents[1] / "checkpoints")[0]
             assert newest.size == ranks

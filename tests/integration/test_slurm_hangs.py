@@ -1,4 +1,4 @@
-"""A Slurm tool that hangs: a call ends at its limit, and reports it."""
+"""A Slurm tool that hangs: a call stops waiting at its time limit, and reports this."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class TestATool:
         eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids))
 
     def test_that_hangs_is_not_called_for_each_job_of_a_batch(self, hanging: Path) -> None:
-        """Each would wait as long: a pool's fence would expire before the last."""
+        """If each call waited, the pool's fence would expire before the last one."""
         slurm = Slurm(SlurmOptions(partition="gpu"))
         group = NodeGroup(("node-1",), "gpu:a100:1", 0, 0)
         batch = [

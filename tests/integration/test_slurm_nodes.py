@@ -51,7 +51,7 @@ def _every_round(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def sync(pool: Pool, *options: str) -> tuple[list[str], list[str]]:
-    """Return the command's output, and its complaints."""
+    """Return the command's output, and its error output."""
     out, err = io.StringIO(), io.StringIO()
     call_command("sync_nodes", pool.name, *options, stdout=out, stderr=err)
     return out.getvalue().splitlines(), err.getvalue().splitlines()
@@ -256,7 +256,7 @@ class TestANodeThatIsGone:
 
 
 def taken(world: SlurmWorld) -> list[str]:
-    """Return the nodes that accept leases after one more round."""
+    """Return the nodes that take leases after one more round."""
     world.lab.round(after_s=2)
     return names(world.lab.pool, effective_state="up")
 

@@ -1,4 +1,4 @@
-"""The demo pool `slurm`: created if a cluster was started, and active while it is viewed."""
+"""The demo pool `slurm`: created if a cluster was started, and active while users view it."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ from tests.slurm import as_made, kill_node
 from tests.slurm_restd import NOBODY, RealRestd, own_restd
 from tests.tools import eventually
 
-# A comment that is invalid UTF-8, with characters that JSON has to quote.
+# A comment with invalid UTF-8, and with characters that JSON has to quote.
 ODD = os.fsdecode(b'\xff "\\ \x01')
 
 
@@ -65,7 +65,7 @@ class TestTheQueue:
         done = slurm.submit(
             as_made(
                 submission("es-11-1", whole),
-                submission("es-12-1", whole),  # It has to wait.
+                submission("es-12-1", whole),  # The job has to wait.
                 submission("es-13-1", *uneven),
                 submission("es-14-1", run="true"),
                 submission("es-15-1", run="false"),
@@ -91,7 +91,7 @@ class TestTheQueue:
         queue = slurm.queue()
         by_squeue = tools.queue()
         assert set(queue) == set(by_squeue)
-        # The start of a waiting job is an estimate, updated from time to time.
+        # Slurm estimates the start of a waiting job, and updates it from time to time.
         same = set(wanted) - {"es-12-1"}
         assert {token: queue[token] for token in same} == {
             token: by_squeue[token] for token in same
@@ -165,7 +165,7 @@ class TestAJob:
         eventually(lambda: {slurm.queue()[token].state for token in answers} == {"RUNNING"})
         for job_id in answers.values():
             nodes = slurm.ask("squeue", "--noheader", f"--jobs={job_id}", "--format=%N")
-            assert nodes.strip() == "node-2"  # Not the first free one.
+            assert nodes.strip() == "node-2"  # The node that was requested, not the first free one.
 
     def test_that_cannot_be_is_refused_in_slurms_words(self, slurm: RestdSlurm) -> None:
         nowhere = submission("es-23-1", NodeGroup(("node-99",), "gpu:a100:1", 0, 0))
@@ -241,7 +241,7 @@ class TestASlurmrestd:
             assert "slurmrestd at unix:" in failure(slurm, "es-33-1")
         finally:
             slurm_restd.cluster.start_controller()
-        # Until they register again it knows nothing of its nodes.
+        # Until the nodes register again, the controller does not know their state.
         eventually(lambda: {*slurm_restd.cluster.node_states().values()} <= {"idle", "mixed"})
 
     def test_is_obeyed_with_the_newest_token(
@@ -261,7 +261,7 @@ class TestASlurmrestd:
         slurm.queue()
 
     def test_of_the_same_user_needs_no_token(self, slurm_restd: RealRestd) -> None:
-        """As the user `nobody`, since slurmrestd runs neither as root nor as SlurmUser."""
+        """It runs as the user `nobody`, because slurmrestd refuses to run as root or SlurmUser."""
         slurm_restd.stop()
         slurm_restd.authentication = "rest_auth/local"
         plain = msgspec.structs.replace(
@@ -287,7 +287,7 @@ class TestASlurmrestd:
         assert str(NOBODY) in shown
 
     def test_of_another_user_is_not_asked_without_a_token(self, slurm_restd: RealRestd) -> None:
-        """rest_auth/local would take root for its own user, `nobody`."""
+        """With rest_auth/local, slurmrestd would run requests of root as its own user, `nobody`."""
         slurm_restd.stop()
         slurm_restd.authentication = "rest_auth/local"
         try:

@@ -79,7 +79,7 @@ class TestALaunch:
             options = {"restd": {**slurm_restd.options["restd"], "url": f"unix:{path}"}}
             with slurm_world(tmp_path / "jobs", slurm_restd.cluster, options) as world:
                 token = world.lease("/bin/sh", "-c", "echo started; sleep 6000")
-                before = jobs_named(world, token)  # Of other tests.
+                before = jobs_named(world, token)  # These jobs belong to other tests.
                 wanted = [Launch(token, token_job(token), world.now_us())]
                 with pytest.raises(ExecutorError, match="closed connection"):
                     world.executor.launch(wanted)
@@ -99,7 +99,7 @@ class TestALaunch:
             until = world.now_us() + 7200 * SECOND_US
             world.executor.extend(world.lab.pool.pk, [Extension(token, token_job(token), until)])
             assert len(world.executor.nodes(world.lab.pool.pk)) == len(world.slurm.nodes)
-            # While it runs: other tests had jobs with the same token.
+            # Only running jobs count: other tests had jobs with the same token.
             cluster = world.executor._cluster(world.lab.pool.pk)
             assert cluster.queue()[token].limit_minutes > 120
             world.stop(token)
@@ -192,7 +192,7 @@ class TestTheCheck:
     def test_says_who_may_not_prolong_a_job(
         self, slurm_restd: RealRestd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """With `only_submits` the tools prolong jobs, and report nothing by themselves."""
+        """With `only_submits` the tools extend jobs, and do not report a missing right."""
         restd = {**slurm_restd.options["restd"], "only_submits": True}
         pool = make_lab(slurm_restd.cluster, {"restd": restd}).pool
         ask = Slurm.ask

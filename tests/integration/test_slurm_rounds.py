@@ -28,18 +28,18 @@ POLICIES = ("ltgf", "evenshare", "oef")
 HOWS = ("cut", "kill", "exception")
 # The tenants whose quotas are two of the GPU types.
 OWNERS = {"a100": "a", "v100": "b"}
-# The number of jobs of a story; the first borrows another tenant's GPUs.
+# The number of jobs in each test; the first job borrows another tenant's GPUs.
 JOBS = 9
-# The points before, between or after calls of an executor; others do not depend on it.
+# The points that are near calls of an executor; the other points do not depend on Slurm.
 CONCERNED = [
     point
     for point in POINTS
     if point.startswith(("round.after_commit", "dispatch.", "reconcile.", "observe.", "cancel."))
 ]
 OF_A_ROUND = [point for point in POINTS if point.startswith("round.") or point in CONCERNED]
-# Steps of a job that its test ends.
+# The steps of a job that its test stops before the end.
 ENDLESS = 60_000
-# The number of jobs that wait for their cancellation, so that one of them runs by then.
+# The number of jobs for cancellation: they wait, so that one of them runs by then.
 STOCK = 4
 
 
@@ -61,7 +61,7 @@ def runs(job: Job) -> bool:
 
 
 def assert_ended_once(job: Job, code: int) -> None:
-    """Check that a job has only its program's end, and that its leases followed each other."""
+    """Check that a job ended only once, by its program, and that its leases did not overlap."""
     job.refresh_from_db()
     assert (job.state, job.exit_code) == ("failed" if code else "succeeded", code)
     *before, last = ended_events(job)
@@ -96,14 +96,14 @@ def assert_books_and_rounds(pool: Pool) -> None:
 
 
 class TestJobsOfThreeTenants:
-    """A worker killed, a node lost and back, a controller killed: each under another policy."""
+    """By policy another fault: a killed worker, a node lost and back, a killed controller."""
 
     @pytest.mark.parametrize("policy", POLICIES)
     def test_end_once_and_are_charged_once(self, policy: str, world: SlurmRounds) -> None:
         chance = random.Random(17)  # noqa: S311 - any jobs, the same each time
         wanted: dict[int, tuple[Job, int]] = {}
         Pool.objects.update(policy=policy, options={})
-        # This tenant borrows all of another's GPUs for longer than a lease.
+        # This tenant borrows all GPUs of another one, for longer than a lease.
         self.submit(world, wanted, "c", 8, 90)
         eventually(lambda: world.turn() and self.runs(world))
         while len(wanted) < JOBS:
@@ -132,7 +132,7 @@ class TestJobsOfThreeTenants:
         return world.lab.pool.leases.filter(state="running").exists()
 
     def disturb(self, world: SlurmRounds, policy: str) -> None:
-        """Cause a fault, another one under each policy."""
+        """Cause the fault that belongs to the policy."""
         if policy == "ltgf":
             eventually(lambda: world.turn_that_is_killed("dispatch.after_call"))
         elif policy == "evenshare":
@@ -143,7 +143,7 @@ class TestJobsOfThreeTenants:
             world.slurm.start_daemon(lost)
         else:
             lost_before = self.lost(world)
-            # Unsaved progress would be lost: another test covers that.
+            # Wait until the controller saves its state; another test covers unsaved state.
             saved = world.slurm.conf.parent / "state/job_state"
             before = saved.stat().st_mtime_ns if saved.exists() else 0
             eventually(lambda: saved.exists() and saved.stat().st_mtime_ns > before)
@@ -196,7 +196,7 @@ def nodes_of(job: Job, number: int) -> list[str]:
 
 
 class TestEveryFaultPoint:
-    """Work goes on; at each point in turn a round fails, or loses its database, or is killed.
+    """While jobs run, a round fails at each point in turn: by an error, a lost database, or a kill.
 
     tests/integration/test_fault_matrix.py has each point in each of these ways.
     """
@@ -207,7 +207,7 @@ class TestEveryFaultPoint:
         for point, how in zip(CONCERNED, itertools.cycle(HOWS), strict=False):
             oldest = doomed[-STOCK]
             eventually(lambda: world.turn() and runs(oldest))  # noqa: B023 - called at once
-            # Every point needs a launch, a cancellation and its stop.
+            # To reach every point, a launch, a cancellation and its stop are needed.
             short.append(world.submit("b", 1, 2))
             Job.objects.filter(pk=oldest.pk).update(cancel_asked_at=world.lab.at)
             doomed.append(world.submit("a", 1, 6000))

@@ -1,4 +1,4 @@
-"""Shadow mode on a real cluster with jobs of others: its observations, reports and passivity."""
+"""Shadow mode on a real cluster: it reports on other users' jobs and changes none."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class TestAWatchOfABusyPartition:
         folder = tmp_path / "shadow"
 
         def over() -> bool:
-            # Stopped after each poll, and continued from the folder.
+            # The command ends after each poll and continues from its folder.
             shadow(slurm_cluster, folder, "--policy", "ltgf,fifo")
             seen = rows(folder / "observed.csv")
             return len(seen) == JOBS and all(row["state"] == "COMPLETED" for row in seen)
@@ -87,7 +87,7 @@ class TestAWatchOfABusyPartition:
             assert row["ltgf_started_s"]
             assert row["fifo_started_s"]
         assert len(rows(folder / "looks.csv")) > 1
-        # No job of ours was submitted, and none of theirs was ended.
+        # The command submitted no job, and ended none.
         config = parse_config(slurm_cluster.run("scontrol", "show", "config"))
         assert int(config["NEXT_JOB_ID"]) == int(ids[-1]) + 1
         assert listed(slurm_cluster) == sorted(
@@ -98,8 +98,8 @@ class TestAWatchOfABusyPartition:
         self, slurm_cluster: SlurmCluster, tmp_path: Path
     ) -> None:
         shadow(slurm_cluster, tmp_path)
-        # Instants are whole seconds: a job that runs at the first poll, or is over by then, is no
-        # arrival for the simulation.
+        # Times are whole seconds. A job that runs at the first poll, or has ended by then, does not
+        # arrive in the simulation.
         looked = int(rows(tmp_path / "looks.csv")[0]["at"])
         eventually(lambda: int(time.time()) > looked)
         job = submit(slurm_cluster, "true", "--gres=gpu:k80:1", "--account=bio")
@@ -124,7 +124,7 @@ class TestAWatchOfABusyPartition:
             quotas = tmp_path / "quotas.csv"
             quotas.write_text("tenant,gpu_type,gpus\nphysics,v100,8\nbio,v100,0\n")
             arguments = ("--quotas", str(quotas), "--policy", "ltgf")
-            # As soon as the lease of 5 s would be over.
+            # At the time when the lease of 5 s would end.
             eventually(
                 lambda: (
                     f"start 1 ({held[1]}) and ask 1 ({held[0]}) to yield"

@@ -41,12 +41,12 @@ from tests.tools import eventually
 MINUTES = float(os.environ.get("EVENSHARE_SOAK_MINUTES", "10"))
 SEED = int(os.environ.get("EVENSHARE_SOAK_SEED", "0")) or random.SystemRandom().randrange(1, 10**6)
 MOST_ACTIVE = 14
-# The faults between two turns, with their relative frequency; otherwise none.
+# The faults between two rounds, with their relative frequency.
 WEIGHTS = {
     "submit": 30, "cancel": 6, "drain": 4, "resume": 6, "drain_in_slurm": 3, "resume_in_slurm": 5,
     "kill_worker": 4, "kill_controller": 1, "change_policy": 2, "nothing": 40,
 }  # fmt: skip
-# The most nodes that are drained at once, so that most of the cluster works.
+# The maximum number of drained nodes, so that most of the cluster works.
 MOST_DRAINED = 2
 STATE_SAVED_S = 8.0
 
@@ -77,7 +77,7 @@ class Soak:
         self.world.turn()
 
     def nothing(self) -> None:
-        """Only leave jobs running."""
+        """Change nothing, and leave jobs running."""
 
     def submit(self) -> bool:
         if self.pool.jobs.filter(state__in=Job.ACTIVE_STATES).count() >= MOST_ACTIVE:
@@ -113,7 +113,7 @@ class Soak:
         return resume_node(actor=self.actor, pool=self.pool, name=self.chance.choice(names))
 
     def drain_in_slurm(self) -> bool:
-        """Drain like an administrator, and never a node that is drained from here."""
+        """Drain a node as an administrator would, but never one that the portal drained."""
         names = sorted(set(self._nodes(state="up")) - self.drained_in_slurm)
         if self.drained_in_slurm or not names:
             return False
@@ -124,7 +124,7 @@ class Soak:
 
     def resume_in_slurm(self) -> bool:
         for name in self.drained_in_slurm:
-            # Refused if a killed controller has forgotten the drain.
+            # This is refused if a killed controller has forgotten the drain.
             with contextlib.suppress(SlurmError):
                 self._update(name, "State=RESUME")
             if not self.world.slurm.node_states()[name].startswith("drain"):
@@ -133,11 +133,11 @@ class Soak:
         return False
 
     def kill_worker(self) -> bool:
-        """At a point that this round may not reach."""
+        """Kill a worker at a point, which this round may not reach."""
         return self.world.turn_that_is_killed(self.chance.choice(OF_A_ROUND))
 
     def kill_controller(self) -> bool:
-        """Right after it saved its state: jobs that it forgets are lost only after minutes."""
+        """Kill it right after it saved its state; jobs that it forgets are lost after minutes."""
         saved = self.world.slurm.conf.parent / "state/job_state"
         before = saved.stat().st_mtime_ns if saved.exists() else 0
         deadline = time.monotonic() + STATE_SAVED_S
@@ -161,7 +161,7 @@ class Soak:
         eventually(lambda: self.resume_in_slurm() or not self.drained_in_slurm)
         eventually(lambda: self.world.turn() and not active(self.world))
         eventually(lambda: self.world.turn() and not self.world.in_slurm())
-        # The last ends are charged once the pool was checked after them.
+        # The last ends are charged only after a later check of the pool.
         last = self.pool.leases.aggregate(at=Max("ended_at"))["at"]
         fence = PoolFence.objects.filter(pool=self.pool, last_checked_at__gt=last)
         eventually(lambda: self.world.turn() and fence.exists())
@@ -173,7 +173,7 @@ class Soak:
                 assert not {"failed", "finished"} & set(ended_events(job)), job
             else:
                 assert_ended_once(job, self.codes[job.pk])
-            # A job that was stopped at once has not printed its first line.
+            # If a job was stopped at once, it has not printed its first line.
             said = self.world.root / str(job.pk) / "starts"
             leases = [lease for lease, _ in self.world.starts(job)] if said.exists() else []
             assert len(leases) == len(set(leases)), f"{job} was started twice by a lease"

@@ -1,4 +1,4 @@
-"""A lease that Slurm accepted and keeps pending: its job starts, and runs once Slurm runs it."""
+"""A lease that Slurm accepted and keeps pending: its job is starting until Slurm runs it."""
 
 from __future__ import annotations
 

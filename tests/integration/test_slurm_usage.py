@@ -1,4 +1,4 @@
-"""The usage of a gang over two nodes of a real Slurm cluster: each rank samples its own part."""
+"""The usage of a gang over two nodes of a real Slurm cluster: each rank samples its own node."""
 
 from __future__ import annotations
 
@@ -76,11 +76,11 @@ class TestAJobOfSlurm:
         assert world.ended(token).state is ReportState.FINISHED
         usage = used(token)
         spent = sum(p.cores * (p.end_us - p.begin_us) / 1e6 for p in usage.points)
-        # Two of 0.4 s; srun and the leader do not count.
+        # Two programs of 0.4 s each; the CPU time of srun and the leader does not count.
         assert 0.8 <= spent < 2.0
         (lease,) = usage.leases
         assert (lease.nodes, lease.of_nodes) == (2, 2)
         known = [point for point in usage.points if point.busy is not None]
-        # Of four GPUs on each node: 0, 20, 40 and 60 %.
+        # The four GPUs of each node have a utilisation of 0, 20, 40 and 60 %.
         assert (known[0].busy, known[0].busy_low) == (300, 0)
         assert known[0].gpu_peak_bytes == 300 * 2**20

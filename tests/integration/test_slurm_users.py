@@ -105,7 +105,7 @@ class TestAJob:
         assert "LEAK" not in world.log(token)
 
     def test_cannot_have_the_portal_write_elsewhere(self, world: UsersWorld) -> None:
-        """It cannot redirect the portal to another tenant's folder."""
+        """The job cannot redirect the portal's writes to another tenant's folder."""
         theirs = world.of("b", "/bin/sh", "-c", "echo ready; sleep 6000")
         world.launch(theirs)
         tries = (
@@ -162,7 +162,7 @@ class TestAJobThatSaysItIsAnotherTenants:
         assert report.state is ReportState.STOPPED
 
     def test_of_the_same_user_counts(self, world: UsersWorld) -> None:
-        """The opposite case: the user decides."""
+        """In contrast to the tests above, the user is right, so the job is accepted."""
         token = world.of("b", "/bin/sh", "-c", "echo ready; exit 0")
         world.launch(token)
         world.ended(token)
@@ -183,7 +183,7 @@ class TestWhatAJobsUserWritesForThePortal:
         assert world.ended(token).state is ReportState.STOPPED
 
     def test_has_no_file_of_others_written_over(self, world: UsersWorld) -> None:
-        """If hard links to files of others are allowed (fs.protected_hardlinks=0)."""
+        """The kernel may allow hard links to other users' files (fs.protected_hardlinks=0)."""
         token = world.of("a", "true")
         [lease] = Lease.objects.filter(job_id=token_job(token)).select_related(
             "job", "tenant", "pool"
@@ -200,7 +200,7 @@ class TestWhatAJobsUserWritesForThePortal:
     def test_is_no_folder_where_a_file_must_be(
         self, world: UsersWorld, monkeypatch: pytest.MonkeyPatch, name: str
     ) -> None:
-        """Otherwise the end of no job of the pool could be recorded."""
+        """Otherwise no end of any job of the pool could be recorded."""
         monkeypatch.setattr("scheduling.engine.executors.slurm.executor.LAST_WORD_S", 0.0)
         make = f"mkdir -p leases/1/{name}/x; chmod 0 leases/1/{name}"
         token = world.of("a", "/bin/sh", "-c", f"{make}; echo ready; exec sleep 6000")

@@ -1,4 +1,4 @@
-"""Jobs of a tenant's user with false data, to run without charge or at another's cost."""
+"""Jobs of a tenant's user that falsify data, to run without charge or at another tenant's cost."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ def job_of(world: UsersWorld, job_id: int) -> SlurmJob:
 
 
 def is_ended(world: UsersWorld, job_id: int) -> bool:
-    """Poll the pool like a round; return whether Slurm has ended a job then."""
+    """Poll the pool as a round does; return whether Slurm has ended a job after that."""
     world.listed()
     return is_over(job_of(world, job_id).state)
 
 
 class TestAJob:
     def test_that_drops_its_lease_in_slurm_is_ended(self, world: UsersWorld) -> None:
-        """Otherwise it could not be stopped, and its lease would be lost while it runs on."""
+        """Otherwise it could not be stopped, and its lease would count as lost while it runs."""
         other = world.of("b", "/bin/sh", "-c", RUNS)
         world.launch(other)
         drops = "scontrol update JobId=$SLURM_JOB_ID Comment=mine; touch done; " + RUNS
@@ -76,7 +76,7 @@ class TestAJob:
     def test_that_hides_its_start_is_ended(
         self, world: UsersWorld, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Otherwise it would be starting for ever, without charge."""
+        """Otherwise it would count as starting for ever, without charge."""
         monkeypatch.setattr(executor, "NO_SHIM_S", 1.0)
         hides = (
             "until grep -q started_us leases/1/shim.json; do sleep 0.1; done;"
@@ -106,7 +106,7 @@ class TestAJob:
         ],
     )
     def test_that_says_an_end_that_cannot_be_has_ended(self, world: UsersWorld, said: str) -> None:
-        """Otherwise its GPUs would be held for ever."""
+        """Otherwise it would hold its GPUs for ever."""
         ends = f"""echo '{{"started_us": 1, {said}}}' > leases/1/exit.json; touch done"""
         token, _ = begun(world, f"{ends}; kill -9 $PPID")
         report = world.ended(token)

@@ -118,7 +118,7 @@ class TestAChangeOfUsers:
         world.launch(token)
         world.says(token, "begins at 0")
         world.set(users={"a": REST})
-        # It continues as the user of its submission, and is asked to end.
+        # The job continues as the user of its submission, and is asked to stop.
         assert world.executor._queue(world.tools)[token].state == "RUNNING"
         world.stop(token)
         assert world.ended(token).state is ReportState.STOPPED

@@ -1,4 +1,4 @@
-"""The process tree of `make run`: a start that is ended or cannot work leaves nothing behind.
+"""The process tree of `make run`: a start that is interrupted or fails leaves no process behind.
 
 test_demo_pool.py tests the faults of a running tree, test_local_executor_tree.py its end.
 """

@@ -1,4 +1,4 @@
-"""Quotas from a reviewed file: shown first, applied whole or not at all, never backwards."""
+"""Quotas from a reviewed file: shown first, applied completely or not at all, never in the past."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ class TestApplied:
         assert stored() == AT_FIRST
 
     def test_again_before_it_began_leaves_no_trace(self, place: Cluster, tmp_path: Path) -> None:
-        """The second file comes at the same instant: the first one was never in effect."""
+        """The second file is applied at the same pool time, so the first never had an effect."""
         sync(tmp_path, AGREED, *APPLY)
         sync(tmp_path, HEADER + "north,pool-1,v100,4,,,,,\nsouth,pool-1,v100,4,,,,,\n", *APPLY)
         assert [(slug, gpus) for slug, gpus, _, until, _ in stored() if until is None] == [
@@ -203,7 +203,7 @@ class TestWhoApplies:
 class TestAnExport:
     def test_tells_what_was_only_when_asked(self, place: Cluster, tmp_path: Path) -> None:
         sync(tmp_path, AGREED, *APPLY)
-        # A quota that ended at this instant is over; the clock moves on by a day.
+        # The quota ended exactly at this time; the clock advances by a day.
         PoolClock.objects.update(anchor_pool=NOW + timedelta(days=1))
         assert export("--pool", "pool-1").count("\n") == 3
         assert export("--pool", "pool-1", "--history").count("\n") == 5

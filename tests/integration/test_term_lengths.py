@@ -22,7 +22,7 @@ from tests.toy_policy.lengths import POLICY
 
 pytestmark = pytest.mark.usefixtures("committed_db")
 LEAST_S, LEASE_S, MOST_S = 100, 300, 700
-LENGTHS_S = {1: MOST_S, 2: LEASE_S, 4: LEAST_S}  # of terms, by the job's GPUs
+LENGTHS_S = {1: MOST_S, 2: LEASE_S, 4: LEAST_S}  # lengths of terms, by the job's GPUs
 
 
 @pytest.fixture(autouse=True)
@@ -31,7 +31,7 @@ def policy(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def bounded() -> Cluster:
-    """A pool whose only tenant borrows all that its jobs hold, for credits."""
+    """A pool whose only tenant has no quota, and pays for all GPUs that its jobs hold."""
     lab = cluster(
         {"a": 0, "b": 7}, nodes=2, gpus=4, policy=POLICY.name, lease_s=LEASE_S,
         least_lease_s=LEAST_S, most_lease_s=MOST_S,
@@ -61,7 +61,7 @@ class TestATerm:
         assert to_micro(budget.reserved) == whole > 0
         lab.round(after_s=LEAST_S)
         lab.round(after_s=LEASE_S)
-        # Renewed ones by their own lengths; the longest is in its first term.
+        # Renewed leases have their own lengths; the longest lease is in its first term.
         assert {lease.gpus: lease.term for lease in Lease.objects.filter(state="running")} == {
             1: 1, 2: 2, 4: 3,
         }  # fmt: skip
@@ -73,7 +73,7 @@ class TestATerm:
             assert replay_stored_round(round_).same
 
     def test_does_not_reach_into_maintenance(self) -> None:
-        """The longest term might: the node is kept free, whatever length the policy would set."""
+        """The longest possible term would, so the node gets no lease of any length."""
         lab = cluster({"a": 8}, nodes=1, policy=POLICY.name, lease_s=LEASE_S, most_lease_s=MOST_S)
         begins = lab.at + timedelta(seconds=LEASE_S + 100)
         window = MaintenanceWindow.objects.create(

@@ -165,7 +165,7 @@ class TestManyWorkers:
 
 
 class TestTheDatabase:
-    """The database refuses these to every writer, even the tables' owner."""
+    """Statements that the database refuses to every writer, even the tables' owner."""
 
     @pytest.mark.parametrize("using", ["default", "owner"])
     def test_takes_no_wrong_hash_and_no_gap(self, committed_db: str, using: str) -> None:

@@ -1,4 +1,4 @@
-"""A row that cannot be read costs its own job, never the pool's round."""
+"""A row that cannot be read stops its own job, but never the pool's round."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.plugin import Services
 
 
 class Damage(NamedTuple):
-    """SQL that damages rows of a job past all code."""
+    """SQL that damages rows of a job directly in the database."""
 
     table: str
     change: str
@@ -50,7 +50,7 @@ DAMAGE = {
 
 @pytest.fixture
 def vandal(committed_db: str, services: Services) -> psycopg.Connection:
-    """A superuser, in a database that lost its conditions."""
+    """A superuser's connection to a database whose constraints were dropped."""
     connection = services.postgres.connect(committed_db)
     names = connection.execute(
         "SELECT conrelid::regclass::text, conname FROM pg_constraint"
@@ -98,7 +98,7 @@ def test_costs_its_own_job_alone(vandal: psycopg.Connection, *, running: bool) -
             shown = Job.objects.filter(pk=job.pk).values("state", "reason_code", "quarantine")[0]
             assert (shown["state"], shown["reason_code"]) == ("pending", "quarantined"), name
             assert ": " in shown["quarantine"], (name, shown)
-            # It holds nothing any more, and no other tenant paid for it.
+            # The job holds no GPUs any more, and no other tenant paid for it.
             assert not Lease.objects.filter(job=job).exclude(state="ended").exists(), name
             assert set(others_states(others)) == {"running"}, name
             assert not unreadable_jobs(lab.pool.pk, lab.at)

@@ -57,14 +57,14 @@ class RunningTree:
         return self.process.poll() is not None
 
     def pause_all_pools_but(self, name: str) -> None:
-        """The demo's other pools cost as much as all that a test uses."""
+        """Pause the demo's other pools, which use as much CPU time as the test itself."""
         self.query(
             "UPDATE scheduling_poolclock SET paused = true FROM scheduling_pool p"  # noqa: S608 - a test's
             f" WHERE p.id = pool_id AND p.name <> '{name}'"
         )
 
     def query(self, statement: str, *, role: str = "evenshare_app") -> object:
-        """Return the first value, or None while the database is away."""
+        """Return the first value, or None while the database does not answer."""
         host = str((self.data / "run").resolve() / "pg")
         try:
             with psycopg.connect(
@@ -103,7 +103,7 @@ class RunningTree:
             return 0
 
     def fetch(self, path: str) -> http.client.HTTPResponse:
-        """Return an answer like a browser's: compressed."""
+        """Return an answer as a browser would get it: compressed."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_S)
         connection.request("GET", path, headers={"Accept-Encoding": "gzip"})
         return connection.getresponse()
@@ -119,7 +119,7 @@ class RunningTree:
     def kill(self, words: str) -> int:
         """Kill the process whose command line has these words, once it exists; return its id.
 
-        If none were found, a signal to 0 would end the tests themselves.
+        It never signals id 0, which would end the tests themselves.
         """
         pid = eventually(lambda: self.find(words))
         os.kill(pid, signal.SIGKILL)
@@ -130,7 +130,7 @@ class RunningTree:
         return self.process.wait(PATIENCE_S)
 
     def end(self) -> None:
-        """Leave no process behind, whatever the test did."""
+        """End all processes, whatever the test did."""
         with contextlib.suppress(ProcessLookupError):
             self.process.kill()
         self.process.wait(PATIENCE_S)
@@ -143,7 +143,7 @@ def migrated(data: Path) -> Path:
     """Create a data folder with a migrated database, so that a start does not migrate it."""
     data.parent.mkdir(parents=True, exist_ok=True)
     postgres = Postgres(folders.prepare(data))
-    # As in `tests.plugin`: PostgreSQL as another user could not read a kept folder.
+    # As in `tests.plugin`: PostgreSQL as another user cannot read a private folder.
     if postgres.identity.user is None:
         copy_cluster(postgres.cluster)
     return data
@@ -157,7 +157,7 @@ def _inherited() -> dict[str, str]:
 
 def processes_of(data: Path) -> dict[int, str]:
     mark = f"EVENSHARE_DATA_DIR={data}\0".encode()
-    # PostgreSQL and Valkey overwrite their environment, but name their folders.
+    # PostgreSQL and Valkey overwrite their environment, but their command line names the folder.
     places = [str(data), str((data / "run").resolve())]
     found = {}
     for entry in Path("/proc").iterdir():

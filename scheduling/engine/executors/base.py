@@ -1,7 +1,7 @@
 """The protocol of executors. Calls come in batches, after the commit, and may be repeated.
 
-docs/executors.md describes how to write an executor. The engine handles failures in its modules
-`breaker`, `well_formed` and `missing`.
+docs/executors.md describes how to write an executor. The engine's modules `breaker`, `well_formed`
+and `missing` handle failures.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from scheduling.engine.executors.pool_options import NoOptions
 
 
 class ExecutorError(Exception):
-    """The engine could not be reached or refused; the intent stays open and is retried.
+    """The engine could not be reached, or refused the call; the intent stays open and is retried.
 
-    Five calls in a row that raise, this or any other error, open the pool's circuit breaker.
+    Five consecutive calls that raise this or any other error open the pool's circuit breaker.
     """
 
 
 # The time after which an adapter gives up on its engine and raises ExecutorError. A round holds its
-# pool's fence for 30 s, and calls follow each other. A call cannot be ended from outside.
+# pool's fence for 30 s and makes several calls, and a call cannot be interrupted from outside.
 CALL_S = 5.0
 
 
@@ -42,7 +42,7 @@ class ReportState(StrEnum):
 
 @dataclass(frozen=True)
 class Launch:
-    """A request to start a job's process. A lease has the same `token` for ever."""
+    """A request to start a job's process. A lease keeps the same `token` for ever."""
 
     token: str
     job_id: int
@@ -73,13 +73,13 @@ class Extension:
 
 @dataclass(frozen=True)
 class Iterations:
-    """The reported iterations of a lease's process: sums since its start, so that none is lost.
+    """The reported iterations of a lease's process, as sums since its start, so that none is lost.
 
-    Pool time, whole microseconds. `time_us` is the time of `count` iterations. It excludes the
-    process's first iteration, which is part of `resumed_us`: the time from the start to the end of
-    the first iteration. `suspended_us`: from the request for its GPUs to its last file. These are
-    None until they have happened. `memory_bytes`: the most GPU memory that it reported on one GPU;
-    0 if not reported.
+    Times are whole microseconds of pool time. `time_us` is the time of `count` iterations. It
+    excludes the process's first iteration, which is part of `resumed_us`: the time from the start
+    to the end of the first iteration. `suspended_us`: the time from the request to release its GPUs
+    to its last file. The last two are None until they have happened. `memory_bytes`: the most GPU
+    memory that it reported on one GPU; 0 if not reported.
     """
 
     count: int
@@ -106,11 +106,11 @@ class Evaluations:
 class Report:
     """The engine's report on one token, in microseconds of pool time.
 
-    `started_us` of an accepted token is the instant of the request. `progress` is the job's own
+    `started_us` of an accepted token is the time of the request. `progress` is the job's own
     report: a JSON object, bounded and checked, or None. `iterations` are of this lease only;
     `refused`: why reported iterations cannot be used. `evaluations` is None if no metric is
-    reported. `contradiction`: how the job's files contradict the engine, which supplies the
-    instants; empty if they agree.
+    reported. `contradiction`: how the job's files contradict the engine; empty if they agree. The
+    times are then the engine's.
     """
 
     token: str
@@ -128,17 +128,16 @@ class Report:
 class ExecutorTraits(NamedTuple):
     """Properties of an executor, so that other code need not know its name.
 
-    An unknown one has none.
-
-    `simulates`: no process runs; a job lasts as long as it declares, and may come from a trace.
-    `keeps_output`: the output of programs is in the portal's data folder. `reports_usage`: so are
-    samples of CPUs, memory and GPUs (docs/executors.md). `runs_as_portal`: jobs have the rights of
-    the portal's user. `is_exclusive`: only this installation uses it. `has_nodes`: its engine knows
-    its nodes and their states (`scheduling.engine.executors.node_source`); `title` is the engine's
-    name. `silence_s`: a launched lease that `list` leaves out is lost after this wall time, and in
-    the second such listing at the earliest. If it is 0, the lease is lost at once: its own records
-    are the truth. `options_type`: the struct for `Pool.executor_options`. `finds_by`: the options
-    by which it finds running processes; they must not change while one runs. `host_options`: the
+    An unknown executor has the defaults. `simulates`: no process runs; a job lasts as long as it
+    declares, and may come from a trace. `keeps_output`: the output of programs is in the portal's
+    data folder. `reports_usage`: so are samples of CPUs, memory and GPUs (docs/executors.md).
+    `runs_as_portal`: jobs have the rights of the portal's user. `is_exclusive`: only this
+    installation uses it. `has_nodes`: its engine knows its nodes and their states
+    (`scheduling.engine.executors.node_source`); `title` is the engine's name. `silence_s`: a
+    launched lease that `list` leaves out is lost after this wall time, and in the second such
+    listing at the earliest. If it is 0, the lease is lost at once: the executor's own records are
+    complete. `options_type`: the struct for `Pool.executor_options`. `finds_by`: the options by
+    which it finds running processes; they must not change while one runs. `host_options`: the
     options that name programs, files and users of machines. They allow arbitrary code to run there,
     so they cannot be set over the network.
     """
@@ -159,11 +158,12 @@ class ExecutorTraits(NamedTuple):
 class Executor(Protocol):
     """Runs processes for leases. All calls are idempotent by token.
 
-    A call may come twice, late, or after a later call: the process that held a pool's fence may
-    have slept while another went on. So a token is started at most once for ever. It never starts
-    after a request to stop it, or after a later lease of its job was launched or stopped. A late
-    call is answered with the present state. Each use creates a new object: no state is kept in
-    memory. No call may wait for its engine longer than CALL_S; every call may raise ExecutorError.
+    A call may come twice, late, or after a later call, because a process that held a pool's fence
+    may have slept while another process continued. So a token is started at most once for ever. It
+    never starts after a request to stop it, or after a later lease of its job was launched or
+    stopped. A late call is answered with the present state. Each use creates a new object: no state
+    is kept in memory. No call may wait for its engine longer than CALL_S; every call may raise
+    ExecutorError.
     """
 
     traits: ExecutorTraits
@@ -191,7 +191,7 @@ class Executor(Protocol):
         """Drop the records of ended processes, once their end is stored."""
 
 
-# Modules are imported on use: they need tables, and this one does not.
+# Executors are imported on use, because they need Django's tables and this module does not.
 EXECUTORS = {
     "virtual": "scheduling.engine.executors.virtual:VirtualExecutor",
     "local": "scheduling.engine.executors.local:LocalExecutor",

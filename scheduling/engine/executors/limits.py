@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from scheduling.engine.clock import wall_now, wall_time
 from scheduling.models import Pool
 
-# A smaller difference means that the database runs on this machine.
+# If the clocks differ by less, they are the same: the database runs on this machine.
 SAME_CLOCK = timedelta(seconds=1)
 
 
@@ -20,7 +20,7 @@ def clock_skew() -> timedelta:
 def dead_mans_limit(pool: Pool, expires_at: datetime, skew: timedelta) -> int:
     """Return the limit in seconds since 1970 of a lease that expires at `expires_at` (pool time).
 
-    It includes the pool's outage grace. `skew`: that of the clocks, read once for many leases.
+    It includes the pool's outage grace. `skew`: from `clock_skew`, read once for many leases.
     """
     limit = wall_time(pool.clock, expires_at + timedelta(seconds=pool.outage_grace_s))
     return round((limit - skew).timestamp())

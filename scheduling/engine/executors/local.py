@@ -1,7 +1,7 @@
 """`local`: real processes on this machine, one shim each (see the package `shim`).
 
-There is no isolation: jobs run as the user of the portal. It is for a demo, a workstation, or a
-lab's own machine.
+There is no isolation: jobs run as the portal's user. It is for a demo, a workstation, or a lab's
+own machine.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from scheduling.engine.executors.shim_executor import CLAIM_S, ShimExecutor
 from scheduling.engine.executors.spans import GRAIN_US, EngineWord, instant
 
 SHIM = Path(__file__).with_name("shim")
-# A shim answers within tens of milliseconds; a slower one is adopted later.
+# Shims answer within tens of milliseconds. A shim that is slower is found by a later listing.
 ANSWER_S = 3.0
 # Jobs have a lower priority than the portal on the same machine.
 NICE = 5
@@ -77,7 +77,7 @@ class LocalExecutor(ShimExecutor):
                 stderr=log,
                 start_new_session=True,
                 cwd=self._root,
-                # The portal's environment holds addresses and keys.
+                # Without the portal's environment, which holds addresses and keys.
                 env={"PATH": search_path(), "LANG": "C.UTF-8"},
             )
         _started.append(process)
@@ -114,7 +114,7 @@ class LocalExecutor(ShimExecutor):
         return shims.of(lease_folder(self._root, token), self._span(token), claim)
 
     def _span(self, token: str) -> dict[str, Any] | None:
-        """Return the start, and later the end, that a shim wrote out of its job's reach."""
+        """Return the start, and later the end, that a shim wrote where its job cannot write."""
         return read_json(self._note(token, "span"))
 
     def _seen(self, tokens: Iterable[str], shims: LivingShims) -> dict[str, EngineWord]:
@@ -136,7 +136,7 @@ class LocalExecutor(ShimExecutor):
         now_us = time.time_ns() // MICROSECOND_NS
         if started_us is not None and shim.began_us - GRAIN_US <= started_us <= now_us:
             return EngineWord(started_us)
-        # Its program has not started yet, or its job removed the record.
+        # The program has not started yet, or its job removed the record.
         says_start = instant((claim or {}).get("started_us")) is not None
         is_late = now_us - shim.began_us > CLAIM_S * SECOND_US
         return EngineWord(shim.began_us if says_start or is_late else None)
@@ -153,7 +153,7 @@ class LocalExecutor(ShimExecutor):
             return
         span = self._span(token)
         if span is None:
-            # In this order: a shim writes its exit before it dies.
+            # Read the exit after the search for the shim, which writes its exit before it dies.
             if claim is None or claim.get("never") or self._exit(token) is not None:
                 return
         elif "ended_us" in span:
@@ -180,7 +180,7 @@ class LocalExecutor(ShimExecutor):
 
 
 def _await_answers(shims: Sequence[subprocess.Popen[bytes]]) -> None:
-    """Wait until each shim has closed its output: its program runs, or cannot start."""
+    """Wait until each shim has closed its output: its program runs, or could not be started."""
     waiting = {shim.stdout.fileno(): shim for shim in shims if shim.stdout is not None}
     poll = select.poll()
     for descriptor in waiting:

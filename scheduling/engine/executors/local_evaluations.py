@@ -1,4 +1,4 @@
-"""Parses a local job's report of its stopping metric: untrusted, bounded and checked.
+"""Parses a local job's report of its stopping metric, which is not trusted but checked.
 
 `evenshare.runtime.evaluations` writes it. `scheduling.engine.evaluate`, which stores the
 evaluations, checks whether they can be used.
@@ -21,7 +21,7 @@ VERSION = 1
 
 
 def parse_evaluations(text: bytes, *, lease: int) -> Evaluations | None:
-    """Return a file's report on a lease, or None if it has none."""
+    """Return a file's report on a lease, or None if the file has none."""
     said, why = said_of_lease(text, EVALUATIONS_BYTES, lease, _refusal)
     if said is None:
         return Evaluations(refused=why) if why else None

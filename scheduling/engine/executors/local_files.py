@@ -37,7 +37,7 @@ _LOG = re.compile(r"out(?:\.(\d{15}))?\.log")
 
 
 class LogWindow(NamedTuple):
-    """A piece of a program's output. Offsets count all written bytes, kept or not."""
+    """A piece of a program's output. Offsets count all written bytes, even those not kept."""
 
     data: bytes
     next_offset: int
@@ -45,7 +45,7 @@ class LogWindow(NamedTuple):
 
     @property
     def offset(self) -> int:
-        """The start of `data`: later than requested if the middle was cut."""
+        """The start of `data`; later than requested if the requested bytes were not kept."""
         return self.next_offset - len(self.data)
 
 
@@ -74,7 +74,7 @@ def read_log(
 
 @contextlib.contextmanager
 def _opened(*names: str) -> Iterator[int]:
-    """Open folders from the root by descriptors, so that none can be swapped meanwhile."""
+    """Open folders from the root by descriptors, so that no folder can be replaced meanwhile."""
     descriptor = os.open(jobs_root(), _FOLDER & ~os.O_NOFOLLOW)
     try:
         for name in names:
@@ -99,7 +99,7 @@ def _window(folder: int, offset: int, limit: int) -> LogWindow:
         if start + size <= offset or (data and start != offset):
             continue
         offset = max(offset, start)
-        # Do not read past the size seen before: a log that grows would exceed `total`.
+        # Stop at the size read before: if the log grows, the window would exceed `total`.
         unread = start + size - offset
         piece = _piece(folder, name, offset - start, min(limit - len(data), unread))
         data += piece
@@ -118,7 +118,7 @@ def _size(folder: int, name: str) -> int:
 
 
 def _piece(folder: int, name: str, start: int, length: int) -> bytes:
-    """Read from one part; empty if the rolling tail dropped it meanwhile."""
+    """Read from one file of the log; empty if the rolling tail dropped it meanwhile."""
     try:
         descriptor = os.open(name, _FILE, dir_fd=folder)
     except OSError:
@@ -127,7 +127,7 @@ def _piece(folder: int, name: str, start: int, length: int) -> bytes:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             return b""
-        # A job of another user may not make us read a file through a hard link.
+        # Refuse hard links: a job of another user could make us read any of our files.
         if status.st_nlink > 1 and os.fstat(folder).st_mode & 0o2770 == 0o2770:
             return b""
         return os.pread(descriptor, length, start)
@@ -136,7 +136,7 @@ def _piece(folder: int, name: str, start: int, length: int) -> bytes:
 
 
 def read_progress(job_id: int) -> dict[str, Any] | None:
-    """Return a job's own report, or None if it has none that can be stored."""
+    """Return a job's own report, or None if there is none that can be stored."""
     try:
         with _opened(str(int(job_id))) as folder:
             text = _piece(folder, "progress.json", 0, PROGRESS_BYTES + 1)
@@ -175,7 +175,7 @@ def _said(job_id: int, name: str, most: int) -> bytes:
 def said_of_lease(
     text: bytes, most: int, lease: int, refusal: Callable[[Any], str]
 ) -> tuple[dict[str, Any] | None, str]:
-    """Return a file's report on a lease, or why it is refused; (None, "") if it has none."""
+    """Return a file's report on a lease, or why it is refused; (None, "") if there is none."""
     if not text:
         return None, ""
     if len(text) > most:
@@ -185,7 +185,7 @@ def said_of_lease(
     except (ValueError, RecursionError):
         return None, "is no JSON"
     why = refusal(said)
-    # A file of another lease was left by an earlier one; the current one has not reported yet.
+    # The file is from an earlier lease; the present lease has not reported yet.
     return (None, why) if why or said["lease"] != lease else (said, "")
 
 

@@ -1,4 +1,4 @@
-"""Parses a local job's report of its iterations: untrusted, bounded and checked.
+"""Parses a local job's report of its iterations, which is not trusted but checked.
 
 `evenshare.runtime.iterations` writes it as sums since the process's start in wall time.
 """
@@ -17,7 +17,7 @@ _MAYBE = ("first_us", "suspended_us")
 
 
 class IterationFile(NamedTuple):
-    """A file's report, or why it cannot be used; neither if it has no report on this lease."""
+    """A file's report, or why it cannot be used; both empty without a report on this lease."""
 
     iterations: Iterations | None = None
     refused: str = ""

@@ -1,7 +1,7 @@
 """Running shims of `local`, identified through the kernel's list of processes.
 
-A job can write any pid into the files of its lease. A process therefore counts as a shim only by
-its command line, which names the lease's folder. Without a hint all of /proc is searched, once.
+A job can write any pid into the files of its lease. So a process counts as a shim only if its
+command line names the lease's folder. Without a hint all of /proc is searched, once.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _TICK_NS = 1000 * MILLISECOND_NS // os.sysconf("SC_CLK_TCK")
 class LivingShim(NamedTuple):
     """A shim's process, with its start in microseconds of wall time.
 
-    `record` distinguishes it from other processes that had its pid.
+    `record` distinguishes it from other processes that have had the same pid.
     """
 
     record: dict[str, Any]

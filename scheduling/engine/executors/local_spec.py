@@ -18,7 +18,7 @@ from scheduling.engine.executors.shim.files import lease_folder
 from scheduling.models import Job, Lease, LeaseSlot, Pool
 from tenants.scopes import site_scope
 
-# The type of slots that are CPUs, not GPUs.
+# The GPU type whose slots are CPUs instead of GPUs.
 CPU = "cpu"
 CHECKPOINT_SIGNAL = "SIGUSR1"
 LOG_BYTES = 10 * 2**20
@@ -36,7 +36,7 @@ class NodeShare(NamedTuple):
 class LeaseSpec:
     """A lease (with its job and pool), its slots by node, and its shim's specification.
 
-    `limit`: the dead man's, in seconds since 1970.
+    `limit`: the dead man's limit, in seconds since 1970.
     """
 
     lease: Lease
@@ -46,11 +46,11 @@ class LeaseSpec:
 
 
 class Surroundings(NamedTuple):
-    """The environment of programs that depends on the executor and not on the job.
+    """The part of a program's environment that depends on the executor, not on the job.
 
-    `path`: their PATH. `names_gpus`: slots are GPU indices that programs receive; if False, the
-    starter of the shim assigns GPUs. `lifeline`: a file whose lock is held as long as programs may
-    run.
+    `path`: the PATH of programs. `names_gpus`: slots are GPU indices that programs receive; if
+    False, the starter of the shim assigns GPUs. `lifeline`: a file whose lock is held as long as
+    programs may run.
     """
 
     path: str
@@ -105,7 +105,7 @@ def _spec(
         "EVENSHARE_GRACE_S": f"{grace_s:g}",
         "EVENSHARE_PROGRESS": str(folder / "progress.json"),
         "EVENSHARE_ITERATIONS": str(folder / "iterations.json"),
-        # Unset otherwise, so that programs can test for its presence.
+        # Set only in profiling runs, so that programs can test whether the variable exists.
         **({"EVENSHARE_PROFILING": "1"} if job.profiling_s else {}),
         **_stop_facts(job, folder),
     }
@@ -153,13 +153,13 @@ def job_environment(
 ) -> dict[str, str]:
     """Return a job's whole environment; it contains no variable of the portal.
 
-    `gpus` are device indices; None if the slots are no GPUs, so that no device is named.
+    `gpus` are device indices, or None if the slots are not GPUs: then no device is named.
     """
     environment = {
         "PATH": path,
         "HOME": home,
         "LANG": "C.UTF-8",
-        # Show a program's output while it runs.
+        # Without buffering, a program's output is visible while it runs.
         "PYTHONUNBUFFERED": "1",
         **{str(key): str(value) for key, value in wanted.items()},
         **facts,
@@ -173,6 +173,6 @@ def job_environment(
 
 
 def search_path() -> str:
-    """Return the portal's PATH with its Python's folder first, which provides `python`."""
+    """Return the portal's PATH, preceded by the folder of its Python, which provides `python`."""
     own = str(Path(sys.executable).parent)
     return f"{own}{os.pathsep}{os.environ.get('PATH') or os.defpath}"

@@ -1,7 +1,7 @@
-"""Parses the usage samples of a lease's shims: untrusted, bounded and checked.
+"""Parses the usage samples of a lease's shims, which are untrusted: they are bounded and checked.
 
 `scheduling.engine.executors.shim.usage` writes them, one file for each node. The job can write
-there too, so only data in the right format is accepted: numbers within bounds, instants in order.
+there too, so only data in the right format is accepted: numbers within bounds, times in order.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from scheduling.engine.executors.local_files import USAGE_BYTES
 from scheduling.engine.executors.shim.usage import rows_of_each
 
 VERSION = 1
-# A shim keeps at most 240 and merges them beyond that; fewer in a large gang.
+# A shim keeps at most 240 rows and merges more; in a large gang it keeps fewer.
 MOST_ROWS = 256
 MOST_GPUS = 32
 
-# Ten years in milliseconds; the CPU time of 65,536 cores in that time; an exbibyte; 16 TiB in MiB.
+# Ten years in milliseconds; in that time the CPU time of 65,536 cores; an exbibyte; 16 TiB in MiB.
 Elapsed = Annotated[int, Meta(ge=0, le=315_360_000_000)]
 CpuTime = Annotated[int, Meta(ge=0, le=2**55)]
 Bytes = Annotated[int, Meta(ge=0, le=2**60)]
@@ -34,7 +34,7 @@ class GpuState(StrEnum):
     """The state of GPU readings.
 
     `none`: the program has no GPU; `absent`: the node has no nvidia-smi; `asked`: no answer yet;
-    `failed`: it is no longer queried.
+    `failed`: nvidia-smi is no longer queried.
     """
 
     OK = "ok"
@@ -45,7 +45,7 @@ class GpuState(StrEnum):
 
 
 class SampledRow(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """The usage since the previous row. Instants and CPU time count from the program's start."""
+    """The usage since the previous row. Times and CPU time count from the program's start."""
 
     end_ms: Elapsed
     cpu_ms: CpuTime
@@ -56,7 +56,7 @@ class SampledRow(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fi
 
 
 class NodeUsage(msgspec.Struct, frozen=True):
-    """The usage of a program on one node, out of `cpus` that it may run on, and `gpus`."""
+    """The usage of a program on one node, on which it may use `cpus` CPUs and `gpus` GPUs."""
 
     version: int
     rank: int
@@ -68,7 +68,7 @@ class NodeUsage(msgspec.Struct, frozen=True):
 
 
 class UsageFile(NamedTuple):
-    """A file's samples, or why they cannot be used; neither if there is no file."""
+    """A file's samples, or why they cannot be used; both are empty if there is no file."""
 
     usage: NodeUsage | None = None
     refused: str = ""
@@ -78,7 +78,7 @@ _decoder = msgspec.json.Decoder(NodeUsage)
 
 
 def most_rows(ranks: int) -> int:
-    """Return the most rows that a rank's file may have in a gang of `ranks`."""
+    """Return the maximum number of rows in a rank's file in a gang of `ranks`."""
     own = rows_of_each(ranks)
     return MOST_ROWS if own == rows_of_each(1) else own
 
@@ -88,7 +88,7 @@ def parse_usage(
 ) -> UsageFile:
     """Return the samples of a rank's file, or a short reason to refuse them.
 
-    `rows` and `gpus` are the most rows, and the most GPUs in each.
+    `rows` and `gpus` are the maximum numbers of rows, and of GPUs in each row.
     """
     if not text:
         return UsageFile()
@@ -97,7 +97,7 @@ def parse_usage(
     try:
         usage = _decoder.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        # msgspec's message may quote parts of the input.
+        # Not shown, because msgspec's message may quote parts of the input.
         return UsageFile(refused="is not as described in docs/executors.md")
     if usage.version != VERSION:
         return UsageFile(refused=f"is not of version {VERSION}")

@@ -1,4 +1,4 @@
-"""The optional part of an executor whose engine knows nodes: reads and drains them."""
+"""The optional part of an executor whose engine knows nodes: it reads and drains these nodes."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class EngineNode:
 
     `state`, with its `reason` and since when, was set by the engine's own administrators and
     daemons. A drain from this portal is `drained_here` instead, independent of `state`. `unfit`
-    says why it cannot be a node of a pool: it has no GPUs, several types, or a type without a name
-    here. `gpu_type` is empty then.
+    states why no pool can have it: it has no GPUs, several GPU types, or a type without
+    a name in the portal. `gpu_type` is then empty.
     """
 
     name: str
@@ -44,17 +44,17 @@ class EngineNode:
 class NodeSource(Protocol):
     """The part of an executor whose traits have `has_nodes`. Calls may be repeated, or come late.
 
-    All raise ExecutorError if the engine cannot be reached, or refuses.
+    All calls raise ExecutorError if the engine cannot be reached or refuses.
     """
 
     def cluster(self, pool_id: int) -> str:
         """Return a key that identifies a pool's engine; pools with the same key share nodes."""
 
     def nodes(self, pool_id: int) -> list[EngineNode]:
-        """Return all nodes that the engine has for a pool, by name; there is at least one."""
+        """Return all nodes that the engine has for a pool, by name; never empty."""
 
     def drain(self, pool_id: int, reasons: Mapping[str, str]) -> None:
-        """Make the engine start no more programs on nodes; `reasons` by name."""
+        """Make the engine start no more programs on nodes; `reasons` maps node names to reasons."""
 
     def resume(self, pool_id: int, names: Collection[str]) -> None:
         """Undo `drain`."""

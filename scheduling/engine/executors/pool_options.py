@@ -1,7 +1,7 @@
-"""Checks a pool's `executor_options` in the way in which its executor reads them.
+"""Checks a pool's `executor_options` as its executor reads them.
 
-`ExecutorTraits.options_type` of an executor is the struct to which it converts them, strictly. Here
-each field is converted separately, so that all errors are reported at once.
+The executor converts them strictly to the struct `ExecutorTraits.options_type`. Here each field is
+converted separately, so that all errors are reported at once.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _PLACE = re.compile(r" - at .*\Z", re.DOTALL)
 
 
 class NoOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The options of an executor that has none."""
+    """The options of an executor without options."""
 
 
 def check_options(
@@ -53,7 +53,7 @@ def check_options(
 def _check_whole(
     kind: type[msgspec.Struct], values: Mapping[str, Any], errors: FieldErrors
 ) -> None:
-    """Add an error of options that are valid one by one, but not together."""
+    """Add an error if the options are valid one by one, but not together."""
     try:
         msgspec.convert(values, kind)
     except msgspec.ValidationError as error:
@@ -73,7 +73,7 @@ def required_options(kind: type[msgspec.Struct]) -> list[str]:
 
 
 def _sentence(error: msgspec.ValidationError) -> str:
-    """Return msgspec's message without its place: "Expected int >= 0"."""
+    """Return msgspec's message without its JSON path: "Expected int >= 0"."""
     said = _PLACE.sub("", str(error)).replace("`", "")
     return said.replace("Expected str matching regex", "Expected a text of the form") + "."
 

@@ -49,9 +49,9 @@ def report_of(
     ended: Mapping[str, Any] | None,
     seen: EngineWord | None,
 ) -> Report | None:
-    """Return the report as of `at_us`, or None if the program has not started yet.
+    """Return the report at `at_us`, or None if the program has not started yet.
 
-    If the engine does not know the token (`seen` is None), only its files count.
+    If the engine does not know the token (`seen` is None), only its files are used.
     """
     if seen is None:
         if claim is None:
@@ -65,7 +65,7 @@ def report_of(
     heard = _heard(token, span.started_us, instants.clock.scale)
     started_us = instants.pool_us(span.started_us, at_us)
     if span.ended_us is not None:
-        # It is over: if its end is in the future, the clock or the job's file is wrong.
+        # It has ended: if its end is in the future, the clock or the job's file is wrong.
         is_to_come = span.ended_us >= now_us
         ended_us = at_us if is_to_come else instants.pool_us(span.ended_us, at_us)
         how = (ended if seen is None else seen.exit or ended) or {"lost": True}
@@ -98,5 +98,5 @@ def outcome(ended: Mapping[str, Any]) -> tuple[ReportState, int | None]:
 
 
 def _is_small(value: object) -> TypeGuard[int]:
-    """Return whether it is an exit code of the kernel's range: a job may write anything here."""
+    """Return whether the value is a possible exit code: a job may write anything here."""
     return type(value) is int and 0 <= value < 256

@@ -1,8 +1,8 @@
-"""Executors whose programs each have a shim, and record their state in its folder.
+"""Executors whose programs each have a shim, which records the program's state in a folder.
 
-The folders are the truth about processes, the database about leases. Every call reads the folders
-again, so that after a crash the next worker adopts the running processes. A token's program is
-started at most once for ever, because its shim claims the folder by a hard link. Each executor
+The folders decide which processes run, the database which leases exist. Every call reads the
+folders again, so that after a crash the next worker adopts the running processes. A token's program
+is started at most once for ever, because its shim claims the folder by a hard link. Each executor
 starts and wakes shims, and detects dead ones, in its own way.
 """
 
@@ -65,18 +65,18 @@ from scheduling.engine.executors.spans import EngineWord
 from scheduling.models import Job, Lease, Pool, PoolClock
 from tenants.scopes import engine_scope, site_scope
 
-# A shim that has not claimed its folder by then never will: its claim is then taken from it.
+# If a shim has not claimed its folder within this time, the folder is claimed without it.
 CLAIM_S = 30.0
 _UID = re.compile(r"[0-9a-f-]{1,64}")
 
-# Errors from replacing files and folders: a job can put other things in their places.
+# Errors when a job has put something else in the place of a file or folder.
 IN_THE_WAY = (errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENXIO)
 T = TypeVar("T")
 
 log = structlog.get_logger(__name__)
 
 
-# Within the class, `list` is the protocol's method.
+# In the class body, `list` would mean the protocol's method.
 Reports = list[Report]
 Strings = list[str]
 
@@ -85,7 +85,7 @@ class ShimExecutor(ABC):
     """The executor protocol over shims and their folders."""
 
     traits: ExecutorTraits
-    # A shim ends within its grace; if it exceeds it by this much, it is killed.
+    # Shims end within the grace. A shim that exceeds it by this much is killed.
     cut_off_s = 20.0
 
     def __init__(self) -> None:
@@ -105,7 +105,7 @@ class ShimExecutor(ABC):
 
     @abstractmethod
     def _wake(self, tokens: Mapping[str, dict[str, Any] | None]) -> dict[str, EngineWord]:
-        """Make claimed shims read their `stop`, prevent others; return what the engine observed."""
+        """Make claimed shims read `stop`, and prevent others; return the engine's observations."""
 
     @abstractmethod
     def _settle(
@@ -124,7 +124,7 @@ class ShimExecutor(ABC):
         """
 
     def launch(self, launches: Sequence[Launch]) -> list[Report]:
-        """Start a shim per token, unless it is claimed; report the running ones after a moment.
+        """Start a shim per unclaimed token; after a moment, report the programs that run.
 
         Raises:
             ExecutorError: a shim cannot be started here.
@@ -137,7 +137,7 @@ class ShimExecutor(ABC):
             asked = {one.token: one.at_us for one in launches if one.token in seen}
             reports = self._reports(asked, seen)
         known = {report.token for report in reports}
-        # Their shims are starting: they have not claimed, or not started the program.
+        # The rest have shims that are still starting, without a claim or a running program.
         return reports + [
             Report(one.token, ReportState.ACCEPTED, one.at_us)
             for one in launches
@@ -145,7 +145,7 @@ class ShimExecutor(ABC):
         ]
 
     def _begin(self, launches: Sequence[Launch], specs: Mapping[str, LeaseSpec]) -> Strings:
-        """Start the unclaimed tokens; return them."""
+        """Start the tokens that are not claimed; return them."""
         for one in specs.values():
             self._put_aside(one.lease)
         fresh = [one.token for one in launches if self._claim(one.token) is None]
@@ -196,21 +196,21 @@ class ShimExecutor(ABC):
         live = _live_tokens(pool_id)
         self._require_folder()
         tokens = self._active(pool_id)
-        # Their leases have ended in the database (restored from a backup, for example).
+        # End processes whose leases are over in the database, for example after a restore.
         self._ask({token: 0.0 for token in tokens if token not in live})
-        # A job can remove the entry of its lease: include all live tokens.
+        # A job can remove the `active` entry of its lease, so add all live tokens.
         every = [*tokens, *sorted(live - tokens.keys())]
         unknown, seen = self._settle(pool_id, every)
         asked = {token: at_us for token in every if token not in unknown}
         reports = self._reports(asked, seen)
         reported = {report.token for report in reports} | unknown
-        # Their shims were started, and have not claimed yet.
+        # The rest have shims that were started but have not claimed their folder yet.
         return reports + [
             Report(token, ReportState.ACCEPTED, at_us) for token in tokens if token not in reported
         ]
 
     def forget(self, tokens: Sequence[str]) -> None:
-        """Drop specifications; claims, exits and logs stay, so that no program starts again."""
+        """Drop specifications. Claims, exits and logs stay, so that no program starts again."""
         for token in tokens:
             folder = lease_folder(self._root, token)
             notes = (
@@ -222,7 +222,7 @@ class ShimExecutor(ABC):
                 remove(path)
 
     def _require_folder(self) -> None:
-        """Check that the folder has not vanished, which would look like an idle one.
+        """Check that the root folder exists: without it, all leases would seem to have vanished.
 
         Raises:
             ExecutorError: leases run, and the folder with their records is missing.
@@ -240,7 +240,7 @@ class ShimExecutor(ABC):
             )
 
     def _claim(self, token: str) -> dict[str, Any] | None:
-        """Return the claim of a token's shim; if its user made it unreadable, the job has ended."""
+        """Return the claim of a token's shim; if its job made it unreadable, the job has ended."""
         return self._said(token, "shim.json", closed={"never": True})
 
     def _exit(self, token: str) -> dict[str, Any] | None:
@@ -254,7 +254,7 @@ class ShimExecutor(ABC):
         try:
             return read_json(path)
         except (PermissionError, BlockingIOError):
-            # Unreadable by its mode, or by a file lease. Our own files can be reopened.
+            # Its mode or a file lease prevents reading; our own files can be reopened.
             if not is_others(path):
                 raise
             return closed
@@ -265,11 +265,11 @@ class ShimExecutor(ABC):
         former = read_text(job / "uid")
         if _UID.fullmatch(former) and former != str(lease.job.uid):
             kept = job.with_name(f"{job.name}.{former}")
-            # The job may have written this file, and put something in the way.
+            # The job may have written this file, or put something in its place.
             job.rename(f"{kept}.{time.monotonic_ns()}" if os.path.lexists(kept) else kept)
 
     def _prepare(self, token: str, start: LeaseSpec) -> None:
-        """Write the specification of a lease's shim, which is started after that."""
+        """Write the specification of a lease's shim before the shim is started."""
         is_new = self._make(token, start.lease)
         # A shim of an earlier attempt may be reading the old file.
         write = write_first if is_new else write_text
@@ -277,7 +277,7 @@ class ShimExecutor(ABC):
         write(lease_folder(self._root, token) / "spec.json", said)
 
     def _make(self, token: str, lease: Lease) -> bool:
-        """Create a lease's private folders and `active` entry; return whether its own is new."""
+        """Create a lease's private folders and `active` entry; return whether its folder is new."""
         folder = lease_folder(self._root, token)
         job = folder.parents[1]
         is_new = make_private(self._root, job, folder.parent, folder)
@@ -291,7 +291,7 @@ class ShimExecutor(ABC):
     def _clearing(self, token: str, act: Callable[[], T]) -> T:
         """Run `act`; if the job put something in the way, rename that and run it again.
 
-        A job that makes folders of its files loses the files in the way; other jobs go on.
+        A job that replaces its files by folders loses these files; other jobs continue.
         """
         lease = lease_folder(self._root, token)
         job = lease.parents[1]
@@ -315,7 +315,8 @@ class ShimExecutor(ABC):
         for token, grace_s in grace.items():
             try:
                 self._clearing(token, partial(self._note_stop, token, grace_s))
-            except OSError as error:  # a tenant's disk quota, for example: go on with the others
+            # a tenant's disk quota is full, for example: continue with the other jobs
+            except OSError as error:
                 failed = failed or error
         seen = self._wake({token: self._claim(token) for token in grace}) if grace else {}
         if failed is not None:
@@ -328,15 +329,15 @@ class ShimExecutor(ABC):
             make_private(self._root, noted.parent)
             write_json(noted, {"grace_s": grace_s})
         if self._claim(token) is None:
-            # Claimed before its shim could: it never starts. If a job removed the claim, its shim
-            # runs.
+            # Claim the folder before its shim does, so that no program starts. If a job only
+            # removed its claim, this fails to stop the shim, which runs already.
             self._claim_for_ever(token)
-        # A job's own user may have written one, with an endless grace.
+        # A job with its own user may have written a `stop` with an endless grace.
         if not is_ours(folder / "stop"):
             write_json(folder / "stop", {"grace_s": grace_s})
 
     def _note(self, token: str, name: str) -> Path:
-        """Return the path of a note out of the job's reach: `span` (start and end) or `stop`."""
+        """Return the path of a note that the job cannot change: `span` (its times) or `stop`."""
         return self._root / "engine" / f"{token}.{name}"
 
     def _is_overdue(self, token: str) -> bool:
@@ -386,7 +387,7 @@ class ShimExecutor(ABC):
         return {entry.name: None for entry in entries if read_text(entry) == str(pool_id)}
 
     def _reports(self, asked: Mapping[str, int], seen: Mapping[str, EngineWord | None]) -> Reports:
-        """Return reports from observations and folders, each as of the token's instant."""
+        """Return reports from observations and folders, each at the token's requested time."""
         clocks = self._clocks(asked)
         skew = clock_skew() if clocks else timedelta(0)
         reports = []
@@ -401,7 +402,7 @@ class ShimExecutor(ABC):
         return reports
 
     def _clocks(self, tokens: Iterable[str]) -> dict[str, PoolClock]:
-        """Return the clocks of tokens' pools; for unknown jobs, of the pool that launched them."""
+        """Return the clocks of the tokens' pools; for unknown jobs, of the launching pool."""
         jobs = Job.objects.filter(id__in=set(map(token_job, tokens)))
         with site_scope():
             known = dict(jobs.values_list("id", "pool_id"))
@@ -415,7 +416,7 @@ class ShimExecutor(ABC):
 
 @contextlib.contextmanager
 def refusing(what: str) -> Iterator[None]:
-    """Turn a full disk or a missing right into ExecutorError: the engine retries later."""
+    """Turn a full disk or missing rights into ExecutorError, so that the engine retries later."""
     try:
         yield
     except OSError as error:
@@ -423,7 +424,7 @@ def refusing(what: str) -> Iterator[None]:
 
 
 def _noted_limit(folder: Path) -> str:
-    """Return the limit of a lease's shim; empty if it has none, or no longer needs one."""
+    """Return the limit of a lease's shim as text; empty if it has none, or no longer needs one."""
     moved = read_text(folder / "until")
     if moved:
         return moved

@@ -13,19 +13,19 @@ from typing import Any, NamedTuple
 from evenshare_core.domain.instants import from_us
 from evenshare_core.units import SECOND_US
 
-# The most by which files may shift an instant of the engine.
+# The maximum time by which files may shift a time of the engine.
 GRAIN_US = SECOND_US
 # Clocks of a cluster differ a little; a larger difference is recorded as a contradiction.
 HONEST_US = 5 * SECOND_US
-# A shim on a busy node starts late; an engine notices an end late.
+# A shim on a busy node may start late, and an engine may notice an end late.
 LATE_US = 30 * SECOND_US
 
 
 class EngineWord(NamedTuple):
     """An engine's observation of a lease's process, in microseconds of wall time.
 
-    `started_us` is None until it has started, `ended_us` until it is over. `exit` describes its
-    end; it is None if the engine does not know, so that its files decide.
+    `started_us` is None until it has started, `ended_us` until it has ended. `exit` describes its
+    end; it is None if the engine does not know the end, so that the lease's files decide.
     """
 
     started_us: int | None
@@ -49,8 +49,8 @@ def span_of(
 ) -> LeaseSpan:
     """Return when a process ran, from the engine's observation, `shim.json` and `exit.json`.
 
-    If `seen` is None, the engine does not know it (any more), and only its files count. No instant
-    is after `now_us`, and no end before its start.
+    If `seen` is None, the engine does not know the process (any more), and only the files count. No
+    time is after `now_us`, and no end is before its start.
     """
     said_start = instant(_first(claim, ended, "started_us"))
     said_end = instant((ended or {}).get("ended_us"))
@@ -59,14 +59,14 @@ def span_of(
     else:
         span = _by_engine(seen, said_start, said_end, now_us)
     if ended is not None and ended.get("lost"):
-        said_end = None  # this end was not observed
+        said_end = None  # the engine has not observed this end
     return span._replace(
         contradiction=_contradiction(span, said_start, said_end, ended is not None, now_us)
     )
 
 
 def instant(value: object) -> int | None:
-    """Return an instant of a file, or None if no clock can show it."""
+    """Return a time read from a file, or None if it is outside of what a clock can show."""
     if type(value) is not int or not 0 < value < 2**53:
         return None
     try:

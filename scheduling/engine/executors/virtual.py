@@ -1,13 +1,13 @@
 """`virtual`: jobs last as long as they declare, in pool time. For demos, load tests and training.
 
-Its only state is the table VirtualWork. It starts and stops at exactly the requested instants, so
-that a live round and a simulated one give the same leases. A job with a profile runs at the speed
-of `VirtualSpeeds` on the lease's GPU type at its launch. Without such a row it runs at the
-profile's speed. It uses the whole numbers of `evenshare_core.simulation.state`. A job ends after
-the work left / speed, rounded up. A lease that is taken back has done the time held x speed,
-rounded down. With `VirtualSpeeds` it reports the iterations made in its time, and the values of its
-stopping metric (`scheduling.engine.executors.virtual_curves`). A profiling run has as much work as
-its time, at any speed.
+Its only state is the table VirtualWork. It starts and stops at exactly the requested times, so that
+a live round and a simulated one give the same leases. A job with a profile runs at the speed of
+`VirtualSpeeds` on the lease's GPU type at its launch. Without such a row it runs at the profile's
+speed. As in `evenshare_core.simulation.state`, all numbers are whole. A job ends after the work
+left / speed, rounded up. A lease that is taken back has done the time held x speed, rounded down.
+With `VirtualSpeeds` it reports its iterations so far, and the values of its stopping metric
+(`scheduling.engine.executors.virtual_curves`). A profiling run lasts for its time limit, at any
+speed.
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ from scheduling.engine.executors.virtual_curves import evaluations_until
 from scheduling.models import Job, VirtualWork, criterion_of
 from tenants.scopes import site_scope
 
-# Metric and criterion by job.
+# By job: the metric's name, and the criterion.
 Criteria = Mapping[int, tuple[str, StopCriterion]]
 
 
 class VirtualExecutor:
-    """The executor protocol over rows instead of processes."""
+    """The executor protocol with table rows in place of processes."""
 
     traits = ExecutorTraits(simulates=True, is_exclusive=True)
 
     def launch(self, launches: Sequence[Launch]) -> list[Report]:
         """Start work; report a token that runs already in its present state.
 
-        A late token is reported stopped: its lease, or a later one of its job, was launched or
+        A late token is reported as stopped: its lease, or a later lease of its job, was launched or
         stopped before. Work that cannot run on its lease's GPU type is not started: it is reported
-        stopped, and its job waits again.
+        as stopped, and its job waits again.
         """
         with site_scope(), connection.cursor() as cursor:
             cursor.execute(
@@ -106,7 +106,7 @@ class VirtualExecutor:
         return [_stopped(stop, works.get(stop.token), criteria) for stop in stops]
 
     def extend(self, pool_id: int, leases: Sequence[Extension]) -> None:
-        """Do nothing: no process can outlive the portal, so none needs a dead man's limit."""
+        """Do nothing: no process can outlive the portal, so no dead man's limit is needed."""
 
     def list(self, pool_id: int, at_us: int) -> list[Report]:
         """Report running work, and work whose duration has passed by `at_us`."""

@@ -15,14 +15,14 @@ from typing import NamedTuple
 
 from evenshare_core.estimation.evaluations import HISTORY_MAX, MetricPoint, StopCriterion
 
-# The number of evaluations of a job on the way to its cap, at least and at most.
+# The minimum and maximum number of evaluations of a job until its cap.
 LOOKS = (60, 120)
-# Parts of the way from the first metric to the target: the noise, and the excess at the end.
+# As fractions of the distance from the first metric to the target: the noise, and the final excess.
 NOISE, BEYOND = 0.004, 0.001
-# If the cap ends a job, its curve would meet the target later by this factor.
+# If the cap ends a job, its curve would meet the target after this multiple of its iterations.
 SHORT = 1.3
 
-# The progress of a metric, 0 to 1, by the part of the way, 0 to 1.
+# A function from the fraction of the iterations to the progress of the metric, both 0 to 1.
 Rise = Callable[[float], float]
 
 
@@ -63,13 +63,13 @@ def evaluations_until(
 
 
 def _metric(job: int, curve: TrueCurve, place: int) -> float:
-    """Return a noisy metric, short of the target until the end."""
+    """Return a metric with noise; it does not reach the target before the end."""
     way = curve.target - curve.first
     if place >= curve.ends_at:
         return curve.target + BEYOND * way
     noise = random.Random(f"{job}/{place}").gauss(0, NOISE)  # noqa: S311 - as above
     come = curve.rise(place / curve.ends_at) + noise
-    # A value beyond the target is mirrored to before it.
+    # A value beyond the target is mirrored, so that it is short of the target.
     return curve.first + way * min(come, 2 - come - BEYOND)
 
 

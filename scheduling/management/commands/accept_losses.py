@@ -1,4 +1,4 @@
-"""`manage.py accept_losses POOL`: declare the leases lost that its executor does not list."""
+"""`manage.py accept_losses POOL`: declare leases lost that the executor does not list."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Command(BaseCommand):
         parser.add_argument("--reason", default="", help="why they are gone, for the audit log")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Accept the losses; exit 1 with the obstacles."""
+        """Accept the losses; exit with 1 if that is impossible, and print why."""
         pool = named_pool(options["pool"])
         try:
             with acting_as(options["user"]) as actor:

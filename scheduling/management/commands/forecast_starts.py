@@ -10,7 +10,7 @@ from django.core.management.base import BaseCommand, CommandParser
 
 from scheduling.services.execute_forecast import execute_forecast
 
-NICE = 19  # the lowest priority on the machine
+NICE = 19  # the lowest priority
 
 
 class Command(BaseCommand):

@@ -56,7 +56,7 @@ class Command(BaseCommand):
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Import, report, and exit 1 if a line was bad."""
+        """Import, print the report, and exit with 1 if a line was bad."""
         try:
             if options["withdraw"]:
                 gone = withdraw_arrivals(options["pool"])
@@ -116,7 +116,7 @@ class Command(BaseCommand):
 
 
 def _tenant_map(name: str | None) -> dict[str, str]:
-    """Read two columns without a header: the trace's name, the tenant's."""
+    """Read two columns without a header: the name in the trace, and the tenant's slug."""
     if name is None:
         return {}
     tenants: dict[str, str] = {}

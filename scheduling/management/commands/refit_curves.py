@@ -1,4 +1,4 @@
-"""`manage.py refit_curves`: fit learning curves while there are any; a worker starts it."""
+"""`manage.py refit_curves`: fit learning curves as long as new reports come; a worker starts it."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from django.core.management.base import BaseCommand
 
 from scheduling.engine.refits import refit
 
-NICE = 10  # rounds and pages come first
+NICE = 10  # lower than the priority of rounds and pages
 PAUSE_S = 2.0
-# It stays for a while after its last fit: a new process costs more than a fit.
+# The process waits this long for more work, because starting a new one costs more than a fit.
 IDLE_S, LIFE_S = 60.0, 1800.0
 
 

@@ -1,4 +1,4 @@
-"""`manage.py shadow_slurm POOL`: watch a partition of Slurm, and report policies' decisions on it.
+"""`manage.py shadow_slurm POOL`: watch a partition, and report what policies would have decided.
 
 Nothing is submitted, changed or cancelled: it calls only squeue and sinfo (ADR 0210).
 """
@@ -119,7 +119,7 @@ class Command(BaseCommand):
             self.stdout.write(f"the same jobs from an empty pool: {command}")
 
     def _decided(self, seen: WatchedPool, rules: Rules) -> list[tuple[object, ...]]:
-        """Print what a policy would decide now, in a line; return it as rows."""
+        """Print a line with what a policy would decide now; return it as rows."""
         try:
             decision = decide_now(seen, rules)
         except InvariantViolation as error:

@@ -40,7 +40,7 @@ class Command(BaseCommand):
         acting: AbstractContextManager[Actor | None]
         acting = nullcontext() if is_dry else acting_as(options["user"])
         try:
-            # Check the user before the engine, which may be slow or silent.
+            # Check the user first, because the engine may be slow or not answer.
             with acting as actor:
                 there, beside = engine_nodes(pool), pools_beside(pool)
                 if actor is None:

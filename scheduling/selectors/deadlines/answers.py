@@ -16,18 +16,18 @@ from scheduling.models import Job, JobAnswer
 from scheduling.selectors.deadlines.instants import deadline_steps_of
 from tenants.answers import Answer, Hidden, about, answer_of, formatted_as, one_of
 
-# The most answers of a job that are shown, newest first.
+# The maximum number of answers shown per job; the newest are shown.
 HISTORY_MAX = 50
 
 
 class DeadlineStanding(StrEnum):
     """The state of a job with a deadline. Names are part of the API."""
 
-    UNANSWERED = "unanswered"  # no round has answered it
+    UNANSWERED = "unanswered"  # no round has answered the job yet
     PLANNED = "planned"
     REFUSED = "refused"
-    MISSED = "missed"  # its last deadline is over, whether or not a round answered it
-    MET = "met"  # it succeeded by a step
+    MISSED = "missed"  # its last deadline has passed, whether or not a round answered it
+    MET = "met"  # it succeeded before one of its deadline steps
     ENDED = "ended"  # it was cancelled or failed before its last deadline
 
 
@@ -40,7 +40,7 @@ def _chance(milli: int) -> float:
 
 
 class LeaseStretch(Answer, frozen=True):
-    """A stretch of leases without gaps."""
+    """A period with planned leases and no gap between them."""
 
     COMPONENT = "PlannedLeaseRow"
 
@@ -55,8 +55,8 @@ _NAMES = {"reward_micro": "points", "chance_milli": "chance", "moved": "moved_s"
 class AnswerView(Answer, frozen=True, rename=_NAMES):
     """A round's answer; times are pool time. Plans are not binding: each round plans again.
 
-    If refused: `limit` is the obstacle, and `blocked` the leases that had no room. `earliest` is
-    the earliest deadline that could be met, or null if none is known.
+    If refused, `limit` is the obstacle, and `blocked` are the times at which there was no room.
+    `earliest` is the earliest deadline that could be met, or null if none is known.
     """
 
     COMPONENT = "GivenAnswer"
@@ -86,7 +86,7 @@ class AnswerView(Answer, frozen=True, rename=_NAMES):
 
     @property
     def ends(self) -> datetime | None:
-        """The end of its plan; None if it has none."""
+        """The planned end; None without a plan."""
         return self.leases[-1].ends_at if self.leases else None
 
 
@@ -96,8 +96,8 @@ _STANDING = {"reward_micro": "points", "spare": "spare_s", "last": "answer"}
 class DeadlineRow(Answer, frozen=True, rename=_STANDING):
     """The state of a job with a deadline.
 
-    `by` and `points`: the step that it met, has to meet, or missed last. `spare_s`: the time to
-    spare if it met the step. `answer`: the last answer, or null.
+    `by` and `points`: the step that the job met, is to meet, or missed last. `spare_s`: by how many
+    seconds it met the step. `answer`: the last answer, or null.
     """
 
     standing: DeadlineStanding
@@ -108,7 +108,7 @@ class DeadlineRow(Answer, frozen=True, rename=_STANDING):
 
 
 class DeadlineStory(DeadlineRow, frozen=True, rename=_STANDING):
-    """The state of a job with a deadline and its answers, newest first; `cut`: there are more."""
+    """The state of a job with a deadline and its answers, newest first; `cut`: some are missing."""
 
     COMPONENT = "DeadlineHistory"
 
@@ -196,7 +196,7 @@ def _planned(leases: Iterable[Sequence[int]]) -> tuple[LeaseStretch, ...]:
 
 
 def view_of(answer: DeadlineAnswer, *, number: int, at: datetime) -> AnswerView:
-    """Convert an answer that is not stored in a table; it is of round `number`, at instant `at`."""
+    """Convert an answer of round `number`, at the time `at`, that is not stored in a table."""
     return answer_of(
         AnswerView,
         answer,
@@ -212,7 +212,7 @@ def view_of(answer: DeadlineAnswer, *, number: int, at: datetime) -> AnswerView:
 
 
 def _with_moves(views: list[AnswerView]) -> tuple[AnswerView, ...]:
-    """Return answers, newest first, each with the shift of its end from the plan before it."""
+    """Return answers, newest first, each with the shift of its planned end since the last plan."""
     moved = []
     for view, before in zip(views, [*views[1:], None], strict=False):
         ends, ended = view.ends, before.ends if before else None

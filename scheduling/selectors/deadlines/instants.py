@@ -1,4 +1,4 @@
-"""Deadlines of a job as instants."""
+"""The deadlines of a job, as times."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def deadline_steps_of(job: Job) -> tuple[DeadlineStep, ...]:
 def deadline_horizon_s(pool: Pool) -> int | None:
     """Return how far ahead the pool's policy plans leases of jobs with deadlines, in pool seconds.
 
-    Return None if it plans none, or without a limit.
+    Return None if it does not plan, or plans without a limit.
     """
     if pool.policy not in registry.POLICIES:
         return None

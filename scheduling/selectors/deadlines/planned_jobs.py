@@ -10,7 +10,7 @@ from scheduling.models import Job
 from scheduling.selectors.deadlines.answers import DeadlineStory, read_standings
 from scheduling.selectors.visibility import Visibility, VisibleTenant
 
-# The most jobs of a pool that are read for plans, earliest deadlines first.
+# The maximum number of a pool's jobs that are read for plans, in order of their deadlines.
 READ_MAX = 500
 
 
@@ -26,7 +26,7 @@ class DatedJob:
 
 @dataclass(frozen=True, slots=True)
 class PlannedDeadlineJob:
-    """A planned job as a viewer may see it; pool time, `ends` is the end of its last lease.
+    """A planned job as a viewer may see it. Pool time; `ends` is the end of its last lease.
 
     `own`: its name and its deadline, or None if the viewer may not see its tenant's jobs.
     """
@@ -84,7 +84,7 @@ def list_planned_jobs(
 def _planned(
     job: Job, story: DeadlineStory | None, visibility: Visibility, at: datetime
 ) -> PlannedDeadlineJob | None:
-    """Return None if the job has no future lease, or the viewer may not see its tenant."""
+    """Return a job's plan; None if no lease is planned or the viewer may not see its tenant."""
     tenant = visibility.of(job.tenant_id)
     last = story.last if story is not None else None
     if tenant is None or story is None or last is None:

@@ -1,4 +1,4 @@
-"""The plan of a job, if it applies to the job's present state."""
+"""A job's plan, if it is valid for the job's present state."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ class PlanRow(Answer, frozen=True):
 
     @property
     def is_refused(self) -> bool:
-        """Whether it waits because of its price."""
+        """Whether the job waits because of its price."""
         return self.kind is PlanKind.REFUSED
 
 
 def read_plan(job: Job) -> PlanRow | None:
-    """Return the plan by which a job waits or runs, or None if no plan applies.
+    """Return the plan by which a job waits or runs, or None if no plan is valid.
 
-    The plan of a waiting job applies if it is the reason of the wait. The plan of a running job
-    applies if its present lease follows it.
+    The plan of a waiting job is valid if it is the reason for the wait. The plan of a running job
+    is valid if its present lease follows it.
     """
     row = JobPlan.objects.filter(job=job).first()
     if row is None or not _is_of_now(row, job):

@@ -1,8 +1,8 @@
 """A round's answers to jobs with deadlines, as one viewer may see them.
 
-A job without a new answer keeps its last one. Of visible tenants, all viewers see the kind of
-answer, the planned times and the GPUs, as on the pool's page. Name, deadline, chance and earliest
-possible deadline are shown only to members of the job's tenant and operators.
+A job without a new answer keeps its last one. Viewers see the kind of answer, the planned times and
+the GPUs for all tenants that are visible to them, as on the pool's page. Name, deadline, chance and
+earliest possible deadline are shown only to members of the job's tenant and operators.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ class AnswerKind(StrEnum):
 
     MISSED = "missed"
     REFUSED = "refused"
-    MOVED = "moved"  # planned before, and differently now, for a cause
+    MOVED = "moved"  # planned before, and now planned for other times, with a cause
     PLANNED = "planned"
 
 
 @dataclass(frozen=True, slots=True)
 class RoundAnswer:
-    """An answer without the parts that the viewer may not see; then `job` is None too."""
+    """An answer without the parts that the viewer may not see; `job` is then None."""
 
     kind: AnswerKind
     tenant: VisibleTenant
@@ -54,8 +54,8 @@ _NAMES = {"dated": "jobs_with_deadlines", "hidden": "rows_hidden"}
 class RoundAnswers(Answer, frozen=True, rename=_NAMES):
     """The answers of a round; `counts` include all of them, `rows` only those that you may see.
 
-    `dated`: the number of its jobs with deadlines, with or without a new answer. `hidden`: the
-    number of answers that you may not see, or beyond the limit of rows.
+    `dated`: the number of the round's jobs with deadlines, with or without a new answer. `hidden`:
+    the number of answers that are not in `rows`, because you may not see them or the table is full.
     """
 
     counts: Mapping[AnswerKind, int]
@@ -85,10 +85,10 @@ def round_answers(
     at: datetime,
     dated: int,
 ) -> RoundAnswers:
-    """Return a round's answers by kind, then by job. No query.
+    """Return a round's answers by kind, then by job, without a query.
 
-    `answers`: all answers. `shown`: those of visible tenants, within the limit of rows. `jobs`:
-    those that the viewer may know, by id. `dated`: the number of the round's jobs with deadlines.
+    `answers`: all answers. `shown`: those of visible tenants, within the limit of rows. `jobs`: the
+    jobs that the viewer may see, by id. `dated`: the number of the round's jobs with deadlines.
     """
     order = list(AnswerKind)
     counts = dict.fromkeys(order, 0)
@@ -111,7 +111,7 @@ def _visible(view: AnswerView, *, is_theirs: bool) -> AnswerView:
     """Return the answer, without private values unless the viewer may see the tenant's jobs."""
     if is_theirs:
         return view
-    # A policy's own sentence may contain anything; the causes of `PlanCause` reveal no job.
+    # A policy's own text may contain anything. The causes in `PlanCause` reveal no job.
     cause = view.cause if view.cause in set(PlanCause) else ""
     return msgspec.structs.replace(
         view, by=None, reward_micro=0, chance_milli=None, blocked=(), earliest=None, cause=cause

@@ -11,22 +11,22 @@ def limit_text(limit: str) -> str:
 
 
 def none_text(limit: str) -> str:
-    """Return why a refusal names no earliest deadline, as a sentence."""
+    """Return why a refusal has no earliest deadline, as a sentence."""
     return NONE_WOULD_DO.get(limit, "No feasible deadline is known.")
 
 
 def cause_text(cause: str) -> str:
-    """Return why a plan moved; a policy's own sentence is unchanged."""
+    """Return why a plan moved; a policy's own text is returned unchanged."""
     return CAUSES.get(cause, cause)
 
 
 def unanswered_text(policy: str) -> str:
-    """Return what a policy says that answers no deadlines."""
+    """Return the text for jobs with deadlines under a policy that does not answer deadlines."""
     return f"Policy {policy} does not plan for deadlines; the deadline is only recorded."
 
 
 def chance_text(chance_milli: int | None) -> str:
-    """Return the chance to end in time as text, rounded down so that 100 % is certain."""
+    """Return the probability of an end in time, rounded down: 100 % only if it is certain."""
     if chance_milli is None:
         return "confidence unknown"
     return f"{chance_milli // 10} % likely, by the error of its estimate"

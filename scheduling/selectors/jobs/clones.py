@@ -7,9 +7,9 @@ from itertools import count
 
 from scheduling.models import Job, VirtualWork
 
-# The number of a tenant's last jobs whose names a clone must not repeat.
+# A clone gets a name that none of this many last jobs of the tenant has.
 RECENT = 1000
-# A clone's name. A number is no sign of a clone: "resnet-50" is not the 50th "resnet".
+# Matches a clone's name. A number is no sign of a clone: "resnet-50" is not the 50th "resnet".
 _COPY = re.compile(r"(.+?)-copy(?:-([2-9]|[1-9][0-9]{1,5}))?")
 NAME_MAX = 63
 
@@ -17,9 +17,9 @@ NAME_MAX = 63
 def free_job_name(tenant_id: int, name: str) -> str:
     """Return a clone's name that no recent job of the tenant has: "run-copy" for "run".
 
-    For "run-copy", or if that is taken, it is "run-copy-2". The original's name is cut if the
-    result would be longer than `NAME_MAX`. A single query over the last `RECENT` jobs, because
-    names need not be unique.
+    If that name is taken, or the original is "run-copy", it is "run-copy-2". The original's name is
+    cut if the result would be longer than `NAME_MAX`. A single query over the last `RECENT` jobs,
+    because names need not be unique.
     """
     match = _COPY.fullmatch(name)
     stem, number = (match[1], int(match[2] or 1)) if match else (name, 0)
@@ -33,8 +33,8 @@ def free_job_name(tenant_id: int, name: str) -> str:
 def submitted_duration_us(job: Job) -> int | None:
     """Return the duration that the submitter gave for the virtual executor, in us. A single query.
 
-    Return None if no duration was given, and for jobs of a trace, whose length is unknown to a
-    portal.
+    Return None if no duration was given. Also return None for jobs of a trace, whose true duration
+    the submitter would not know.
     """
     if job.source == "trace":
         return None

@@ -71,7 +71,7 @@ def read_job_types(
 ) -> TypeRecords:
     """Return the measurements of job types, and the lengths of their newest runs. Two queries.
 
-    `since`: averages without a report since then are left out.
+    `since`: averages whose last report is older are left out.
     """
     wanted = [row.id for row in profiles]
     if not wanted:
@@ -137,15 +137,15 @@ class EstimateView(Answer, frozen=True, rename=_NAMES):
     source: EstimateSource
     basis: Annotated[int, about("Number of reports of measured iterations, or of earlier runs.")]
     overhead_s: Annotated[_Rounded, about("Time lost per suspend and resume.")]
-    metric: Hidden[str] = ""  # by whose curve its iterations are known
+    metric: Hidden[str] = ""  # the metric from whose curve the iterations were estimated
 
 
-# For a job that stops by a metric: more reliable than its cap, past runs or declaration.
+# For a job that stops by a metric, these are more reliable than its cap, past runs or declaration.
 _BY_CURVE = (EstimateSource.MEASURED, EstimateSource.FITTED)
 
 
 def read_estimate(job: Job) -> EstimateView | None:
-    """Return the estimate of a job as `read_estimates`, or None if there is no estimate."""
+    """Return the job's estimate, as in `read_estimates`, or None if there is none."""
     return read_estimates([job]).get(job.pk)
 
 
@@ -170,9 +170,9 @@ def read_estimates(jobs: Sequence[Job]) -> dict[int, EstimateView]:
 
 
 def read_works_us(jobs: Sequence[Job]) -> dict[int, int]:
-    """Return the `Job.estimate_us` that rounds use, of jobs that have an estimate, by id.
+    """Return the `Job.estimate_us` that rounds use, for jobs that have an estimate, by id.
 
-    At most three queries, if job types are loaded.
+    Runs at most three queries if job types are loaded.
     """
     return {job.pk: known.work.amount for job, _, _, known in _known(jobs)}
 

@@ -25,8 +25,8 @@ class JobListFilter:
     """The filter of a job list; empty values do not filter. `before` is the key of a page.
 
     `tenants`: None for all tenants; the caller has checked that the viewer may see them. `text`: a
-    part of a job's name. `phases` are those of `scheduling.selectors.jobs.phases`; `states` are the
-    stored ones.
+    part of a job's name. `phases` are those of `scheduling.selectors.jobs.phases`; `states` are
+    those in the database.
     """
 
     tenants: Collection[int] | None
@@ -156,7 +156,7 @@ def leases_now(jobs: Iterable[Job]) -> dict[int, LeaseNow]:
 
 @dataclass(frozen=True, slots=True)
 class JobWait:
-    """Why a job waits, by one round: the code and the job's numbers."""
+    """Why a job waits after a round: the reason's code and the job's numbers."""
 
     code: str
     round: int | None = None
@@ -180,7 +180,7 @@ def read_job_wait(job: Job) -> JobWait:
 
 
 def find_visible_job(uid: UUID, tenants: Collection[int] | None) -> Job | None:
-    """Return a job with its related rows, of the given tenants, or of any tenant if None.
+    """Return a job of the given tenants with its related rows; `tenants` None means all tenants.
 
     A single query.
     """

@@ -24,11 +24,11 @@ from tenants.models import Tenant
 
 @dataclass(frozen=True, slots=True)
 class PastJobs:
-    """`jobs` in the order of their ids; `tenants`: slugs by id.
+    """Jobs in the order of their ids; `tenants`: slugs by id.
 
     `guessed`: the number of jobs whose work is not known yet. `quarantined`: the number of jobs
-    left out. `scaled`: the number of jobs whose first deadline step has fewer points than a run
-    gives it.
+    left out. `scaled`: the number of jobs to whose first deadline step a simulation gives more
+    points.
     """
 
     jobs: tuple[SimJob, ...]
@@ -46,8 +46,8 @@ def past_jobs(
     With `since`, only jobs that were submitted then or later.
 
     A job's work is the duration given for the virtual executor. Without one, it is the work of its
-    leases, plus `left_us` if it is not over. A job that was cancelled, or has done nothing yet,
-    needs its estimate if that is more, else as much again, at least a second.
+    leases. Unless the job succeeded or failed, `left_us` is added, or for a cancelled job the same
+    work again. The sum is then at least the job's estimate, and at least a second.
     """
     rows = Job.objects.filter(pool_id=pool_id).select_related("profile").order_by("id")
     if since is not None:
@@ -108,7 +108,7 @@ def _done_us(pool_id: int, since: datetime | None) -> dict[int, int]:
     for job_id, gpu_type, started_at, ended_at, speedups in rows:
         speed_milli = (speedups or {}).get(gpu_type, ONE_MILLI)
         if started_at is None or ended_at is None:
-            continue  # excluded by the filter; the columns are nullable for the type checker
+            continue  # never happens, as the filter excludes NULL; only the type checker needs this
         held_us = max(0, to_us(ended_at) - to_us(started_at))
         done[job_id] = done.get(job_id, 0) + held_us * speed_milli // ONE_MILLI
     return done
@@ -135,7 +135,7 @@ def _sim_job(row: Job, work_us: int, price_limit: int | None, *, failed: bool) -
         estimate_us=None if row.estimate_s is None else row.estimate_s * SECOND_US,
         cancel_us=None if cancelled_at is None else max(to_us(cancelled_at), submitted_us),
         failed=failed,
-        # Names may repeat, and a trace has one line per job: the number makes them unique.
+        # Names need not be unique, but a trace has a line per job: the number makes them unique.
         name=f"{row.pk}-{' '.join(row.name.split())}"[:NAME_MAX],
         model=row.profile.name if row.profile else "",
         cpus=row.cpus,
@@ -146,7 +146,7 @@ def _sim_job(row: Job, work_us: int, price_limit: int | None, *, failed: bool) -
 
 
 def values_of(row: Job) -> tuple[tuple[int, int], ...]:
-    """Return a job's deadlines as pairs of an instant and the points for an end by then.
+    """Return a job's deadlines as pairs of a time and the points for an end by then.
 
     Empty if it has no deadline. If any points are fractional, all are in millionths.
     """
@@ -157,7 +157,7 @@ def values_of(row: Job) -> tuple[tuple[int, int], ...]:
 
 
 def utility_of(row: Job) -> Utility | None:
-    """Return a job's utility, or None if it states none or it cannot be read."""
+    """Return a job's utility, or None if it has none or it cannot be read."""
     try:
         return stated_utility(row.pk, row.utility)
     except UtilityError:

@@ -1,4 +1,4 @@
-"""The phase of a job: its state, with jobs that start distinguished from jobs that run.
+"""The phase of a job: its state, but with starting jobs distinguished from running jobs.
 
 A round's grant makes a job `running` at once, because it holds GPUs from then on. Its program
 starts when the pool's executor reports so, which may take a while on a cluster.
@@ -15,7 +15,7 @@ from scheduling.models import Job, Lease
 STARTING = "starting"
 # In the order of a job's life.
 PHASES = (Job.State.PENDING.value, STARTING, *Job.State.values[1:])
-# Synonyms that pages and people use.
+# Synonyms that pages and users use.
 PHASE_SYNONYMS = {
     "queued": Job.State.PENDING.value,
     "waiting": Job.State.PENDING.value,
@@ -27,7 +27,7 @@ _NOT_BEGUN = (Lease.State.WAITING, Lease.State.LAUNCHING)
 
 
 def phase_named(text: str) -> str | None:
-    """Return the phase that a word means, in any letter case, or None if it means no phase."""
+    """Return the phase that a word names, in any letter case, or None if it names no phase."""
     name = text.strip().lower()
     name = PHASE_SYNONYMS.get(name, name)
     return name if name in PHASES else None

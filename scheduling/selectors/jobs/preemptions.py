@@ -1,5 +1,4 @@
-"""Leases that rounds ended before their expiry: the rule and the beneficiary, as a viewer may see
-them.
+"""Leases that rounds ended early: the rule and the beneficiary, as a viewer may see them.
 
 They are read from the events that gave notice, which are never deleted. The pool's visibility
 decides which tenants are named (`scheduling.selectors.visibility`). Job names are shown to members
@@ -23,7 +22,7 @@ from scheduling.selectors.visibility import Visibility, VisibleTenant
 from tenants.answers import Answer, Hidden, about
 from tenants.scopes import site_reading
 
-MADE_WAY_MAX = 50  # the most leases shown that made way for one job
+MADE_WAY_MAX = 50  # the maximum number of leases shown that ended early for one job
 
 
 class PreemptionRow(Answer, frozen=True):
@@ -33,13 +32,13 @@ class PreemptionRow(Answer, frozen=True):
     them. `numbers`: the values that the rule compared, if you may see both tenants.
     """
 
-    number: Hidden[int]  # of the event
+    number: Hidden[int]  # the event's number
     lease: Hidden[int]
     finished: Hidden[bool]  # its process ended by itself before the stop
     at: Annotated[datetime, about("When notice was given.")]
     round: int
     rule: Annotated[str, about("guarantee, pays, defragment or gang.")]
-    words: str  # as the end of a sentence
+    words: str  # the rule as the end of a sentence
     moved: Annotated[bool, about("The job continued on other nodes.")]
     gpus: int
     gpu_type: str
@@ -54,7 +53,7 @@ class PreemptionRow(Answer, frozen=True):
 
     @property
     def notice_used_s(self) -> float | None:
-        """Seconds from the notice to the end of its process; None if it has not ended yet."""
+        """Seconds from the notice to the end of the process; None if it has not ended yet."""
         return None if self.released_at is None else (self.released_at - self.at).total_seconds()
 
 
@@ -93,7 +92,7 @@ def last_preemption(job: Job, visibility: Visibility) -> PreemptionRow | None:
 
 
 def preemptions_for(job: Job, visibility: Visibility) -> list[PreemptionRow]:
-    """Return the last early ends that made way for a job, oldest first.
+    """Return the last early ends for the benefit of a job, oldest first.
 
     The caller has checked that the viewer may see the job; the pool's visibility decides which
     tenants are named. Three queries, one if there are no early ends.

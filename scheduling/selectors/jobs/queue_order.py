@@ -1,4 +1,4 @@
-"""The order in which a pool's policy takes the waiting jobs, as of a round.
+"""The order in which a pool's policy takes the waiting jobs, after a round.
 
 All positions in pages, the API and the command line come from here.
 """
@@ -27,15 +27,15 @@ NO_QUEUE = "This policy has no queue: it divides the GPUs again in each round."
 UNREADABLE = "The last round cannot be read, so there are no positions until the next round."
 FIRST = "No round has been decided yet."
 NOT_YET = "The order of the last round is not known yet."
-# The jobs of a queue that have positions and are read for a page; the others follow by arrival.
+# At most this many jobs have positions and are read for a page; the others follow by arrival.
 FIRST_JOBS = 1000
 BEHIND = f"Only the first {FIRST_JOBS:,} jobs have positions; later jobs are listed by arrival."
-# The number of rounds whose first jobs are kept, for pages that continue an earlier order.
+# For this many rounds, the first jobs are kept for pages that continue an earlier order.
 KEPT_QUEUES = 4
 
 
 class QueuePosition(NamedTuple):
-    """A queued job's places, from 1: in the pool's order and among its tenant's jobs there."""
+    """A queued job's positions from 1: in the pool's order, and among its tenant's jobs in it."""
 
     pool: int
     tenant: int
@@ -66,7 +66,7 @@ class QueueOrder:
     """A pool's queued jobs after round `round`, in order, without jobs in quarantine.
 
     `keys` has all jobs, or the first of a long queue. `is_ordered`: the order is the policy's, not
-    that of arrival. `positions` leaves out jobs that the round did not know or may not start; it is
+    that of arrival. `positions` leaves out jobs that were not in the round or may not start; it is
     empty if the policy has no order. `text` explains the order, or why there are no positions.
     `is_long`: more than `FIRST_JOBS` jobs are queued, and the rest follows by arrival.
     """
@@ -89,9 +89,9 @@ class QueueOrder:
         return self.key_of_row(job.pk, job.quarantine, job.submitted_at)
 
     def key_of_row(self, job: int, quarantine: str, submitted_at: datetime) -> QueueKey:
-        """Return the key as `key_of`, from columns.
+        """Return the same key as `key_of`, from columns.
 
-        Last are jobs in quarantine and new arrivals.
+        Jobs in quarantine and new arrivals come last.
         """
         is_last = bool(quarantine) or not self.is_long
         last = QueueKey(2, 0, job) if is_last else _by_arrival(job, submitted_at)
@@ -99,11 +99,11 @@ class QueueOrder:
 
 
 def read_queue_order(pool_id: int, *, as_of: int | None = None) -> QueueOrder:
-    """Return the order of a pool's queue by round `as_of`, by default the last one.
+    """Return the order of a pool's queue after round `as_of`, by default the last one.
 
-    Three queries, one fewer while the round's bytes are cached. The order is that of all tenants:
-    callers in a tenant's scope may show no more than positions of other tenants' jobs. Reads at
-    most `FIRST_JOBS` + 1 jobs, and twice as many of a longer queue: see `_long_order`.
+    Three queries, one fewer while the round's bytes are cached. The order includes all tenants:
+    callers in a tenant's scope may show only positions of other tenants' jobs. Reads at most
+    `FIRST_JOBS` + 1 jobs, and twice as many of a longer queue: see `_long_order`.
     """
     with site_reading():
         rounds = Round.objects.filter(pool_id=pool_id).order_by("-number")
@@ -155,7 +155,7 @@ def _long_order(pool_id: int, last: Round | None, as_of: int | None) -> QueueOrd
 
 
 def first_of_queue(snapshot: Snapshot, decision: Decision) -> dict[str, Any] | None:
-    """Return the stored form of the order that a round left, or None if its queue is short.
+    """Return the stored form of the order after a round, or None if the queue is short.
 
     Return None also if the policy's order cannot be computed.
     """
@@ -171,7 +171,7 @@ def first_of_queue(snapshot: Snapshot, decision: Decision) -> dict[str, Any] | N
 
 
 def order_after(pool_id: int, pool: str, after: QueueMark | None) -> QueueOrder:
-    """Return the order that a page continues after a mark."""
+    """Return the order of the page that a mark continues."""
     goes_on = after is not None and after.pool == pool
     return read_queue_order(pool_id, as_of=after.round if after is not None and goes_on else None)
 
@@ -183,7 +183,7 @@ def read_queue_orders(jobs: Iterable[Job]) -> dict[int, QueueOrder]:
 
 
 def is_queued(job: Job) -> bool:
-    """Return whether a job is in its pool's queue; a job in quarantine waits, but not there."""
+    """Return whether a job is in its pool's queue; a waiting job in quarantine is not."""
     return job.state == Job.State.PENDING and not job.quarantine
 
 
@@ -213,7 +213,7 @@ def list_queue(
 def _by_arrival_behind(
     order: QueueOrder, after: QueueKey | None, limit: int, among: QuerySet[Job]
 ) -> list[Job]:
-    """Return jobs after the first ones of a long queue; each query reads a page along an index."""
+    """Return jobs after the first ones of a long queue; each query reads a page of an index."""
     free = among.filter(quarantine="").exclude(pk__in=list(order.keys))
     if after is not None and after.unplaced == 1:
         at = from_us(after.place)
@@ -259,7 +259,7 @@ class _StoredRound:
 
 @lru_cache(maxsize=8)
 def _order(stored: _StoredRound) -> tuple[tuple[int, ...] | None, str]:
-    """Return the order that a round left and its description, or None and why there is no order.
+    """Return the order after a round and its description, or None and why there is no order.
 
     It is cached because every open job page requests the same round.
     """

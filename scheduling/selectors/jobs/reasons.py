@@ -1,4 +1,4 @@
-"""Texts of the reasons why jobs wait and leases end, for pages and REST."""
+"""Texts of the reasons for which jobs wait and leases end, for pages and REST."""
 
 from __future__ import annotations
 
@@ -26,31 +26,31 @@ class ReasonText:
 
 
 def ending_text(reason: str) -> str:
-    """Return why a lease ended; a removed reason yields its code."""
+    """Return why a lease ended; for a reason that no longer exists, its code."""
     return ENDINGS.get(reason, reason.replace("_", " "))
 
 
 def rule_text(rule: str) -> str:
-    """Return the name of a rule; a removed rule yields its code."""
+    """Return the name of a rule; for a rule that no longer exists, its code."""
     return RULES[rule][0] if rule in RULES else rule.replace("_", " ")
 
 
 def preemption_text(rule: str, who: str) -> str:
     """Return why a lease ended before its expiry: "north was below its quota (guarantee)".
 
-    `who` got its GPUs; empty if the viewer may not see that tenant.
+    `who` is the tenant that got its GPUs; empty if the viewer may not see that tenant.
     """
     sentence = RULES[rule][1] if rule in RULES else "for a job of {who}"
     return f"{sentence.format(who=who or 'another tenant')} ({rule_text(rule)})"
 
 
 def given_up_text(losses: int) -> str:
-    """Why a job failed whose process was lost again and again."""
+    """Return why a job failed whose process was lost too often."""
     return f"It failed: its process was lost {losses} times in a row soon after its start."
 
 
 class _ShownNumber(str):
-    """A formatted number; "{free:was|were}" is the singular or plural word for it."""
+    """A formatted number; "{free:was|were}" formats as the matching singular or plural."""
 
     __slots__ = ()
 
@@ -76,7 +76,7 @@ def why(code: str, numbers: Mapping[str, Any] | None = None, *, now: bool = Fals
 def written(
     code: str, wording: ReasonWording, numbers: Mapping[str, Any] | None, *, now: bool = False
 ) -> ReasonText:
-    """Return the text of a wording with its numbers, as `why` does."""
+    """Return the text of a wording with its numbers, like `why`."""
     sentences = (wording.now if now and wording.now else wording.sentence, *wording.others)
     text = wording.plain or wording.sentence
     if not numbers:

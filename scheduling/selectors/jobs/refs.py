@@ -8,7 +8,7 @@ from tenants.answers import Answer
 
 
 class JobRef(Answer, frozen=True, rename={"uid": "id"}):
-    """A job of yours."""
+    """A job that you may see."""
 
     COMPONENT = "JobRefRow"
 

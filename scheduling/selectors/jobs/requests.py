@@ -52,7 +52,7 @@ def job_as_request(job: Job, *, duration_s: int | None = None) -> Mapping[str, o
     profile = job.profile
     values: dict[str, object] = {name: getattr(job, name) for name in stored_fields()}
     values |= worded_fields(job) | {
-        # The original's instant may be over: the copy gets the same duration.
+        # The original's deadline may have passed, so the copy gets the same duration.
         "deadline": duration_of(job),
         "pool": job.pool.name,
         "profile": "" if profile is None else profile.name,

@@ -1,4 +1,4 @@
-"""Estimates of when queued jobs start, as of a round, and how often such estimates held."""
+"""Estimates of when queued jobs start, made after a round, and how often they were right."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from scheduling.models import Job, Pool, StartEstimate, StartForecast
 from tenants.answers import Answer, Hidden, one_of
 from tenants.scopes import site_reading
 
-# Why there is no estimate.
+# Texts for the reasons for which there is no estimate.
 NO_ESTIMATE: Mapping[str, str] = {
     NoEstimate.NEVER_FITS.value: ("It needs more GPUs than are schedulable in the present pool."),
     NoEstimate.BACKING_OFF.value: "Its process was lost; it is unknown whether the next one will"
@@ -39,21 +39,21 @@ NO_ESTIMATE: Mapping[str, str] = {
     ),
     NoEstimate.BEYOND.value: "It did not start in half or more of the simulated runs.",
 }
-# The text for REFUTED if prices rose above what the job or its tenant pays.
+# Shown for REFUTED if the price rose above what the job or its tenant pays.
 REFUTED_BY_PRICE = (
     "The last estimate was wrong: a GPU-hour costs more than the job's value or maximum price."
 )
 _OUTBID = (Reason.PRICE_ABOVE_VALUE, Reason.PRICE_ABOVE_MAX)
 WINDOWS = {"day": timedelta(days=1), "week": timedelta(days=7), "month": timedelta(days=30)}
-STEPS = 12  # of the chart
+STEPS = 12  # bars of the chart
 
 
 class StartView(Answer, frozen=True, rename={"at": "as_of", "until": "simulated_until"}):
-    """When a queued job may start, in pool time, by a simulation from a round on.
+    """When a queued job may start, in pool time, by simulations from a round on.
 
     Half of the simulated starts came by `p50`, nine of ten by `p90`. If `p90` is null and `p50` is
-    not, it is later than `simulated_until`. If `reason` is not empty there is no reliable estimate,
-    and `why` explains it.
+    not, p90 is later than `simulated_until`. If `reason` is not empty there is no reliable
+    estimate, and `why` explains it.
     """
 
     COMPONENT = "StartRow"
@@ -80,9 +80,9 @@ class FirstStart:
 def read_starts(now: Mapping[int, datetime], jobs: Collection[int]) -> dict[int, StartView]:
     """Return the estimates of the newest forecast of each pool, by job. At most two queries.
 
-    `now`: pool time by pool, for the pools of the jobs. An estimate whose p90 is before it was
+    `now`: pool time by pool, for the pools of the jobs. An estimate whose p90 is before that was
     wrong and is reported as refuted. A job that is not in the newest forecast is left out, even if
-    an older one had it. Callers pass queued jobs: a job that started since is not left out.
+    an older forecast had it. Callers pass queued jobs: jobs that have started are not left out.
     """
     if not jobs:
         return {}
@@ -134,14 +134,14 @@ def _why(reason: str, job: Job, facts: Mapping[str, Any]) -> str:
     """Return why there is no estimate; "" if there is one."""
     if reason == NoEstimate.REFUTED and job.reason_code in _OUTBID:
         return REFUTED_BY_PRICE
-    prices = facts.get("prices", {})  # of the snapshot; older forecasts do not have them
+    prices = facts.get("prices", {})  # from the snapshot; older forecasts have no prices
     accepted = {
         name: to_credits(prices[name]) for name in job.gpu_types or prices if name in prices
     }
     if reason != NoEstimate.PRICE_ABOVE_MAX or job.max_price is None or not accepted:
         return NO_ESTIMATE.get(reason, reason)
     price, name = min((price, name) for name, price in accepted.items())
-    if price <= job.max_price:  # the maximum price of its tenant is lower
+    if price <= job.max_price:  # then the maximum price of its tenant is lower
         return NO_ESTIMATE[reason]
     of_type = f" of {name}" if len(prices) > 1 else ""
     return (
@@ -152,9 +152,9 @@ def _why(reason: str, job: Job, facts: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class CalibrationStep:
-    """Estimates whose p90 passed in one part of the window, and how many jobs had started by it.
+    """Estimates whose p90 passed in one part of the window, and how many jobs had started by then.
 
-    `of_p50`: the estimates whose p50 passed in it; `by_p50` of their jobs had started by then.
+    `of_p50`: the estimates whose p50 passed in this part; `by_p50`: those whose job had started.
     """
 
     since: datetime
@@ -168,10 +168,10 @@ class CalibrationStep:
 class Calibration:
     """Past estimates of a pool whose p90 has passed and whose job was not cancelled before.
 
-    p50 is counted separately once it has passed: also for estimates whose p90 is in the future or
-    missing, which are the long ones. `jobs`: the number of jobs of the estimates with a p90.
-    `gone`: the number of estimates whose job ended before p90 without another start. `newest`: the
-    last forecast, or None.
+    p50 is counted separately once it has passed: also for long estimates, whose p90 is in the
+    future or missing. `jobs`: the number of jobs of the estimates with a p90. `gone`: the number of
+    estimates whose job ended before p90 without another start. `newest`: the last forecast, or
+    None.
     """
 
     since: datetime
@@ -188,7 +188,7 @@ class Calibration:
 
     @property
     def by_p90(self) -> int:
-        """The number of them whose job had started by p90."""
+        """The number of estimates whose job had started by p90."""
         return sum(step.by_p90 for step in self.steps)
 
     @property
@@ -198,11 +198,11 @@ class Calibration:
 
     @property
     def by_p50(self) -> int:
-        """The number of them whose job had started by p50."""
+        """The number of estimates whose job had started by p50."""
         return sum(step.by_p50 for step in self.steps)
 
 
-# Open estimates are joined with leases here: their outcome is stored with the next forecast only.
+# Join open estimates with leases here, because their outcome is stored only with the next forecast.
 _COUNTS = """
 WITH past AS (
     SELECT e.job_id, e.p50, e.p90, coalesce(e.started_at, s.started_at) AS started_at, j.ended_at
@@ -233,10 +233,10 @@ FROM counted GROUP BY 1 ORDER BY 1
 
 
 def read_calibration(pool_id: int, until: datetime, window: timedelta) -> Calibration:
-    """Return how often a pool's estimates held whose p50 or p90 passed in a window of pool time.
+    """Return how often a pool's estimates were right whose p50 or p90 passed in a window.
 
-    They are counted once it has passed, whether or not the job started: counting only started jobs
-    would leave out the misses. Only counts over all tenants. Two queries.
+    They are counted whether or not the job started: counting only started jobs would leave out the
+    misses. Only counts over all tenants. Two queries.
     """
     since = until - window
     begin_s, end_s = since.timestamp(), until.timestamp()

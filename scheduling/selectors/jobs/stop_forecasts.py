@@ -36,8 +36,8 @@ class StopView(Answer, frozen=True, rename={"error_milli": "error_percent"}):
 class MetricView:
     """A job's stopping metric: its criterion, the reported points and the forecast.
 
-    `refused`: why a report could not be used; empty if all could. `forecast` is None if none was
-    made.
+    `refused`: why a report could not be used; empty if all could. `forecast` is None if there is
+    none.
     """
 
     metric: str

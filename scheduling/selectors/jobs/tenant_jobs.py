@@ -39,12 +39,12 @@ from scheduling.selectors.tenants.dashboard import HOLDING, node_names
 
 PAGE = 50
 COUNTED = 1000
-# A job that runs for months has thousands of terms; its page shows the last ones.
+# A job that runs for months has thousands of terms; its page shows only the last ones.
 EVENTS, LEASES = 600, 200
-# The number of rounds whose stored decision is read for the reasons of past waits.
+# The number of rounds whose stored decision is read to explain past waits.
 LOOKED_UP = 4
 
-# A value of the filter -> its phases. `holding` is for links: all jobs that hold GPUs.
+# The phases of each value of the filter. `holding` is used by links: all jobs that hold GPUs.
 STATES: dict[str, tuple[str, ...]] = {
     "pending": (Job.State.PENDING,),
     STARTING: (STARTING,),
@@ -95,7 +95,7 @@ class JobListRow:
     borrowed: int | None
     position: QueuePosition | None = None
     id: int = 0
-    profiling_of: str = ""  # the job type, if the job is a profiling run
+    profiling_of: str = ""  # its job type, if it is a profiling run
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,14 +103,14 @@ class JobListPage:
     """Rows, and the start of the next page: the key `next_before`, or the mark `next_after`.
 
     Rows are newest first. A page of queued jobs is sorted by pool name, then by the order in
-    `queues`. Both keys are None on the last page.
+    `queues`. On the last page both are None.
     """
 
     rows: tuple[JobListRow, ...]
     next_before: int | None
     next_after: QueueMark | None = None
     queues: Mapping[str, QueueOrder] = field(default_factory=dict)
-    dated: tuple[Job, ...] = ()  # the rows that have deadlines
+    dated: tuple[Job, ...] = ()  # the jobs of the rows that have deadlines
 
     def standings(self, at: Mapping[str, datetime]) -> dict[int, DeadlineStory]:
         """Return the progress of its jobs towards their deadlines, by job id.
@@ -157,7 +157,7 @@ def _queued_page(tenant_id: int, wanted: JobFilter, limit: int) -> JobListPage:
     """Return a page of the queued jobs, by pool and queue order.
 
     All queued jobs are sorted in memory; `_long_page` handles longer lists along an index. A page
-    continues the order of the page before it, by the round of its mark.
+    continues the order of the previous page, by the round of its mark.
     """
     after = wanted.after
     queued = list_queued(_listing(tenant_id, wanted), most=queue_order.FIRST_JOBS + 1)
@@ -320,7 +320,7 @@ class LeaseView:
     """A lease of a job with its terms; `places` are pairs of a node name and a number of GPUs.
 
     `has_waited`: the lease was granted GPUs that were still being released, and launched later. It
-    is false again once the launch of an old lease is deleted.
+    is False again once the launch intent of an old lease is deleted.
     """
 
     lease: Lease
@@ -338,7 +338,7 @@ class RoundInstant(NamedTuple):
 
 
 class CurrentWait(NamedTuple):
-    """The reason of a waiting job in the last round, `round`; `jobs` jobs share the reason."""
+    """Why a waiting job waits, by the last round, `round`; `jobs` jobs wait for the same reason."""
 
     round: int
     reason: ReasonText
@@ -367,7 +367,7 @@ def job_story(job: Job) -> JobStory:
 
     Five queries, and the stored decisions of at most `LOOKED_UP` + 1 rounds.
     """
-    # A lease whose GPUs are free is launched in the round that grants it.
+    # If the GPUs of a lease are free, it is launched in the round that grants it.
     later = Intent.objects.filter(
         lease=OuterRef("pk"), kind=Intent.Kind.LAUNCH, at__gt=OuterRef("granted_at")
     )
@@ -413,7 +413,7 @@ def _past_reasons(job: Job, leases: Sequence[Lease]) -> dict[int, ReasonText]:
 
 
 def _waits_for(job: Job) -> CurrentWait | None:
-    """Return why the job is queued, by the last round, or None if it is not or this is unknown."""
+    """Return why the job is queued, by the last round; None if it is not, or if this is unknown."""
     if not is_queued(job):
         return None
     last = Round.objects.filter(pool_id=job.pool_id).order_by("-number").first()

@@ -57,7 +57,7 @@ def why_now(job: Job, code: str, numbers: Mapping[str, Any] | None = None) -> Re
 def why_of_job(
     job: Job, code: str, sizes: Sizes, numbers: Mapping[str, Any] | None = None
 ) -> ReasonText:
-    """Return the reason as `why_now`, with the sizes of its pool. The job type must be loaded."""
+    """Return the reason as in `why_now`, from the sizes of pools. The job type must be loaded."""
     if code != Reason.TOO_LARGE:
         return why(code, numbers)
     return why_too_large(job.gpus, _accepted(job, sizes), sizes, numbers)
@@ -66,9 +66,9 @@ def why_of_job(
 def why_too_large(
     needed: int, accepted: Collection[str], sizes: Sizes, numbers: Mapping[str, Any] | None = None
 ) -> ReasonText:
-    """Return whether `needed` GPUs of an accepted type never exist, or are drained or down now.
+    """Return whether the pool lacks `needed` GPUs of every type, or they are drained or down now.
 
-    `numbers`: those of the round's reason; unlike `sizes`, they count maintenance too.
+    `numbers`: those of the round's reason; unlike `sizes`, without nodes in maintenance.
     """
     able = {name: size for name, size in sizes.items() if name in accepted}
     recorded = numbers or {}

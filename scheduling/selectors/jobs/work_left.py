@@ -14,7 +14,7 @@ from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.simulation.present import Work
 from evenshare_core.units import HOUR_US, ONE_MILLI, SECOND_US
 
-UNKNOWN_US = HOUR_US  # if no job of the pool has ended yet
+UNKNOWN_US = HOUR_US  # used if no job of the pool has ended yet
 LEAST_US = SECOND_US
 
 _HELD = """
@@ -26,7 +26,7 @@ WHERE l.job_id = ANY(%s) AND l.id <> ALL(%s) AND l.state = 'ended' AND l.started
 GROUP BY l.job_id, t.name
 """
 
-# GPU hold times of the latest 5,000 ended jobs: the median by tenant and (NULL) over all.
+# The median time for which the latest 5,000 ended jobs held GPUs, by tenant and (NULL) over all.
 _MEDIANS = """
 SELECT j.tenant_id, percentile_disc(0.5) WITHIN GROUP (ORDER BY w.held_us)
 FROM (SELECT id, tenant_id FROM scheduling_job
@@ -43,11 +43,11 @@ GROUP BY GROUPING SETS ((j.tenant_id), ())
 
 @dataclass(slots=True)
 class WorkAssumptions:
-    """The numbers of jobs by the source of their work.
+    """The numbers of jobs by the source of their estimated work.
 
     `estimate`: the job's own. `tenant`, `pool`: the median hold time of ended jobs. `unknown`: an
-    hour. `past`: jobs among these that have done all of it already; they are assumed to need as
-    long again. `pool_s`: the pool's median in seconds, or None if no job has ended.
+    hour. `past`: the number of these jobs that have done all of it, and are assumed to need as long
+    again. `pool_s`: the pool's median in seconds, or None if no job has ended.
     """
 
     estimate: int = 0
@@ -73,9 +73,9 @@ def work_left(snapshot: Snapshot) -> tuple[dict[int, Work], WorkAssumptions]:
     """Return the work of every job of a snapshot, and the sources of the estimates. Two queries.
 
     A job's work is its estimate. Without one, it is the median hold time of its tenant's ended jobs
-    in this pool, else of all the pool's jobs, else an hour. Time that its leases held, times the
-    speed of their GPU type, is done. A job that has done all of it is assumed to need as long
-    again.
+    in this pool, else of all the pool's jobs, else an hour. The work done is the time that its
+    leases held, times the speed of their GPU type. If that is all of it, the job is assumed to need
+    the same time again.
     """
     held = _held(snapshot)
     medians = _medians(snapshot)

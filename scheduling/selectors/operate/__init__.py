@@ -1,1 +1,1 @@
-"""Problems that need an operator."""
+"""Problems that operators have to solve."""

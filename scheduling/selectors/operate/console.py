@@ -1,4 +1,4 @@
-"""Reads for the operator's console: problems that need a person, and the health of rounds."""
+"""Reads for the operator's console: problems that need an operator, and the health of rounds."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from scheduling.models import (
 from scheduling.selectors.pools.lines import PoolFacts, pool_facts
 from tenants.models import Budget, Quota
 
-# An intent that is open for more rounds than this does not reach its executor.
+# If an intent is open for more rounds than this, it does not reach its executor.
 STUCK_ROUNDS = 3
 LISTED = 20
 HEALTH_ROUNDS = 20
@@ -84,7 +84,7 @@ class StuckIntents:
 
 @dataclass(frozen=True, slots=True)
 class FailingExecutor:
-    """An executor whose breaker is open: calls that failed in a row, since when (wall time)."""
+    """An executor whose breaker is open: consecutive failed calls, since when (wall time)."""
 
     pool: str
     failures: int
@@ -94,7 +94,7 @@ class FailingExecutor:
 
 @dataclass(frozen=True, slots=True)
 class FrozenLosses:
-    """`missing` of a pool's `launched` leases vanished at once; since when (wall time).
+    """`missing` of a pool's `launched` leases vanished at the same time; since when (wall time).
 
     `accepted`: an operator confirmed that all of them are gone, and the next round ends them.
     """
@@ -108,7 +108,7 @@ class FrozenLosses:
 
 @dataclass(frozen=True, slots=True)
 class SpentBudget:
-    """A budget that has nothing spendable left."""
+    """A budget without spendable credit."""
 
     tenant: str
     book: str
@@ -119,7 +119,7 @@ class SpentBudget:
 def all_pools() -> list[PoolFacts]:
     """Return every pool with its last round and clock, oldest first.
 
-    A single query plus those of `pool_facts` for each pool.
+    Runs one query, plus those of `pool_facts` for each pool.
     """
     ids = Pool.objects.order_by("id").values_list("id", flat=True)
     pools = (pool_facts(pool_id) for pool_id in ids)
@@ -159,7 +159,7 @@ def quarantined_jobs(pool_id: int | None = None) -> list[QuarantinedJob]:
 
 
 def quotas_above_capacity(now: dict[int, datetime]) -> list[QuotaExcess]:
-    """Return where present quotas exceed the GPUs of nodes that are up.
+    """Return the pools and GPU types whose present quotas exceed the GPUs of nodes that are up.
 
     `now`: pool time by pool id.
     """
@@ -205,7 +205,7 @@ def stuck_intents(pools: list[PoolFacts], now: dict[int, datetime]) -> list[Stuc
 
 
 def executor_problems() -> tuple[list[FailingExecutor], list[FrozenLosses]]:
-    """Return executors with an open breaker, and pools whose leases vanished at once.
+    """Return executors with an open breaker, and pools whose leases vanished at the same time.
 
     A single query.
     """
@@ -225,7 +225,7 @@ def executor_problems() -> tuple[list[FailingExecutor], list[FrozenLosses]]:
 
 
 def spent_budgets() -> list[SpentBudget]:
-    """Return budgets that reached their limit: running jobs continue, no new term is borrowed."""
+    """Return budgets that reached their limit: running jobs continue, no new term may borrow."""
     rows = (
         Budget.objects.filter(credit_limit__isnull=False)
         .annotate(left=F("spendable") + F("credit_limit") - F("reserved"))

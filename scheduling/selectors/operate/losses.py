@@ -1,4 +1,4 @@
-"""Leases that an executor stopped listing all at once; the engine does not end them by itself."""
+"""Leases that an executor stopped listing at the same time; only an operator can end them."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class MissingLease(Answer, frozen=True, rename={"number": "lease", "is_accepted"
 
 @dataclass(frozen=True, slots=True)
 class FrozenLeases:
-    """The leases of a pool whose loss is frozen, longest missing first, of `launched` ones.
+    """Leases of a pool that vanished, out of `launched` ones; the longest missing comes first.
 
-    `seen` identifies exactly these leases, so that an operator accepts no others than those shown.
+    `seen` identifies this set, so that an operator accepts no other leases than those shown.
     """
 
     since: datetime
@@ -44,7 +44,7 @@ class FrozenLeases:
 
     @property
     def accepted(self) -> int:
-        """The number of them whose loss an operator has accepted."""
+        """The number of these leases whose loss an operator has accepted."""
         return sum(one.is_accepted for one in self.leases)
 
 
@@ -68,7 +68,7 @@ def frozen_leases(pool_id: int, *, lock: bool = False) -> FrozenLeases | None:
 
 
 def name_of(row: ExecutorHealth) -> str:
-    """Return a name of the leases that are missing now, independent of accepted losses."""
+    """Return a text that identifies the set of missing leases, whether accepted or not."""
     since = row.frozen_since.isoformat() if row.frozen_since else ""
     return sha256("\n".join([since, *sorted(row.missing)]).encode()).hexdigest()[:32]
 

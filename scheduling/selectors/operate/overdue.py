@@ -15,7 +15,7 @@ from scheduling.selectors.pools.lines import PoolFacts
 from scheduling.selectors.tenants.dashboard import node_names
 from tenants.answers import Answer, Hidden, about
 
-# A process may end exactly when its notice ends, and only the next round notices it.
+# A process may end exactly when its notice ends, and only the next round records this.
 ROUNDS_LATER = 2
 
 
@@ -60,7 +60,7 @@ class OverdueLease(Answer, frozen=True, rename=_NAMES):
 
 @dataclass(frozen=True, slots=True)
 class OverduePool:
-    """The overdue leases of a pool: their number, the oldest (pool time), and how many are written
+    """The overdue leases of a pool: how many, the first due time (pool time), and how many written
     off.
     """
 
@@ -166,7 +166,7 @@ def _overdue(
 
 
 def _said(stop: Intent, health: ExecutorHealth) -> tuple[StopAnswer, datetime | None, str]:
-    """Return the last answer about the process, its start and its error."""
+    """Return the last answer about the process, since when it is given, and its error."""
     if health.failures:
         word = StopAnswer.REFUSES if is_refusal(health.error) else StopAnswer.SILENT
         return word, health.failing_since, health.error

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from scheduling.models import ExecutorHealth, Pool
 
-# Errors by which adapters and engines' tools report silence; all other errors are answers.
+# Errors of adapters and tools that mean that the engine did not answer; all others are answers.
 _SILENCE = re.compile(
     r"(did|does|do) not answer|timed? ?out|unable to contact|unreachable|"
     r"connection (refused|reset|closed|failure|aborted)|connect failure|no route to host|"
@@ -49,7 +49,7 @@ def silent_pools(pools: Collection[int]) -> list[SilentPool]:
 
 
 def is_refusal(error: str) -> bool:
-    """Return whether an error is the engine's answer, not the lack of one."""
+    """Return whether an error is the engine's own answer."""
     return bool(error) and not _SILENCE.search(error)
 
 

@@ -39,7 +39,7 @@ LEFT JOIN LATERAL (
 
 @dataclass(frozen=True, slots=True)
 class PoolFacts:
-    """A pool at one instant of wall time, `wall`; `number`, `at`, `wall_at` are of its last round.
+    """A pool at the wall time `wall`; `number`, `at` and `wall_at` belong to its last round.
 
     `checked_at`: the last grid instant (pool time) that was processed, with a round or not.
     `options`: the options set for its policy, as JSON. `grace_s`: the notice before a stop.
@@ -75,7 +75,7 @@ class PoolFacts:
 
     @property
     def unit(self) -> str:
-        """The name of its GPUs: the executor `local` has slots on a machine without GPUs."""
+        """The unit of its nodes: with the executor `local`, a machine without GPUs has slots."""
         return "slot" if self.cpus_only else "GPU"
 
 
@@ -158,7 +158,7 @@ def all_pool_ids() -> list[int]:
 class PoolSoFar:
     """A pool's totals since it started, for the front page.
 
-    GPUs and waits are of the last round.
+    GPUs and waits are those after the last round.
     """
 
     leases: int

@@ -21,17 +21,17 @@ from scheduling.selectors.pools.lines import PoolFacts
 from tenants.answers import Answer, Hidden, answer_of
 from tenants.models import AuditRecord
 
-# The phase of a drained node until its last lease ends.
+# A drained node has this phase until its last lease ends.
 DRAINING = "draining"
 
 
 class NodeStatus(Answer, frozen=True, kw_only=True):
-    """A node; `held`, `leases` and `last_expiry` (pool time) are of the leases on it now.
+    """A node; `held`, `leases` and `last_expiry` (pool time) describe the leases on it now.
 
     `cpus` and `memory_mb` are available to jobs, 0 if unknown. `state`: up, draining (it still has
     leases), drained or lost. `reason`: why it was drained here. `engine_state`: up, drained or down
-    by the pool's engine, with its reason, its start (wall time), and the operators' changes that it
-    refuses. A node takes leases if both are up.
+    by the pool's engine, with its reason, its start (wall time), and the operators' changes that
+    the engine refuses. A node takes leases if both states are up.
     """
 
     COMPONENT = "OperateNodeRow"
@@ -143,7 +143,7 @@ def windows_ahead(pool_id: int, now: datetime) -> list[MaintenanceWindow]:
 
 
 def windows_near(facts: PoolFacts, now: datetime) -> list[MaintenanceWindow]:
-    """Return the windows that run, or already keep new leases away. A single query."""
+    """Return the windows that are current or already keep new leases away. A single query."""
     return near_of(windows_ahead(facts.id, now), facts, now)
 
 

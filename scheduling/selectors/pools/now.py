@@ -25,9 +25,9 @@ STRIP = 60
 class HeldGpus:
     """GPUs of one lease on one node. `tenant` is None if the viewer may not see it.
 
-    GPUs that were granted and are free already, while their lease waits for the rest, count as
-    held. `gpus` is the total of the lease. `borrowed` of the slots are borrowed: a lease's own GPUs
-    come first, in the order of nodes. `job` and `name` are empty if the viewer may not see the job.
+    GPUs that a waiting lease was granted count as held once they are free. `gpus` is the total of
+    the lease. `borrowed` of the slots are borrowed: a lease's own GPUs come first, in the order of
+    nodes. `job` and `name` are empty if the viewer may not see the job.
     """
 
     slots: tuple[int, ...]
@@ -40,9 +40,9 @@ class HeldGpus:
 
 @dataclass(frozen=True, slots=True)
 class NodeUse:
-    """A node and its holds, in slot order; `state` is up, drained or lost.
+    """A node and the leases on it, in slot order; `state` is up, drained or lost.
 
-    `away`: maintenance keeps new leases from it, as rounds count it.
+    `away`: maintenance keeps new leases from it, by the rule of rounds.
     """
 
     name: str
@@ -95,12 +95,12 @@ class ClaimUse:
 
     @property
     def uses(self) -> int:
-        """GPUs held."""
+        """GPUs that the tenant holds."""
         return self.own + self.borrowed
 
     @property
     def against(self) -> int:
-        """GPUs held above (or below) quota after trades."""
+        """The difference between the GPUs held and the quota after trades."""
         return self.uses - (self.quota or 0) - self.swapped
 
 
@@ -166,7 +166,7 @@ class TypeUse:
 
 @dataclass(frozen=True, slots=True)
 class RoundSummary:
-    """A past round: GPUs that it left idle, and GPUs that it could not use.
+    """A past round: the GPUs that it left idle, and those that it could not use.
 
     `reasons`: the number of jobs queued after it, by reason code.
     """
@@ -182,7 +182,7 @@ class RoundSummary:
 
 @dataclass(frozen=True, slots=True)
 class PriceNow:
-    """The price of a GPU-hour in the next round's terms, and the use from which it was computed."""
+    """The price of a GPU-hour in the next round's terms, and the use for which it was computed."""
 
     gpu_type: str
     price: Decimal
@@ -204,7 +204,7 @@ class PoolOverview:
 
     @property
     def off(self) -> list[NodeUse]:
-        """Nodes that take no lease."""
+        """Nodes that take no new leases."""
         return [node for row in self.types for node in row.nodes if not node.takes_leases]
 
 
@@ -253,10 +253,10 @@ def pool_overview(
 def _holds(
     pool_id: int, visibility: Visibility
 ) -> tuple[dict[int, list[HeldGpus]], dict[tuple[int, str], Counter[str]]]:
-    """Return holds by node, and own and borrowed GPUs by (tenant, GPU type).
+    """Return the leases by node, and own and borrowed GPUs by (tenant, GPU type).
 
-    A waiting lease has the granted GPUs that are free already: the round counts them as taken, and
-    no other grant gets them. GPUs that the previous lease still holds count as that lease's.
+    A waiting lease holds those granted GPUs that are free already: the round counts them as taken,
+    and no other grant gets them. GPUs that the previous lease still holds count as that lease's.
     """
     held = LeaseSlot.objects.filter(node=OuterRef("node"), slot=OuterRef("slot"), holding=True)
     slots = (
@@ -293,7 +293,7 @@ def _last(
     pool_id: int, gpu_types: Container[str]
 ) -> tuple[tuple[PriceNow, ...], list[dict[str, Any]], datetime]:
     states = RoundState.objects.filter(pool=pool_id).order_by("-number", "-day")
-    # Every pool has a state from its start.
+    # There is always a row, because every pool starts with a state.
     posted, number, at = states.values_list("prices", "number", "at")[0]
     prices = tuple(
         PriceNow(row["gpu_type"], to_credits(row["price_micro"]), row["used"], row["capacity"])
@@ -341,10 +341,10 @@ def _claims(
 def _bar(row: dict[str, Any], total: int) -> RoundSummary:
     """Return a round's summary; GPUs that it did not count were blocked, or did not exist yet."""
     summary = row["summary"]
-    # Null in rounds of an earlier version that found no node.
+    # In rounds of an earlier version that had no nodes, the value is null.
     gpus = summary.get("gpus", total) or 0
     idle = summary["idle"]
-    # Leases on a drained node go on beyond the schedulable GPUs: idle is negative.
+    # Leases may still run on a drained node, whose GPUs are not schedulable: idle is then negative.
     held_away = max(0, -idle)
     return RoundSummary(
         number=row["number"],

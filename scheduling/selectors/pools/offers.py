@@ -48,10 +48,10 @@ class PoolOffer:
     """A pool as a submitter needs it; `gpus` counts all GPUs by type, including drained ones.
 
     `profiles`: the tenant's job types with their speeds, {name: {GPU type: thousandths}}.
-    `at_most`: the most GPUs that the tenant may hold at once, quota plus borrowing limit. It has
-    only the GPU types with a permanent limit: one quota since before the last round, without an
-    end. `usual_lease_s`: the pool's lease length; `lease_s`: the longest that its `policy` may
-    give.
+    `at_most`: the maximum number of GPUs that the tenant may hold at once, quota plus borrowing
+    limit. It includes only GPU types whose limit is permanent: a single quota, since before the
+    last round and without an end. `usual_lease_s`: the pool's lease length; `lease_s`: the longest
+    that its `policy` may give.
     """
 
     id: int
@@ -59,7 +59,7 @@ class PoolOffer:
     executor: str
     on_demand: bool
     book: str
-    lease_s: int  # the longest that its policy may give
+    lease_s: int  # the longest that the policy may give
     round_s: int
     gpus: Mapping[str, int]
     profiles: Mapping[str, Mapping[str, int]] = field(default_factory=dict)

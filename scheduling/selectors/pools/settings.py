@@ -1,4 +1,4 @@
-"""The settings of a pool for operators, read at once, and locked if an edit follows."""
+"""The settings of a pool for operators, read together, and locked if an edit follows."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def price_settings(pool_id: int) -> dict[str, PriceSetting]:
 
 
 def posted_use(pool_id: int) -> dict[str, tuple[int, int]]:
-    """Return (GPUs in use, total GPUs) by type, as of the last posted prices."""
+    """Return (GPUs in use, total GPUs) by type, from the last posted prices."""
     return {row["gpu_type"]: (row["used"], row["capacity"]) for row in posted_rows(pool_id)}
 
 

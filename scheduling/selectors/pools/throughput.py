@@ -13,13 +13,13 @@ from django.db import connection
 from scheduling.models import Round
 from scheduling.selectors.visibility import Visibility, VisibleTenant
 
-# The number of rounds that are read; a chart shows POINTS of them.
+# The number of rounds that are read; a chart shows about POINTS of them.
 ROUNDS, POINTS = 2000, 200
 
 
 @dataclass(frozen=True, slots=True)
 class ThroughputPoint:
-    """A round's throughput, and the policy with options that decided it."""
+    """A round's throughput, and the policy with options that decided the round."""
 
     number: int
     at: datetime
@@ -119,7 +119,7 @@ def thin(moments: Sequence[ThroughputPoint]) -> tuple[ThroughputPoint, ...]:
 
 
 def _tenants(shares: Iterable[dict[str, Any]], visibility: Visibility) -> tuple[TenantSpeed, ...]:
-    # The sum of hidden tenants has the key None, and comes last.
+    # The key None is the sum of the hidden tenants, and comes last.
     gpus, milli = Counter[int | None](), Counter[int | None]()
     for share in shares:
         tenant = share["tenant"] if visibility.of(share["tenant"]) else None

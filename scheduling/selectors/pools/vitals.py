@@ -51,7 +51,7 @@ CROSS JOIN LATERAL (
 ORDER BY p.id
 """
 
-# The GPUs of a type: all, held, and free on nodes that take leases.
+# By GPU type: all GPUs, those that leases hold, and the free ones on nodes that take leases.
 _GPUS = """
 SELECT n.pool_id, t.name, sum(n.gpus), sum(h.held),
        sum(CASE WHEN n.effective_state = 'up' THEN n.gpus - h.held ELSE 0 END)
@@ -86,7 +86,7 @@ LEFT JOIN LATERAL (
 GROUP BY x.pool_id, x.after
 """
 
-# The certificate of each pool's last round: its promised properties and their verdicts.
+# For each pool's last round: the promised properties in its certificate, and whether they hold.
 _CERTIFIED = """
 SELECT p.id, extract(epoch FROM clock_timestamp() - r.wall_at)::float,
        r.certificate ? 'failure', f->>'name', f->>'verdict', coalesce((f->>'count')::int, 0)
@@ -104,20 +104,21 @@ ORDER BY p.id
 
 @dataclass(frozen=True, slots=True)
 class PoolVitals:
-    """A pool at one instant of wall time.
+    """A pool at one moment of wall time.
 
     `checked_at`: the last grid instant (pool time) that was processed. `oldest_intent_at`: when the
-    oldest open intent was to take effect. `failures`: rounds that failed in a row. `refused`: open
+    oldest open intent was to take effect. `failures`: consecutive failed rounds. `refused`: open
     intents that the executor refused, with `attempts` attempts in total.
 
-    `damaged`: stored rounds that differ from what was written, or do not follow from the one
-    before; `broken` explains one that does not follow. `unsealed` rounds wait to be sealed, the
-    first since `unsealed_at` (wall time); `seal_failure`: why sealing fails. `findings`: of sealed
-    rounds, as `RoundSealing.findings`.
+    `damaged`: stored rounds that differ from what was written, or do not follow from the previous
+    round; `broken` explains one that does not follow. `unsealed` rounds wait to be sealed, the
+    first since `unsealed_at` (wall time); `seal_failure`: why sealing fails. `findings`: those of
+    sealed rounds, as in `RoundSealing.findings`.
 
-    `executor_failures`: calls that failed in a row, the last with `executor_error`.
-    `is_executor_down`: its breaker is open. `missing`: leases that the executor does not list;
-    since `frozen_since` (wall time), they are too many to end them without an operator.
+    `executor_failures`: consecutive failed calls, the last with `executor_error`.
+    `is_executor_down`: its breaker is open. `missing`: leases that the executor does not list. If
+    many vanished, no round ends them since `frozen_since` (wall time); an operator has to accept
+    the loss.
     """
 
     id: int
@@ -183,14 +184,14 @@ class RoundsSince:
     guarantee: int
     pays: int
     defragment: int
-    gang: int = 0  # 0 in totals that were stored before this rule existed
+    gang: int = 0  # 0 in totals that are older than this rule
 
 
 @dataclass(frozen=True, slots=True)
 class CertificateVitals:
     """A pool's last certificate: its age in wall seconds, and the violations of each promise.
 
-    `broken`: the number of rows, leases or picks that violate a property, at least 1 if it is
+    `broken`: by property, the number of rows, leases or picks that violate it, at least 1 if it is
     violated. It has only the properties that the policy promises.
     """
 
@@ -248,7 +249,7 @@ def active_jobs() -> dict[tuple[int, str], int]:
     for row in rows:
         counts[row["pool_id"], row["state"]] = row["all"] - row["quarantined"]
         if row["quarantined"]:
-            # Monitors use the label of the metric, so it keeps its old name.
+            # The old name is kept, because monitors use it as a label of the metric.
             before = counts.get((row["pool_id"], "set_aside"), 0)
             counts[row["pool_id"], "set_aside"] = before + row["quarantined"]
     return counts

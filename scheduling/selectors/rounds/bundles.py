@@ -42,16 +42,16 @@ class ChainPlace(Answer, frozen=True):
 
     COMPONENT = "RoundRecordRow"
 
-    index: int  # from 0
+    index: int  # counted from 0
     sha256: str
     bundle_sha256: str
     follows: Annotated[bool | None, about("Null: nothing to compare with.")]
     breaks: tuple[str, ...]
     damage: str
     is_first: Hidden[bool]
-    size: Hidden[int]  # and `root`: those of the head over all records
+    size: Hidden[int]  # `size` and `root` describe the head over all records
     root: Hidden[str]
-    is_kept: Hidden[bool]  # whether its bundle is stored
+    is_kept: Hidden[bool]  # whether the bundle is stored
 
 
 def read_place(pool_id: int, number: int) -> ChainPlace | None:
@@ -84,9 +84,9 @@ def read_round_record(pool_id: int, number: int) -> bytes | None:
 
 
 def _records(pool_id: int, number: int) -> tuple[str, int, bytes, bytes] | None:
-    """Return a round's log, the index of its record, the record before (b"" if none) and its own.
+    """Return a round's log, the index of its record, the previous record (b"" if none) and its own.
 
-    Every round from the first sealed one has one record, so its number gives the index.
+    From the first sealed round on every round has one record, so its number gives the index.
     """
     rows = RoundSealing.objects.filter(pool_id=pool_id)
     sealing = rows.values_list("first", "number", "pool__name").first()
@@ -152,13 +152,13 @@ def bundle_damage(round_: Round, expected: str) -> Damage | None:
 
 
 def own_form(pool_id: int, number: int, visibility: Visibility) -> bytes | None:
-    """Return the data of a round that a viewer may read in a pool that shows own rows only.
+    """Return the data of a round that a viewer may read in a pool that shows only own rows.
 
     It contains the round's record, and for each of the viewer's tenants its own part of the bundle.
     Return None if there is no bundle.
 
     Raises:
-        DamagedRoundError: as `packed_bundle`.
+        DamagedRoundError: as for `packed_bundle`.
     """
     packed, raw = packed_bundle(pool_id, number), read_round_record(pool_id, number)
     if packed is None or raw is None:

@@ -26,9 +26,9 @@ from scheduling.selectors.speeds.measurements import Speed
 from scheduling.selectors.visibility import Visibility, VisibleTenant
 from tenants.answers import Answer, Hidden, answer_of
 
-# The numbers of these describe the whole pool, or identify no tenant.
+# The numbers of these properties describe the whole pool, or identify no tenant.
 POOLED = frozenset({Property.CAPACITY, Property.GANG, Property.SINGLE_HOLD, Property.PARETO})
-# For these, even the viewer's own number reveals another tenant's share.
+# For these properties, even the viewer's own number reveals another tenant's share.
 PAIRED = frozenset({Property.ENVY_FREE, Property.EQUAL_THROUGHPUT})
 # The value of a job is private to its tenant, whatever the pool's visibility.
 PRIVATE = frozenset({Property.INDIVIDUAL_RATIONALITY})
@@ -43,7 +43,7 @@ class CertificateItemView(
 ):
     """A property of a round: whether it holds, and the numbers that the caller may see.
 
-    Misreports: `checked` of `of` reports were tried. The best one multiplies the speed on
+    For misreports, `checked` of `of` reports were tried. The best one multiplies the speed on
     `gpu_type` by `factor`, or on all types but the slowest if `gpu_type` is empty. `bound`: the
     proof that no report gains, if there is one.
     """
@@ -94,8 +94,7 @@ class OverclaimView(Answer, frozen=True, rename=_NAMES):
     """A job type whose declared speed on a GPU type is above the measured one, times a common
     factor.
 
-    `excess`: the fraction by which it is above, which is more than the spreads of the reports
-    explain.
+    `excess`: the fraction by which it is above. The spreads of the reports explain only less.
     """
 
     COMPONENT = "CertificateOverclaim"
@@ -110,7 +109,7 @@ class OverclaimView(Answer, frozen=True, rename=_NAMES):
 
 
 class CertificateView(Answer, frozen=True, rename={"findings": "lines"}):
-    """The measurements made when the round was decided; `same_again` if its bytes are kept."""
+    """The measurements made in the round; `same_again` is null if its bytes are not kept."""
 
     COMPONENT = "CertificateWhole"
 
@@ -127,8 +126,8 @@ class CertificateView(Answer, frozen=True, rename={"findings": "lines"}):
 def last_overclaimed(pool_id: int, profile_id: int) -> int | None:
     """Return the pool's newest round if its certificate shows an overclaim of a job type, or None.
 
-    The certificate shows none also if the job type had no jobs, or the policy reads no speeds. A
-    single query.
+    Also return None if the job type had no jobs in it, or the policy reads no speeds. A single
+    query.
     """
     newest = Round.objects.filter(pool_id=pool_id).order_by("-number")
     row = newest.values_list("number", "certificate").first()

@@ -1,8 +1,8 @@
-"""Counterfactuals: the shares of a tenant's job type in a stored round, by other reported speeds.
+"""Counterfactuals: what a job type would have got in a stored round for other reported speeds.
 
 Only the viewer's own job types, and only rounds whose bytes are kept. The policy that decided the
-round decides again for each report; the speeds that were true at the round give the value of its
-answer. All misreports of `evenshare_core.fairness.misreports` are tried, and the best is shown.
+round decides again for each report. The resulting share is valued by the true speeds at the round.
+All misreports of `evenshare_core.fairness.misreports` are tried, and the best is shown.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ MAX_JOBS = 2000
 
 
 class TooLargeError(Exception):
-    """The round has too many jobs to decide it again for a page; the message has the numbers."""
+    """The round has too many jobs to be decided again for a page; the message has the numbers."""
 
 
 @dataclass(frozen=True, slots=True)
 class OwnProfile:
-    """A job type of the viewer that had jobs in the round. `source` as `models.Profile.Source`."""
+    """A job type of the viewer with jobs in the round. `source` as in `models.Profile.Source`."""
 
     id: int
     name: str
@@ -67,10 +67,10 @@ class ReportTrial:
 
 @dataclass(frozen=True, slots=True)
 class Counterfactual:
-    """The viewer's job types in a round and, for the chosen one, the true report and the trials.
+    """The viewer's job types in a round and, for the selected one, the true report and the trials.
 
     `noise`: smaller gains do not count. `promised`: the policy promises for this round that
-    overstating does not pay. `bound`: the proof of it, independent of the trials.
+    overstating does not pay. `bound`: the proof of this promise, independent of the trials.
     """
 
     profiles: tuple[OwnProfile, ...]
@@ -85,7 +85,7 @@ class Counterfactual:
 
     @property
     def shown(self) -> tuple[ReportTrial, ...]:
-        """The viewer's own report, and the best trial of each way to scale."""
+        """The viewer's own report, and the best trial of each way to scale the speeds."""
         best: dict[tuple[str, bool], ReportTrial] = {}
         own = []
         for one in self.tried:
@@ -114,7 +114,7 @@ def read_counterfactual(
 
     Raises:
         ReplayError: the bytes are damaged or no longer kept, or the policy is not installed.
-        TooLargeError: it has too many jobs.
+        TooLargeError: the round has too many jobs.
     """
     if damages := row_damages(round_):
         raise DamagedRoundError(round_.number, damages)
@@ -161,7 +161,7 @@ def _profiles(keys: list[tuple[int, int]], visibility: Visibility) -> tuple[OwnP
         for tenant, profile in keys
         if (seen := visibility.of(tenant))
     ]
-    # The viewer's own job types come before those that only the operator's role shows.
+    # The viewer's own job types precede those that are visible only by the operator's role.
     return tuple(
         sorted(profiles, key=lambda row: (not row.tenant.you, row.tenant.number, row.name))
     )

@@ -2,8 +2,8 @@
 
 A file is a zip of the stored bytes, unchanged: `<round>/<part>`. Its directory is read once and
 cached; then a part takes one read at a known offset. The caller compares the part with its hash, as
-it does for bytes of the database. If a part cannot be read for any reason, an `ArchiveError` names
-the file.
+for bytes of the database. If a part cannot be read for any reason, an `ArchiveError` names the
+file.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from django.db.models import QuerySet
 
 from scheduling.models import RoundArchive
 
-STORAGE = "rounds"  # its name in Django's settings
+STORAGE = "rounds"  # the storage's name in Django's settings
 SNAPSHOT, DECISION, BUNDLE = "snapshot.z", "decision.z", "bundle.json.gz"
 STATE, SERVICE, MEMORY = "state.json", "service.z", "memory.z"
-_LOCAL = struct.Struct("<4s22sHH")  # signature, fields that the directory has too, two lengths
+_LOCAL = struct.Struct("<4s22sHH")  # signature, fields that are also in the directory, two lengths
 _SIGNATURE = b"PK\3\4"
-# Files of 500 rounds each: about 300 kB.
+# The number of cached directories: those of 500 rounds each take about 300 kB.
 DIRECTORIES = 16
 
 
@@ -74,7 +74,7 @@ def round_storage() -> Storage:
 def archives_of(pool_id: int, number: int) -> QuerySet[RoundArchive]:
     """Return the files that contain a round and are not dropped.
 
-    There are several only if a clock went back.
+    More than one file contains it only if a clock was set back.
     """
     rows = RoundArchive.objects.filter(pool_id=pool_id, first__lte=number, last__gte=number)
     return rows.filter(dropped_at=None).order_by("-day", "-first")
@@ -83,7 +83,7 @@ def archives_of(pool_id: int, number: int) -> QuerySet[RoundArchive]:
 def archive_of(pool_id: int, number: int) -> RoundArchive | None:
     """Return the file that has a round, or should have it, or None. A single query.
 
-    If a clock went back and several files cover the round, it is the file whose directory lists it.
+    If several files cover the round after a clock was set back, it is the one that lists it.
     """
     rows = list(archives_of(pool_id, number))
     for row in rows[:-1]:
@@ -128,7 +128,7 @@ def read_file(archive: RoundArchive) -> bytes:
     """Return a whole file.
 
     Raises:
-        ArchiveError: it cannot be read.
+        ArchiveError: the file cannot be read.
     """
     try:
         with round_storage().open(archive.name) as file:
@@ -141,7 +141,7 @@ def read_state(archive: RoundArchive, number: int) -> Mapping[str, Any]:
     """Return the row of the state that a round left, with its two binary parts.
 
     Raises:
-        ArchiveError: as `read_part`.
+        ArchiveError: as for `read_part`.
     """
     try:
         state: dict[str, Any] = msgspec.json.decode(
@@ -156,7 +156,7 @@ def read_state(archive: RoundArchive, number: int) -> Mapping[str, Any]:
 
 
 def directory(archive: RoundArchive) -> Mapping[str, tuple[int, int]]:
-    """Return the place of each part in a file: the offset of its header, and its size.
+    """Return the position of each part in a file: the offset of its header, and its size.
 
     Raises:
         ArchiveError: the file cannot be read.

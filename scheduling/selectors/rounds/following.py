@@ -26,7 +26,7 @@ UNFOLLOWED = "It does not; operators can see the cause."
 class Following(Answer, frozen=True, rename={"before": "round"}):
     """Whether a round starts from the state that round `round` left; 0: from an empty state.
 
-    `follows` is null if this can no longer be checked. `why` has the differences, in full for
+    `follows` is null if this can no longer be checked. `why` lists the differences, in full for
     operators.
     """
 
@@ -38,19 +38,19 @@ class Following(Answer, frozen=True, rename={"before": "round"}):
 
     @property
     def text(self) -> str:
-        """Why it does not follow, as the end of a sentence."""
+        """Why the round does not follow, as the end of a sentence."""
         more = f" (and {len(self.why) - 1} more)" if len(self.why) > 1 else ""
         return f"{self.why[0].removesuffix('.')}{more}" if self.why else ""
 
 
 @dataclass(slots=True)
 class Follower:
-    """Compares rounds with their predecessors; of consecutive rounds, each is read once."""
+    """Compares rounds with their predecessors; consecutive rounds are each read once."""
 
     _last: tuple[int, int, StoredRound] | None = field(default=None)
 
     def forget(self) -> None:
-        """Drop the last round: the next one is not its successor."""
+        """Drop the last round, because the next one is not its successor."""
         self._last = None
 
     def look(
@@ -59,10 +59,10 @@ class Follower:
         values: tuple[Snapshot, Decision] | None = None,
         previous: Round | None = None,
     ) -> Following:
-        """Return whether a round, read `with_seals`, follows; stored data never makes it fail.
+        """Return whether a round, read `with_seals`, follows; invalid stored data raises no error.
 
         `values`: its decoded snapshot and decision, if they were read already. `previous`: the row
-        before it, likewise.
+        of the previous round, if it was read already.
         """
         before = round_.number - 1
         last, self._last = self._last, None
@@ -97,7 +97,7 @@ def following_seen(
 ) -> Following:
     """Return whether a round follows; only operators see why not, because it names tenants' sums.
 
-    `values` and `previous` as for `Follower.look`.
+    `values` and `previous` as in `Follower.look`.
     """
     following = Follower().look(round_, values, previous)
     if following.follows is False and not visibility.all_jobs:

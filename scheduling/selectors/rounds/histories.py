@@ -38,13 +38,13 @@ class TenantCourse:
     """A tenant's values over the rounds of a `PoolHistory`.
 
     `use` and `quota` are of the requested GPU type, or of all. `quota` includes trades; `swapped`
-    is their part of it, negative if they take GPUs. `rho` and `sums` are always of all types,
-    because those of one type are of quotas before trades (0158).
+    is the part of it from trades, negative if they take GPUs. `rho` and `sums` always include all
+    types, because those of one type are of quotas before trades (ADR 0158).
 
     `tenant` is None for the sum of all tenants that the viewer may not see, which has no `rho` and
-    no `sums`. `rho` is None if no GPU-time was deserved by then, and for rounds without a row of
-    the tenant. `sums`: GPU-seconds received and deserved by then since the pool started, 0 for
-    rounds without a row of the tenant.
+    no `sums`. `rho` is None if no GPU-time was deserved so far, and for rounds without a row of the
+    tenant. `sums`: GPU-seconds received and deserved since the pool started, 0 for rounds without a
+    row of the tenant.
     """
 
     tenant: VisibleTenant | None
@@ -138,7 +138,7 @@ def pool_history(
 ) -> PoolHistory:
     """Return each tenant's use and quota after the rounds of [since, until). A single query.
 
-    `gpu_type`: the type of which use and quota are; all types if empty.
+    `gpu_type`: use and quota are of this type; of all types if empty.
     """
     with connection.cursor() as cursor:
         cursor.execute(_POOL, {"pool": pool_id, "since": since, "until": until, "points": points})

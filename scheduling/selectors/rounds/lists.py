@@ -33,7 +33,7 @@ class RoundsPage:
 def rounds_page(
     pool_id: int, *, before: int | None = None, after: int | None = None, limit: int = PAGE
 ) -> RoundsPage:
-    """Return rounds by key: the newest, those numbered below `before`, or just above `after`."""
+    """Return rounds by number: the newest, those below `before`, or those next above `after`."""
     rounds = Round.objects.filter(pool_id=pool_id).defer("shares", "superseded", "certificate")
     if after is not None:
         page = list(rounds.filter(number__gt=after).order_by("number")[: limit + 1])
@@ -69,12 +69,12 @@ def round_instants(pool_id: int, numbers: Collection[int]) -> list[tuple[datetim
 
 
 def nothing_counted() -> dict[str, Any]:
-    """Return an empty summary, in place of one that was changed since it was written."""
+    """Return an empty summary, shown for a summary that was changed since it was written."""
     return {**dict.fromkeys(COUNTS, 0), "reasons": {}}
 
 
 def _is_readable(summary: object) -> bool:
-    """Return whether a list can show it; the round's page reports whether it was changed."""
+    """Return whether a list can show the summary; the round's page reports changes of it."""
     return (
         isinstance(summary, dict)
         and all(isinstance(summary.get(name), int) for name in COUNTS)

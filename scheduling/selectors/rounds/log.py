@@ -22,7 +22,7 @@ def place_of_round(log: str, number: int) -> int | None:
     """Return the index of a round's record, or None if the log does not contain it.
 
     Raises:
-        DamagedLogError: the entry at its index is of another round.
+        DamagedLogError: the entry at this index belongs to another round.
     """
     first = first_round(log)
     place = number - first if first is not None else -1

@@ -49,10 +49,10 @@ from scheduling.selectors.sharing.trades import TradeRow, trades_of_round
 from scheduling.selectors.visibility import Visibility, VisibleTenant
 from tenants.answers import Answer, Hidden, answer_of
 
-# The most rows of one table of a round; the viewer's own rows are always shown.
+# The maximum number of rows per table of a round; the viewer's own rows are always shown.
 LIMIT = 200
 NAMED_JOBS = 5
-# The numbers of these reasons are shown to the tenant only.
+# Only the tenant sees the numbers of these reasons.
 PRIVATE = (
     Reason.PRICE_ABOVE_MAX,
     Reason.PRICE_ABOVE_VALUE,
@@ -107,8 +107,8 @@ class RoundView:
     """A round as a viewer may see it; `decision` is None if its bytes cannot be read.
 
     `damages`: the parts that differ from what was written. If the row is damaged, its counts and
-    shares are not shown. `following`: whether it starts from the state that the round before left;
-    only operators see why not.
+    shares are not shown. `following`: whether it starts from the state that the previous round
+    left; only operators see why not.
     """
 
     round: Round
@@ -166,7 +166,7 @@ def round_view(pool_id: int, number: int, visibility: Visibility) -> RoundView |
 
 
 def _blank(round_: Round) -> None:
-    """Clear the fields of a damaged row, so that they are neither shown nor make the page fail."""
+    """Clear the fields of a damaged row: they must neither be shown nor make the page fail."""
     round_.summary, round_.shares, round_.superseded = nothing_counted(), [], []
     round_.certificate, round_.fallback = None, ""
 
@@ -328,7 +328,7 @@ class _RowReader:
         return tuple(sorted(reason_groups, key=lambda group: (-group.jobs, group.reason.value)))
 
     def _skip(self, skip: Skip, seen: VisibleTenant, turns: Turns) -> SkipRow:
-        # The most that a tenant would pay, and its remaining credit, are private.
+        # A tenant's maximum price and its remaining credit are private.
         private = skip.reason in PRIVATE and not self.visibility.jobs_of(skip.tenant)
         numbers = {} if private else group_numbers(skip, turns)
         named = tuple(self.jobs[job] for job in skip.jobs[:NAMED_JOBS] if job in self.jobs)

@@ -1,4 +1,4 @@
-"""Counts for a round's certificate, and its invariants checked again on the stored bytes.
+"""Counts for a round's certificate, and the invariants, checked again on the stored bytes.
 
 Pure. Properties that are not counted here are not promised: envy-freeness, sharing incentive,
 Pareto efficiency and truthfulness are no invariants of a decision.
@@ -20,8 +20,8 @@ class DecisionCounts:
     """The counts of a decision; `broken` counts violations by rule of `domain.invariants`.
 
     leases = kept + renewed + granted after the round. `expired`: leases that had expired and were
-    not protected. `preempted`: those of the `ended` ones that had not. `capped`: waiting or served
-    jobs with a maximum price. `explained`: the reasons given to the `waiting` jobs.
+    not protected. `preempted`: those of the `ended` leases that had not expired. `capped`: waiting
+    or served jobs with a maximum price. `explained`: the reasons given to the `waiting` jobs.
     """
 
     broken: dict[str, int]

@@ -47,10 +47,10 @@ class MissingPolicyError(ReplayError):
 class Replay:
     """The result of deciding a round again: the hashes of the snapshot and of the new decision.
 
-    `certified`: whether its certificate is the same too, or None if none of this version was
-    stored. `versions`: those of the policy that decided the round and of the installed one, or None
-    if they are equal. Different versions may decide differently. `following`: whether the round
-    starts from the state that the round before it left.
+    `certified`: whether the certificate is the same too, or None if none of this version was
+    stored. `versions`: those of the policy that decided the round and of the installed policy, or
+    None if they are equal. Different versions may decide differently. `following`: whether the
+    round starts from the state that the previous round left.
     """
 
     snapshot_sha256: str
@@ -62,7 +62,7 @@ class Replay:
 
 
 def find_rounds(pool_name: str, numbers: Sequence[int], *, every: bool = False) -> list[Round]:
-    """Return the named rounds of a pool, or with `every` all rounds whose bytes are or should be
+    """Return the named rounds of a pool; with `every`, all rounds whose bytes are or should be
     kept.
 
     Raises:
@@ -87,7 +87,7 @@ def find_rounds(pool_name: str, numbers: Sequence[int], *, every: bool = False) 
 def replay_stored_round(round_: Round, follower: Follower | None = None) -> Replay:
     """Decide a stored snapshot again and compare the result with the stored decision.
 
-    `follower`: shared over many rounds in order, so that each is read once.
+    `follower`: pass the same one for many rounds in order, so that each is read once.
 
     Raises:
         ReplayError: the bytes are no longer kept, or the policy is not installed here.

@@ -66,7 +66,7 @@ class EarlyEnd(Answer, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class EndRow:
-    """A lease that the round ended; `moved`: the round granted the same job another one at once.
+    """A lease that the round ended; `moved`: the same round granted its job another lease.
 
     `early`: the rule and the beneficiary, if it ended before its expiry.
     """
@@ -83,7 +83,7 @@ class EndRow:
 
 
 class SkipRow(Answer, frozen=True):
-    """Jobs of a tenant that wait for the same reason; `named` are some that you may know."""
+    """Jobs of a tenant that wait for the same reason; `named` are some that you may see."""
 
     tenant: VisibleTenant
     jobs: int
@@ -111,5 +111,5 @@ class RoundPrice(Answer, frozen=True):
     capacity: int
     base: Hidden[Decimal]
     theta: Hidden[Decimal]
-    surcharge: Hidden[Decimal | None]  # what the queue adds; None if the policy adds none
+    surcharge: Hidden[Decimal | None]  # the queue's surcharge; None if the policy has none
     queued: Hidden[int | None]

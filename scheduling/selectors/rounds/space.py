@@ -22,7 +22,7 @@ SELECT day, count(DISTINCT number), sum(bytes) FROM (
     FROM scheduling_roundstate WHERE pool_id = %(pool)s AND number > 0
 ) stored GROUP BY day ORDER BY day
 """
-# Problems of files, and of moving days to them, for all pools by name.
+# The problems of files, and of moving days to files, for all pools by name.
 _PROBLEMS = """
 SELECT p.name, coalesce(g.failure, ''), coalesce(f.count, 0), coalesce(f.problem, '')
 FROM scheduling_pool p
@@ -56,8 +56,8 @@ class RoundSpace:
     """The space of a pool's stored rounds, newest day first.
 
     `a_day`: the mean of the whole days, or None if there is none yet. `looked_at`: the last search
-    for days that are old enough to move. `failure`: why one is still in the database. `problems`: a
-    text for each file with a problem.
+    for days that are old enough to move. `failure`: why such a day is still in the database.
+    `problems`: a text for each file with a problem.
     """
 
     days: tuple[DaySpace, ...]

@@ -72,7 +72,7 @@ class LeftState:
         return decode(self.service, Service)
 
     def remembered(self, policy: str, version: str) -> dict[str, Any]:
-        """Return the policy's memory; empty if it is of another policy or version."""
+        """Return the policy's memory; empty if another policy or version left it."""
         if (self.policy, self.policy_version) != (policy, version):
             return {}
         memory: dict[str, Any] = msgspec.json.decode(self.memory)
@@ -82,8 +82,8 @@ class LeftState:
 def read_left_state(pool_id: int) -> LeftState:
     """Return the state that the pool's last round left; the caller provides a consistent read.
 
-    If the row does not match the round's hash, the state is taken from its decision. If that is no
-    longer kept, the row is used. `note` reports either case.
+    If the row does not match the round's hash, the state is taken from the round's decision. If the
+    decision is no longer kept, the row is used. `note` reports either case.
 
     Raises:
         MissingStateError: neither the row nor the decision exists.
@@ -91,7 +91,7 @@ def read_left_state(pool_id: int) -> LeftState:
     fence = PoolFence.objects.values_list("next_round", flat=True)
     number = fence.get(pool_id=pool_id) - 1
     rows = list(RoundState.objects.filter(pool_id=pool_id, number=number).order_by("day"))
-    # Without the long columns that show the decision.
+    # Skip the long columns that are only for display.
     rounds = Round.objects.filter(pool_id=pool_id, number=number)
     round_ = rounds.defer("summary", "shares", "superseded", "certificate").first()
     whole, why = _whole(rows, round_, number)
@@ -116,9 +116,9 @@ def posted_rows(pool_id: int) -> list[dict[str, Any]]:
 
 
 def posted_prices(before: Iterable[Mapping[str, Any]], decision: Decision) -> list[dict[str, Any]]:
-    """Return the last posted price of every GPU type after a decision; `before`: those before it.
+    """Return the last posted price of each GPU type after a decision; `before`: earlier prices.
 
-    A GPU type whose nodes were all removed keeps its price. Billing uses it until the next one is
+    A GPU type whose nodes were all removed keeps its price. Billing uses it until the next price is
     posted, and so does the first round that has such nodes again. Base and theta are those of the
     posting.
     """
@@ -138,9 +138,9 @@ def posted_prices(before: Iterable[Mapping[str, Any]], decision: Decision) -> li
 
 
 def state_damages(round_: Round) -> tuple[Damage, ...]:
-    """Return the damages of the state that a round left, if it is kept.
+    """Return the damages of the state that a round left, if the state is kept.
 
-    The newest round must have it; those of older rounds are moved to files with their bytes.
+    The newest round must have its state; those of older rounds are moved to files with their bytes.
     """
     if not round_.state_sha256:
         return ()
@@ -184,7 +184,7 @@ def damages_of(round_: Round) -> tuple[Damage, ...]:
 def _whole(
     rows: list[RoundState], round_: Round | None, number: int
 ) -> tuple[LeftState | None, str]:
-    """Return the state that a round left, or None and why none of these rows is it."""
+    """Return the state that a round left, or None and why none of these rows is valid."""
     name = f"the state that round {number} left"
     if not rows:
         return None, f"{name} is missing"
@@ -196,7 +196,7 @@ def _whole(
             if state.sha256() == round_.state_sha256:
                 return state, ""
         return None, f"{name} is another one than it left"
-    # The start of a pool, or a round from before rounds recorded the hash.
+    # The start of a pool, or a round that was stored before rounds recorded the hash.
     if len(states) == 1 and len(rows) == 1:
         return states[0], ""
     return None, f"{name} is there {len(rows)} times" if states else f"{name} cannot be read"
@@ -215,7 +215,7 @@ def _read(row: RoundState) -> LeftState | None:
 
 
 def _of_decision(round_: Round, decision: Decision, states: list[LeftState], why: str) -> LeftState:
-    """Return the state by the decision; prices of types without nodes come from the rows."""
+    """Return the state from the decision; prices of types without nodes come from the rows."""
     before = states[0].prices if states else []
     return LeftState(
         round_.number, round_.at, round_.policy, round_.policy_version,

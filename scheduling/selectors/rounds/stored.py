@@ -1,4 +1,4 @@
-"""The stored bytes of rounds, with explicit errors if they differ from what was written.
+"""The stored bytes of rounds; errors are raised if they differ from what was written.
 
 A round's row has the hashes of its bytes, and a seal over itself (docs/adr/0132). Bytes are
 compared with their hash before they are decoded. They are in the database for a week, and then in
@@ -25,7 +25,7 @@ from scheduling.selectors.rounds.files import ArchiveError, archive_of, is_dropp
 from tenants.answers import Answer, one_of
 
 # Partitions of whole days are dropped when they are older than seven days. The database's date may
-# be one day ahead of the date at which the round was decided.
+# be a day later than that of the round's decision.
 MISSING = "is missing, though it should be kept"
 SURELY_KEPT_DAYS = 6
 _ZLIB_OR_GZIP = 32 + zlib.MAX_WBITS
@@ -72,9 +72,7 @@ def with_seals(rounds: QuerySet[Round]) -> QuerySet[Round]:
 
 
 def kept_rounds(rounds: QuerySet[Round], *, in_files: bool = False) -> QuerySet[Round]:
-    """Return the rounds whose bytes are or should be in the database, with `in_files` also in
-    files.
-    """
+    """Return the rounds whose bytes should be in the database, or with `in_files` also in files."""
     blobs = RoundBlob.objects.filter(pool_id=OuterRef("pool_id"), number=OuterRef("number"))
     recent = Q(wall_at__gte=RawSQL("current_date - %s", [SURELY_KEPT_DAYS]))
     has_hash = ~Q(snapshot_sha256="")
@@ -91,7 +89,7 @@ def kept_rounds(rounds: QuerySet[Round], *, in_files: bool = False) -> QuerySet[
 
 
 def row_damages(round_: Round) -> tuple[Damage, ...]:
-    """Return the damage of a round's row, if any; it was read `with_seals`."""
+    """Return the damage of a round's row, if any; the round must be read `with_seals`."""
     if getattr(round_, "sealed", True):
         return ()
     return (Damage(ROW, "was changed after it was written"),)
@@ -101,8 +99,8 @@ def round_bytes(round_: Round) -> tuple[bytes, bytes]:
     """Return the canonical bytes (snapshot, decision) that were stored with a round.
 
     Raises:
-        ReplayError: they are no longer kept.
-        DamagedRoundError: they differ from what was stored.
+        ReplayError: the bytes are no longer kept.
+        DamagedRoundError: the bytes differ from what was stored.
     """
     damages: list[Damage] = []
     for blob in _blobs(round_):
@@ -119,7 +117,7 @@ def round_bytes(round_: Round) -> tuple[bytes, bytes]:
 
 
 def _blobs(round_: Round) -> Iterator[RoundBlob]:
-    """Yield the blobs with the round's number, those of its day first: a single index lookup."""
+    """Yield the blobs with the round's number, first those of its day, by a single index lookup."""
     blobs = RoundBlob.objects.filter(pool_id=round_.pool_id, number=round_.number)
     yield from blobs.filter(day=round_.wall_at.date())
     yield from blobs.exclude(day=round_.wall_at.date()).order_by("day")
@@ -149,8 +147,8 @@ def round_values(round_: Round) -> tuple[Snapshot, Decision]:
     """Return the stored snapshot and decision of a round.
 
     Raises:
-        ReplayError: they are no longer kept, or are of another schema.
-        DamagedRoundError: they differ from what was stored.
+        ReplayError: the bytes are no longer kept, or have another schema.
+        DamagedRoundError: the bytes differ from what was stored.
     """
     return decode_round(round_, round_bytes(round_))
 
@@ -159,7 +157,7 @@ def decode_round(round_: Round, raw: tuple[bytes, bytes]) -> tuple[Snapshot, Dec
     """Decode the bytes of a round.
 
     Raises:
-        ReplayError: they are of another schema.
+        ReplayError: the bytes have another schema.
     """
     return _read(round_, raw[0], Snapshot), _read(round_, raw[1], Decision)
 
@@ -168,7 +166,7 @@ def round_decision(round_: Round) -> Decision:
     """Return the stored decision of a round.
 
     Raises:
-        ReplayError, DamagedRoundError: as `round_values`.
+        ReplayError, DamagedRoundError: as for `round_values`.
     """
     return _read(round_, round_bytes(round_)[1], Decision)
 

@@ -42,7 +42,7 @@ class SaidVerification(Answer, frozen=True):
     root: str
     first: int | None
     last: int | None
-    since: datetime | None  # and `until`: pool time
+    since: datetime | None  # `since` and `until`: pool time
     until: datetime | None
     checked: int
     findings: int
@@ -64,7 +64,7 @@ def last_verification(
 ) -> SaidVerification | None:
     """Return the last verification by a person's client, or None. A single query.
 
-    `tenant_id`: that of one tenant; of any tenant if None.
+    `tenant_id`: only verifications for this tenant; for any tenant if None.
     """
     rows = Verification.objects.filter(user_id=user_id, pool_id=pool_id, kind=kind)
     if tenant_id is not None:

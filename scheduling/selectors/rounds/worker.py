@@ -1,4 +1,4 @@
-"""The activity of the worker of rounds, from the fences that it holds and releases."""
+"""The activity of the worker that runs rounds, from the fences that it takes and releases."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from scheduling.models import PoolFence
 def round_activity() -> tuple[list[str], float | None]:
     """Return the pools with a running round, and the seconds since the last round ended.
 
-    Wall time; None if no round ever ended. A single query.
+    Wall time; the seconds are None if no round ever ended. A single query.
     """
     now = Func(function="clock_timestamp", output_field=DateTimeField())
     age = ExpressionWrapper(now - F("until"), output_field=DurationField())
     fences = PoolFence.objects.filter(token__gt=0).order_by("pool_id").annotate(age=age)
     rows = list(fences.values_list("pool__name", "holder", "age"))
-    # The fence of a running round has a holder and an instant in the future. The end of the round
-    # clears the holder and sets the instant to now, which is in the future if a clock was set back.
+    # While a round runs, its fence has a holder and a future time. The end of the round clears
+    # the holder and sets the time to now. This time is in the future if a clock was set back.
     running = [name for name, holder, since in rows if holder and since < timedelta(0)]
     ended = [max(0.0, since.total_seconds()) for name, _, since in rows if name not in running]
     return running, min(ended, default=None)

@@ -1,4 +1,4 @@
-"""Forecasts of prices for the next hours, and how often such forecasts held."""
+"""Forecasts of prices for the next hours, and how often they were right."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from scheduling.models import PriceForecast
 from scheduling.selectors.jobs.start_estimates import NO_ESTIMATE
 from tenants.answers import Answer, about
 
-# Why there is no forecast.
+# Texts for the reasons for which there is no forecast.
 NO_FORECAST: Mapping[str, str] = {
     **{reason.value: NO_ESTIMATE[reason.value] for reason in NoPriceBand},
     "missed": "More than half of the past prices were outside of the forecasts.",
     "passed": "The last forecast has expired; the next one follows while the pool's clock runs.",
     "none": "No forecast yet; the first one follows the pool's first rounds.",
 }
-# Four of five prices should be inside. Below these limits, the misses are not chance.
+# Four of five prices should be from p10 to p90. Below these limits, the misses are not chance.
 LEAST_COUNTED, LEAST_HIT_RATE = 48, 0.5
 
 
 class ForecastInstant(Answer, frozen=True):
-    """Quantiles of the price at an instant of pool time."""
+    """Quantiles of the price at a time (pool time)."""
 
     at: datetime
     p10: Decimal
@@ -54,14 +54,14 @@ class PriceForecastRow(Answer, frozen=True):
 
     @property
     def hit_rate(self) -> float | None:
-        """The fraction of later posted prices that were inside; None if none was posted yet."""
+        """The fraction of later posted prices from p10 to p90; None if no price was posted yet."""
         return self.hits / self.counted if self.counted else None
 
 
 def price_forecasts(pool_id: int, *, now: datetime) -> dict[str, PriceForecastRow]:
     """Return the newest forecast of each GPU type of a pool, by name. Two queries.
 
-    `now`: pool time; earlier instants of the forecasts are left out.
+    `now`: pool time; parts of the forecasts before it are left out.
     """
     of_pool = PriceForecast.objects.filter(pool_id=pool_id)
     newest = of_pool.order_by("gpu_type_id", "-at", "-id").distinct("gpu_type_id")

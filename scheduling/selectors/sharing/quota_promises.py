@@ -1,4 +1,4 @@
-"""The promise for a tenant's quota in a pool, by the pool's policy, options and time settings."""
+"""The promised wait for GPUs within quota, by the pool's policy, options and time settings."""
 
 from __future__ import annotations
 

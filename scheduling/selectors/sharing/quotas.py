@@ -28,8 +28,7 @@ class QuotaRow(Answer, frozen=True):
 def list_quotas(
     tenants: Collection[int] | None, *, pool: str, before: int | None, limit: int
 ) -> tuple[list[QuotaRow], int | None]:
-    """Return a page of tenants' quotas and the key of the next page, which is None on the last
-    page.
+    """Return a page of tenants' quotas and the key of the next page, None on the last page.
 
     All tenants' quotas if `tenants` is None. A single query.
     """
@@ -52,7 +51,7 @@ def list_quotas(
 
 
 def kept_quotas(pool_id: int, at: datetime) -> dict[tuple[int, str], Entitlement]:
-    """Return the terms of quotas in force whose idle GPUs are not all lent. Two queries.
+    """Return those quotas in force whose idle GPUs are not all lent. Two queries.
 
     By tenant and GPU type, because a tenant may keep its GPUs of one type and lend another. The
     tenants' own settings apply, and their offers at the last posted price.

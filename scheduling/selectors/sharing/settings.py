@@ -16,8 +16,8 @@ from evenshare_core.money.fixed_point import to_micro
 from scheduling.selectors.rounds.states import posted_rows
 from tenants.models import PriceLimit
 
-# An offer is open from the instant at which it was made until, but not at, its end. After it is
-# revoked, no later snapshot counts it, whatever instant the snapshot is of.
+# An offer is open from its creation until, but not at, its end. After it is revoked, no later
+# snapshot counts it, even a snapshot of an earlier time.
 _RULES = """
 SELECT s.tenant_id, t.name, s.mode, s.borrow_limit, s.lend_limit, s.by_offer,
        coalesce((
@@ -52,16 +52,16 @@ class SharingRule(NamedTuple):
 
     @property
     def offered(self) -> int:
-        """GPUs of the offers that lend at the last posted price."""
+        """The GPUs of those offers whose floor is at most the last posted price."""
         return offered(self.offers, self.price_micro)
 
     def narrow(self, bounds: Entitlement, price_micro: int | None = None) -> Entitlement:
-        """Return a quota limited by the tenant's settings; at another price, if given."""
+        """Return a quota limited by the tenant's settings, at the given or last posted price."""
         price = self.price_micro if price_micro is None else price_micro
         return narrow(bounds, self.own, self.offers, price)
 
 
-# By tenant and GPU type.
+# Rules by tenant and GPU type.
 SharingRules = Mapping[tuple[int, str], SharingRule]
 NO_RULES: SharingRules = MappingProxyType({})
 

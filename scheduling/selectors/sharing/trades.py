@@ -66,7 +66,7 @@ def list_trades(
     """Return a pool's trades that the viewer may see, newest first, and whether there are more.
 
     `before`: the `number` at which a page continues. If rows of other tenants are hidden, only
-    trades with one of the viewer's tenants are returned. A single query.
+    trades of the viewer's tenants are returned. A single query.
     """
     events = _visible(pool_id, visibility)
     if before is not None:
@@ -76,13 +76,13 @@ def list_trades(
 
 
 def trades_of_round(pool_id: int, number: int, visibility: Visibility) -> tuple[TradeRow, ...]:
-    """Return the trades that a round made or undid, in its order. A single query."""
+    """Return the trades that a round made or undid, in the round's order. A single query."""
     events = _visible(pool_id, visibility).filter(round=number).order_by("number")
     return tuple(_view(row, visibility) for row in events)
 
 
 def find_trade(pool_id: int, number: int, visibility: Visibility) -> TradeRow | None:
-    """Return a trade by its number, or None if the viewer may see no such trade. A single query."""
+    """Return a trade by its number, or None if the viewer may not see it. A single query."""
     row = _visible(pool_id, visibility).filter(number=number).first()
     return None if row is None else _view(row, visibility)
 
@@ -99,10 +99,10 @@ class TradeLink:
 def linked_trade(pool_id: int, number: int) -> TradeLink | None:
     """Return the trade that a reversal undid, or the reversal of a trade, or None. Two queries.
 
-    A reversal has the fields of the trade that it undoes, except the instant and the sign of the
-    rate. Of several equal trades a policy undoes the newest one in force
-    (`gandiva_fair.trading.undo_wrong`), so those in between come in pairs. Trades that a change of
-    policy dropped without a record remain below the newer ones, and are never taken for undone.
+    A reversal has the fields of the trade that it undoes, except the time and the sign of the rate.
+    Of several equal trades a policy undoes the newest one in force
+    (`gandiva_fair.trading.undo_wrong`), so trades and reversals pair up like brackets. If a change
+    of policy dropped trades without a record, they stay unpaired below the newer ones.
     """
     trades = LeaseEvent.objects.filter(pool_id=pool_id, kind=LeaseEvent.Kind.TRADED)
     row = trades.filter(number=number).values("round", "data").first()
@@ -117,7 +117,7 @@ def linked_trade(pool_id: int, number: int) -> TradeLink | None:
     else:
         alike = alike.filter(round__gte=row["round"], number__gt=number)
         order = (F("round").asc(), F("number").asc())
-    # The depth is 1 at the first event that is not in a pair.
+    # At the first event that is not in a pair, the depth is 1.
     counted = Case(When(data__rate_micro=rate, then=-1), default=1)
     depth = Window(Sum(counted), order_by=order)
     match = alike.annotate(depth=depth).filter(depth=1).order_by(*order).first()

@@ -45,8 +45,8 @@ class OwnSharingLimits(SharingLimits, frozen=True):
 class SharingRow(Answer, frozen=True):
     """A quota: the operator's `bounds`, the tenant's `own` settings, and the `effective` limits.
 
-    `idle` GPUs of it are not used by its tenant; other tenants may use `lendable` of them.
-    `standing` GPUs are offered, `offered` of them at the posted `price`.
+    `idle` GPUs of it are not used by its tenant; other tenants may use `lendable` of them. Open
+    offers have `standing` GPUs; at the posted `price`, `offered` of them are lent.
     """
 
     gpu_type: str
@@ -59,7 +59,7 @@ class SharingRow(Answer, frozen=True):
     standing: int
     offered: int
     price: Decimal
-    floor: Hidden[Decimal | None]  # the lowest of the open offers
+    floor: Hidden[Decimal | None]  # the lowest floor of the open offers
 
     def lends_less_than(self, other: SharingRow) -> bool:
         """Return whether fewer GPUs of the quota may be lent than under `other`."""
@@ -139,7 +139,7 @@ class OfferRow(Answer, frozen=True):
 
     @property
     def stands(self) -> bool:
-        """Whether it is neither revoked nor over."""
+        """Whether it is neither revoked nor past its end."""
         return self.state not in (OfferState.RAN_OUT, OfferState.REVOKED)
 
 
@@ -218,14 +218,14 @@ class BackRule(StrEnum):
     """The rule by which lent GPUs return. Names are part of the API."""
 
     NONE_LENT = "none_lent"
-    GUARANTEE = "guarantee"  # running leases end for a job within quota
-    LEASE_ENDS = "lease_ends"  # no lease is renewed on quota that is not lent
+    GUARANTEE = "guarantee"  # running leases end if a job within quota needs the GPUs
+    LEASE_ENDS = "lease_ends"  # no lease is renewed on GPUs that are not lent
 
 
 class PromisedReturn(Answer, frozen=True):
     """When GPUs that are no longer lent return, in pool time, as long as rounds run.
 
-    `by`: for the tenant's jobs within quota. `unasked_by`: even if none of its jobs needs them.
+    `by`: if the tenant's jobs within quota need them. `unasked_by`: even if none of its jobs does.
     `borrowed`: GPUs of the type that other tenants borrow now, from any lender.
     """
 
@@ -258,17 +258,17 @@ def _back_text(rule: BackRule, borrowed: int, by: datetime, unasked_by: datetime
 def promised_return(
     facts: PoolFacts, tenant_id: int, gpu_type: str, at: datetime
 ) -> PromisedReturn:
-    """Return when GPUs of a tenant's quota return that it no longer lends from `at` on.
+    """Return when GPUs return that a tenant no longer lends from its quota from `at` on.
 
-    A single query. Leases that borrow now end by their expiry and their protection; a round that is
-    being decided may still grant or renew one.
+    A single query. Present leases that borrow end by their expiry and their protection; a round
+    that is being decided may still grant or renew one.
     """
     round_us = facts.round_s * facts.clock.scale * SECOND_US
     with site_reading():
         live = Lease.objects.filter(
             pool_id=facts.id, gpu_type__name=gpu_type, state__in=Lease.LIVE_STATES, borrowed__gt=0
         ).exclude(tenant_id=tenant_id)
-        # Without a protection `greatest` is the expiry: Postgres ignores nulls.
+        # If a lease has no protection, `greatest` is the expiry, because PostgreSQL ignores nulls.
         last = live.aggregate(
             ends=Max(Greatest("expires_at", "protected_until")), gpus=Sum("borrowed")
         )

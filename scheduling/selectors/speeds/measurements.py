@@ -31,7 +31,7 @@ class SpeedCompared(Answer, frozen=True, rename=_NAMES | {"is_overclaim": "overc
     """The declared and the measured speed on one GPU type, times a common factor.
 
     `excess`: the fraction by which the declared speed exceeds the measured one. `tolerance`: the
-    part of it that the spreads explain. An excess above `tolerance` is an `overclaim`.
+    excess that the spreads of the reports can explain. A larger excess is an `overclaim`.
     """
 
     gpu_type: str
@@ -74,7 +74,7 @@ class Measurements:
 
 
 def compared_speeds(profile: Profile) -> tuple[Comparison, ...]:
-    """Return declared and measured speeds by GPU type; empty if no ratio is measured yet."""
+    """Return declared and measured speeds by GPU type; empty before any ratio is measured."""
     return compare(profile.as_declared, profile.as_measured)
 
 

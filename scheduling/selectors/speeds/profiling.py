@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from scheduling.models import Job, Profile
 
-# The runs of a job type that are shown: one on one GPU, and one on two.
+# The number of a job type's runs that are shown: one on one GPU, and one on two.
 SHOWN = 2
 
 

@@ -1,1 +1,1 @@
-"""A tenant's quota, use and prospects."""
+"""A tenant's quota, use, and possible starts of jobs."""

@@ -33,7 +33,7 @@ HOLDING = (Lease.State.WAITING, Lease.State.LAUNCHING, Lease.State.RUNNING)
 
 @dataclass(frozen=True, slots=True)
 class LastRoundClaim:
-    """A tenant's row of the last round for one GPU type; GPU-time in seconds, since the pool
+    """A tenant's row of the last round for one GPU type; GPU-time in seconds since the pool
     started.
 
     `quota` includes trades: `swapped` GPUs of it were bought, or sold if negative.
@@ -80,9 +80,9 @@ class WaitingJobs:
 
 @dataclass(frozen=True, slots=True)
 class RunningJob:
-    """A job that holds GPUs, or will once they are released. Times are pool time.
+    """A job that holds GPUs, or will once other leases release them. Times are pool time.
 
-    `is_starting`: its program has not started, under this lease or the one that it is moved from.
+    `is_starting`: its program has not started, in this lease or the one that it is moved from.
     """
 
     job: UUID
@@ -194,7 +194,7 @@ def waiting_jobs(pool_id: int, number: int, tenant_id: int) -> list[WaitingJobs]
 
 
 def _why(skip: SkipTotals, sizes: Sizes) -> ReasonText:
-    """Return why they wait; the reason of jobs that are too large is that of the smallest one."""
+    """Return why the jobs wait; if they are too large, the reason of the smallest one."""
     if skip.reason != Reason.TOO_LARGE or "needed" not in skip.numbers:
         return why(skip.reason, skip.numbers)
     named = {skip.numbers.get("gpu_type", ""), *skip.numbers.get("other_types", ())}
@@ -217,7 +217,7 @@ class _Kept:
 
 
 class SkipTotals(NamedTuple):
-    """A skip of a decision with the number of its jobs instead of their list."""
+    """The skipped jobs of a tenant for one reason: their number instead of their list."""
 
     tenant: int
     reason: str
@@ -230,8 +230,8 @@ class SkipTotals(NamedTuple):
 def _skips(kept: _Kept) -> tuple[SkipTotals, ...]:
     """Return the skips of a decision, without their lists of jobs.
 
-    It is cached because every open dashboard requests the same round, and decoding one with 10,000
-    waiting jobs is slow. A few hundred of these rows need little memory.
+    It is cached because every open dashboard requests the same round, and decoding a round with
+    10,000 waiting jobs is slow. A few hundred of these rows need little memory.
     """
     try:
         snapshot, decision = round_values(kept.round)
@@ -273,7 +273,7 @@ def running_job(
 ) -> RunningJob:
     """Convert a lease for pages.
 
-    `names` has at least its nodes; `lasts` is the length of its term.
+    `names` contains at least the names of its nodes; `lasts` is the length of its term.
     """
     since = lease.started_at or lease.granted_at
     protected = lease.protected_until

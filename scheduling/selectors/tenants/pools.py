@@ -15,7 +15,7 @@ from scheduling.selectors.tenants.dashboard import HOLDING
 
 @dataclass(frozen=True, slots=True)
 class PoolUse:
-    """A tenant's use of a pool: GPUs of quota, held within and above it, queued jobs, GPU-time."""
+    """A tenant's use of a pool: its quota, GPUs held within and above it, queued jobs, GPU-time."""
 
     pool_id: int
     quota: int
@@ -67,7 +67,7 @@ ORDER BY wanted.pool_id
 def pool_uses(tenant_id: int, times: Mapping[int, datetime]) -> list[PoolUse]:
     """Return a tenant's use of pools (id -> pool time), oldest pool first. A single query.
 
-    Quota is that of the last round; if the round has no row of the tenant, the quota in force.
+    The quota is that of the last round; if the round has no row of the tenant, the quota in force.
     """
     with connection.cursor() as cursor:
         cursor.execute(

@@ -1,4 +1,4 @@
-"""A tenant's prospects in a pool now: quota, held and free GPUs, price, credit."""
+"""A tenant's possible starts in a pool now: quota, held and free GPUs, price, credit."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from tenants.selectors.credit import credit_left
 
 @dataclass(frozen=True, slots=True)
 class StartProspect:
-    """A tenant's prospects for one GPU type of a pool.
+    """The facts that decide whether a tenant's job can start on one GPU type of a pool.
 
-    `quota`: after the trades of the last round. `may_borrow`: the most GPUs above it, or None if
+    `quota`: after the trades of the last round. `may_borrow`: the most GPUs above quota, or None if
     there is no limit. `price`: credits per borrowed GPU-hour for the next round's terms.
-    `own_held`, `borrowed_held`: GPUs of the tenant's jobs. The price was posted with `used` of
-    `capacity` GPUs, `base`, `theta`, and the `surcharge` of the queue.
+    `own_held`, `borrowed_held`: GPUs of the tenant's jobs. The price was posted for `used` of
+    `capacity` GPUs, with `base`, `theta`, and the `surcharge` of the queue.
     """
 
     gpu_type: str
@@ -73,7 +73,7 @@ _UNPOSTED: Mapping[str, int] = {"price_micro": 0, "used": 0}
 
 
 def prospects(pool_id: int, tenant_id: int, *, at: datetime) -> list[StartProspect]:
-    """Return a tenant's prospects per GPU type of a pool, slowest type first. Eight queries."""
+    """Return a tenant's possible starts by GPU type of a pool, slowest first. Eight queries."""
     nodes = Node.objects.filter(pool_id=pool_id, effective_state=Node.State.UP)
     up = dict(nodes.values_list("gpu_type__name").annotate(Sum("gpus")))
     types = Node.objects.filter(pool_id=pool_id).order_by("gpu_type__rank", "gpu_type__name")
@@ -88,7 +88,7 @@ def prospects(pool_id: int, tenant_id: int, *, at: datetime) -> list[StartProspe
     }
     live = Lease.objects.filter(pool_id=pool_id, state__in=Lease.LIVE_STATES)
     mine = Q(tenant_id=tenant_id)
-    # Free GPUs depend on the leases of all tenants.
+    # Read the leases of all tenants, to count the free GPUs.
     with site_reading():
         rows = list(
             live.values("gpu_type__name")
@@ -136,12 +136,12 @@ def spendable(tenant_id: int, book: str, at: datetime) -> Decimal | None:
 
 
 def _base(posted: Mapping[str, int], setting: PriceSetting) -> Decimal:
-    """Return the base of the posted price; the operator's setting if the posting has none."""
+    """Return the base of the posted price, or if it has none, that of the operator's setting."""
     return to_credits(posted["base_micro"]) if "base_micro" in posted else setting.base
 
 
 def _theta(posted: Mapping[str, int], setting: PriceSetting) -> Decimal:
-    """Return theta likewise; some policies set it themselves."""
+    """Return theta in the same way; some policies set it themselves."""
     milli = posted.get("theta_milli")
     return setting.theta if milli is None else Decimal(milli) / ONE_MILLI
 

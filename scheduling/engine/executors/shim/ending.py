@@ -12,9 +12,9 @@ SLACK_S = 2.0
 
 
 def end_all(root: Path, *, at_once: bool = False) -> None:
-    """Make every shim checkpoint and end. `at_once`, or a signal to this process, ends their grace.
+    """Make every shim checkpoint and end, and kill those that do not.
 
-    A shim that still does not end is killed, and its program dies with it.
+    `at_once`, or a signal to this process, cuts the grace short. Programs die with their shim.
     """
     impatient: list[int] = []
     for impatience in (signal.SIGTERM, signal.SIGINT):

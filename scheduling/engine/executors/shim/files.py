@@ -14,12 +14,12 @@ from typing import Any, TextIO
 
 from .processes import boot_id, start_of_process
 
-# Mostly a job's arguments and environment.
+# The maximum size of `spec.json`, which mostly holds a job's arguments and environment.
 SPEC_BYTES = 2**25
 
 _NO_FILE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO)
 _TOKEN = re.compile(r"[A-Za-z0-9]+-[0-9]+-[0-9]+")
-# All rights for owner and group; new files inherit the group.
+# Owner and group have all rights, and new files inherit the group.
 _SHARED = 0o2770
 
 
@@ -33,7 +33,7 @@ def active(root: Path) -> list[Path]:
     """Return the tokens, as files, of leases whose end is not recorded yet.
 
     Raises:
-        OSError: the folder exists and cannot be read.
+        OSError: the folder exists but cannot be read.
     """
     try:
         entries = sorted((root / "active").iterdir())
@@ -60,7 +60,7 @@ def make_private(*folders: Path) -> bool:
 
 
 def is_shared(folder: Path) -> bool:
-    """Return whether a job's user other than the portal's works in this folder by its group."""
+    """Return whether another user than the portal's runs the job, through this folder's group."""
     try:
         return folder.stat().st_mode & _SHARED == _SHARED
     except OSError:
@@ -70,7 +70,7 @@ def is_shared(folder: Path) -> bool:
 def file_mode(folder: Path) -> int:
     """Return the mode of files in a folder.
 
-    Only in shared folders the portal and its jobs' users read each other's files.
+    In shared folders, and only there, the portal and its jobs' users can read each other's files.
     """
     return 0o640 if is_shared(folder) else 0o600
 
@@ -81,7 +81,7 @@ def file_mask(folder: Path) -> int:
 
 
 def is_ours(path: Path) -> bool:
-    """Return whether it exists and, in a shared folder, belongs to our user."""
+    """Return whether a path exists and, in a shared folder, belongs to our user."""
     with contextlib.suppress(OSError):
         if path.exists():
             return not is_shared(path.parent) or path.lstat().st_uid == os.geteuid()
@@ -89,14 +89,14 @@ def is_ours(path: Path) -> bool:
 
 
 def is_others(path: Path) -> bool:
-    """Return whether it exists in a shared folder and belongs to another user."""
+    """Return whether a path exists in a shared folder and belongs to another user."""
     with contextlib.suppress(OSError):
         return is_shared(path.parent) and path.lstat().st_uid != os.geteuid()
     return False
 
 
 def move_away(*folders: Path) -> None:
-    """Rename the first of these, outermost first, that is no folder; the last if all are."""
+    """Rename the first of these paths, outermost first, that is not a folder; else the last one."""
     wrong = [folder for folder in folders if folder.is_symlink() or not folder.is_dir()]
     place = (wrong or folders)[0 if wrong else -1]
     with contextlib.suppress(FileNotFoundError):
@@ -104,9 +104,9 @@ def move_away(*folders: Path) -> None:
 
 
 def reopen(lease: Path) -> None:
-    """Restore our rights to a lease's folder, and those of its job, which we own.
+    """Restore our rights to the folders of a lease and of its job, which we own.
 
-    Files that a job's own user has closed to us are renamed. Without its claim the lease is over.
+    Files that the job's user has closed to us are renamed; without its claim the lease is over.
     """
     if not is_shared(lease.parents[1]):
         for folder in (lease.parents[1], lease.parent, lease):
@@ -134,7 +134,7 @@ def _put_aside(path: Path) -> bool:
 def remove(path: Path, *, only_folders: bool = False) -> None:
     """Remove a file, or a folder in its place; no link is followed."""
     if path.is_dir() and not path.is_symlink():
-        # A job can make it arbitrarily deep and large: rename it, and do not delete it.
+        # A job can make the folder arbitrarily deep and large, so it is renamed, not deleted.
         with contextlib.suppress(FileNotFoundError):
             path.rename(path.with_name(f".{path.name}.{time.monotonic_ns()}"))
     elif not only_folders:
@@ -142,7 +142,7 @@ def remove(path: Path, *, only_folders: bool = False) -> None:
 
 
 def claim(folder: Path, *, never: bool = False) -> dict[str, Any] | None:
-    """Claim a lease's folder for ever; None if it is claimed: the link is created only once.
+    """Claim a lease's folder for ever, by a link; return None if it is claimed already.
 
     `never`: claim it without a process, so that none ever starts for this lease.
     """
@@ -164,7 +164,7 @@ def claim(folder: Path, *, never: bool = False) -> dict[str, Any] | None:
 
 
 def fence(job: Path, number: int) -> bool:
-    """Make `number` the job's current lease, so that late writers notice; False if we are late."""
+    """Make `number` the job's current lease; return False if a later lease is current already."""
     present = job / "lease"
     with contextlib.suppress(ValueError):
         if int(read_text(present)) > number:
@@ -202,8 +202,8 @@ def read_text(path: Path, *, at_most: int = 2**16) -> str:
     """Return a regular file's text, empty if there is none: jobs may write anything here.
 
     Raises:
-        OSError: the file's presence cannot be determined now (too many open files, for example).
-            A running process must not be taken for ended then.
+        OSError: it cannot be determined now whether the file exists, for example because too many
+            files are open. A running process must then not count as ended.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -222,7 +222,7 @@ def read_text(path: Path, *, at_most: int = 2**16) -> str:
 
 
 def number(value: object, default: float) -> float:
-    """Return a number from such a file; `default` if it holds none."""
+    """Return a number read from such a file; `default` if the value is not a number."""
     with contextlib.suppress(OverflowError):  # whole numbers may have thousands of digits
         return float(value) if isinstance(value, int | float) else default
     return default
@@ -234,9 +234,9 @@ def write_json(path: Path, value: dict[str, Any], *, durably: bool = False) -> N
 
 
 def write_text(path: Path, text: str, *, durably: bool = False) -> None:
-    """Write a file atomically: readers see the old file or the whole new one.
+    """Write a file atomically: readers see the whole old file or the whole new one.
 
-    `durably`: also after a power cut.
+    `durably`: the file survives a power cut.
     """
     fresh = _beside(path)
     try:
@@ -247,16 +247,16 @@ def write_text(path: Path, text: str, *, durably: bool = False) -> None:
                 os.fsync(file.fileno())
         fresh.replace(path)
     except FileNotFoundError:
-        return  # the folder is gone, and its readers with it
+        return  # the folder was removed, so no process reads the file
     except OSError:
-        # Repeated attempts would fill a full disk with partial files.
+        # Remove the partial file: repeated attempts would fill the disk.
         with contextlib.suppress(OSError):
             fresh.unlink(missing_ok=True)
         raise
 
 
 def write_first(path: Path, text: str) -> None:
-    """Write a new file without a rename; readers ignore half of it. Replace an existing file."""
+    """Write a file without a rename, or replace it; readers ignore a partial file."""
     try:
         with _created(path) as file:
             file.write(text)

@@ -1,19 +1,19 @@
-"""A gang over several nodes: one task on each, as one program to its shim.
+"""A gang over several nodes: one task on each, which its shim sees as one program.
 
     python -I -S shim/ --gang FOLDER       on the first node, started by the shim there
     python -I -S shim/ --task FOLDER       on every node, started by srun for it
 
 The leader starts a task per node through srun, and uses srun's own channels. Its input goes to the
 standard input of every task at once. Each task answers on standard error, whereas programs write to
-standard output. So no port is opened, and no process waits for a network file system. A signal
-reaches only the program, not its children: srun would send it to every process. A heterogeneous job
-has one srun per group of nodes; ranks are numbered across groups.
+standard output. So no port is opened, and no process waits for a network file system. The leader
+signals only the program, not its children, because srun would signal every process. A heterogeneous
+job has one srun per group of nodes; ranks are numbered across groups.
 
 When one program fails, the others get FAREWELL_S to report why, and are then killed. The same
-happens when a group of nodes ends without an answer. Tasks that do not answer even then are given
-up, and the gang is lost. A task that is killed itself takes the step of its group with it. It
-cannot report its program's end, and the other tasks would wait for it. After a request to stop, all
-have the grace: a program that checkpoints sooner takes no time from the others.
+happens when a group of nodes ends without an answer. If tasks do not answer even then, the gang
+counts as lost. If a task itself is killed, srun ends the step of its group. Otherwise the other
+tasks would wait for its report. After a request to stop, every program has
+the whole grace, even if others checkpoint sooner.
 """
 
 import contextlib
@@ -37,16 +37,16 @@ KEY = "EVENSHARE_GANG_KEY"
 FIRST_RANK = "EVENSHARE_GANG_FIRST_RANK"
 NODES = "EVENSHARE_GANG_NODES"
 PORT = "EVENSHARE_GANG_PORT"
-# Marks for the shim that ranks were lost: its program's end is then not the end of the job.
+# A file by which the shim sees that ranks were lost; its program's end does not end the job then.
 BROKEN = "gang.broken"
 
-# srun's messages about unbound tasks, which we request, and about Slurm waking a shim.
+# Dropped messages of srun: about unbound tasks, which we request, and about Slurm waking a shim.
 NO_NEWS = ("lacks support for cpu binding", "got SIGCONT")
 
 FAREWELL_S = 5.0
-# Killed tasks without an answer by then are gone with their node: srun would wait for them.
+# Killed tasks without an answer within this time are gone with their node; srun would wait on.
 LAST_WORD_S = 5.0
-# Tasks are killed this much before the shim would kill the leader, which could not notify them.
+# Tasks are killed this much before the shim would kill the leader, which must notify them.
 EARLIER_S = 1.0
 TICK_S = 0.5
 _MOST_LINE = 2**16
@@ -66,11 +66,11 @@ class Leader:
         self._folder = folder
         self._spec = spec
         self._groups = [int(group["nodes"]) for group in spec["gang"]["groups"]]
-        # An engine that ends the whole job also signals us; the shim then decides.
+        # An engine that ends the whole job also signals this process; the shim then decides.
         handled = (signal.SIGUSR1, signal.SIGCHLD, signal.SIGTERM)
         self._wake = wake_on_signals(handled, self._on_signal)
         self._key = secrets.token_hex(16)
-        # This is the first node, where rank 0 will listen.
+        # Rank 0 will listen on this node, which is the first.
         self._port = free_port_of(f"{folder.parents[1].name}-{folder.name}")
         self._steps: list[subprocess.Popen[bytes]] = []
         self._codes: dict[int, int] = {}
@@ -79,7 +79,7 @@ class Leader:
         self._kill_at = float("inf")
 
     def run(self) -> int:
-        """Return 0 if every rank did, else the first other code."""
+        """Return 0 if all ranks returned 0, else the first other code."""
         names = hostnames(len(self._groups))
         first = 0
         for index, count in enumerate(self._groups):
@@ -154,7 +154,7 @@ class Leader:
         return 1000 * min(TICK_S, left_s)
 
     def _hear(self, line: bytes) -> None:
-        """Record how a rank ended; other lines are srun's, and go to the log."""
+        """Record how a rank ended; other lines come from srun and go to the log."""
         fields = line.decode(errors="replace").split()
         if len(fields) != 3 or fields[0] != self._key:
             text = line.decode(errors="replace").strip()
@@ -170,7 +170,7 @@ class Leader:
                 self._kill_at = min(self._kill_at, time.monotonic() + FAREWELL_S)
 
     def _miss(self, ranks: range) -> None:
-        """Handle a closed channel of a group: ranks that have not reported their end are lost."""
+        """Handle a closed channel of a group: its ranks that have not reported an end are lost."""
         if not self._asked and any(rank not in self._codes for rank in ranks):
             self._kill_at = min(self._kill_at, time.monotonic() + FAREWELL_S)
 
@@ -199,7 +199,7 @@ class Leader:
     def _tell(self, order: bytes) -> None:
         for step in self._steps:
             if step.stdin is not None:
-                with contextlib.suppress(OSError):  # its tasks have all ended
+                with contextlib.suppress(OSError):  # all tasks of this step have ended
                     step.stdin.write(order)
                     step.stdin.flush()
 
@@ -231,7 +231,7 @@ class _Answers:
 
 
 def hostnames(groups: int) -> list[str]:
-    """Return the names of the job's nodes, by rank; Slurm abbreviates such lists."""
+    """Return the names of the job's nodes, by rank. Slurm abbreviates lists of names."""
     keys = ["SLURM_JOB_NODELIST"]
     if groups > 1:
         keys = [f"SLURM_JOB_NODELIST_HET_GROUP_{index}" for index in range(groups)]

@@ -1,8 +1,8 @@
 """Readings of a program's GPUs from `nvidia-smi`, by a helper process that never blocks the shim.
 
-A driver that hangs also hangs the process that queries it, even past SIGKILL. So the helper is no
-child of the shim. It is started before the shim adopts orphans, it keeps none of its files open,
-and it ends when the shim closes its pipe. After FAILURES wrong answers in a row it is not queried
+A driver that hangs also hangs the process that queries it, even past SIGKILL. So the helper is not
+a child of the shim. It starts before the shim adopts orphans, keeps none of the shim's files open,
+and ends when the shim closes its pipe. After FAILURES consecutive wrong answers it is not queried
 again.
 """
 
@@ -27,9 +27,9 @@ QUERY = (
 VARIABLE = "CUDA_VISIBLE_DEVICES"
 MOST_GPUS = 32
 ANSWER_S = 5.0
-# A tool that has written its output, or was killed, ends within this time, or hangs in the kernel.
+# A tool that wrote its output, or was killed, ends within this time, or hangs in the kernel.
 END_S = 5.0
-# A helper without an answer for this long hangs itself.
+# A helper that has not answered for this long hangs itself.
 HELPER_S = 30.0
 FAILURES = 3
 MOST_BYTES = 2**16
@@ -38,7 +38,7 @@ _COLUMNS = 5
 
 
 class GpuReading(NamedTuple):
-    """A reading of a GPU: busy in per cent, used and total memory in MiB; None if not reported."""
+    """A reading of a GPU: use in per cent, used and total memory in MiB; None if not reported."""
 
     busy: float | None
     used_mib: int | None
@@ -80,7 +80,7 @@ class GpuAsker:
         if tool:
             try:
                 self._orders, self._answers = _start_helper(tool, wanted, path)
-            except OSError:  # no more processes, or files: the job runs without
+            except OSError:  # out of processes or files; the job runs without GPU readings
                 self.state = "failed"
 
     def ask(self) -> None:
@@ -99,7 +99,7 @@ class GpuAsker:
         self._waits, self._asked_at = True, time.monotonic()
 
     def answer(self) -> list[GpuReading] | None:
-        """Return the readings since the request, or None if there is no usable answer."""
+        """Return the readings for the last request, or None if there is no usable answer."""
         if not self._waits or self._answers < 0:
             return None
         try:
@@ -119,7 +119,7 @@ class GpuAsker:
         return [GpuReading(*one) for one in readings]
 
     def close(self) -> None:
-        """Stop querying; the helper then ends by itself."""
+        """Stop querying; the helper then ends."""
         for end in (self._orders, self._answers):
             if end >= 0:
                 os.close(end)
@@ -145,7 +145,7 @@ def read_gpus(text: str, wanted: Sequence[str]) -> list[GpuReading] | None:
     readings = []
     for name in wanted:
         own = next((row for row in rows if _is_named(row, name)), None)
-        if own is None:  # it fell off the bus; the others keep their places
+        if own is None:  # the GPU is no longer on the bus; the others keep their positions
             readings.append(GpuReading(None, None, None))
             continue
         used, total = _amount(own[3], _MOST_MIB), _amount(own[4], _MOST_MIB)
@@ -165,7 +165,7 @@ def _is_named(row: list[str], name: str) -> bool:
 
 
 def _amount(text: str, most: float) -> float | None:
-    """Return a number, or None for `[N/A]` and the like."""
+    """Return a number, or None for texts like `[N/A]`."""
     try:
         value = float(text)
     except ValueError:
@@ -174,7 +174,7 @@ def _amount(text: str, most: float) -> float | None:
 
 
 def _start_helper(tool: str, wanted: Sequence[str], path: str) -> tuple[int, int]:
-    """Start the helper as a child of no process of ours; return the pipes to and from it."""
+    """Start the helper so that it is no child of ours; return the pipes to and from it."""
     orders_read, orders_write = os.pipe()
     answers_read, answers_write = os.pipe()
     middle = os.fork()
@@ -211,7 +211,7 @@ def _serve(tool: str, wanted: Sequence[str], path: str, orders: int, answers: in
 
 
 def _keep_only(orders: int, answers: int) -> None:
-    """Close the shim's files: other processes wait for their end."""
+    """Close the shim's files, since other processes wait until all copies are closed."""
     nothing = os.open(os.devnull, os.O_RDWR)
     for standard in (0, 1, 2):
         os.dup2(nothing, standard)

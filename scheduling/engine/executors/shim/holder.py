@@ -30,9 +30,9 @@ from .wake import wake_on_signals
 
 TICK_S = 0.5
 LIFELINE_EVERY_S = 1.0
-# The most pieces that a pipe holds after its writers are gone.
+# The maximum number of pieces left in a pipe when its writers are gone.
 LEFT_IN_PIPE = 64
-# Exit statuses after SIGTERM: of the program itself, or of a shell for its child.
+# Exit statuses after SIGTERM: of the program itself, or of a shell whose child got it.
 TERMINATED = (-signal.SIGTERM, 128 + signal.SIGTERM)
 SAME_SIGNAL_S = 0.5
 
@@ -52,15 +52,15 @@ def hold(folder: Path) -> None:
 class Limit:
     """The dead man's limit, on a clock that does not jump and pauses while the machine sleeps.
 
-    It is given as wall time. The remaining time is computed once, when it is read. Otherwise a wall
-    clock that jumps ahead, or a laptop that slept, would end a job whose lease is renewed.
+    It is given as wall time, but the remaining time is computed once, when it is read. Otherwise a
+    wall clock that jumps ahead, or a laptop that slept, would end a job whose lease is renewed.
     """
 
     def __init__(self) -> None:
         self._given_s = self._at_s = math.inf
 
     def is_past(self, given_s: float, *, wall_s: float, steady_s: float) -> bool:
-        """Return whether the limit has passed; `steady_s` is the same instant as `wall_s`."""
+        """Return whether the limit has passed; `steady_s` is the steady time at `wall_s`."""
         if given_s != self._given_s:
             self._given_s, self._at_s = given_s, steady_s + (given_s - wall_s)
         return steady_s > self._at_s
@@ -90,7 +90,7 @@ class Shim:
 
     def run(self, record: dict[str, Any]) -> None:
         """Start the program, wait for its end, and leave no process of it behind."""
-        if "gang" not in self._spec:  # else each node's task samples the usage there
+        if "gang" not in self._spec:  # in a gang, each node's task samples the usage there
             self._usage = Usage(self._folder, self._spec)
         adopt_orphans()
         started_us = _wall_us()
@@ -122,7 +122,7 @@ class Shim:
                 "asked": self._asked,
                 "killed": self._killed,
                 "left_running": not gone,
-                # A gang that lost ranks: not the end of the job.
+                # A gang has lost ranks, so the program's end is not the end of the job.
                 "lost": "gang" in self._spec and (self._folder / BROKEN).exists(),
             }
         )
@@ -137,7 +137,7 @@ class Shim:
         _answer_starter()
 
     def _keep(self, facts: dict[str, Any]) -> None:
-        """Record its start, and later its end, out of its job's reach."""
+        """Record the start, and later the end, where the job cannot change them."""
         span = self._spec.get("span")
         if isinstance(span, str):
             with contextlib.suppress(OSError):
@@ -235,7 +235,7 @@ class Shim:
             self._kill_at = 0.0
         now = time.monotonic()
         if not self._asked:
-            # Reasons are in files: do not read them with every piece of output.
+            # Reasons are in files, so do not check them with every piece of output.
             if now >= self._look_at:
                 self._look_at = now + TICK_S
                 with contextlib.suppress(OSError):  # unreadable now: check again later
@@ -254,7 +254,7 @@ class Shim:
         self._log.note(f"asked to stop ({reason}): {name}, then {grace_s:g} s to checkpoint")
         with contextlib.suppress(ProcessLookupError):
             os.kill(self._child, signal.Signals[name])
-            # A stopped process would not handle its signal.
+            # A suspended process would not handle its signal.
             os.killpg(self._child, signal.SIGCONT)
 
     def _reason_to_stop(self) -> tuple[str, float]:

@@ -9,7 +9,7 @@ from .files import file_mode
 HEAD_BYTES = 2**20
 TAIL_PARTS = 3
 READ_BYTES = 2**16
-# The log's note on a program that did not stop within its grace.
+# Written to the log if a program did not stop within its grace.
 OUT_OF_TIME = "killed: its time to checkpoint has expired"
 
 

@@ -8,14 +8,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-# The longest wait for a killed process: after that it hangs in the kernel.
+# The longest wait for a killed process; one that takes longer hangs in the kernel.
 REAP_S = 10.0
 
 
 def end_descendants(reaped: Callable[[int, int], None]) -> bool:
-    """Kill every process below this one, in whatever session; return False if some remain.
+    """Kill every process below this one, in any session; return False if some remain.
 
-    As a subreaper this process inherits every orphan, so without a child it has no descendant.
+    This process is a subreaper and inherits every orphan, so without a child it has no descendant.
     """
     deadline = time.monotonic() + REAP_S
     while time.monotonic() < deadline:
@@ -53,7 +53,7 @@ def start_of_process(pid: int) -> int:
 
 
 def boot_id() -> str:
-    """Return this boot of the machine: pids and start times are valid only within one boot."""
+    """Return the id of this boot: pids and start times are valid only within one boot."""
     with contextlib.suppress(FileNotFoundError):
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     return ""
@@ -96,7 +96,7 @@ def shim_folder(pid: int) -> str:
 
 
 def is_leader(pid: int) -> bool:
-    """Return whether a process leads its session, like a program started in its own session."""
+    """Return whether a process leads its session, as a shim's program does."""
     fields = _stat(pid)
     return bool(fields) and fields[3] == str(pid)
 

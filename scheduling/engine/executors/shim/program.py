@@ -15,9 +15,9 @@ _libc = ctypes.CDLL(None)
 
 
 class Program(NamedTuple):
-    """A started program, and the end of a pipe with its output (-1: it writes elsewhere).
+    """A started program, and the end of a pipe with its output (-1 if it writes elsewhere).
 
-    `refusal`: the exit code if it could not be started; `problem` says why.
+    `refusal`: the exit code if it could not be started; `problem`: the reason.
     """
 
     pid: int

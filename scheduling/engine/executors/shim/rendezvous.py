@@ -7,13 +7,13 @@ import hashlib
 import socket
 from collections.abc import Callable, Iterator
 
-# Above services, below the ephemeral ports of kernels (from 32768).
+# Above the ports of services, and below the ephemeral ports of kernels (from 32768).
 FIRST_PORT, PORTS = 10_000, 20_000
 TRIES = 64
 
 
 def ports_of(name: str) -> Iterator[int]:
-    """Yield the candidate ports of a lease; it takes the first free one."""
+    """Yield the candidate ports of a lease, which uses the first free one."""
     for number in range(TRIES):
         digest = hashlib.sha256(f"{name} {number}".encode()).digest()
         yield FIRST_PORT + int.from_bytes(digest[:8], "big") % PORTS
@@ -22,7 +22,7 @@ def ports_of(name: str) -> Iterator[int]:
 def is_free(port: int) -> bool:
     """Return whether no process listens on the port of this node now."""
     with socket.socket() as probe:
-        # As servers do: ignore the remains of ended connections.
+        # As servers do, ignore ended connections that still occupy the port.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("", port))
@@ -32,13 +32,13 @@ def is_free(port: int) -> bool:
 
 
 def free_port_of(name: str, *, is_free: Callable[[int], bool] = is_free) -> int:
-    """Return the first of a lease's ports that is free here; its first if none is free."""
+    """Return the first of a lease's ports that is free on this node, or the first if none is."""
     ports = list(ports_of(name))
     return next((port for port in ports if is_free(port)), ports[0])
 
 
 def single_node_facts(name: str) -> dict[str, str]:
-    """Return the variables of gangs for a program on a single node."""
+    """Return a gang's environment variables for a program on a single node."""
     return {
         "NNODES": "1",
         "NODE_RANK": "0",

@@ -1,4 +1,4 @@
-"""The task of a gang on one node: starts the program there, and talks to the gang's leader."""
+"""The task of a gang on one node: starts the program there, and communicates with the leader."""
 
 import os
 import select
@@ -33,8 +33,8 @@ class Task:
         self._folder = folder
         self._rank = int(os.environ[FIRST_RANK]) + int(os.environ["SLURM_PROCID"])
         self._key = os.environ[KEY]
-        # Slurm signals every process of a step: the program gets its own signals, and needs none of
-        # ours.
+        # Slurm signals every process of a step, so the program receives signals itself and the task
+        # forwards none.
         handled = (signal.SIGCHLD, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
         self._wake = wake_on_signals(handled, lambda _got, _frame: None)
         self._status: int | None = None
@@ -42,7 +42,7 @@ class Task:
             **spec,
             "argv": spec["gang"]["argv"],
             "env": {**spec["env"], **self._ranks(spec["gang"]["groups"])},
-            # The environment above contains these already, for the whole gang.
+            # The environment above already contains the SLURM_ variables, for the whole gang.
             "inherit": [one for one in spec.get("inherit", ()) if one != "SLURM_"],
         }
         self._signal = signal.Signals[spec["signal"]]
@@ -90,7 +90,7 @@ class Task:
     def _ask(self, child: int) -> None:
         try:
             os.kill(child, self._signal)
-            # A stopped process would not handle its signal.
+            # A suspended process would not handle its signal.
             os.killpg(child, signal.SIGCONT)
         except ProcessLookupError:
             return
@@ -107,10 +107,10 @@ class Task:
             self._status = status
 
     def _ranks(self, groups: list[dict[str, int]]) -> dict[str, str]:
-        """Return the variables by which ranks find each other: one process per node, as for srun.
+        """Return the variables by which ranks find each other: one process per node, as with srun.
 
-        A program that starts more of them there (torchrun) reads NNODES and NODE_RANK, and replaces
-        the variables of processes.
+        A program that starts several processes per node (torchrun) reads NNODES and NODE_RANK, and
+        replaces the variables of processes.
         """
         names = os.environ[NODES].split(",")
         gpus = [int(group["gpus"]) for group in groups for _ in range(int(group["nodes"]))]

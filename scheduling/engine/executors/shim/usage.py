@@ -29,13 +29,13 @@ from .program import program_environment
 VERSION = 1
 FIRST_S, EVERY_S, SELDOM_S = 1.0, 10.0, 80.0
 MOST_ROWS = 240
-# The rows of a gang in total, and the least of each rank: a page reads them all.
+# The maximum rows of all ranks together, and the minimum of each rank: a page reads all of them.
 GANG_ROWS, LEAST_ROWS = 960, 40
 ANSWER_LOOK_S = 0.25
 
 _TICKS_S = os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-# Indices in /proc/PID/stat, from the third field on: parent, four times, resident pages.
+# Indices in /proc/PID/stat, from the third field on: parent, four CPU times, resident pages.
 _PARENT, _TIMES, _RESIDENT = 1, slice(11, 15), 21
 
 
@@ -66,7 +66,7 @@ class Usage:
         self._sample_at = self._look_at = self._began + min(FIRST_S, every_s)
 
     def tick(self) -> None:
-        """Sample if it is time; otherwise it costs nothing. An error ends no job."""
+        """Sample if a sample is due. Errors are ignored, so that no job ends because of one."""
         now = time.monotonic()
         if now < self._look_at:
             return
@@ -86,7 +86,7 @@ class Usage:
         changed = self._take_answer()
         if now >= self._sample_at:
             changed = True
-            # On the grid, however late this sample is.
+            # The next sample is on the grid, however late this one is.
             step_s = min(self._course.step_ms / 1000, max(SELDOM_S, self._every_s))
             steps = int((now - self._began) / step_s) + 1
             self._sample_at = self._began + steps * step_s
@@ -96,7 +96,7 @@ class Usage:
             self._write()
 
     def _sample(self, now: float, living: "Family | None") -> None:
-        # First the reaped processes, to the microsecond; then the running ones.
+        # Count the reaped processes first, to the microsecond; then the running ones.
         ended_s = _children_s() - self._before_s
         living_s = living.cpu_s if living else 0.0
         cpu_s = self._meter.reads(ended_s + living_s)
@@ -128,12 +128,12 @@ class Usage:
 class CpuMeter:
     """Turns a sum of CPU time that may fall into one that never falls.
 
-    It falls briefly if a process ends while the others are read. This happens after its own reading
-    and before that of the process that inherits its time. The next reading includes it again. It
-    falls for good if a parent ignores its children's ends: the kernel then drops their time. Their
-    usage since the previous reading is unknown; the known usage stays, and the sum goes on from
-    there. Two readings in a row that each missed a process look the same: the time missed by the
-    first then counts twice.
+    The sum falls briefly if a process ends while the others are read. This happens after its own
+    reading and before that of the process that inherits its time. The next reading includes it. The
+    sum falls for good if a parent ignores its children's ends: the kernel then drops their time.
+    Their usage since the previous reading is unknown; the known usage stays, and the sum continues
+    from there. Two consecutive readings that each missed a process look the same: the time missed
+    by the first then counts twice.
     """
 
     def __init__(self) -> None:
@@ -159,12 +159,12 @@ class SampleRow:
 
     def __init__(self, end_ms: int, cpu_ms: int) -> None:
         self.end_ms, self.cpu_ms = end_ms, cpu_ms
-        self.memory: list[int] = [0, 0, 0]  # count, sum, maximum
-        self.busy: list[list[float]] = []  # count and sum of each GPU
+        self.memory: list[int] = [0, 0, 0]  # memory in bytes: count, sum, maximum
+        self.busy: list[list[float]] = []  # utilisation of each GPU: count and sum
         self.used_mib: list[int | None] = []
 
     def merge(self, later: "SampleRow") -> None:
-        """Merge the row that follows."""
+        """Merge the next row into this one."""
         self.end_ms, self.cpu_ms = later.end_ms, later.cpu_ms
         count, total, most = later.memory
         self.memory = [self.memory[0] + count, self.memory[1] + total, max(self.memory[2], most)]
@@ -192,7 +192,7 @@ class SampleRow:
 
 
 class SampleCourse:
-    """Rows from the start until now; beyond the limit, neighbours are merged."""
+    """Rows from the start until now; neighbouring rows are merged when there are too many."""
 
     def __init__(self, most: int, every_s: float = EVERY_S) -> None:
         self.rows: list[SampleRow] = []
@@ -202,8 +202,8 @@ class SampleCourse:
     def add(self, end_ms: int, cpu_ms: int, memory: int | None) -> None:
         """Add a sample of processes.
 
-        It is merged into the last row until that is a step long, or if it lies within its last
-        millisecond.
+        It is merged into the last row until that row is a step long. It is also merged if it lies
+        within the row's last millisecond.
         """
         row = SampleRow(end_ms, cpu_ms)
         if memory is not None:
@@ -222,7 +222,7 @@ class SampleCourse:
 
     def _is_open(self) -> bool:
         begin_ms = self.rows[-2].end_ms if len(self.rows) > 1 else 0
-        # Samples come a little late.
+        # Tolerate samples that come a little late.
         return self.rows[-1].end_ms - begin_ms < self.step_ms * 3 // 4
 
     def _halve(self) -> None:
@@ -235,7 +235,7 @@ class SampleCourse:
 class Family(NamedTuple):
     """The processes below a process: their number, CPU time and resident memory.
 
-    The CPU time includes their ended children. Shared pages count for each process.
+    The CPU time includes that of their ended children. Shared pages count for each process.
     `resident_bytes` is None if all of them are ending: they hold no memory then, and how much they
     held is unknown.
     """
@@ -265,7 +265,7 @@ def family(root: int) -> Family:
             count += 1
             ticks += sum(map(int, fields[_TIMES]))
             pages += int(fields[_RESIDENT])
-    # An ending process gives its pages back, then is a zombie; a running one has some pages.
+    # An ending process releases its pages, then is a zombie; a running process has some pages.
     return Family(count, ticks / _TICKS_S, pages * _PAGE_BYTES or None)
 
 
@@ -276,7 +276,7 @@ def _fields(pid: str) -> list[bytes]:
     except OSError:
         return []
     try:
-        # A process name may contain anything, up to the last bracket.
+        # A process name may contain anything, so parse after the last bracket.
         return os.read(descriptor, 4096).rpartition(b")")[2].split()
     except OSError:
         return []
@@ -287,7 +287,7 @@ def _fields(pid: str) -> list[bytes]:
 def _usable_cpus() -> int:
     """Return the number of CPUs that the program may use.
 
-    If a Slurm job is not bound to CPUs, this is the number that Slurm gave it on the node.
+    If a Slurm job is not bound to CPUs, return the number that Slurm allocated on the node.
     """
     own = len(os.sched_getaffinity(0))
     given = os.environ.get("SLURM_CPUS_ON_NODE", "")

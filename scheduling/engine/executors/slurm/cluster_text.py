@@ -63,7 +63,7 @@ def parse_nodes(table: str) -> list[SlurmNodeText]:
 
 
 def parse_gpus(gres: str) -> list[tuple[str, int]]:
-    """Return (type, GPUs) pairs of a text of generic resources; without a number it is 1 GPU."""
+    """Return (type, GPUs) pairs from a text of generic resources; without a number, 1 GPU."""
     return [(name, int(count or 1)) for name, count in _GPU.findall(gres)]
 
 
@@ -108,7 +108,7 @@ def parse_fields(text: str) -> dict[str, str]:
 
 
 def parse_seconds(text: str) -> int | None:
-    """Return the seconds of a setting like `300 sec`, or None if it is no number."""
+    """Return the seconds of a setting like `300 sec`, or None if it is not a number."""
     number = text.split(" ", 1)[0]
     return int(number) if number.isdecimal() else None
 

@@ -18,13 +18,13 @@ from dataclasses import dataclass
 from scheduling.engine.executors.base import CALL_S, ExecutorError
 from scheduling.engine.executors.slurm.options import SlurmOptions
 
-# More at once do not make the controller accept them faster.
+# With more submissions at once the controller accepts jobs no faster.
 SUBMITTERS = 4
-# This many job ids fit into a command's arguments with room to spare.
+# The maximum number of job ids in a command's arguments.
 IDS_AT_ONCE = 500
 UNLIMITED = -1
 
-# Refusals that are not about the job: it may be accepted later.
+# Errors that do not concern the job itself, which may be accepted later.
 _PASSING = re.compile(
     r"contact|timed? ?out|timeout|transmitted|temporarily|authentication|credential|connection"
     r"|communication|resource limit|slurm_persist|socket|try again|nodes are busy|standby|disabled"
@@ -33,7 +33,7 @@ _PASSING = re.compile(
 )
 _SEPARATOR = "\x1f"
 _COLUMNS = ("%i", "%T", "%l", "%S", "%e", "%U", "%j", "%k")
-# The program that runs sbatch as another user prints other messages.
+# Distinguishes messages of sbatch from those of the program that runs it as another user.
 _SAID_BY_SBATCH = re.compile(r"^sbatch: ", re.MULTILINE)
 
 
@@ -42,7 +42,7 @@ class SubmissionRefusedError(Exception):
 
 
 class SlurmSilentError(ExecutorError):
-    """Slurm did not answer in time: further calls now would wait as long."""
+    """Slurm did not answer in time; further calls now would time out too."""
 
 
 # A job's id, or the error of its submission.
@@ -51,7 +51,7 @@ Answer = int | Exception
 
 @dataclass(frozen=True)
 class NodeGroup:
-    """Nodes on which a job has equal shares. `gres` is empty if slots are no GPUs."""
+    """Nodes on which a job has equal shares. `gres` is empty if slots are not GPUs."""
 
     nodes: tuple[str, ...]
     gres: str
@@ -64,8 +64,8 @@ class Submission:
     """A job to submit: `script` runs `argv` on its first node, in `folder`.
 
     Its output goes to the file `output`. `minutes` is its time limit. `account` is the Slurm
-    account that is charged; empty for that of the portal's user. `user` is the Unix user of the
-    job; empty for the portal's.
+    account that is charged; if empty, that of the portal's user. `user` is the Unix user of the
+    job; if empty, the portal's user.
     """
 
     token: str
@@ -84,8 +84,8 @@ class Submission:
 class SlurmJob:
     """A job as squeue reports it, by the id of its first component.
 
-    Instants are seconds since 1970. `ended` of a running job is the end of its time limit. `token`
-    is empty if it is no lease.
+    Times are seconds since 1970. `ended` of a running job is the end of its time limit. `token` is
+    empty if the job is not a lease.
     """
 
     job_id: int
@@ -109,8 +109,8 @@ class Slurm:
         """Prepare and submit jobs; return each job's id, or the error of its submission, by token.
 
         Each job is prepared while others are submitted: on a network file system the preparation
-        takes longer than the submission. After a job that got no answer in time, further jobs of
-        the same user are not submitted: each would wait as long.
+        takes longer than the submission. If a submission times out, no further jobs of the same
+        user are submitted, because they would time out too.
         """
         silent: set[str] = set()
 
@@ -130,7 +130,7 @@ class Slurm:
                 return error
 
         with ThreadPoolExecutor(SUBMITTERS) as pool:
-            # Log lines of the threads keep the pool and round of this context.
+            # Log lines of the threads get the pool and round from this context.
             asked = {
                 token: pool.submit(copy_context().run, one, make)
                 for token, make in submissions.items()
@@ -167,14 +167,14 @@ class Slurm:
     def cancel(self, job_ids: Iterable[int], *, signal: str = "") -> None:
         """Cancel jobs; with `signal`, only send it to the process of their batch script.
 
-        A job that has ended already is no error.
+        No error is raised for a job that has ended already.
         """
         how = ["--batch", "--signal", signal] if signal else []
         for ids in _batches(job_ids):
             self._run("scancel", "--quiet", *how, *ids)
 
     def limit(self, minutes: Mapping[int, int]) -> None:
-        """Set time limits of jobs in minutes, by id. A job that has ended already is no error."""
+        """Set time limits of jobs in minutes, by job id; jobs that have ended are ignored."""
         by_limit: dict[int, list[int]] = {}
         for job_id, limit in minutes.items():
             by_limit.setdefault(limit, []).append(job_id)
@@ -183,10 +183,10 @@ class Slurm:
                 self._run("scontrol", "update", f"JobId={','.join(ids)}", f"TimeLimit={limit}")
 
     def ask(self, tool: str, *arguments: str) -> str:
-        """Return a tool's output; instants are seconds since 1970.
+        """Return a tool's output; times are seconds since 1970.
 
         Raises:
-            ExecutorError: it fails, or does not answer in time.
+            ExecutorError: the tool fails, or does not answer in time.
         """
         done = self._run(tool, *arguments)
         if done.returncode != 0:
@@ -196,10 +196,10 @@ class Slurm:
         return done.stdout
 
     def table(self, tool: str, columns: Sequence[str], *arguments: str) -> list[list[str]]:
-        """Return the rows that a tool prints of these columns.
+        """Return a tool's output as rows of these columns.
 
-        A job's owner sets its name and comment, which may contain lines that look like rows. A row
-        therefore starts with a random mark.
+        A job's owner sets its name and comment, which may contain lines that look like rows.
+        Therefore each row starts with a random mark.
         """
         mark = secrets.token_hex(8)
         said = self.ask(tool, *arguments, "--format", _SEPARATOR.join((mark, *columns)))
@@ -210,7 +210,7 @@ class Slurm:
 
         Raises:
             SubmissionRefusedError: the program of `submit_as` is not installed.
-            SlurmSilentError: it does not answer in time.
+            SlurmSilentError: the tool does not answer in time.
         """
         command = [*self.options.prefix(user), tool, *arguments]
         try:
@@ -226,7 +226,7 @@ class Slurm:
     def _environment(self, tool: str) -> dict[str, str]:
         return {
             **base_environment(),
-            # Seconds since 1970 in every table. sbatch would pass it on to the job.
+            # Show times in tables as seconds since 1970; sbatch would pass this on to the job.
             **({"SLURM_TIME_FORMAT": "%s"} if tool != "sbatch" else {}),
             **({"SLURM_CONF": self.options.conf} if self.options.conf else {}),
         }
@@ -254,14 +254,14 @@ class Slurm:
 def _run_bounded(
     command: Sequence[str], environment: Mapping[str, str]
 ) -> subprocess.CompletedProcess[str]:
-    """Run like `subprocess.run`, also for a program like sudo that we cannot kill.
+    """Run like `subprocess.run`, but leave a program like sudo running, which we cannot kill.
 
-    It is left running then; if it still submits a job, that job is recognised by its token.
+    If it still submits a job, that job is recognised by its token.
     """
     process = subprocess.Popen(
         command,
         env=environment,
-        # Every user may enter it.
+        # A directory that every user may enter.
         cwd="/",
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -289,7 +289,7 @@ def base_environment() -> dict[str, str]:
 
 
 def is_passing(why: str) -> bool:
-    """Return whether Slurm refuses a job for a reason that is not about the job."""
+    """Return whether the reason for which Slurm refuses a job does not concern the job itself."""
     return _PASSING.search(why) is not None
 
 
@@ -297,8 +297,8 @@ def submit_arguments(options: SlurmOptions, submission: Submission) -> list[str]
     """Return sbatch's arguments: one component of a job per group of nodes with equal GPUs."""
     common = [
         "--parsable",
-        # This environment has no variables of the portal (`_run`). With NONE, Slurm would get one
-        # from a login shell on the node, which takes a second.
+        # Pass on this environment, which has no variables of the portal (`_run`). With NONE, Slurm
+        # would run a login shell on the node, which takes a second.
         "--export=ALL",
         "--no-requeue",
         f"--comment={submission.token}",
@@ -322,7 +322,7 @@ def submit_arguments(options: SlurmOptions, submission: Submission) -> list[str]
             "--cpus-per-task": str(group.cpus or ""),
             "--mem": f"{group.memory_mib}M" if group.memory_mib else "",
         }
-        # Each component needs them: it inherits none from the previous one.
+        # Repeated, because a component inherits no options from the previous one.
         arguments += [":"] if arguments else common
         arguments += [f"{option}={value}" for option, value in wanted.items() if value]
     return [*arguments, submission.script, *submission.argv]
@@ -353,8 +353,8 @@ def lease_jobs(
     """Return the jobs that have the token of a lease, by token.
 
     `is_ours` returns whether a token's job may belong to a user id, since any user can write any
-    token. Several jobs have the same token if an answer was lost and the job was submitted again.
-    The job that runs or may yet run is then returned: only one of them got past its claim.
+    token. If the answer to a submission was lost, it was repeated, and several jobs have the same
+    token. The job that runs or may still run is then returned, because only one got past its claim.
     """
     matches: dict[str, SlurmJob] = {}
     for job, uid in jobs:
@@ -364,14 +364,14 @@ def lease_jobs(
 
 
 def keep_open(jobs: dict[str, SlurmJob], job: SlurmJob) -> None:
-    """Add a job by its token; of several with one token keep the one that runs, or may yet run."""
+    """Add a job by its token; of several with one token, keep one that runs or may still run."""
     known = jobs.get(job.token)
     if known is None or _rank(job.state) > _rank(known.state):
         jobs[job.token] = job
 
 
 def _rank(state: str) -> int:
-    """Return how likely a job in this state has a running process."""
+    """Return a number that is higher the more likely a job in this state has a running process."""
     return 0 if is_over(state) else 1 if state == "PENDING" else 2
 
 
@@ -390,7 +390,7 @@ def _instant(text: str) -> int | None:
 
 
 _TOKEN = re.compile(r"[A-Za-z0-9]{1,32}-[0-9]{1,19}-[0-9]{1,10}")
-# States of ended jobs; a job in an unknown state may yet run.
+# Final states; a job in an unknown state may still run.
 _OVER = frozenset(
     (
         "COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "BOOT_FAIL",
@@ -406,7 +406,7 @@ _QUEUED = frozenset(
 
 
 def is_over(state: str) -> bool:
-    """Return whether a job in this Slurm state has no process, and gets none."""
+    """Return whether a job in this Slurm state has no process and will not get one."""
     return state in _OVER
 
 

@@ -1,10 +1,10 @@
 """`slurm`: one Slurm job per lease, whose batch script is the lease's shim.
 
 Evenshare decides which job runs where, and Slurm runs it: a Slurm job requests exactly the nodes
-that the policy chose. The folders of jobs are on a file system that all nodes share. The shim there
-works as for `local`: it claims its lease, starts the program, asks it to checkpoint, and records
-its end. So a lease's program starts at most once for ever, whatever Slurm does. Slurm's ids may be
-reused, so they are only hints.
+that the policy chose. The folders of jobs are on a file system that all nodes share. The shim works
+as for `local`: it claims its lease, starts the program, asks it to checkpoint, and records its end.
+So a lease's program starts at most once for ever, whatever Slurm does. Slurm's ids may be reused,
+so they are only hints.
 """
 
 from __future__ import annotations
@@ -74,11 +74,11 @@ from scheduling.engine.executors.spans import EngineWord, instant
 from scheduling.models import Job, Lease, Pool
 from tenants.scopes import site_scope
 
-# A restarted controller may forget jobs for a while; their shims go on.
+# Until then an unlisted lease is not lost: a restarted controller may forget jobs for a while.
 SILENCE_S = 600
-# The time until a shim's record of its end is visible here, after the end of its Slurm job.
+# After the end of a Slurm job, its shim's record may take this long to become visible here.
 LAST_WORD_S = 5.0
-# A job that runs this long without a claim is not ours, or its node cannot read the folder.
+# If a job runs this long without a claim, it is not ours, or its node cannot read the folder.
 NO_SHIM_S = 120.0
 LEAST_LEFT_S = 300.0
 # The variables in which Slurm describes its allocation to a batch script.
@@ -89,14 +89,14 @@ SET_BY_SLURM = (
     "GPU_DEVICE_ORDINAL",
     "ZE_AFFINITY_MASK",
 )
-# Options of Slurm's tools as variables: a job must not set them.
+# Environment variables that Slurm's tools read as options: a job must not set them.
 OPTIONS_OF_TOOLS = ("SLURM_", "SBATCH_", "SRUN_", "SCANCEL_", "SQUEUE_")
 
 log = structlog.get_logger(__name__)
 
 
 class SlurmExecutor(ShimExecutor):
-    """Starts shims through Slurm, and asks Slurm about shims without a record."""
+    """Starts shims through Slurm, and queries Slurm about shims without a record."""
 
     traits = ExecutorTraits(
         keeps_output=True,
@@ -110,7 +110,7 @@ class SlurmExecutor(ShimExecutor):
     )
 
     def extend(self, pool_id: int, leases: Sequence[Extension]) -> None:
-        """Move the limits of shims, and Slurm's time limits that would end too early."""
+        """Move the limits of shims, and those time limits of Slurm that would end too early."""
         super().extend(pool_id, leases)
         pool = Pool.objects.select_related("clock").get(pk=pool_id)
         options = read_options(pool.executor_options, pool.name)
@@ -124,7 +124,7 @@ class SlurmExecutor(ShimExecutor):
             job = queue.get(lease.token)
             if job is None or job.state != "RUNNING" or job.started is None or job.ended is None:
                 continue
-            # Set once, when the job was submitted; other jobs may be older than the option.
+            # The job keeps this limit. Jobs from before the option was set have another limit.
             if job.limit_minutes == options.limit_minutes:
                 continue
             until = dead_mans_limit(pool, from_us(lease.until_us), skew)
@@ -151,7 +151,7 @@ class SlurmExecutor(ShimExecutor):
     def _specs(self, job_ids: Sequence[int]) -> dict[str, LeaseSpec]:
         def surroundings(pool: Pool) -> Surroundings:
             options = read_options(pool.executor_options, pool.name)
-            # The demo's cluster ends with the portal; the lifeline ends its jobs however both end.
+            # The demo's cluster ends with the portal; the lifeline ends its jobs even after a kill.
             is_demo = options.conf and options.conf == settings.DEMO_SLURM_CONF
             lifeline = os.environ.get("EVENSHARE_LIFELINE", "") if is_demo else ""
             return Surroundings(options.search_path, names_gpus=False, lifeline=lifeline)
@@ -177,7 +177,7 @@ class SlurmExecutor(ShimExecutor):
 
     def _start(self, wanted: Mapping[str, LeaseSpec]) -> None:
         """Submit the leases that Slurm does not have yet."""
-        # Slurm may already have leases that were started before: the answer was lost.
+        # If the answer of an earlier submission was lost, Slurm already has the lease.
         begun = {token for token in wanted if (self._root / "active" / token).exists()}
         ready, failed = self._with_users(wanted)
         for pool in {one.lease.pool_id: one.lease.pool for one in ready.values()}.values():
@@ -187,8 +187,8 @@ class SlurmExecutor(ShimExecutor):
             fresh = {
                 token: partial(self._prepared, slurm.options, token, one)
                 for token, one in own.items()
-                # An ended job without a claim ran no program. It may not even belong to this lease:
-                # its token may have been another lease's before the database was restored.
+                # An ended job without a claim ran no program. It may even belong to another lease,
+                # which had this token before the database was restored.
                 if (job := queue.get(token)) is None or is_over(job.state)
             }
             for token, answer in slurm.submit(fresh).items():
@@ -254,7 +254,7 @@ class SlurmExecutor(ShimExecutor):
                 return False
         log.warning("executor.job_refused", token=token, error=why)
         folder = lease_folder(self._root, token)
-        # A job's own user may have put a link to another file there.
+        # A job's own user may have replaced the file by a link to another file.
         remove(folder / "out.log")
         Log(folder, LOG_BYTES).note(f"Slurm does not run this job: {why}")
         return True
@@ -269,7 +269,7 @@ class SlurmExecutor(ShimExecutor):
             claims = {token: tokens[token] or {"never": True} for token in jobs}
             going = {token: job for token, job in jobs.items() if not is_over(job.state)}
             slurm.cancel(job.job_id for one, job in going.items() if claims[one].get("never"))
-            # If the signal does not arrive, the shim checks by itself a little later.
+            # If the signal does not arrive, the shim finds the request itself a little later.
             shims = [job for one, job in going.items() if not claims[one].get("never")]
             slurm.cancel((job.job_id for job in shims), signal="TERM")
         return seen
@@ -284,11 +284,11 @@ class SlurmExecutor(ShimExecutor):
         return seen
 
     def _saw(self, token: str, job: SlurmJob) -> EngineWord:
-        """Return when Slurm started and ended a job; its shim has a little time to record how."""
+        """Return when Slurm started and ended a job; the shim's record may come a little later."""
         started_us = None if job.started is None else job.started * SECOND_US
         if not is_over(job.state):
-            # Its program has not started. Without a claim after CLAIM_S it holds GPUs since Slurm's
-            # start.
+            # Count the start only once the program has started, or after CLAIM_S: the job holds
+            # GPUs then.
             says_start = instant((self._claim(token) or {}).get("started_us")) is not None
             is_due = says_start or _seconds_since(job.started) > CLAIM_S
             return EngineWord(started_us if is_due and not is_queued(job.state) else None)
@@ -299,13 +299,13 @@ class SlurmExecutor(ShimExecutor):
         return EngineWord(started_us, ended_us)
 
     def _end_what_runs_on(self, slurm: Slurm, queue: Mapping[str, SlurmJob]) -> None:
-        """End jobs that run although their folder says they are over: a job can write there."""
+        """End Slurm jobs that run although their folder, which jobs can write to, denies it."""
         left = [
             job.job_id
             for token, job in queue.items()
             if token.startswith(f"{settings.INSTALLATION}-")
             and not is_over(job.state)
-            # `_settle` handles those whose end is not recorded yet.
+            # `_settle` handles jobs whose end is not recorded yet.
             and not (self._root / "active" / token).exists()
             and self._is_long_over(token)
         ]
@@ -314,11 +314,11 @@ class SlurmExecutor(ShimExecutor):
             _end(slurm, left)
 
     def _is_long_over(self, token: str) -> bool:
-        """Return whether its folder has said for some time that no process of it runs, or will."""
+        """Return whether the folder has said for some time that no process runs, or will run."""
         claim = self._claim(token)
         if claim is None or self._is_open(token):
             return False
-        # The time is recorded here, since a job can set the times of its files.
+        # The time is recorded here, since a job can change the times of its files.
         seen = _note_of(lease_folder(self._root, token), "over")
         if not seen.exists():
             with contextlib.suppress(OSError):
@@ -359,10 +359,10 @@ class SlurmExecutor(ShimExecutor):
     def _renamed(
         self, jobs: Iterable[tuple[SlurmJob, int]], tokens: Sequence[str]
     ) -> dict[str, SlurmJob]:
-        """Return the jobs of leases whose name or comment was changed, by token.
+        """Return the Slurm jobs of leases whose name or comment was changed, by token.
 
-        A job's user may change them, and the job could then not be stopped. Its id is only a hint:
-        a controller that lost its state restarts the numbering.
+        A job's user may change them, and the job could then not be stopped. The job id is only a
+        hint: a controller that lost its state numbers jobs from the start again.
         """
         is_ours = submitted_as(self._root)
         ids = {self._submitted_id(token): token for token in tokens if self._is_open(token)}
@@ -376,14 +376,14 @@ class SlurmExecutor(ShimExecutor):
         }
 
     def _submitted_id(self, token: str) -> int | None:
-        """Return the Slurm id of a lease's job, recorded if its user is not the portal's."""
+        """Return the Slurm id of a lease's job; it is recorded only if the job has its own user."""
         noted = read_text(_note_of(lease_folder(self._root, token), "job"), at_most=20)
         return int(noted) if noted.isdecimal() else None
 
     def _settle_unclaimed(self, token: str, job: SlurmJob | None) -> list[int]:
-        """End a lease whose shim does not come; return the job to cancel for it, if any."""
+        """End a lease that no shim claims; return the Slurm job to cancel for it, if any."""
         if job is None:
-            # Its submission was lost, or the controller forgot it.
+            # The submission was lost, or the controller forgot the job.
             self._give_up_unclaimed(token)
         elif is_over(job.state):
             if _seconds_since(job.ended) > LAST_WORD_S:
@@ -399,12 +399,12 @@ class SlurmExecutor(ShimExecutor):
         write_text(folder / ".asked", "")
         if self._is_open(token) and _seconds_since(job.ended) > LAST_WORD_S:
             log.warning("executor.job_lost", token=token, job=job.job_id, state=job.state)
-            # A disconnected node may run on: its shim reads this when it is back.
+            # A disconnected node may still run the job: its shim reads this when the node is back.
             self._note_stop(token, 0.0)
             self._note_lost(token)
 
     def _hides_its_start(self, token: str, job: SlurmJob) -> bool:
-        """Return whether a claimed job runs without a recorded start: it would not be charged."""
+        """Return whether a claimed job runs without a recorded start, and would not be charged."""
         started = (self._claim(token) or {}).get("started_us")
         return (
             not isinstance(started, int)
@@ -432,7 +432,7 @@ class SlurmExecutor(ShimExecutor):
 
 
 def _end(slurm: Slurm, job_ids: Collection[int]) -> None:
-    """Cancel jobs. A refusal is logged, so that the other results count; it will be retried."""
+    """Cancel jobs. A refusal is only logged, so that other results are used; it will be retried."""
     try:
         slurm.cancel(job_ids)
     except RestdRefusedError as error:
@@ -440,7 +440,7 @@ def _end(slurm: Slurm, job_ids: Collection[int]) -> None:
 
 
 def _note_of(lease: Path, name: str) -> Path:
-    """Return the path of a portal's note on a lease, which a job with another user cannot write."""
+    """Return the path of a portal's note on a lease; a job with another user cannot write there."""
     return lease.with_name(f".{lease.name}.{name}")
 
 

@@ -1,6 +1,6 @@
 """Checks a cluster's settings for obstacles to a pool: pure functions from text to findings.
 
-Each judges values that `cluster_text` has parsed, without a query. `checks` supplies them.
+Each judges values that `cluster_text` has parsed; `checks` makes the queries.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from scheduling.engine.executors.slurm.options import SlurmOptions
 
 # The tested version, and the oldest one with the features that the executor needs.
 TESTED, OLDEST = (22, 5), (20, 11)
-# The time for which an ended job must stay listed: the portal may be down for a while.
+# The time for which an ended job must stay listed, as the portal may be down for a while.
 LEAST_JOB_AGE_S, GOOD_JOB_AGE_S = 300, 3600
 # A larger difference between two clocks shifts the ends of jobs.
 CLOCK_S = 5.0
-# User, name and comment of a job.
+# squeue's columns: user, name and comment of a job.
 OWNER_COLUMNS = ("%u", "%j", "%k")
-# The name of the job of `check_slurm --run`; no lease has it.
+# The name of the trial job of `check_slurm --run`; no lease has this name.
 TRIAL = "evenshare-check"
-# The most names that are printed of a list.
+# The maximum number of names printed of a list.
 LISTED = 8
 
 
@@ -40,7 +40,7 @@ class Level(StrEnum):
 
 @dataclass(frozen=True)
 class ClusterFinding:
-    """A line of the report: the checked item, the result, and what to do about it."""
+    """A line of the report: the checked item, the result, and what to do."""
 
     level: Level
     about: str
@@ -52,7 +52,7 @@ class ClusterFinding:
 
 @dataclass(frozen=True)
 class PoolNeeds:
-    """The requirements of a pool for its cluster; `nodes`: name -> (GPU type, GPUs)."""
+    """The requirements of a pool for its cluster; `nodes` maps names to (GPU type, GPUs)."""
 
     lease_s: int
     grace_s: int
@@ -92,7 +92,7 @@ def version_findings(text: str) -> Iterator[ClusterFinding]:
 
 
 def config_findings(config: Mapping[str, str], pool: PoolNeeds | None) -> Iterator[ClusterFinding]:
-    """Judge `scontrol show config`."""
+    """Judge the settings that `scontrol show config` prints."""
     yield from _priority(config)
     yield from _preemption(config)
     yield _requeue(config)
@@ -216,7 +216,7 @@ def _limits(config: Mapping[str, str]) -> Iterator[ClusterFinding]:
 def partition_findings(
     partition: Mapping[str, str], options: SlurmOptions, pool: PoolNeeds | None
 ) -> Iterator[ClusterFinding]:
-    """Judge `scontrol show partition NAME`."""
+    """Judge the settings that `scontrol show partition NAME` prints."""
     name = partition.get("PartitionName", options.partition)
     about = f"partition {name}"
     state = partition.get("State", "")
@@ -283,8 +283,8 @@ def others_findings(
 ) -> Iterator[ClusterFinding]:
     """Judge the owners of jobs in the partition, by squeue's OWNER_COLUMNS.
 
-    `own`: the users of leases, that is the portal's and those of tenants, who may have submitted
-    jobs by hand. Tokens of its leases start with `installation`.
+    `own`: the users of leases: the portal's and those of tenants, who may have submitted jobs by
+    hand. Tokens of this portal's leases start with `installation`.
     """
     owners: Counter[str] = Counter()
     for user, name, comment in rows:
@@ -304,7 +304,7 @@ def others_findings(
 
 
 def _owner(user: str, name: str, comment: str, own: Collection[str], installation: str) -> str:
-    """Return the owner of a foreign job; empty for a lease of this portal, or its trial."""
+    """Return the owner of a foreign job; empty for a lease or a trial of this portal."""
     if user not in own:
         return user
     if not is_lease(name, comment):
@@ -314,7 +314,7 @@ def _owner(user: str, name: str, comment: str, own: Collection[str], installatio
 
 
 def shared_node_findings(table: str, partition: str) -> Iterator[ClusterFinding]:
-    """Judge whether nodes are also in other partitions, by `sinfo --Node --format=%N|%P` of all."""
+    """Judge whether nodes are also in other partitions, from `sinfo --Node --format=%N|%P`."""
     rows = [line.strip().partition("|") for line in table.splitlines()]
     partitions: dict[str, set[str]] = {}
     for node, _, name in rows:
@@ -335,7 +335,7 @@ def shared_node_findings(table: str, partition: str) -> Iterator[ClusterFinding]
 def node_findings(
     nodes: Sequence[SlurmNodeText], options: SlurmOptions, pool: PoolNeeds | None
 ) -> Iterator[ClusterFinding]:
-    """Compare sinfo's nodes with those of the pool, if there is one."""
+    """Compare sinfo's nodes with those of the pool, if a pool is given."""
     down = [f"{node.name} ({node.state})" for node in nodes if not node.is_up]
     if not nodes:
         yield _error("nodes", "the partition has none")
@@ -405,7 +405,7 @@ def clock_finding(machine: str, ahead_s: float) -> ClusterFinding:
 
 
 def worst(findings: Iterable[ClusterFinding]) -> Level:
-    """Return the worst level; OK if there are no findings."""
+    """Return the most severe level; OK if there are no findings."""
     order = list(Level)
     return max((one.level for one in findings), key=order.index, default=Level.OK)
 

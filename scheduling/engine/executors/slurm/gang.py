@@ -9,7 +9,7 @@ from scheduling.engine.executors.local_spec import LeaseSpec
 
 
 def node_groups(one: LeaseSpec) -> list[tuple[int, tuple[str, ...]]]:
-    """Return the nodes of a lease by the number of GPUs that it holds there, most first.
+    """Return a lease's nodes grouped by the number of GPUs that it holds there, largest first.
 
     sbatch gives a job the same number of GPUs on each of its nodes. An uneven gang becomes a
     heterogeneous job, with a component for each group. Ranks follow this order.

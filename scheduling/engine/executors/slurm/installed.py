@@ -19,7 +19,7 @@ from scheduling.engine.executors.shim.files import make_private
 
 PACKAGE = Path(__file__).parents[1] / "shim"
 SCRIPT = "job.sh"
-# Constant: everything that differs between jobs is an argument, which no shell parses.
+# Constant, because everything that differs between jobs is an argument, which no shell parses.
 _SCRIPT_TEXT = '#!/bin/sh\nexec "$@"\n'
 
 

@@ -13,7 +13,7 @@ from scheduling.engine.executors.slurm.gang import node_groups
 from scheduling.engine.executors.slurm.installed import SCRIPT, install_shim
 from scheduling.engine.executors.slurm.options import SlurmOptions
 
-# Slurm's time limit is a second dead man's switch; this slack makes moves of it rare.
+# Slurm's time limit is a second dead man's switch. With this slack the limit is rarely moved.
 SLACK_MINUTES = 30
 
 
@@ -27,8 +27,8 @@ def lease_submission(root: Path, options: SlurmOptions, token: str, one: LeaseSp
         argv=(options.interpreter, "-I", "-S", str(shim), "--log", str(folder)),
         script=str(shim.with_name(SCRIPT)),
         folder=str(folder.parents[1]),
-        # A job could put a pipe in place of its next lease's log, and Slurm would wait for a
-        # reader. The shim writes its own log.
+        # Slurm writes no log: a job could replace its next lease's log by a pipe, and Slurm would
+        # wait for a reader. The shim writes its own log.
         output="/dev/null",
         groups=tuple(_group(options, one, names, gpus) for gpus, names in node_groups(one)),
         minutes=options.limit_minutes or _first_limit(one),

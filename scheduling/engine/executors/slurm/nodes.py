@@ -1,7 +1,7 @@
-"""Slurm's nodes: the nodes of a partition from one call of sinfo, and drains by scontrol.
+"""Slurm's nodes: reads the nodes of a partition by one call of sinfo, drains them by scontrol.
 
 A drain by this portal is recognised by the prefix of its reason. Other drains belong to Slurm or
-its administrators, and are never undone from here.
+its administrators; the portal never undoes them.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from scheduling.engine.executors.slurm.options import SlurmOptions
 
 OURS = "evenshare: "
 REASON_MAX = 150
-# This many names fit into a command's arguments with room to spare.
+# The maximum number of node names in a command's arguments.
 NAMES_AT_ONCE = 200
 _COLUMN, _ROW = "\x1f", "\x1e"
-# The reason is last: only it may contain anything.
+# The reason is last, because it may contain any text.
 _FIELDS = ("NodeList", "StateComplete", "Gres", "CPUs", "Memory", "TimeStamp", "Reason")
 # A node that is powered down to save power is not down: Slurm wakes it for a job.
 _DOWN = frozenset(
@@ -54,7 +54,7 @@ def read_nodes(slurm: Tools) -> list[EngineNode]:
         ExecutorError: Slurm does not answer, or the partition has no nodes. sinfo does not
             distinguish an empty partition from a missing one.
     """
-    # A suffix without a width: as wide as the text.
+    # A separator without a width makes the column as wide as its text.
     columns = [f"{name}:{_COLUMN}" for name in _FIELDS[:-1]] + [f"{_FIELDS[-1]}:{_ROW}"]
     partition = slurm.options.partition
     text = slurm.ask(
@@ -87,7 +87,7 @@ def drain_nodes(slurm: Tools, reasons: Mapping[str, str]) -> None:
 
 
 def resume_nodes(slurm: Tools, names: Collection[str]) -> None:
-    """Undo drains. Slurm checks nodes again that went down meanwhile."""
+    """Undo drains. Slurm first checks nodes that went down meanwhile."""
     _update(slurm, sorted(names), "State=RESUME")
 
 
@@ -170,7 +170,7 @@ def _read_state(state: str, reason: str, since: str, *, reserves: bool) -> _Stat
     at = datetime.fromtimestamp(int(since), UTC) if re.fullmatch(r"[1-9]\d{0,9}", since) else None
     is_ours = bool(flags & _DRAIN) and why.startswith(OURS.strip())
     if is_ours:
-        # The reason and time are those of our drain, even if the node has other problems.
+        # The reason and time belong to our drain, even if the node has other problems.
         flags, why, at = flags - _DRAIN, "", None
     if flags & _DOWN:
         why = why or ("not responding" if flags & _SILENT else "")
@@ -213,6 +213,6 @@ def _is_count(text: str) -> bool:
 
 
 def _count(text: str) -> int:
-    """Return a number of sinfo's, which may be followed by a plus sign for unequal nodes."""
+    """Return a number of sinfo's; a plus sign may follow it if nodes differ."""
     match = re.match(r"([0-9]{1,12})([KM]?)", text)
     return int(match[1]) * _THOUSANDS.get(match[2], 1) if match else 0

@@ -24,11 +24,11 @@ from scheduling.engine.executors.slurm.cluster_text import (
 )
 from scheduling.engine.executors.slurm.commands import UNLIMITED, Slurm, is_over, parse_minutes
 
-# The most rows of a poll; a partition with more jobs is not watched.
+# The maximum number of jobs per poll; a partition with more jobs is not watched.
 MOST_JOBS = 200_000
 TENANT_KEYS = ("account", "user")
-# Columns of squeue with their widths. Rows are padded to them, so they are no wider than needed. A
-# list of nodes that fills its column may be cut, and is requested again.
+# Columns of squeue with their widths. squeue pads rows to these widths, so they are small. A list
+# of nodes that fills its column may be cut, and is requested again.
 _COLUMNS = {
     "jobarrayid": 40, "state": 20, "account": 64, "username": 64, "numnodes": 12, "numtasks": 12,
     "tres-alloc": 200, "tres-per-job": 80, "tres-per-node": 80, "tres-per-task": 80,
@@ -40,10 +40,10 @@ _QUEUED = frozenset(("PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPEC
 
 @dataclass(frozen=True)
 class ObservedRow:
-    """A job as last observed; instants are seconds since 1970, None if not yet or unknown.
+    """A job as last observed. Times are seconds since 1970, or None if not yet or unknown.
 
-    `gpus` is 0 if it requests none. `gpu_type` is Slurm's name of the requested type; empty for
-    any. `is_lost`: it vanished from the list before its end was observed.
+    `gpus` is 0 if it requests none. `gpu_type` is Slurm's name of the requested type; empty for any
+    type. `is_lost`: the job vanished from the list before its end was observed.
     """
 
     job: str
@@ -102,7 +102,7 @@ def _named_rows(table: str) -> list[dict[str, str]]:
     if len(lines) > MOST_JOBS:
         raise ExecutorError(f"squeue lists {len(lines):,} jobs; at most {MOST_JOBS:,} are watched")
     rows = ([cell.strip() for cell in line.split("|")] for line in lines)
-    # After the last separator there is one more cell, which is empty.
+    # A row ends with a separator, so there is an empty cell after it.
     return [
         dict(zip(_COLUMNS, cells, strict=False))
         for cells in rows
@@ -115,7 +115,7 @@ def _row(named: Mapping[str, str], at: int, tenant: str) -> ObservedRow | None:
     if submitted is None:
         return None
     state, nodes = named["state"], expand_nodes(_text(named["nodelist"]))
-    # For a queued job it is the expected start; for a requeued one, the time of the requeue.
+    # For a queued job this is the expected start; for a requeued job, the time of the requeue.
     started = _instant(named["starttime"]) if nodes and state not in _QUEUED else None
     gpus, gpu_type = _gpus(named)
     account, user = _text(named["account"]), _text(named["username"])
@@ -146,7 +146,7 @@ def _gpus(named: Mapping[str, str]) -> tuple[int, str]:
         if counts:
             break
     types = {name for name, _ in counts if name}
-    # Slurm's count is exact if it counts GPUs (AccountingStorageTRES=gres/gpu).
+    # If Slurm counts GPUs (AccountingStorageTRES=gres/gpu), its count is exact.
     allocated = parse_gpus(named["tres-alloc"])
     of_all = [count for name, count in allocated if not name]
     total = of_all[0] if of_all else sum(count for _, count in counts or allocated)
@@ -160,7 +160,7 @@ def join(
 ) -> dict[tuple[str, int], ObservedRow]:
     """Merge a poll into the known rows.
 
-    A queued or running job that is no longer listed counts as over since it was last observed:
+    A queued or running job that is no longer listed counts as ended when it was last observed:
     Slurm forgets ended jobs after MinJobAge.
     """
     joined = dict(known)
@@ -174,7 +174,7 @@ def join(
 def observed_jobs(
     rows: Iterable[ObservedRow], nodes: Iterable[NamedNode], names: Mapping[str, str]
 ) -> list[ObservedJob]:
-    """Return the jobs for a comparison: those that could start, or did.
+    """Return the jobs for a comparison: those that have started or could start.
 
     `names` maps Slurm's names of GPU types to ours. GPUs are spread evenly over a job's nodes;
     Slurm may have placed them otherwise.

@@ -14,7 +14,7 @@ from scheduling.engine.executors.base import ExecutorError
 
 Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.@-]{0,62}$")]
 OptionalName = Annotated[str, Meta(pattern=r"^([A-Za-z0-9][A-Za-z0-9_.@-]{0,62})?$")]
-# Names that no tool takes for an option or a number.
+# Names that no tool can confuse with an option or a number.
 UserName = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_.@-]{0,62}$")]
 Slug = Annotated[str, Meta(pattern=r"^(\*|[A-Za-z0-9_-]{1,63})$")]
 Word = Annotated[str, Meta(pattern=r"^[^\x00\n]+$", max_length=400)]
@@ -22,7 +22,7 @@ Word = Annotated[str, Meta(pattern=r"^[^\x00\n]+$", max_length=400)]
 USER, OTHERS = "{user}", "*"
 AbsolutePath = Annotated[str, Meta(pattern=r"^(/[^\x00\n]*)?$", max_length=400)]
 
-# The longest path of a unix socket has 107 bytes. TCP only to this host: a token is not encrypted.
+# A unix socket's path has at most 107 bytes. TCP only to this host, as tokens are not encrypted.
 RestdUrl = Annotated[
     str,
     Meta(
@@ -36,8 +36,8 @@ class RestdOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     `url`: `unix:/PATH` of its socket, or `http://127.0.0.1:PORT`. `token_file`: a file with a JSON
     web token for the portal's user. Without it slurmrestd must run as that user, and listen on a
-    unix socket. `version`: of its interface. `only_submits`: it submits jobs only, and the tools do
-    the rest, which they do faster.
+    unix socket. `version`: the version of its interface. `only_submits`: it only submits jobs; the
+    tools do the rest, which they do faster.
     """
 
     url: RestdUrl
@@ -59,16 +59,16 @@ class RestdOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 class SlurmOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The location of the cluster, and the parameters of jobs.
 
-    `conf`: path of slurm.conf; empty for the tools' default. `partition`: the one that only
+    `conf`: path of slurm.conf; empty for the tools' default. `partition`: a partition that only
     Evenshare uses. `account`, `qos`, `reservation`: passed on with each job if given. `accounts`:
     the accounts of tenants that have their own, by slug. `users`: the Unix users of tenants' jobs,
     by slug, `*` for all others; if empty, all jobs run as the portal's user. `submit_as`: the
     command that runs sbatch as another user, with `{user}` for its name. `cpus_per_gpu` and
-    `memory_mib_per_gpu`: a job's share of its nodes in addition to GPUs; 0 for the partition's
-    default. `python`: the path of Python 3.10 or later on each node; empty for the portal's path.
-    `path`: the PATH of jobs. `gres_types`: the names of GPU types in gres.conf, if they differ from
-    those here; empty if GPUs have no type there. `limit_minutes`: a job's time limit, set once. If
-    it is 0, the limit is a little more than the lease, and is moved with each renewal. The portal's
+    `memory_mib_per_gpu`: a job's CPUs and memory for each GPU; 0 for the partition's default.
+    `python`: the path of Python 3.10 or later on each node; empty for the portal's path. `path`:
+    the PATH of jobs. `gres_types`: the names of GPU types in gres.conf, if they differ from the
+    portal's; empty if GPUs have no type there. `limit_minutes`: a job's time limit, set once. If it
+    is 0, the limit is a little more than the lease, and is moved with each renewal. The portal's
     user must then be an operator of Slurm. `restd`: a slurmrestd that is used instead of the tools.
     """
 
@@ -105,7 +105,7 @@ class SlurmOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         return f"gpu:{name}:{gpus}" if name else f"gpu:{gpus}"
 
     def account_of(self, tenant: str) -> str:
-        """Return the Slurm account of a tenant's jobs; empty for that of the portal's user."""
+        """Return the Slurm account of a tenant's jobs; if empty, that of the portal's user."""
         return self.accounts.get(tenant, self.account)
 
     def user_of(self, tenant: str) -> str:

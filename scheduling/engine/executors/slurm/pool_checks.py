@@ -21,7 +21,7 @@ RUN_ON, SHARED = "jobs that run on", "nodes of other pools"
 
 
 def check_pool(pool: Pool) -> Iterator[ClusterFinding]:
-    """Check facts that only the portal knows of a pool, on a cluster that answers."""
+    """Check a pool, on a cluster that answers, for problems that only the portal can find."""
     try:
         slurm = Slurm(read_options(pool.executor_options, pool.name))
         if slurm.options.users:
@@ -33,7 +33,7 @@ def check_pool(pool: Pool) -> Iterator[ClusterFinding]:
 
 
 def _without_users(pool: Pool) -> Iterator[ClusterFinding]:
-    """Check whether jobs of other pools run as the portal's user, who can change all files."""
+    """Check whether jobs of other pools run as the portal's user, which can change all files."""
     with site_scope():
         others = Pool.objects.filter(executor__in=("local", pool.executor), clock__paused=False)
         rows = list(others.exclude(pk=pool.pk).order_by("name"))
@@ -49,7 +49,7 @@ def _without_users(pool: Pool) -> Iterator[ClusterFinding]:
 
 
 def _run_on(slurm: Slurm) -> ClusterFinding:
-    """Check whether Slurm has jobs of leases that have ended, or that the portal does not know.
+    """Check whether Slurm runs jobs of leases that have ended, or that the portal does not know.
 
     Completing jobs are left to Slurm: their leases may have just ended.
     """
@@ -60,7 +60,7 @@ def _run_on(slurm: Slurm) -> ClusterFinding:
         and not is_over(job.state)
         and job.state != "COMPLETING"
     }
-    # Queried after Slurm's jobs: a lease exists before its job.
+    # Query the leases after Slurm's jobs, because a lease exists before its job.
     live = _live_tokens(list(going))
     left = {token: job for token, job in going.items() if token not in live}
     if not left:
@@ -116,7 +116,7 @@ def _shared_text(pool: Pool, other: Pool, shared: set[str]) -> str:
 
 
 def _names(slurm: Slurm, pool: Pool) -> set[str]:
-    """Return the nodes of a pool, and those of its partition, which it may get."""
+    """Return the nodes of a pool, and those of its partition, which may be added to the pool."""
     with site_scope():
         rows = set(Node.objects.filter(pool=pool).values_list("name", flat=True))
     return rows | {node.name for node in read_nodes(slurm)}

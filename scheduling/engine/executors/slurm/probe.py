@@ -14,7 +14,7 @@ from pathlib import Path
 
 
 def main(folder: Path) -> None:
-    """Answer the content of `asked`."""
+    """Copy the content of the file `asked` into the answer."""
     answer = {
         "said": (folder / "asked").read_text(),
         "at": time.time(),
@@ -22,12 +22,12 @@ def main(folder: Path) -> None:
         "node": os.environ.get("SLURMD_NODENAME", ""),
         "uid": os.getuid(),
     }
-    # The portal reads it through the group.
+    # The portal reads the answer by its group permission.
     os.umask(0o027)
     fresh = folder / ".answer"
     fresh.write_text(json.dumps(answer))
     fresh.rename(folder / "answer")
-    # Wait to be cancelled: the portal prolongs the job meanwhile.
+    # Wait until the portal cancels the job; it first tries to extend the time limit.
     time.sleep(60)
 
 

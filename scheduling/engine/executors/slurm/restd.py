@@ -1,11 +1,11 @@
-"""A cluster whose jobs are submitted, listed, cancelled and prolonged by slurmrestd (v0.0.38).
+"""A cluster whose jobs are submitted, listed, cancelled and extended by slurmrestd (v0.0.38).
 
 The tools still do the work that its interface cannot do (docs/slurmrestd.md lists it). Facts on
 22.05.8, found by experiment:
 
 - `required_nodes` is disabled; the undocumented `nodelist` names a job's nodes. A server that does
   not know the key refuses the job.
-- `argv` makes slurmrestd crash once the job is accepted: arguments are in the script's text.
+- `argv` makes slurmrestd crash once the job is accepted, so arguments are in the script's text.
 - `requeue: false` requests requeueing; `no_requeue` works as its name says.
 - A signal goes to every process of a job, and ends its steps: a program would be killed before its
   checkpoint. So none is sent; shims check by themselves, twice a second.
@@ -42,7 +42,7 @@ from scheduling.engine.executors.slurm.restd_http import (
     RestdRefusedError,
 )
 
-# Slurm's error numbers about jobs; others are about reaching the controller.
+# Slurm's error numbers about jobs; other numbers mean that the controller was not reached.
 _OF_JOBS = range(2000, 3000)
 # Invalid job id; job is already completing; job has already finished.
 _ENDED = frozenset((2017, 2021, 2084))
@@ -86,7 +86,7 @@ class RestdSubmitted(RestdAnswer, frozen=True):
 
     @property
     def is_good(self) -> bool:
-        """Whether there is an id: an error with an id only says why the job has to wait."""
+        """Whether the answer has an id: an error with an id only explains why the job waits."""
         return self.job_id > 0
 
 
@@ -102,7 +102,7 @@ class RestdSubmitter(Slurm):
 
         A user that slurmrestd's host does not know becomes another user there. `queue` would never
         list its jobs, so they would be submitted again and again. If slurmrestd refuses a job for a
-        reason that is not about this job, the rest is not submitted and gets no answer.
+        reason that does not concern the job itself, the rest is not submitted and gets no answer.
         """
         rest = dict(submissions)
         answers: dict[str, Answer] = {}
@@ -124,7 +124,7 @@ class RestdSubmitter(Slurm):
         try:
             return self.client.ask(RestdSubmitted, "POST", "job/submit", body).job_id
         except RestdRefusedError as error:
-            # Errors of its parser are about the interface, and have another status.
+            # Errors of slurmrestd's parser concern the interface, and have another status.
             of_job = error.status == HTTPStatus.INTERNAL_SERVER_ERROR and any(
                 code in _OF_JOBS for code in error.codes
             )
@@ -156,12 +156,12 @@ class RestdSlurm(RestdSubmitter):
         ]
 
     def cancel(self, job_ids: Iterable[int], *, signal: str = "") -> None:
-        """Cancel jobs; a job that has ended already is no error. With `signal` it does nothing."""
+        """Cancel jobs; jobs that have ended already are ignored. With `signal` it does nothing."""
         if not signal:
             self._each(job_ids, lambda job_id: ("DELETE", f"job/{job_id}", None))
 
     def limit(self, minutes: Mapping[int, int]) -> None:
-        """Set time limits of jobs in minutes, by id. A job that has ended already is no error."""
+        """Set time limits of jobs in minutes, by job id; jobs that have ended are ignored."""
         self._each(
             minutes, lambda job_id: ("POST", f"job/{job_id}", {"time_limit": minutes[job_id]})
         )
@@ -171,7 +171,7 @@ class RestdSlurm(RestdSubmitter):
         job_ids: Iterable[int],
         request: Callable[[int], tuple[str, str, dict[str, Any] | None]],
     ) -> None:
-        """Send a request per job, all within one call's time; raise a refusal after the others."""
+        """Send a request per job, all within one call's time; raise a refusal at the end."""
         deadline = time.monotonic() + CALL_S
         refused: RestdRefusedError | None = None
         for job_id in sorted(set(job_ids)):
@@ -200,7 +200,7 @@ def _is_of_request(error: ExecutorError) -> bool:
 def submission_body(options: SlurmOptions, submission: Submission) -> dict[str, Any]:
     """Return the body for `job/submit`: a job, or one component per group of nodes."""
     components = [_component(options, submission, group) for group in submission.groups]
-    # Quoted for the shell, which reads only this line; the script's file is not needed.
+    # Quoted for the shell, which reads only this line, so that no file of the script is needed.
     script = f"#!/bin/sh\nexec {shlex.join(submission.argv)}\n"
     if len(components) == 1:
         return {"script": script, "job": components[0]}

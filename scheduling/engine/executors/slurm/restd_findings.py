@@ -22,7 +22,7 @@ from scheduling.engine.executors.slurm.restd_http import (
 )
 
 ABOUT = "slurmrestd"
-# No timer seems to renew a token that expires within a day.
+# If the token expires within a day, probably no timer renews it.
 SOON_S = 24 * 3600
 
 
@@ -95,7 +95,7 @@ def _token(client: RestdClient) -> Iterator[ClusterFinding]:
 
 
 def _identity(client: RestdClient) -> str:
-    """Return the user it claims to act as; only a job shows whether it does (`--run`)."""
+    """Return the user that it claims to act as; a trial job (`--run`) checks the claim."""
     token = client.token_user()
     if token is None:
         return "acts as its own user, who is the portal's; no token is needed"

@@ -1,7 +1,7 @@
 """slurmrestd's HTTP: one request, one answer, within a deadline and size limits.
 
-The server may be away, slow, or not slurmrestd at all: every other answer is an ExecutorError. No
-redirect is followed, and no token is ever shown.
+If the server is down, slow, or not slurmrestd at all, ExecutorError is raised. No redirect is
+followed, and no token is ever shown.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from scheduling.engine.executors.base import CALL_S, ExecutorError
 from scheduling.engine.executors.slurm.commands import SlurmSilentError
 from scheduling.engine.executors.slurm.options import RestdOptions
 
-# MOST_BYTES is about 20,000 jobs; slurmrestd cannot list more within a call.
+# MOST_BYTES is the size of about 20,000 jobs; slurmrestd cannot list more within a call.
 EXPIRED = "has expired: write a new token there"
 MOST_BYTES = 64 * 1024**2
 MOST_TOKEN_BYTES = 16 * 1024
@@ -37,7 +37,7 @@ _Reply = TypeVar("_Reply", bound="RestdAnswer")
 
 
 class RestdFault(msgspec.Struct, frozen=True):
-    """An error in an answer; its number is Slurm's, under either name."""
+    """An error in an answer. Its number is Slurm's; two names of the field occur."""
 
     error: str | None = ""
     description: str | None = ""
@@ -112,12 +112,12 @@ class RestdClient:
         *,
         deadline: float | None = None,
     ) -> _Reply:
-        """Send a request and return the answer; `deadline` is monotonic, by default in CALL_S.
+        """Send a request and return the answer by `deadline` (monotonic; CALL_S from now if None).
 
         Raises:
             RestdRefusedError: slurmrestd answers with an error.
-            SlurmSilentError: there is no answer in time.
-            ExecutorError: there is no answer of slurmrestd's form.
+            SlurmSilentError: no answer comes in time.
+            ExecutorError: the answer does not have slurmrestd's form.
         """
         until = time.monotonic() + CALL_S if deadline is None else deadline
         headers = {"Accept": "application/json", "Connection": "close", **self._authentication()}
@@ -140,7 +140,7 @@ class RestdClient:
         """Return the token's user and expiry (seconds since 1970), or None without a token.
 
         Raises:
-            ExecutorError: it cannot be read, or is no token of Slurm's.
+            ExecutorError: the token cannot be read, or is not a Slurm token.
         """
         if not self.options.token_file:
             return None
@@ -211,7 +211,7 @@ class RestdClient:
             raise ExecutorError(
                 f"the token of slurmrestd in {path} cannot be read ({type(error).__name__})"
             ) from error
-        # The output of scontrol is accepted too.
+        # The output of scontrol is accepted as well as a bare token.
         return token.removeprefix("SLURM_JWT=")
 
     def _claims(self, token: str) -> _TokenClaims:
@@ -222,13 +222,13 @@ class RestdClient:
             payload = match[1] + "=" * (-len(match[1]) % 4)
             return msgspec.json.decode(urlsafe_b64decode(payload), type=_TokenClaims)
         except _NO_JSON:
-            # Without the cause, which could show a part of the token.
+            # Raised without the cause, which could show a part of the token.
             text = f"what is in {self.options.token_file} is not a token of `scontrol token`"
             raise ExecutorError(text) from None
 
 
 class _Connection(http.client.HTTPConnection):
-    """A connection all of whose waits end at one instant."""
+    """A connection with one deadline for all of its waits."""
 
     def __init__(self, options: RestdOptions, until: float) -> None:
         super().__init__("localhost")
@@ -252,7 +252,7 @@ class _Connection(http.client.HTTPConnection):
             _check_peer(bare)
 
     def release(self) -> None:
-        """Close it, even if the answer was not read to its end."""
+        """Close the connection, even if the answer was not read to its end."""
         self.close()
         if self._bare is not None:
             self._bare.close()
@@ -275,8 +275,8 @@ class _BoundedSocket:
     def close(self) -> None:
         """Do nothing; `_Connection.release` closes the socket.
 
-        If an answer ends with its connection, http.client closes the socket before it reads the
-        body.
+        If the end of the connection marks the end of an answer, http.client calls this before it
+        reads the body.
         """
 
 

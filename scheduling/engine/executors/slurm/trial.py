@@ -1,4 +1,4 @@
-"""A tiny job that tests what no setting shows: whether nodes see the folder of jobs.
+"""A tiny job that tests whether nodes can use the folder of jobs, which no setting shows.
 
 It runs like a lease, with the same script and interpreter on a node. It requests no GPU, and is
 cancelled as soon as it has answered.
@@ -118,7 +118,7 @@ def _await_answer(slurm: Slurm, folder: Path, job: int, patience_s: float) -> di
         if answer is not None:
             return answer
         if _state(slurm, job)[0] not in ("PENDING", "CONFIGURING", "RUNNING"):
-            # A network file system may show it a little later.
+            # On a network file system the answer may become visible a little later.
             time.sleep(1.0)
             return read_json(folder / "answer")
         time.sleep(0.1)
@@ -169,7 +169,7 @@ def _judge(
 
 
 def _prolonged(slurm: Slurm, job: int) -> ClusterFinding:
-    """Check whether a job's time limit may be raised, as each renewal of a lease does it."""
+    """Check whether a job's time limit may be raised, which each renewal of a lease does."""
     about = "trial, time limit"
     if slurm.options.limit_minutes:
         return ClusterFinding(Level.OK, about, "is not moved (limit_minutes)")

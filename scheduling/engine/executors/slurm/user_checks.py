@@ -19,7 +19,7 @@ _WOULD_TAKE = re.compile(r"^sbatch: Job \d+ to start", re.MULTILINE)
 def user_findings(slurm: Slurm, root: Path) -> Iterator[ClusterFinding]:
     """Check each user of `users`.
 
-    Jobs must be accepted from it, and it must share a folder below `root` with the portal only.
+    Slurm must accept the user's jobs, and the user must share a folder below `root` only with us.
     """
     users = {}
     tenants = {}
@@ -48,16 +48,16 @@ def user_findings(slurm: Slurm, root: Path) -> Iterator[ClusterFinding]:
 
 
 def usable_users(options: SlurmOptions) -> Iterator[UnixUser]:
-    """Yield the users of `users` that a job can be tried as."""
+    """Yield the users of `users` as which a trial job can run."""
     for name in sorted(set(options.users.values())):
         try:
             yield find_user(name)
         except UserRefusedError:
-            continue  # `user_findings` has reported it.
+            continue  # `user_findings` reports this error.
 
 
 def _members(user: UnixUser, known: Mapping[str, UnixUser]) -> str:
-    """Return which other tenants' users could read its files through the group."""
+    """Return which other tenants' users could read the user's files through the group."""
     inside = [
         other.name
         for other in known.values()
@@ -69,7 +69,7 @@ def _members(user: UnixUser, known: Mapping[str, UnixUser]) -> str:
 
 
 def _way(user: UnixUser, root: Path) -> str:
-    """Return the first folder above the jobs that it cannot enter; empty if it can enter all."""
+    """Return the first folder above the jobs that the user cannot enter; empty if there is none."""
     groups = set(os.getgrouplist(user.name, user.gid))
     for folder in reversed(root.absolute().parents):
         try:
@@ -87,7 +87,7 @@ def _way(user: UnixUser, root: Path) -> str:
 
 
 def _submitter(slurm: Slurm, tenant: str, name: str) -> str:
-    """Return why no job can be submitted as a user, by a dry run of sbatch."""
+    """Return why no job can be submitted as a user, by a dry run of sbatch; empty if it can."""
     options = slurm.options
     wanted = {
         "--partition": options.partition,
@@ -100,7 +100,7 @@ def _submitter(slurm: Slurm, tenant: str, name: str) -> str:
         done = slurm.run_as(name, "sbatch", "--test-only", *asked, "--chdir=/", "--wrap=true")
     except (SubmissionRefusedError, ExecutorError) as error:
         return str(error)
-    # sbatch reports a job that it would accept on standard error, too.
+    # sbatch reports accepted jobs of a dry run on standard error, too.
     if done.returncode == 0 and _WOULD_TAKE.search(done.stderr):
         return ""
     why = last_line(done.stderr) or f"sbatch --test-only answered {done.stdout[:100]!r}"

@@ -19,12 +19,12 @@ from typing import NamedTuple
 from scheduling.engine.executors.shim.files import is_shared, lease_folder, make_private, read_text
 from scheduling.engine.executors.slurm.options import SlurmOptions
 
-# It can be entered, not listed: users find only files whose names they know.
+# Users can enter the root but not list it, so they find only files whose names they know.
 ROOT_MODE = 0o711
 WORK_MODE, LEASES_MODE = 0o3770, 0o2750
-# A file of the portal in the job's folder: the user that its leases are submitted as.
+# A file that the portal writes in the job's folder: the user as which its leases are submitted.
 RECORD = "unix-user"
-# Files of a former user that are useless: the next lease must be able to write them again.
+# A former user's files that the next lease must be able to write again; their content is useless.
 REPLACED = ("lease", "progress.json", "iterations.json", "evaluations.json")
 _OWN = ("leases", "uid", RECORD)
 
@@ -45,7 +45,7 @@ def user_of(options: SlurmOptions, tenant: str) -> UnixUser | None:
     """Return the user of a tenant's jobs (by slug), or None for the portal's user.
 
     Raises:
-        UserRefusedError: it has no user, or a user that its jobs must not, or cannot, have here.
+        UserRefusedError: the tenant has no user, or one that its jobs cannot have here.
     """
     if not options.users:
         return None
@@ -73,7 +73,7 @@ def find_user(name: str) -> UnixUser:
     """Return a Unix user whose jobs the portal can manage.
 
     Raises:
-        UserRefusedError: it does not exist, is root or the portal's own, or its group is closed.
+        UserRefusedError: the user is missing, is root or the portal's, or its group is unusable.
     """
     try:
         entry = pwd.getpwnam(name)
@@ -108,16 +108,16 @@ def share_folders(root: Path, token: str, user: UnixUser) -> None:
 
     Raises:
         UserRefusedError: files of another user are in the way.
-        OSError: they cannot be shared; EEXIST: one belongs to another user.
+        OSError: the folders cannot be shared; EEXIST: one belongs to another user.
     """
     lease = lease_folder(root, token)
     job = lease.parents[1]
     _open_up(root)
-    # If not shared, its last lease ran as the portal's user.
+    # If it is not shared, the job's last lease ran as the portal's user.
     if recorded_uid(job) != user.uid or not is_shared(job):
         _take_over(job, user)
         _record(job, user)
-    # The job's folder is last: until then no other user can enter.
+    # Share the job's folder last: until then no other user can enter.
     _give(lease, user.gid, WORK_MODE)
     _give(lease.parent, user.gid, LEASES_MODE)
     _give(job, user.gid, WORK_MODE)
@@ -138,9 +138,9 @@ def share_folder(root: Path, folder: Path, user: UnixUser) -> None:
 
 
 def recorded_uid(job: Path) -> int | None:
-    """Return the id of the user of a job's last lease, or None for the portal's.
+    """Return the id of the user of a job's last lease, or None for the portal's user.
 
-    A file that the job itself may have written is ignored.
+    A record that the job itself may have written is ignored.
     """
     path = job / RECORD
     try:
@@ -153,9 +153,9 @@ def recorded_uid(job: Path) -> int | None:
 
 
 def submitted_as(root: Path) -> Callable[[str, int], bool]:
-    """Return a check whether a user id may own the job of a token, since users can copy tokens.
+    """Return a check whether a user id may own a token's job, since users can copy tokens.
 
-    It must be the user of the lease's submission, or the portal's.
+    The user must be the one as which the lease was submitted, or the portal's.
     """
 
     def is_ours(token: str, uid: int) -> bool:
@@ -174,10 +174,10 @@ def _record(job: Path, user: UnixUser) -> None:
 
 
 def _take_over(job: Path, user: UnixUser) -> None:
-    """Remove old files for a job's new user, who could not replace them in a sticky folder.
+    """Remove old files for a job's new user, which cannot replace them in a sticky folder.
 
     Raises:
-        UserRefusedError: there are files that only root can hand over.
+        UserRefusedError: only root can hand over some files.
     """
     foreign = [
         entry
@@ -196,7 +196,7 @@ def _take_over(job: Path, user: UnixUser) -> None:
 
 
 def _open_up(root: Path) -> None:
-    """Allow users to enter the root, where they cannot list names, and the shims."""
+    """Allow users to enter the root, whose names they cannot list, and to read the shims."""
     make_private(root)
     for folder, mode in ((root, ROOT_MODE), (root / "shims", 0o755)):
         with contextlib.suppress(FileNotFoundError):

@@ -1,7 +1,7 @@
 """A watch of a partition, and the folder that stores it so that it can be continued.
 
-FOLDER/observed.csv    every observed job, as it was last seen FOLDER/looks.csv       the times of
-polls, with the running and queued jobs
+FOLDER/observed.csv    every observed job, as it was last seen
+FOLDER/looks.csv       the times of polls, with the running and queued jobs
 """
 
 from __future__ import annotations
@@ -75,15 +75,15 @@ class PartitionWatch:
 
     @property
     def is_open(self) -> bool:
-        """Whether there was a poll."""
+        """Whether the partition was polled."""
         return bool(self.looks)
 
     def load(self) -> None:
         """Continue with the stored watch, if there is one.
 
         Raises:
-            ExecutorError: a file there was not written by a watch.
-            OSError: it cannot be read.
+            ExecutorError: a file in the folder was not written by a watch.
+            OSError: the watch cannot be read.
         """
         if self.folder is None or not (self.folder / OBSERVED).exists():
             return
@@ -170,7 +170,7 @@ def keep_watching(
     """Poll now and every `interval_s` for `seconds`; skip failed polls.
 
     Raises:
-        ExecutorError: not even the first poll succeeds.
+        ExecutorError: the first poll fails.
     """
     begin = time.monotonic()
     number = 0
@@ -182,7 +182,7 @@ def keep_watching(
                 raise
             watch.failed += 1
             log.warning("shadow.look_failed", error=str(error))
-        # Polls that were missed because one took too long are skipped.
+        # If a poll takes too long, the polls that it delayed are skipped.
         number = max(number + 1, int((time.monotonic() - begin) / interval_s))
         if number * interval_s > seconds:
             return
@@ -190,7 +190,7 @@ def keep_watching(
 
 
 def write_file(path: Path, text: str) -> None:
-    """Write a file of a watch atomically: readers find the old text or the new."""
+    """Write a file of a watch atomically: readers find the old text or the new text."""
     fresh = path.with_name(f".{path.name}.new")
     fresh.write_text(text, encoding="utf-8")
     os.replace(fresh, path)  # noqa: PTH105 - as one step, over what is there
