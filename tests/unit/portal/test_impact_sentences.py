@@ -51,7 +51,7 @@ class TestAPoolOfOneType:
 
 class TestLinesThatTheTableLeavesOut:
     def test_are_lines_and_no_tenants_where_there_are_several_types(self) -> None:
-        """A pool of five tenants and three types told of 8 other tenants."""
+        """Regression: a pool of five tenants and three types reported 8 other tenants."""
         assert left_out("k80", "v100") == ("8 lines of tenants and GPU types are unchanged.")
 
     def test_are_tenants_where_there_is_one_type(self) -> None:

@@ -17,7 +17,7 @@ from scheduling.selectors.rounds.verifications import SaidVerification
         (2, 3, "with 2 findings"),
         (0, 3, "no errors, 3 not proven"),
         (0, 0, "all requested parts proven"),
-        (0, None, "without findings"),  # an older client, which did not tell it
+        (0, None, "without findings"),  # an older client, which did not report it
     ],
 )
 def test_a_page_says_no_more_than_the_client(
