@@ -31,9 +31,9 @@ Hidden = Annotated[T, msgspec.Meta(extra={HIDDEN: True})]
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """A value of a response. Its name and docstring are those of the API's description.
+    """A value of a response. The API's description uses its name and docstring.
 
-    `COMPONENT`: another name there.
+    `COMPONENT`: a different name for the description.
     """
 
     COMPONENT: ClassVar[str] = ""

@@ -21,7 +21,7 @@ from tenants.selectors.access import Access, MembershipFacts
 PREFIX = "es_"
 SECRET_BYTES = 32
 DAYS, DAYS_MAX, PER_PERSON = 30, 90, 50
-# The shortest time between updates of its last use, so that reads stay reads.
+# The last use is updated at most this often, so that most requests only read.
 USED_EVERY_S = 300
 
 

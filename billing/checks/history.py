@@ -67,9 +67,10 @@ def rounds_gapless() -> CheckReport:
 
 
 def rounds_stored_whole() -> CheckReport:
-    """Check that the newest rounds' bytes have their hashes, and that other rounds' bytes exist.
+    """Check that the newest rounds' bytes match their hashes, and that the other rounds' bytes
+    exist.
 
-    `replay_round --all` reads them all, and decides them again.
+    `replay_round --all` reads all bytes and decides all rounds again.
     """
     newest = Round.objects.order_by("-wall_at")[:DECISIONS]
     missing = kept_rounds(Round.objects.all()).filter(
@@ -121,7 +122,7 @@ def rounds_as_logged() -> CheckReport:
         try:
             record = read_record(read_round_record(round_.pool_id, round_.number) or b"")
         except RecordError:
-            continue  # not sealed yet; `logs_are_sound` reports a changed entry
+            continue  # not sealed yet; if the log's entry was changed, `logs_are_sound` reports it
         report.checked += 1
         where = f"pool {round_.pool_id}, round {round_.number}"
         if record.damage:
@@ -134,7 +135,8 @@ def rounds_as_logged() -> CheckReport:
 
 
 def prices_equal_decisions() -> CheckReport:
-    """Check that every posted price equals its event's, and its round's decision if it is kept."""
+    """Check that each posted price equals that in its event, and in its round's decision if stored.
+    """
     report = report_of(
         count("billing_postedprice"),
         [

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from django.db import connection
 
-# An instant counts once its price is known: a price was posted at or after it, or rounds that
-# checked the pool since are metered. A concurrent call finds other `points`, and counts nothing.
+# Count an instant only once its price is known. Either a price was posted at or after it, or all
+# events are metered and the pool was checked since. After a concurrent call `points` has changed,
+# and the UPDATE changes nothing.
 _COUNT = """
 WITH newest AS (
     SELECT greatest(

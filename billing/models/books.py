@@ -36,7 +36,7 @@ class Book(models.Model):
     """Accounts of one clock domain in one currency; no transfer crosses books."""
 
     class ClockDomain(models.TextChoices):
-        """The clock of its instants."""
+        """The clock that gives the book's times."""
 
         REAL = "real", "pools at scale 1"
         SCALED = "scaled", "pools whose clock runs faster"

@@ -28,8 +28,8 @@ class AccountSummary:
     """A tenant's money in a book over a period of pool time, in whole hours.
 
     `earned` and `paid` are all usage of the period, settled or not. `open_earned` and `open_paid`
-    are not settled yet, of any time. `reserved` includes the worst case of running terms and
-    `open_paid`. GPU-time is in GPU-hours.
+    are all usage that is not settled yet, also from before the period. `reserved` includes the
+    worst case of running terms and `open_paid`. GPU-time is in GPU-hours.
     """
 
     balance: Decimal
@@ -50,7 +50,7 @@ class AccountSummary:
 
     @property
     def reserved_for_open_terms(self) -> Decimal:
-        """Return the worst case of the running terms, without charges that are due already."""
+        """Return the worst case of the running terms, without the charges of closed terms."""
         return max(ZERO, self.reserved - self.open_paid)
 
     @property
@@ -120,7 +120,7 @@ def account_summary(tenant_id: int, book: str, *, since: datetime) -> AccountSum
     budget = Budget.objects.filter(book=book, tenant_id=tenant_id).first()
     hour = hour_of(since)
     own_us, borrowed_us, paid, open_paid = _sums(_USED, [hour, hour, hour, tenant_id, book, hour])
-    # Its shares are on other tenants' lines.
+    # A lender's shares belong to other tenants' lines.
     with site_reading():
         lent_us, earned, open_earned = (
             _sums(_LENT, [hour, hour, account.pk, hour, book]) if account else (0, ZERO, ZERO)

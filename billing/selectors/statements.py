@@ -242,8 +242,8 @@ def statement_lines(
 ) -> tuple[Decimal, list[StatementLine]]:
     """Return an account's balance at `since`, and its transfers effective in [since, until).
 
-    Oldest first, at most `limit`; without transfers the balance is not read and 0. Two queries; the
-    second reads the balance and the transfers at one moment.
+    Oldest first, at most `limit`. Without transfers, the balance is not read: 0 is returned. Two
+    queries; the second reads the balance and the transfers at one moment.
     """
     account = account_of(tenant_id, book)
     if account is None:

@@ -36,13 +36,13 @@ POOL = SmallPool(
     begin=BEGIN,
     scale=60,
     round_s=10,
-    # A round, the paper's two leases, and what fits in an hour (a minute of the reader's).
+    # Lengths in seconds: a round, the paper's two leases, and an hour (a minute for the reader).
     lease_s=600,
     trace="deadlines_12h",
     hours=HOURS,
 )
 QUOTAS = {team.tenant: team.quota for team in TEAMS}
-# The paper's five minutes.
+# The paper uses five minutes.
 PROFILING_S = 300
 MAINTAINED, SINCE, LENGTH = "h100-04", timedelta(minutes=95), timedelta(minutes=60)
 

@@ -103,7 +103,7 @@ def _gpus(pool: Pool, demo_type: SlurmGpuType, tenants: dict[str, Tenant], begin
         gpu_type.rank = demo_type.rank
         gpu_type.save(update_fields=["rank"])
     PriceSetting.objects.create(pool=pool, gpu_type=gpu_type, base=demo_type.base)
-    # As Slurm reports: `sync_nodes` finds nothing to change.
+    # Create nodes as Slurm reports them, so that `sync_nodes` finds nothing to change.
     has = {"cpus": CORES, "memory_mb": MEMORY_MB}
     Node.objects.bulk_create(
         Node(pool=pool, name=node.name, gpu_type=gpu_type, gpus=node.gpus, **has)

@@ -18,7 +18,9 @@ FILE = "clock"
 
 @dataclass(frozen=True)
 class ClockReading:
-    """Three clocks at one moment: the wall's, a steady one, and a steady one with sleep."""
+    """Three clocks at one moment: the wall clock, a monotonic clock, and one that also counts
+    sleep.
+    """
 
     wall_s: float
     steady_s: float

@@ -13,11 +13,13 @@ from portal.embedded.errors import StartError
 
 # The default's maximum: one database cannot serve more.
 MOST_BY_ITSELF, MOST = 4, 12
-# A process needs about a third of it; the database and the workers need the rest.
+# Memory of the machine per web process, which uses about a third of it; the database and the
+# workers use the rest.
 MEMORY_EACH = 512 * 2**20
-# Eight pages, two log-ins, and the reserve of portal/site/lanes.py; fewer only with many processes.
+# Connections of a process: eight pages, two log-ins, and the reserve of portal/site/lanes.py. With
+# many processes each has fewer.
 CONNECTIONS, CONNECTIONS_LEAST = 13, 6
-# Of PostgreSQL's 100: the maximum of all web processes; the rest is for workers and people.
+# The maximum of all web processes, of PostgreSQL's 100; workers and people use the rest.
 CONNECTIONS_OF_ALL = 72
 CGROUP = Path("/sys/fs/cgroup")
 

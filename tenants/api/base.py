@@ -73,7 +73,7 @@ class ApiView(APIView):
 
     @cached_property
     def access(self) -> Access:
-        """Return the caller's access as of now: a revoked right ends with this request."""
+        """Return the caller's access at the time of this request, without revoked rights."""
         if isinstance(self.request.auth, TokenBearer):
             return self.request.auth.access
         with site_scope():

@@ -141,7 +141,7 @@ def root(log: str, at: int) -> bytes:
 
 
 def newest_root(log: str) -> tuple[int, bytes]:
-    """Return size and root of a log as of now; a missing log has no entries.
+    """Return the present size and root of a log; a missing log has no entries.
 
     Raises:
         DamagedLogError: hashes are missing.

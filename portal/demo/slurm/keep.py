@@ -20,7 +20,7 @@ from .cluster import SlurmCluster, SlurmError
 from .packages import how_to_install, missing_packages
 
 LOOK_EVERY_S = 0.2
-# The grace period of the demo's pool, and a second for the shims.
+# The grace period of the demo's pool, plus a second for the shims.
 CHECKPOINT_S = 6.0
 # Slurm's tools retry for 10 s if the controller is gone, and for a minute if the file is gone. A
 # file that they cannot parse is an immediate error.
@@ -52,7 +52,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def let_jobs_checkpoint(cluster: SlurmCluster) -> None:
-    """Signal only the batch scripts, which are shims: scancel would signal the programs as well.
+    """Signal only the batch scripts, which are shims: scancel would also signal the programs.
 
     In a normal stop, the supervisor has already waited for all of them.
     """

@@ -29,9 +29,9 @@ DEADLINE_FIELDS = ("job_class", "deadline", "deadline_steps")
 class Way:
     """A way to run the job.
 
-    `term_credits`: the most that a lease term costs, or None if nothing is borrowed. `prices`:
-    credits per borrowed GPU-hour, lowest and highest: as posted, and once the job's own GPUs are
-    in use.
+    `term_credits`: the maximum cost of a lease term, or None if nothing is borrowed. `prices`:
+    credits per borrowed GPU-hour, lowest and highest: as posted now, and with the job's own GPUs in
+    use.
     """
 
     gpus: int

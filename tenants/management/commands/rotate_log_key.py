@@ -1,4 +1,7 @@
-"""`manage.py rotate_log_key`: make a new key for the heads of logs; the old one overlaps."""
+"""`manage.py rotate_log_key`: make a new signing key for the heads of logs.
+
+The old key also signs for a while.
+"""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from .config import Server
 
 NO_PORTAL = "unexpected answer: not an Evenshare portal"
 TIMEOUT_S = 30.0
-# Between attempts; a restarting portal is back within seconds.
+# Seconds between attempts; a restarting portal is available again within seconds.
 PAUSES_S = (0.2, 0.6, 1.5, 3.0)
 LONGEST_PAUSE_S = 10.0
 PASSING = (429, 502, 503, 504)
@@ -48,7 +48,7 @@ class UnreachableError(Exception):
 
 
 class ExplainedError(Exception):
-    """Not an error: the call was shown instead of made."""
+    """Not an error: the call was printed instead of sent."""
 
 
 @dataclass(frozen=True)

@@ -125,7 +125,7 @@ def why(options: argparse.Namespace, client: Client, screen: Terminal) -> int:
 
 
 def _plan(row: Any) -> str:
-    """Return its planned start and cost, or the price that it needed; empty without a plan."""
+    """Return a job's planned start and cost, or the price that it needed; empty without a plan."""
     if not isinstance(row, Mapping):
         return ""
     if row.get("kind") == "refused":
@@ -141,7 +141,7 @@ def _plan(row: Any) -> str:
 
 
 def _overclaim(row: Mapping[str, Any]) -> str:
-    """Return where its job type was declared faster than measured."""
+    """Return on which GPU types the job type was declared faster than measured."""
     return (
         f"declared faster than measured on {inert(row.get('gpu_type'))}:"
         f" {inert(row.get('declared'))}, measured {inert(row.get('measured'))}; rounds use the"
@@ -150,7 +150,7 @@ def _overclaim(row: Mapping[str, Any]) -> str:
 
 
 def _preempted(row: Mapping[str, Any]) -> str:
-    """Return when and why it last lost its GPUs before its lease expired."""
+    """Return when and why the job last lost its GPUs before its lease expired."""
     verb = "moved" if row.get("moved") else "preempted"
     return (
         f"{verb} {when(row.get('at'))} with {inert(row.get('notice_s'))} s notice, by round"
@@ -197,7 +197,8 @@ def phase(job: Mapping[str, Any]) -> object:
 
 
 def find(client: Client, text: str) -> str:
-    """Return the id of a prefix. A full id, or any with `--explain`, is returned unchanged."""
+    """Return the job's id for a prefix of it. A full id is returned unchanged, as with `--explain`.
+    """
     wanted = text.lower()
     if not PREFIX.fullmatch(wanted):
         raise UsageError(f"{text!r} is not a job id or its first 8 or more characters")

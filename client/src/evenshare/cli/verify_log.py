@@ -21,7 +21,7 @@ from .verify_pins import keep_newer, pinned
 
 
 def pin_of(client: Client, pool: str) -> tuple[Path, Pin | None]:
-    """Return the file of a pool's pin, and the pin."""
+    """Return the path of a pool's pin file, and the pin."""
     path = pin_file(os.environ, client.server.url, pool)
     return path, pinned(path)
 
