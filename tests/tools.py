@@ -34,7 +34,7 @@ def require_tool(program: str) -> str:
 
 
 def eventually(probe: Callable[[], T], *, every_s: float = 0.05) -> T:
-    """Call until the result is true, and return it; fail with the last one after the patience."""
+    """Call `probe` until its result is true, and return the result; fail after the patience."""
     deadline = time.monotonic() + PATIENCE_S
     while True:
         answer = probe()

@@ -34,8 +34,7 @@ LATE = timedelta(hours=3)
 
 
 def logs_are_sound() -> CheckReport:
-    """Check that entries have consecutive numbers, correct hashes, and the previous entry's hash.
-    """
+    """Check that entries have consecutive numbers, correct hashes and the previous entry's hash."""
     report = CheckReport()
     for origin in transparency.origins():
         there = transparency.size(origin)

@@ -58,8 +58,7 @@ def shares_sum_to_their_line() -> CheckReport:
 
 
 def lenders_within_idle_share() -> CheckReport:
-    """Check that each lender's share is its part of the idle quota, to less than one micro-credit.
-    """
+    """Check that each share is the lender's part of the idle quota, to within a micro-credit."""
     wrong = rows(
         """
         SELECT share.line_id, account.tenant_id, share.amount, share.weight, line.weights,
@@ -207,8 +206,7 @@ def _stored(leases: set[int]) -> dict[tuple[int, int, str], tuple[Line, Shares]]
 
 
 def lines_match_terms() -> CheckReport:
-    """Check the GPUs, the price and the charge of each line, and that own and borrowed GPUs add up.
-    """
+    """Check the GPUs, price and charge of each line, and that own and borrowed GPUs add up."""
     report = CheckReport()
     for row in rows(
         """

@@ -17,8 +17,7 @@ HOURS = 24
 
 @dataclass(frozen=True, slots=True)
 class DayDeficit:
-    """The GPU-seconds deserved on the last day, and the part not received in the hour it was due.
-    """
+    """The GPU-seconds deserved on the last day, and the part not received in its hour."""
 
     short_gpu_s: float
     deserved_gpu_s: float

@@ -117,8 +117,7 @@ def coarse(seconds: Number) -> str:
 
 
 def relative(seconds_ago: Number | None) -> str:
-    """Format a time relative to now: "3 s ago" if positive, "in 8 min" if negative, "now" near 0.
-    """
+    """Format seconds as "3 s ago" if positive, "in 8 min" if negative, "now" near 0."""
     if seconds_ago is None:
         return NONE
     if -1 < seconds_ago < 1:

@@ -41,7 +41,9 @@ HIDDEN = TenantBadge("other tenants", OTHERS, "\N{MIDDLE DOT}\N{MIDDLE DOT}")
 def group_small(
     badges: Mapping[str, TenantBadge], use: Mapping[str, int], limit: int = 12
 ) -> dict[str, TenantBadge]:
-    """Give the tenants with the least use one grey badge above `limit`; the viewer keeps its own.
+    """Give the smallest users one grey badge if there are more than `limit` tenants.
+
+    The viewer keeps its own badge.
     """
     if len(badges) <= limit:
         return dict(badges)

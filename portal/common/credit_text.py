@@ -1,5 +1,4 @@
-"""Texts about a tenant's credit: remaining credit, used budget, and when the budget will run out.
-"""
+"""Texts about a tenant's credit: what is left, the used budget, and when the budget runs out."""
 
 from __future__ import annotations
 

@@ -27,15 +27,13 @@ DrawnDeadline = Callable[[random.Random, int], tuple[str, str]]
 
 
 def _strict(rng: random.Random, duration_s: int) -> tuple[str, str]:
-    """Return a deadline after which the job has no points; one job in eight has an infeasible one.
-    """
+    """Return a deadline without points after it; one job in eight has an infeasible one."""
     factor = rng.uniform(0.6, 0.9) if rng.randrange(8) == 0 else rng.uniform(1.3, 2.5)
     return str(round(duration_s * factor)), "100"
 
 
 def _soft(rng: random.Random, duration_s: int) -> tuple[str, str]:
-    """Return UniSched's steps: 100, 80, 50 and 20 points up to 1, 1.1, 1.2 and 1.5 of the deadline.
-    """
+    """Return UniSched's steps: 100, 80, 50, 20 points until 1, 1.1, 1.2, 1.5 of the deadline."""
     tenth_s = round(duration_s * rng.uniform(0.12, 0.2))
     return "-".join(str(tenth_s * tenths) for tenths in (10, 11, 12, 15)), "100-80-50-20"
 

@@ -58,7 +58,7 @@ class Reading:
         return fresh and pool in self.pools and session in self.people
 
     def facts(self, pool: str, session: str) -> PoolFacts | None:
-        """Return a pool as of now if the viewer may see it; None if Django must answer."""
+        """Return a pool's facts if the viewer may see it; None if Django must answer."""
         facts, viewer = self.pools.get(pool), self.people.get(session)
         if facts is None or viewer is None or not may_see_pool(viewer, self.tenants[facts.id]):
             return None

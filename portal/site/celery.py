@@ -22,7 +22,7 @@ from portal.site.memory import keep_what_is_loaded
 from portal.site.worker_heartbeat import HeartbeatThread
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "portal.site.settings")
-# Django's checks import every page: 27 MB and a second that a worker does not need.
+# Django's checks import every page, which takes a second and 27 MB; a worker needs no page.
 os.environ.setdefault("CELERY_SKIP_CHECKS", "true")
 
 TICK_EVERY_S = 1.0

@@ -16,9 +16,9 @@ from typing import Any
 from django.conf import settings
 from django.urls import reverse
 
-# Not for pages: one connection each for /readyz, /metrics and the board of open pages.
+# Connections reserved for /readyz, /metrics and the board of open pages, one each.
 RESERVED = 3
-# Without a pool (a server for tests) pages are served as with a pool of this size.
+# Servers of tests have no connection pool; pages are then limited as with this pool size.
 POOL_SIZE = 13
 RETRY_AFTER_S = 5
 

@@ -271,7 +271,7 @@ if LOG_FORMAT not in ("json", "console"):
 _renderers: list[Any] = (
     [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(default=str)]
     if LOG_FORMAT == "json"
-    # `[error ]`: portal/embedded/children.py matches these words.
+    # portal/embedded/children.py looks for `[error ]` in this format.
     else [
         structlog.dev.ConsoleRenderer(
             colors=False, exception_formatter=structlog.dev.plain_traceback

@@ -302,7 +302,7 @@ def grow(made: GrownStage, session: psycopg.Connection[Any], *, copies: int, que
         "UPDATE tenants_idleoffer SET revoked_at = made_at + interval '1 hour' WHERE"
         " id < (SELECT max(id) FROM tenants_idleoffer)"
     )
-    # So that no recently written row moves while a test reads.
+    # Otherwise recently written rows could move while a test reads.
     vacuum(session, analyze=True)
 
 

@@ -21,7 +21,7 @@ from tests.plugin import Services
 from tests.scope import uncompared
 
 APPS = ("scheduling", "billing", "tenants")
-# Values of each shape that some code reads. The last ones look valid, and name missing objects.
+# Values of each shape that code reads. The last ones look valid, but name missing objects.
 JSON = (
     "null", "[]", "{}", "7", '"x"', "[1]", "[null]", '{"a": null}', '{"a": "x"}', '{"a": [1]}',
     "[[1]]", '[["a", "b"]]', '{"a": 1e400}', '{"no-such": 7}', "[[987654321, 1]]",
@@ -32,7 +32,7 @@ ADDRESSES = 6
 
 
 WORD = re.compile(r"\w+")
-# The lowest, the highest, and a past or empty value.
+# The lowest value, the highest value, and a past or empty one.
 INSTANTS = ("0001-01-01 00:00+00", "9999-12-31 23:59:59.999999+00", "1970-01-01")
 EDGES: dict[str, tuple[object, object, object]] = {
     "DateTimeField": INSTANTS,

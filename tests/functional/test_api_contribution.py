@@ -24,7 +24,7 @@ ZERO = Decimal(0)
 
 
 def settled_stage() -> ApiStage:
-    """aa borrows from bb for two hours and a half; two are settled."""
+    """Create a stage in which aa borrows from bb for 2.5 hours, of which two are settled."""
     stage = api_stage()
     stage.cluster.submit("aa", 6, 100_000)
     stage.cluster.round()

@@ -264,7 +264,8 @@ class TestADryRun:
             assert answer.own + answer.borrowed == (gpus if gpus <= 8 else 0)
 
     def test_names_the_price_once_its_own_gpus_are_in_use(self, stage: Cluster) -> None:
-        # No job runs: a borrowed GPU costs nothing now, and base x 1 with the whole pool in use.
+        # No job runs, so a borrowed GPU costs nothing now; with the whole pool in use it costs the
+        # base.
         answer = self.ask(stage, gpus=8)
         assert (answer.price, answer.price_after) == (0, 1)
         assert self.ask(stage, gpus=2).price_after == 0  # own quota is free of charge

@@ -301,7 +301,7 @@ class TestABudget:
     def test_that_blocks_refuses_what_could_only_borrow(self, stage: ApiStage) -> None:
         stage.cluster.round()
         stage.cluster.submit("bb", 4, 10_000)
-        stage.cluster.round(after_s=10)  # a price is posted
+        stage.cluster.round(after_s=10)  # now a price is posted
         stage.cluster.round(after_s=10)
         limit(stage, period_amount=1, period_action="block")
         self.spend(stage, "1")
@@ -324,7 +324,7 @@ class TestFeature21:
     ) -> None:
         stage.cluster.round()
         stage.cluster.submit("bb", 4, 10_000)
-        for _ in range(2):  # a price is posted
+        for _ in range(2):  # now a price is posted
             stage.cluster.round(after_s=10)
         terms = {
             "budget_amount": "100", "budget_period": "custom", "budget_action": "block",

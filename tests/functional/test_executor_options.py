@@ -41,7 +41,7 @@ WRONG: list[tuple[dict[str, Any], dict[str, str]]] = [
     ({"partition": "gpu", "accounts": {"a": 1}}, {"accounts": "Expected str, got int."}),
     ({"partition": "gpu", "cpus_per_gpu": 1.5}, {"cpus_per_gpu": "Expected int, got float."}),
     ({"partition": None}, {"partition": "Expected str, got null."}),
-    # Each is valid without the other.
+    # Both options are valid; only the value of the second is refused.
     ({"partition": "gpu", "submit_as": ["sudo"]}, {"submit_as": "one of the words must be"}),
     ({"partition": "gpu", "users": {"a": "root"}}, {"users": "jobs never run as root"}),
 ]
@@ -408,6 +408,6 @@ class TestTheCommand:
 def test_sync_nodes_asks_who_does_it_before_its_engine(
     there: Town, options: tuple[str, ...], why: str
 ) -> None:
-    # No engine answers here, which would be reported instead.
+    # The engine does not answer: if the command asked it first, that would be the error.
     with pytest.raises(CommandError, match=why):
         call_command("sync_nodes", there.cluster.pool.name, *options)

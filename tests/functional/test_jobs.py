@@ -68,7 +68,7 @@ class TestTheList:
             before = page.next_before
             if before is None:
                 break
-            place.submit()  # new jobs move no row to another page
+            place.submit()  # a new job must not move rows to another page
         uids = dict(Job.objects.values_list("pk", "uid"))
         assert seen == [uids[pk] for pk in reversed(made)]
 
@@ -186,7 +186,8 @@ class TestTheJobPage:
     def test_says_why_it_waits_by_the_last_round(self, busy: Town) -> None:
         job = Job.objects.get(state=Job.State.PENDING)
         page = text_of(busy, job)
-        assert "Queued for " not in page  # it would stay the same next to numbers that count
+        # a fixed duration would differ from the page's running counters
+        assert "Queued for " not in page
         assert re.search(r"Queued\s+<time [^>]*data-ago=", page)
         assert why(job.reason_code).text in page
         assert '<a href="/pools/pool-1/rounds/2/">round 2</a>' in page
@@ -196,7 +197,7 @@ class TestTheJobPage:
         self, busy: Town, reason: Reason
     ) -> None:
         job = Job.objects.filter(state=Job.State.PENDING)
-        # Its last wait is over, so the page uses the job's own row.
+        # The wait has ended, so the page takes the reason from the job's row.
         job.update(state=Job.State.CANCELLED, ended_at=busy.cluster.at, reason_code=reason)
         page = text_of(busy, Job.objects.get(state=Job.State.CANCELLED))
         assert f">{why(reason.value).text} 20 s</text>" in page
@@ -353,7 +354,7 @@ class TestTheJobPage:
         page = text_of(busy, job)
         assert "Done after " in page
         assert "Finished." in page
-        assert 'hx-get="/jobs/' not in page  # it does not change any more
+        assert 'hx-get="/jobs/' not in page  # an ended job's page does not refresh
 
 
 class TestTheReasons:

@@ -72,7 +72,7 @@ class TestEveryChangeThatIsAnOperators:
             secret = secret_of(name, *Scope)
             for method, address, route in changes():
                 if role == "finance" and address in KEPT:
-                    continue  # it may
+                    continue  # finance users may make this change
                 tried += 1
                 client = client_of(name, secret, address)
                 with transaction.atomic():

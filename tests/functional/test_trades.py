@@ -190,8 +190,8 @@ class TestAReceipt:
         page = words(there.page("owner", there.url(f"trades/{number}/")))
         assert "Beta bought 1 v100 of quota from alpha for 3.125 k80." in page
         assert "No side is worse off" in page
-        assert "+60.0 %" in page  # 5 for 3.125
-        assert "+150.0 %" in page  # 3.125 for 1.25
+        assert "+60.0 %" in page  # 5 received for 3.125 given
+        assert "+150.0 %" in page  # 3.125 received for 1.25 given
         assert "1 v100 \N{MULTIPLICATION SIGN} 1.25" in page
 
     @pytest.mark.parametrize("who", ["owner", "neighbour"])

@@ -233,7 +233,7 @@ def name_of_own(side: Side, base: Decimal) -> None:
 
 
 def lend(lab: Cluster, side: Side) -> None:
-    """For an hour both lend to a third one; one of them uses half of its quota, and earns less."""
+    """Have a third tenant borrow from both for an hour; `side` uses GPUs too, so it earns less."""
     lab.submit(LENDER, 6, LONG_S // 16)
     submit(lab, side, 1)
     lab.rounds(2, every_s=STEP_S)
@@ -241,7 +241,7 @@ def lend(lab: Cluster, side: Side) -> None:
 
 
 def run(lab: Cluster, *sides: Side, together: bool = True) -> None:
-    """Both run, then both wait; an hour is settled.
+    """Run a job of both tenants, then queue one of both; settle an hour.
 
     If not `together`, the second comes an hour later, so that it lent to the first one.
     """

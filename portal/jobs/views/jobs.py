@@ -61,7 +61,7 @@ from tenants.selectors.quotas import pools_of
 CHARGE_ROWS, LOG_ROWS = 24, 20
 # Filters of ended jobs; their lists have no jobs that wait for a cluster.
 OVER = frozenset({"succeeded", "failed", "cancelled"})
-# How long before the submission its price may have been posted.
+# The time before the submission in which its price may have been posted.
 PRICE_LEAD = timedelta(hours=1)
 _MARK = re.compile(r"([0-9]{1,18})\.([0-2])\.([0-9]{1,18})\.([0-9]{1,18})\.([-a-zA-Z0-9_]{1,63})")
 

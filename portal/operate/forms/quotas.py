@@ -294,7 +294,7 @@ def _edit(
         errors["until"] = NO_INSTANT
     was_until = texts(period)["until"]
     if period is not None and typed["until"] == was_until:
-        until = period.until  # exact, although the field may show less
+        until = period.until  # the exact value, although the field may show fewer digits
     gpus = numbers["gpus"]
     terms = (
         None

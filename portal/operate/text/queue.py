@@ -94,7 +94,7 @@ def _damaged(row: operate.DamagedRounds) -> Alert:
 
 
 def _chained() -> list[Alert]:
-    """Return the alerts of sealing, broken continuity first."""
+    """Return the alerts of sealed rounds, first those of rounds that do not follow."""
     failures, findings = sealing_problems()
     return [
         *(_broken(row) for row in findings if row.kind == BREAK),
@@ -173,7 +173,7 @@ def executor_label(error: str) -> str:
 
 
 def orders_label(error: str) -> str:
-    """Why orders to an executor do not get through; without an error it was not even asked."""
+    """Return why orders to an executor are delayed; without an error, no order was sent."""
     return executor_label(error) if error else "Calls waiting"
 
 

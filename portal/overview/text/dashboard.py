@@ -267,7 +267,7 @@ def _received(board: Board) -> Stat:
 
 
 def fair_badge(rho: float | None) -> StateBadge:
-    """Return a tenant's standing to its fair share."""
+    """Return a mark that compares a tenant's rho with its fair share."""
     if rho is None:
         return StateBadge("unclaimed", "no demand yet")
     where_it_is = standing(rho)

@@ -60,9 +60,9 @@ SAID = {
     Verdict.UNKNOWN: "unmeasured",
 }
 HIDDEN = "Hidden: the number is another tenant's."
-# Their sentences omit numbers that the viewer may not see.
+# For these lines, sentences omit numbers that the viewer may not see.
 WITHOUT_NUMBERS = frozenset({P.LONG_TERM_ORDER, P.INDIVIDUAL_RATIONALITY, P.MEASURED_SPEEDS})
-SAME = 1e-4  # largest difference of two figures that count as equal
+SAME = 1e-4  # largest difference of figures that are shown as equal
 UNIT = "Throughput is counted in GPUs of the slowest type."
 
 
@@ -211,7 +211,7 @@ def _trades(row: CertificateItemView) -> str:
     if row.count:
         who = names_of(row) or plural(row.count, "tenant")
         return f"The trades or quotas of {who} break a rule."
-    # The total is hidden if others' rows are.
+    # The total is hidden if rows of other tenants are.
     moved = None if row.total is None else plural(int(row.total), "GPU")
     stand = "" if moved is None else f"; open trades move {moved} of quota"
     if not row.checked:

@@ -197,7 +197,9 @@ def phase(job: Mapping[str, Any]) -> object:
 
 
 def find(client: Client, text: str) -> str:
-    """Return the job's id for a prefix of it. A full id is returned unchanged, as with `--explain`.
+    """Return the id of the job whose id starts with `text`.
+
+    A full id is returned without a request, and so is any prefix with `--explain`.
     """
     wanted = text.lower()
     if not PREFIX.fullmatch(wanted):

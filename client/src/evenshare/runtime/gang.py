@@ -326,8 +326,7 @@ class GangKeeper(Keeper):
         self._board.say(**facts)
 
     def _name_due(self, now: float) -> dict[str, int]:
-        """Return the next store that all ranks write; name it further ahead if the last was missed.
-        """
+        """Return the next store that all ranks write, further ahead if the last was missed."""
         if self._stored < self._due or now < self._due_again_at or self._stored == self._first:
             return {}
         if self._due > self._complete:
