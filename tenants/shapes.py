@@ -130,7 +130,7 @@ FIGURE = Typed(("string", "number"))
 AMOUNT = TextLike(r"^-?[0-9]+(\.[0-9]+)?(E[+-]?[0-9]{1,2})?$")
 
 Columns = Mapping[tuple[str, str], JsonShape | ByWord]
-Condition = tuple[str, str, str]  # table, name without the table, SQL
+Condition = tuple[str, str, str]  # (table, name of the condition without the table, SQL)
 
 
 def condition_of(column: str, shape: JsonShape | ByWord) -> str:

@@ -148,7 +148,7 @@ def pytest_configure() -> None:
     """As soon as settings exist."""
     begin()
     _compares.set(True)
-    Task.__call__ = _as_nobody(Task.__call__)  # tasks of workers
+    Task.__call__ = _as_nobody(Task.__call__)  # Tasks of workers start without a scope, too.
     BaseCommand.execute = _as_nobody(BaseCommand.execute)  # type: ignore[method-assign]  # to watch it
 
 

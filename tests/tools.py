@@ -14,8 +14,8 @@ from psycopg import sql
 
 T = TypeVar("T")
 
-# The longest wait for an expected event. Only a failing test waits this long: the value allows for
-# a busy machine, and asserts nothing. Processes that a test must end would run much longer.
+# The longest wait for an expected event. Only a failing test waits this long, so the value is long
+# enough for a busy machine. Processes that a test must end would run much longer.
 PATIENCE_S = float(os.environ.get("EVENSHARE_TEST_PATIENCE_S", "300"))
 
 # Packages by which `.ci/run` installs programs for tests; a skip names them.

@@ -72,8 +72,8 @@ class LedgerEntry:
 class AccountMove:
     """A transfer as one account sees it: its payment and its income.
 
-    `borrowed_gpu_h` is what the account's own tenant borrowed, `lent_gpu_h` what it lent; None if
-    it did not.
+    `borrowed_gpu_h` is the GPU-time that the account's tenant borrowed, `lent_gpu_h` the GPU-time
+    that it lent; None if it did not.
     """
 
     effective_at: datetime

@@ -229,7 +229,7 @@ def account_statement(
         "period": period.value,
         **_hours(since, until),
     }
-    # An account's payments are entries of others.
+    # An account's payments are the entries of other accounts in its transfers.
     with site_reading():
         ((opening,),) = read_rows(_OPENING, given)
         periods = tuple(PeriodTotal(*row) for row in read_rows(_PERIODS, given))

@@ -58,8 +58,8 @@ GPU_TYPES = (
     SlurmGpuType("a100", 3, Decimal("2.50"), {ROSA: 4, MARA: 2, THIRD: 2}),
 )
 TENANTS = (ROSA, MARA, THIRD)
-# Submitted in this order, repeatedly. Together they need less than the cluster has, but at times
-# more than is free. The gangs of 8 are larger than a node.
+# The jobs are submitted in this order, repeatedly. Together they need fewer GPUs than the cluster
+# has, but sometimes more than are free. The gangs of 8 are larger than a node.
 JOBS = (
     DemoJob(MARA, "finetune", 4, ("a100",), 45),
     DemoJob(THIRD, "evaluate", 1, ("k80",), 40),

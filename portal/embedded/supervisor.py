@@ -174,7 +174,8 @@ class Tree:
                 "postgres",
                 postgres.command,
                 stage=1,
-                stop=signal.SIGINT,  # "fast": ends the sessions, loses nothing
+                # PostgreSQL's "fast" shutdown ends the sessions and loses no data.
+                stop=signal.SIGINT,
                 stop_s=20.0,
                 popen={**postgres.identity.popen, "cwd": postgres.identity.home},
                 alarm=NEVER,

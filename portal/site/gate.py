@@ -104,7 +104,8 @@ class Gate:
             return
         except ClientLeftError:
             return
-        left = asyncio.ensure_future(receive())  # after the body only the disconnect follows
+        # after the body, only the client's disconnect is received
+        left = asyncio.ensure_future(receive())
         try:
             await lane.enter(client, left)
             try:

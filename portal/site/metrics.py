@@ -159,7 +159,7 @@ class RoundTotals:
             for pool in pools:
                 fresh = RoundsSince(pool.id, pool.rounds, *[0] * 13)
                 if sums.setdefault(pool.id, fresh).number > pool.rounds:
-                    sums[pool.id] = fresh  # an older database was restored
+                    sums[pool.id] = fresh  # the database was restored from an older backup
             after = {pool.id: sums[pool.id].number for pool in pools}
             for new in rounds_since(after, limit=ROUNDS_AT_ONCE):
                 sums[new.pool] = _added(sums[new.pool], new)

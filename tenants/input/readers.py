@@ -55,7 +55,7 @@ def text(value: object, name: str, errors: FieldErrors, *, most_bytes: int) -> s
     if not isinstance(value, str):
         errors.add(name, "must be a text", "Write it in quotes.")
         return None
-    if len(value) > most_bytes:  # before any step whose time depends on the length
+    if len(value) > most_bytes:  # Checked before any step whose time depends on the length.
         errors.add(name, f"is longer than {most_bytes:,} bytes", code="too_long")
         return None
     try:

@@ -116,7 +116,8 @@ def name_periods(records: Sequence[AuditRecord]) -> None:
 
 
 def _names() -> dict[str, dict[int, str]]:
-    types = apps.get_model("scheduling", "GpuType")  # tenants imports no app
+    # Imported late: `tenants` must not import another app.
+    types = apps.get_model("scheduling", "GpuType")
     return {
         "tenant": dict(Tenant.objects.values_list("id", "slug")),
         "gpu_type": dict(types.objects.values_list("id", "name")),

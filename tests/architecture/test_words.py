@@ -47,13 +47,13 @@ ALLOWED = {
     "largest_hole",
     # A finished download or job output is put next to the one in progress, not quarantined.
     "_put_aside",
-    # Python's own, and the shell's for a missing command.
+    # Names of Python, and a shell's message about a missing command.
     "FileNotFoundError",
     "PackageNotFoundError",
     "NOT_FOUND",
     "ModuleNotFoundError",
-    "NotFound",  # the API framework's
-    "page_not_found",  # Django's view
+    "NotFound",  # from the API framework
+    "page_not_found",  # a view of Django
 }
 
 # Keys of published answers, which are names in the code that describes them.

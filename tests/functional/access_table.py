@@ -268,7 +268,7 @@ TABLE: dict[str, Route] = {
     "api/v1/pools/<slug:name>/offers/<slug:slug>/<uuid:offer>": Route({"DELETE": API_SHARE}),
     # An empty verification: users who may see the pool get the list of missing fields.
     "api/v1/chain/<slug:name>/verifications": post(API_VERIFY),
-    # It has names of other tenants if the pool shows them, but never their texts and ids.
+    # The answer names other tenants if the pool shows them, but never their texts and ids.
     "api/v1/rounds/<slug:name>/<int:number>/bundle": get(API_POOL).showing(),
     "api/v1/bundle-schema": get(PUBLIC).showing(),
     "api/v1/transfers": post(API_ASK, GIFT),

@@ -44,7 +44,7 @@ KEYS = 10_000
 # The columns that number rounds, and those that number the pool's events.
 ROUND_NUMBERS = frozenset({"granted_round", "reason_round", "round", "valid_from_round"})
 EVENT_NUMBERS = frozenset({"event_number"})
-# In the order of tables; the rounds' files follow their rounds.
+# The tables to copy; the files of rounds follow their rounds.
 COPIED = (
     "scheduling_job", "scheduling_virtualwork", "scheduling_lease", "scheduling_leaseslot",
     "scheduling_leaseterm", "scheduling_intent", "scheduling_leaseevent", "scheduling_round",
@@ -289,7 +289,7 @@ def grow(made: GrownStage, session: psycopg.Connection[Any], *, copies: int, que
     for at in range(6):
         lab.submit((OWN, OTHER)[at % 2], 6, 40_000, command=["true"])
     job = Job.objects.filter(state="pending", tenant=lab.tenants[OWN]).latest("pk")
-    # Six jobs wait.
+    # Each copy has the six waiting jobs.
     queue_jobs(session, copies=queued // 6)
     session.execute("ANALYZE")
     lab.round(after_s=60)

@@ -35,7 +35,7 @@ def stage(request: pytest.FixtureRequest) -> Cluster:
 
 @pytest.fixture
 def live(request: pytest.FixtureRequest) -> Cluster:
-    """A stage whose rounds can run: they read in a separate transaction."""
+    """Yield a stage whose rounds can run, because its rows are committed."""
     request.getfixturevalue("committed_db")
     return cluster(QUOTAS)
 

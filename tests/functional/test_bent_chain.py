@@ -257,7 +257,7 @@ class TestARoundThatTheOwnerRewrites:
         owner.there.lab.round(after_s=10)
         owner.rewrite(2)
         said = replay()
-        assert "round 2: DIFFERENT" in said  # the decision cannot be reproduced
+        assert "round 2: DIFFERENT" in said  # the changed sums do not give the stored decision
         alpha = owner.there.tenant("alpha").pk
         why = f"The sums of tenant {alpha} for v100 are not those that round 2 left: alloc_gpu_us"
         assert_everybody_says_so(owner, 3, why)

@@ -118,7 +118,7 @@ class Scene:
 
     @contextmanager
     def stopped_training(self) -> Iterator[None]:
-        """Stop it after its first report, so that it has a state to save.
+        """Suspend the training after its first report, so that it has a state to save.
 
         It must not end before it is preempted, however late rounds come.
         """
@@ -130,7 +130,7 @@ class Scene:
         self.round()
         found = []
         for pid in processes_below(self.jobs) if list(self.jobs.rglob("progress.json")) else []:
-            with suppress(OSError):  # it has ended
+            with suppress(OSError):  # the process has ended
                 if TRAIN[1].encode() in Path(f"/proc/{pid}/cmdline").read_bytes():
                     found.append(pid)
         return found

@@ -217,7 +217,10 @@ class TestRevenueFairness:
     def test_stands_beside_a_utility_that_cannot_be_read(
         self, there: Stage, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """It is left out, which is reported, counted for monitors, and shown to operators."""
+        """The job is left out.
+
+        This is shown on the page, counted for monitors, and shown to operators.
+        """
         monkeypatch.setattr("portal.site.unreadable._own", {})
         hour = UsageShare.objects.order_by("hour")[0].hour
         done = Job.objects.filter(tenant__slug="alpha").order_by("pk")[:1].get()

@@ -219,7 +219,7 @@ class TestATransfer:
         assert asked.status_code == 201, asked.content
         assert (asked.json()["state"], balance(stage, "aa")) == ("asked", "10.000000")
         path = f"operate/transfers/{asked.json()['id']}"
-        for _ in range(2):  # repeating it is harmless
+        for _ in range(2):  # a repeated approval changes nothing
             done = stage.post(f"{path}/approve", {"answer": "fine"}, as_="fin")
             assert done.status_code == 200, done.content
         assert (done.json()["state"], done.json()["decided_by"]) == ("approved", "fin")
@@ -255,7 +255,7 @@ class TestATransfer:
         assert (refused.status_code, refused.json()["errors"][0]["field"]) == (400, "amount")
         limit(stage, reserved=0)
         uid = self.ask(stage).json()["id"]
-        limit(stage, reserved=8)  # promised since the request
+        limit(stage, reserved=8)  # rounds have reserved credits since the request
         late = stage.post(f"operate/transfers/{uid}/approve", {}, as_="fin")
         assert late.status_code == 409
         assert balance(stage, "aa") == "10.000000"

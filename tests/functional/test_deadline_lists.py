@@ -103,7 +103,7 @@ class TestTheOverview:
 
 @pytest.fixture
 def there() -> Stage:
-    """A planned job of alpha, and one of beta whose name is hidden from others."""
+    """Yield a stage with planned jobs of alpha and beta; beta's name is hidden from others."""
     made = pool_stage(policy="fifo")
     Pool.objects.filter(pk=made.lab.pool.pk).update(policy=POLICY.name)
     made.lab.pool.refresh_from_db()

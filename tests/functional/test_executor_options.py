@@ -254,7 +254,7 @@ class TestThePage:
         pool = there.cluster.pool
         there.cluster.pool.executor_options = {**GOOD, **risky}
         pool.save(update_fields=["executor_options"])
-        # Options set from a shell do not change with others, and cannot be removed.
+        # Options set from a shell stay when others change, and cannot be removed here.
         assert _save(there, {**GOOD, **risky, "cpus_per_gpu": 4}).status_code == 302
         assert _save(there, GOOD).status_code == 422
 
@@ -264,7 +264,7 @@ class TestThePage:
         assert finance.post(_path(there), typed).status_code == 403
         shown = page(finance, _path(there))
         assert "Save the options" not in shown
-        # They may open the page next to the form, which accepts no input.
+        # Finance users see the list of options below the form, which accepts no input from them.
         assert 'id="x-known"' in shown.split('id="executor-options"')[1].split("</form>")[1]
         assert there.owner.post(_path(there), typed).status_code == 404
         assert _stored() == GOOD

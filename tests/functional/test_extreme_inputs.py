@@ -244,7 +244,7 @@ class TestTheApi:
 # Numbers and names in an address, which do not make a form different.
 NAMES = re.compile(r"/(pool-\d+|aa|bb|n\d{4}|[0-9a-f-]{36}|\d+)(?=/|$)")
 PAGES_MAX = 120
-# A form accepts no more than the API's body, and answers with a whole page: one turn.
+# A form accepts no more than the API's body and takes longer, so only one turn tries forms.
 OF_FORMS = some_turns(1)
 
 

@@ -253,7 +253,7 @@ class TestAFailedJob:
         assert "&lt;b&gt;no such file&lt;/b&gt;" in first
         assert "ended by SIGKILL" in first
         assert ">137<" in first
-        assert 'id="job-log"' in rest  # the log has more lines
+        assert 'id="job-log"' in rest  # the whole log is longer, so it follows below
 
     def test_shows_a_short_log_once(self, place: Town, tmp_path: Path) -> None:
         job = wrote(place, tmp_path, b"no such file\n")

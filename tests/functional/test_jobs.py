@@ -330,7 +330,7 @@ class TestTheJobPage:
         page = text_of(busy, job)
         assert "and its program has not started yet." in page
         assert "jobs before it" not in page
-        # Launched later than granted: its GPUs were still held by others.
+        # The job was launched later than granted, because other jobs still held its GPUs.
         Intent.objects.filter(lease=lease).update(at=begun)
         rows.update(started_at=begun, state=Lease.State.RUNNING)
         assert "started 3 s later, when the jobs before it had stopped." in text_of(busy, job)
@@ -368,7 +368,9 @@ class TestTheReasons:
         assert "{" not in full.sentence + full.next_step
 
     def test_give_the_numbers_of_a_round_as_of_its_beginning(self) -> None:
-        """They include leases that the round renewed later; the present numbers differ."""
+        """The numbers include leases that the round renewed later, so they differ from the present
+        ones.
+        """
         numbers = {"needed": 4, "free": 34, "largest_hole": 2}
         for reason in (Reason.FRAGMENTED, Reason.NO_FREE_GPUS):
             told = why(reason.value, numbers)

@@ -140,7 +140,7 @@ class TestThePage:
 
     def test_ends_none_that_is_listed_again_by_then(self, there: Town) -> None:
         assert _post(there).status_code == 302
-        # The pool's own executor lists them.
+        # This round uses the pool's own executor, which lists the leases.
         there.play(1)
         assert ExecutorHealth.objects.get().frozen_since is None
         assert Lease.objects.filter(state="running").count() == 3

@@ -315,7 +315,7 @@ class TestAReading:
             full = PollBoard()
             polls = [full.facts(f"p{number % 9}", f"s{number}") for number in range(40)]
             assert set(await asyncio.gather(*polls)) == {None}
-            # Unknown pools and sessions take no room from others.
+            # Unknown pools and sessions do not count towards the limits.
             assert full.sizes == (0, 0)
 
         run_story(story)

@@ -214,7 +214,7 @@ class TestThePoolPage:
     def test_says_which_node_is_drained(self, there: Stage) -> None:
         Node.objects.filter(pool=there.lab.pool, name="n0001").update(state=Node.State.DRAINED)
         page = there.page("owner", there.url())
-        assert "Draining" in page  # beta's lease is still on it
+        assert "Draining" in page  # a lease of beta is still on the node
         assert "unavailable" in page
         Node.objects.filter(pool=there.lab.pool, name="n0000").update(state=Node.State.DRAINED)
         LeaseSlot.objects.update(holding=False)
@@ -262,7 +262,7 @@ class TestThePoolPage:
                 ]
             )
             counts.append(there.reads("owner", there.url()))
-        # Two of them are for jobs with deadlines, and for executors that do not answer.
+        # Two of the queries are for jobs with deadlines and for executors that do not answer.
         assert counts == [24, 24]
 
     def test_draws_a_thousand_nodes_small(self, there: Stage) -> None:

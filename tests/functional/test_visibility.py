@@ -115,7 +115,7 @@ def test_pseudonyms_of_a_large_pool_use_every_mark_and_begin_again() -> None:
     access = Access(1, "ada", "", (MembershipFacts(first.pk, "t00", "t00", "viewer"),))
     rows = [*read_visibility(lab.pool.pk, access).known.values()]
     assert [row.number for row in rows] == list(range(1, MARKS + 5))
-    # Number 1 has its own mark 0; the others take the 15 that are left, by their number.
+    # Number 1 has mark 0 to itself; the others share the other 15 marks, by their number.
     assert [row.swatch for row in rows[1:]] == [1 + (n - 1) % 15 for n in range(2, MARKS + 5)]
 
 

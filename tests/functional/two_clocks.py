@@ -116,7 +116,7 @@ def _play(lab: Cluster, scale: int) -> None:
 
 
 def _people(made: TwoClocks) -> None:
-    password = make_password(PASSWORD)  # slow on purpose
+    password = make_password(PASSWORD)  # Hashing is slow on purpose, so hash once.
     for name, place in PEOPLE.items():
         site_role = place if isinstance(place, User.SiteRole) else User.SiteRole.NONE
         user = User.objects.create(

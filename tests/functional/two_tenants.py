@@ -147,7 +147,7 @@ def two_tenants(logs: Path) -> Pair:
     for side, other in zip(sides, reversed(sides), strict=True):
         _give_notice(shared, side, other)
         write_trade(shared, side.slug, LENDER)
-    # So that their trades have different numbers.
+    # Add an event to one pool, so that the trades of both have different numbers.
     write_event(sides[1].alone, "priced", {"valid_from_round": 1, "prices": []})
     for lab in (shared, mixed, hers, his):
         lab.seal()
@@ -178,7 +178,7 @@ def _side(word: str, name: str, initials: str, pools: list[Cluster]) -> Side:
             tenant=tenant, actor=Actor(side.manager, f"{word}-request"), pool_id=lab.pool.pk,
             name=f"{word}-net", request=wanted,
         )  # fmt: skip
-        # So that its rounds are measured.
+        # With simulated speeds, the runs of the job type are measured.
         VirtualSpeeds.objects.create(
             profile=profile, tenant=tenant, speedups=profile.speedups, iteration_us=10**6
         )

@@ -7,7 +7,7 @@ first lease, or from the round if it has none, for the leases that its estimate 
   tenant has too little quota (`quota`);
 - missed: the deadline is over.
 
-An answer whose plan moved names a cause.
+If a plan has changed since the last answer, the new answer names a cause.
 
 Source: none. Orders are those of `fifo`.
 """

@@ -26,7 +26,7 @@ BORROWED = "M4.5 0H6L0 6V4.5zM6 4.5V6H4.5z"
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """The look of a series.
+    """The colour and line or pattern of a series.
 
     `color` is that of a line or of a pattern's strokes; `fill` is below it, empty for a line.
     `pattern` is a path in a box of 6 px; `swatch` is the class of the flag in the legend.

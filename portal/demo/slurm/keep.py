@@ -28,7 +28,7 @@ STOPPED = "# This cluster does not run: `make run-slurm` starts it, and writes t
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run with `FOLDER SOCKETS` to keep the cluster there, or CHECK to check only the packages."""
+    """Keep a cluster with the arguments `FOLDER SOCKETS`, or check the packages with CHECK."""
     if list(arguments) == [CHECK]:
         return check()
     folder, sockets = map(Path, arguments)

@@ -32,7 +32,7 @@ LABELS = {
     "until": "End of the period",
 }
 BLANKS = {"borrow": "no limit", "lend": "all", "until": "open"}
-# The service's names of fields, if different.
+# The service's field names, each with the input's name if that differs.
 INPUTS = {"borrow_limit": "borrow", "lend_limit": "lend"}
 _EDIT = re.compile(r"quotas\[([0-9]+)\]\.(\w+)")
 

@@ -39,7 +39,7 @@ NAMES = {
     P.UNDERSTATING: "Strategy-proofness (understating)",
     P.MEASURED_SPEEDS: "Measured speeds are used",
 }
-# Explanations of standard names that need one.
+# Explanations of standard names that are not clear by themselves.
 MEANINGS = {
     P.QUOTA_GUARANTEE: "No tenant waits for GPUs of its quota that others could return",
     P.TRADES: "Each rate is between the worth of a fast GPU to the seller and to the buyer",

@@ -36,7 +36,7 @@ def submit(options: argparse.Namespace, client: Client, screen: Terminal) -> int
     body = _specification(options)
     if options.dry_run:
         return _dry_run(options, client, screen, body)
-    # With our own key, a request whose response was lost can be repeated without a second job.
+    # A key makes the request repeatable: if the response is lost, a retry makes no second job.
     key = options.idempotency_key or str(uuid.uuid4())
     job = client.post("/jobs", body, key=key)
     identity = str(job["id"])

@@ -61,7 +61,7 @@ from .sets import (
 )
 
 POLL_S = 0.05
-# Ranks may start minutes apart. If one never starts, `resume` fails in the others after this time.
+# Seconds to wait for all ranks at the start, which may be minutes apart. Then `resume` fails.
 BEGIN_PATIENCE_S = 900.0
 SAY_WHOM_AFTER_S = 10.0
 FLUSH_PATIENCE_S = 300.0

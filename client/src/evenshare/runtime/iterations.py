@@ -42,7 +42,7 @@ class IterationLog:
         self._last_ns: int | None = None
 
     def add(self, count: int) -> None:
-        """Add `count` iterations, whose time is that since the last call."""
+        """Add `count` iterations, which took the time since the last call."""
         now_ns = time.monotonic_ns()
         if self._last_ns is None:
             self._sums = self._sums._replace(first_us=time.time_ns() // 1000)
