@@ -41,7 +41,7 @@ WRONG: list[tuple[dict[str, Any], dict[str, str]]] = [
     ({"partition": "gpu", "accounts": {"a": 1}}, {"accounts": "Expected str, got int."}),
     ({"partition": "gpu", "cpus_per_gpu": 1.5}, {"cpus_per_gpu": "Expected int, got float."}),
     ({"partition": None}, {"partition": "Expected str, got null."}),
-    # Both options are valid; only the value of the second is refused.
+    # Each of these two options is checked, even if the other is not set.
     ({"partition": "gpu", "submit_as": ["sudo"]}, {"submit_as": "one of the words must be"}),
     ({"partition": "gpu", "users": {"a": "root"}}, {"users": "jobs never run as root"}),
 ]

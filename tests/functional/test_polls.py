@@ -395,7 +395,7 @@ def _facts_of_a_live_pool() -> PoolFacts:
     with site_scope():
         facts = pool_facts(pool.pk)
     assert facts is not None
-    # At the instant of its last round, however long the machine took since.
+    # Set the clock to the last round, however long the machine took since.
     return replace(facts, wall=at + timedelta(milliseconds=1))
 
 

@@ -225,7 +225,7 @@ def _lines(variables: Mapping[Any, object]) -> str:
 
 
 def _line(value: str) -> str:
-    """Return the value; as JSON if it would not survive as a line."""
+    """Return the value, as JSON if it is not a plain line of text."""
     needs = "\n" in value or "\r" in value or value[:1] == '"'
     return json.dumps(value, ensure_ascii=False) if needs else value
 
