@@ -1,7 +1,7 @@
 """The demo's fifth pool, `deadlines`: three teams with deadlines, and one without.
 
 Four nodes, so that it costs little next to the other pools. In one of every three hours of its
-clock (three minutes of the reader's) demand exceeds capacity (`portal.demo.deadlines_trace`). Some
+clock (three minutes for the reader) demand exceeds capacity (`portal.demo.deadlines_trace`). Some
 deadlines are then refused, with the earliest feasible one. In the first such hour a node is under
 maintenance, so that plans move.
 """

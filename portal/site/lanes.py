@@ -69,7 +69,7 @@ class Lane:
 
         Raises:
             RequestRefusedError: too many wait, of this client or in total, or no turn came in time.
-            ClientLeftError: the client did not wait.
+            ClientLeftError: the client disconnected.
         """
         if self._clients[client] >= self.limits.each:
             raise RequestRefusedError(429, "busy", retry_after_s=RETRY_AFTER_S)

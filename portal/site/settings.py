@@ -303,7 +303,7 @@ LOGGING: dict[str, Any] = {
     "loggers": {
         # Logging every 404 as a warning would allow strangers to fill the log.
         "django.request": {"level": "ERROR"},
-        # The same for requests for another host, each with a traceback; they get 400.
+        # Requests for another host get 400; logging each with a traceback would also fill the log.
         "django.security.DisallowedHost": {"level": "CRITICAL"},
         # A line per tick and message would hide the rest.
         "celery.beat": {"level": "WARNING"},

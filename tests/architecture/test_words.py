@@ -106,14 +106,14 @@ class TestWordsThatWereGivenUp:
         assert sorted(back) == []
 
     def test_stand_in_the_glossary(self) -> None:
-        """A failing test thus leads to the replacement."""
+        """The reader of a failing test finds the replacement there."""
         _, _, table = GLOSSARY.read_text(encoding="utf-8").partition("## Words that we gave up")
         assert [word for word in GIVEN_UP if word.removesuffix("s") not in table] == []
 
 
 class TestAClass:
     def test_has_a_name_of_its_own(self) -> None:
-        """Only classes at the top of a module: an inner class is read with its outer name."""
+        """Inner classes are excluded, because they are read with the name of the outer class."""
         classes = Counter(
             node.name
             for path in python_files(*(f"{package}/" for package in PLACES))

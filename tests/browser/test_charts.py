@@ -121,7 +121,7 @@ class TestEveryChart:
     def test_leaves_the_page_as_narrow_as_the_screen_until_it_is_drawn_anew(
         self, there: Stage, page: Page
     ) -> None:
-        """For example after a tablet is turned: a drawing has the width of its time."""
+        """For example after a tablet is turned, because a drawn chart keeps its width."""
         page.set_viewport_size({"width": 390, "height": 844})
         complaints = complaints_of(page)
         wide = {}
@@ -192,7 +192,7 @@ class TestAReader:
     def test_switches_one_of_two_series_that_are_called_alike(
         self, there: Stage, page: Page
     ) -> None:
-        """Initials distinguish two tenants of one name, but a third may have such a name."""
+        """Initials distinguish two tenants of the same name, unless a third has such a name."""
         names = {"alpha": "Vision", "beta": "Vision (AL)", "gamma": "Vision"}
         for slug, name in names.items():
             Tenant.objects.filter(slug=slug).update(name=name)

@@ -336,7 +336,8 @@ for _view in VIEWS:
             shows=_view.shows,
         )
 
-# The other site roles get the operator's status for GET, except these; they may change nothing.
+# The other site roles get the operator's status for GET, except at these addresses. They may not
+# change anything.
 FINANCE_GETS = {
     "t/<slug:slug>/": 404,
     "t/<slug:slug>/jobs/": 404,

@@ -133,7 +133,7 @@ class TestWhoMayLook:
         assert live.get(path, as_="bob").status_code == 404
 
     def test_shows_sums_that_no_column_holds(self, live: ApiStage) -> None:
-        """Each amount fits the books, but the sum of transfers in both directions does not."""
+        """Each amount fits its column, but the sum of both directions does not."""
         tenants, book = live.cluster.tenants, open_book(live.cluster.pool.book)
         accounts = open_accounts(book, [tenants["aa"].pk, tenants["bb"].pk])
         aa, bb = accounts[tenants["aa"].pk], accounts[tenants["bb"].pk]

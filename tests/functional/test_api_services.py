@@ -108,7 +108,7 @@ class TestASubmission:
     def test_ends_at_the_tenants_limit(
         self, stage: Cluster, settings: Any, limit: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """The first job is far below a limit of 40 and counts without a lock; the last is not."""
+        """Far below the limit, queued jobs are counted without a lock; close to it, with one."""
         monkeypatch.setattr("scheduling.services.submit.BULK_MAX", 5)
         settings.PENDING_JOBS_MAX = limit
         draft = submit(stage)

@@ -30,7 +30,7 @@ Asked = tuple[str, int]
 
 @dataclass
 class Filed:
-    """The stage with its rounds in files of a folder, and the answers from before."""
+    """A stage whose rounds were moved to files, and the answers from before the move."""
 
     api: ApiStage
     folder: Path

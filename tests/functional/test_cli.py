@@ -215,7 +215,9 @@ class TestTheFirstSubmission:
     def test_is_preempted_with_notice_and_ends_with_the_same_bytes(
         self, scene: Scene, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Its lease would last for a day: the notice ends it, and the training receives it."""
+        """The lease lasts a day, so only the notice can end it; the training program gets the
+        notice.
+        """
         monkeypatch.setitem(registry.POLICIES, POLICY.name, POLICY)
         Pool.objects.update(policy=POLICY.name, lease_s=86_400)
         ada, bob = scene.ada, scene.bob

@@ -139,7 +139,7 @@ class TestAStatement:
         assert (answer["tenant"], answer["since"]) == ("bb", "2029-12-01T00:00:00.000000Z")
 
     def test_of_nothing_is_not_proven(self, run: Run) -> None:
-        """No row shows whether nothing is due or all of it is withheld."""
+        """An empty statement does not prove that nothing is due: all rows may be withheld."""
         words = ("--from", "2028-01-01", "--to", "2028-01-02")
         done = run("bob", *words)
         assert done.code == 5

@@ -196,7 +196,7 @@ class TestRevenueFairness:
         assert "Nothing is" in there.page("operator", f"{path}?from=2001-01-01&to=2001-01-02")
 
     def test_counts_utilities_where_jobs_say_them(self, there: Stage) -> None:
-        """Gains sum to the utilities, so the mean of alphas, weighted by quota, is one again."""
+        """All gains sum to the utilities, so the mean alpha, weighted by quota, is 1 again."""
         hour = UsageShare.objects.order_by("hour")[0].hour
         done = Job.objects.filter(tenant__slug="alpha").order_by("pk")[:1].get()
         utility = {"kind": "linear", "k": "0", "g": "250"}

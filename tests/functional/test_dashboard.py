@@ -64,7 +64,7 @@ class TestBeforeAnythingHappened:
 
 @pytest.mark.django_db
 class TestIdleQuota:
-    """Its use by others depends on the mode and the lend limit."""
+    """The text on idle quota depends on the quota's mode and its lend limit."""
 
     @pytest.mark.parametrize(
         ("terms", "said", "unsaid"),
@@ -99,7 +99,7 @@ class TestIdleQuota:
 
 
 class TestTheDay:
-    """The finding above the use chart is exact to the minute, for any part of the day."""
+    """The heading of the use chart is exact to the minute, for any part of the day."""
 
     @pytest.mark.parametrize(
         ("above", "title"),

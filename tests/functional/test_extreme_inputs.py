@@ -254,7 +254,7 @@ class TestTheForms:
     def test_of_every_page_never_fail(
         self, stage: ApiStage, turn: int, who: str, settings: Settings
     ) -> None:
-        """All linked pages; each number and date of their forms, one at a time."""
+        """Try each number and date of the forms on all linked pages, one at a time."""
         client = Client(raise_request_exception=False)
         client.force_login(stage.people[who])
         settings.PENDING_JOBS_MAX = 100_000

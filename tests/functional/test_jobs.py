@@ -234,7 +234,7 @@ class TestTheJobPage:
             assert "cem" not in said
 
     def test_tells_a_move_as_a_move(self, busy: Town) -> None:
-        """An end and a grant of the same job in one round are no preemption."""
+        """A round that ends a job's lease and grants another one at once moves it."""
         for _ in range(3):
             busy.play(2, every_s=450)
         ended = Lease.objects.filter(end_reason=EndReason.NOT_RENEWED).earliest("id")

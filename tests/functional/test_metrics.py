@@ -298,7 +298,7 @@ class TestARound:
 
 
 class TestLogs:
-    """In a separate process, because logging is configured once per process."""
+    """Runs in a separate process, because logging is configured once per process."""
 
     PROGRAM = """
 import django, logging, structlog

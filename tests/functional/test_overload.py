@@ -134,7 +134,7 @@ class TestPages:
     def test_wait_for_a_connection_and_do_not_fail(
         self, web: WebServer, services: Services, committed_db: str, clients: list[socket.socket]
     ) -> None:
-        """Forty pages at once, while a lock blocks all reads of accounts."""
+        """Forty pages are requested at once, while a lock blocks all reads of accounts."""
         session = session_of("otto")
         lane = web.gate.lane("pages")
         with services.postgres.connect(committed_db) as superuser:

@@ -187,7 +187,7 @@ class TestThePoolPage:
     def test_stands_for_a_pool_whose_nodes_were_all_removed_and_came_back(
         self, there: Stage, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Its summary counts 0 GPUs; earlier versions stored null."""
+        """The pool's summary counts 0 GPUs; earlier versions stored null."""
         nodes = Node.objects.filter(pool=there.lab.pool)
         LeaseSlot.objects.update(holding=False, planned=False)
         gone = list(nodes.values_list("pk", flat=True))

@@ -24,7 +24,7 @@ def stage(db: None) -> ApiStage:  # noqa: ARG001 - pytest's fixture, asked for b
 
 class TestABucket:
     def test_gives_what_is_in_it_to_as_many_as_ask_at_once(self, committed_db: str) -> None:
-        """Threads have separate connections, like processes."""
+        """Threads replace processes here: each has its own connection."""
         assert committed_db
         got: list[bool] = []
 

@@ -186,7 +186,7 @@ class TestTheOwner:
     def test_that_rewrites_a_round_with_matching_bytes_is_caught(
         self, town: Town, owner: Owner
     ) -> None:
-        """Its certificate was changed, and all rounds are sealed again."""
+        """The owner changes the round's certificate and seals all rounds again."""
         town.verify(town.ada)
         town.play(1)
         certificate = Round.objects.get(pool=town.lab.pool, number=3).certificate
