@@ -126,7 +126,7 @@ TEXT = Typed(("string",))
 NUMBER = Typed(("number",))
 OBJECT = Typed(("object",))
 FIGURE = Typed(("string", "number"))
-# A decimal as Python writes it.
+# A pattern of decimals as Python writes them.
 AMOUNT = TextLike(r"^-?[0-9]+(\.[0-9]+)?(E[+-]?[0-9]{1,2})?$")
 
 Columns = Mapping[tuple[str, str], JsonShape | ByWord]

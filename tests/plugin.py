@@ -157,7 +157,7 @@ def pytest_configure() -> None:
 
 
 def _hash_cheaply() -> None:
-    """A hash is slow by design, a quarter of a second; make it fast in this process."""
+    """Make password hashes fast in this process; normally one takes a quarter of a second."""
     from tenants.hashing import Scrypt
 
     Scrypt.work_factor = 2**4

@@ -145,7 +145,7 @@ def begin() -> None:
 
 
 def pytest_configure() -> None:
-    """As soon as settings exist."""
+    """Start the comparison as soon as settings exist."""
     begin()
     _compares.set(True)
     Task.__call__ = _as_nobody(Task.__call__)  # Tasks of workers start without a scope, too.
@@ -154,5 +154,5 @@ def pytest_configure() -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup() -> None:
-    """A request that raised its error into a test has not finished."""
+    """End the scope of a request that raised its error into the test before."""
     _ended()

@@ -21,8 +21,8 @@ from evenshare_core.money.revenue import WEIGHT_LIMIT, ClosedTerm, Sweep
 from scheduling.models import Pool
 
 BATCH = 5000
-# (gpus, price, starts, ends, amount, event, carried, charged until, borne) of a line; lender ->
-# (weight, amount, lent).
+# A line's (gpus, price, start, end, amount, event, carried, charged until, borne), and its shares:
+# lender -> (weight, amount, lent).
 Line = tuple[int, int, int, int, int, int, int | None, int | None, int]
 Shares = dict[int, tuple[int, int, int]]
 

@@ -64,7 +64,7 @@ def _every(
 app = Celery("evenshare")
 app.conf.update(
     broker_url=broker_url(settings.REDIS_URL),
-    # Workers, beat and web wait for a broker that went away.
+    # Workers, beat and web wait while the broker is away.
     broker_connection_retry=True,
     broker_connection_retry_on_startup=True,
     broker_connection_max_retries=None,

@@ -83,7 +83,7 @@ def problem_body(problem: Problem, request_id: str) -> dict[str, Any]:
     }
 
 
-# Codes of refusals before any view, if no guard gives one.
+# Codes of refusals that no guard has given a code, by status.
 EARLY = {400: "invalid", 500: "internal", 503: "database_unavailable"}
 
 

@@ -86,7 +86,7 @@ _shared = shared_folder()
 if _shared is None:
     ProcessCollector(registry=REGISTRY)
 else:
-    # It sums the counts of all places; counters of only this process are left out.
+    # This registry sums the counts of all processes; it omits counters of only this process.
     MultiProcessCollector(REGISTRY, path=str(_shared))  # type: ignore[no-untyped-call]  # untyped
     REGISTRY.register(WebProcesses())
 REQUESTS = Counter(

@@ -221,7 +221,7 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
 }
 # A tenant's average submissions per second; a bulk counts as twenty.
 SUBMISSIONS_PER_S = whole("SUBMISSIONS_PER_S", 300)
-# The most queued jobs of a tenant, in all pools together.
+# Maximum number of queued jobs of a tenant, in all pools together.
 PENDING_JOBS_MAX = whole("PENDING_JOBS_MAX", 10_000)
 
 # Traces that come with the portal, by name, which a demo pool's feed replays.

@@ -116,7 +116,7 @@ def name_periods(records: Sequence[AuditRecord]) -> None:
 
 
 def _names() -> dict[str, dict[int, str]]:
-    # Imported late: `tenants` must not import another app.
+    # `tenants` may not import the app that has this model.
     types = apps.get_model("scheduling", "GpuType")
     return {
         "tenant": dict(Tenant.objects.values_list("id", "slug")),

@@ -17,7 +17,7 @@ from tenants.models import LogEntry, TransparencyLog
 from tenants.scopes import site_scope
 
 # The class of the logs' locks, among Postgres' advisory locks of two numbers.
-LOCK_CLASS = 0x6C6F67  # "log"
+LOCK_CLASS = 0x6C6F67  # The bytes of "log" as a number.
 ENTRIES_MAX = 1000
 
 

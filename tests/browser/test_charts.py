@@ -78,7 +78,7 @@ def plot(page: Page, key: str, expression: str) -> Any:
 
 
 def redrawn(page: Page, key: str, act: Any) -> None:
-    """Do something and wait until it has been drawn."""
+    """Call `act`, and wait until the chart was drawn again."""
     before = int(page.get_attribute(f"#{key}", "data-drawn") or 0)
     act()
     drawn(page, key, before + 1)

@@ -64,7 +64,7 @@ class GrownStage(Stage):
 
 
 def short_stage() -> GrownStage:
-    """Play the stretch that is copied: ended and settled jobs, and rows of other kinds."""
+    """Create the stage to copy: ended and settled jobs, and other kinds of rows."""
     lab = cluster({OWN: 3, OTHER: 5})
     for at in range(ROUNDS):
         if at < JOBS:

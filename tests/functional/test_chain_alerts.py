@@ -23,7 +23,7 @@ from tests.stages import Copy, copied, name_of_copy
 
 
 def sealed_stage() -> Stage:
-    """A pool with all rounds sealed, and a paused clock."""
+    """Create a pool whose rounds are all sealed, and pause its clock."""
     made = stage()
     made.lab.seal()
     PoolClock.objects.update(paused=True)

@@ -95,7 +95,7 @@ def keep(folder: Path, name: str, value: object) -> None:
 
 @pytest.fixture
 def folder(run: Run, tmp_path: Path) -> Path:
-    """The files of a lender's statement, with the rounds that it names."""
+    """Return the files of a lender's statement, with the rounds that it names."""
     kept = tmp_path / "kept"
     assert run("bob", *TIME, "--save-dir", str(kept)).code == 0
     return kept
@@ -270,7 +270,7 @@ def breaks_owned_up_to(folder: Path) -> None:
 
 
 def proof_removed(folder: Path) -> None:
-    """A complete log needs no proof; so remove some records."""
+    """Remove some records, because a complete log needs no proof."""
     first_records_removed(folder)
     (folder / "inclusion.json").unlink()
 

@@ -121,7 +121,7 @@ class TestTheDay:
 
 
 def played_town() -> Town:
-    """North runs two jobs on 6 GPUs with a quota of 4, and three more of its jobs wait."""
+    """Create a town in which north runs two jobs on 6 GPUs, with a quota of 4; three more wait."""
     place = town()
     for gpus in (4, 2, 4, 4, 4):
         place.submit(gpus)

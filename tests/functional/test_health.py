@@ -26,7 +26,7 @@ from tests.factories import BEGIN, Cluster, cluster
 
 @pytest.fixture
 def place(db: None) -> Cluster:  # noqa: ARG001 - pytest's fixture, asked for by its name
-    """A pool that was checked just now."""
+    """Return a pool that was checked just now."""
     town = cluster({"north": 4})
     looked_at(town, ago_s=1)
     return town
@@ -193,7 +193,7 @@ def open_intent(town: Cluster) -> Intent:
 
 @pytest.fixture
 def no_database(committed_db: str) -> Iterator[None]:
-    """Every new connection requests a missing database."""
+    """Make every new connection request a missing database."""
     connections.close_all()
     settings = connections.settings["default"]
     settings["NAME"] = "evenshare_nowhere"

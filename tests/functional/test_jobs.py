@@ -133,7 +133,7 @@ class TestTheList:
 
 
 def played_town() -> Town:
-    """North holds the pool with two jobs, and its third job waits."""
+    """Create a town in which north holds the pool with two jobs, and its third job waits."""
     place = town()
     for gpus in (4, 4, 4):
         place.submit(gpus, duration_s=2000)

@@ -22,7 +22,7 @@ from tests.stages import staged
 
 
 def played_town() -> Town:
-    """Three jobs run, and their executor lists none of them."""
+    """Create a town with three running jobs, none of which its executor lists."""
     place = town()
     for gpus in (4, 2, 1):
         place.submit(gpus)

@@ -42,7 +42,7 @@ def web(stage: ApiStage) -> Iterator[WebServer]:  # noqa: ARG001 - pytest's fixt
 
 @pytest.fixture
 def clients() -> Iterator[list[socket.socket]]:
-    """Connections that a test leaves open."""
+    """Yield a list of connections that a test leaves open, and close them."""
     opened: list[socket.socket] = []
     yield opened
     for client in opened:

@@ -278,7 +278,7 @@ class TestThePoolPage:
 
 
 def joined_by_delta(there: Stage, gpu_type: GpuType) -> None:
-    """The stranger's tenant has quota in the pool from now on."""
+    """Give the stranger's tenant quota in the pool from now on."""
     Quota.objects.create(
         tenant=Tenant.objects.get(slug="delta"),
         pool=there.lab.pool,

@@ -40,7 +40,7 @@ def policy(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def played_pool() -> Stage:
-    """Alpha's larger job, which borrowed, made way for one of beta's in the last round."""
+    """Create a pool whose last round preempted a borrowing job of alpha for a job of beta."""
     made = pool_stage(policy="ltgf")  # its leases are not protected
     Pool.objects.filter(pk=made.lab.pool.pk).update(policy=POLICY.name)
     made.lab.pool.refresh_from_db()

@@ -78,7 +78,7 @@ def town(site: str, tmp_path: Path) -> Iterator[Town]:
 
 @pytest.fixture
 def owner(committed_db: str, services: Services) -> Iterator[Owner]:
-    """A session that ignores triggers, like the owner of the database."""
+    """Yield a session that ignores triggers, like that of the database's owner."""
     with services.postgres.connect(committed_db) as session:
         session.autocommit = True
         session.execute("SET session_replication_role = replica")

@@ -18,7 +18,10 @@ SITE_ROLES = ("", "finance", "auditor", "operator")
 
 @pytest.fixture
 def lab(db: None) -> Cluster:  # noqa: ARG001 - the fixture is what is wanted of it
-    """Tenants 1 to 3 got quota in the order b, a, c; d has none. b and c have the same mark."""
+    """Return a pool whose tenants 1 to 3 got quota in the order b, a, c; d has none.
+
+    b and c have the same mark.
+    """
     made = cluster({"b": 2, "a": 2, "c": 2, "d": 0})
     Tenant.objects.filter(slug="c").update(initials="B", swatch=MARKS)
     Tenant.objects.filter(slug="b").update(initials="B", swatch=0)

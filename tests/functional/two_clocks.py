@@ -95,7 +95,7 @@ def _round(lab: Cluster, scale: int, after_s: int = 0) -> None:
 
 
 def _play(lab: Cluster, scale: int) -> None:
-    """North borrows and ends a job; later more jobs are queued than fit."""
+    """Run rounds: north borrows and completes a job; later more jobs are queued than fit."""
     name = lab.pool.name
     lab.submit("north", 4, 40_000, command=["true"])
     lab.submit("north", 1, 600, command=["true"])

@@ -19,7 +19,7 @@ TERMINAL_STATES = ("succeeded", "failed", "cancelled")
 ALL_STATES = ("pending", "starting", "running", "stopping", *TERMINAL_STATES)
 # States that a portal distinguishes only by the phase: the state of starting jobs is "running".
 PHASES = ("starting", "running")
-# The words of pages and people; an older portal knows only the states.
+# The phases that pages and people use; an older portal knows only the states.
 STATE_SYNONYMS = {
     "queued": "pending",
     "waiting": "pending",

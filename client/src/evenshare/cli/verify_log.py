@@ -49,7 +49,7 @@ def checked_head(
     `given`: keys that replace the pinned ones. `from_files`: possibly of an earlier run.
     """
     if from_files and pin is not None and pin.size > history.chain.size:
-        # The files may be older than the pin: an older head is no shortened history.
+        # The files may be older than the pin, so an older head does not mean a shortened log.
         finding = history.head(None, tuple(given) or pin.keys)
         text = f"the files are older than the head of {pin.size} that is pinned"
         finding.unproven.append(Unproven(Gap.HEAD, f"{text}, and no proof joins the two"))
