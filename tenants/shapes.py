@@ -24,7 +24,7 @@ log = structlog.get_logger(__name__)
 
 MOST = 2**63 - 1
 WHOLE = ("BigIntegerField", "IntegerField", "SmallIntegerField")
-# Python reads larger numbers as infinite, and parses at most a thousand levels.
+# Python reads larger numbers as infinity, and nested values only up to a thousand levels.
 _LARGEST = "1.7976931348623157e308"
 DEEPEST = 100
 # Whole numbers that may be negative: random seeds, exit codes, instants before 1970, rewards of a

@@ -115,7 +115,7 @@ def find_token(secret: str) -> TokenBearer | None:
     return TokenBearer(token, user, Access(user.pk, full_name, user.site_role, memberships))
 
 
-# In the order of the models' fields, which `from_db` requires.
+# The columns in the order of the models' fields, which `from_db` requires.
 _TOKEN = ["id", "uid", "user_id", "name", "scopes"]
 _USER = ["id", "username", "first_name", "last_name", "is_active", "site_role"]
 

@@ -80,7 +80,7 @@ def _compare(of: Any, sql: str, params: Any) -> None:
         (scope,) = cursor.execute("SELECT current_setting('evenshare.scope', true)").fetchone()
         if not scope.startswith("{"):
             return
-        # In one message, because a test runs thousands of queries.
+        # All statements are in one message to the server, because a test runs thousands of queries.
         query = ClientCursor(of).mogrify(sql, params)
         mine, site = (AS.format(Literal(one)).as_string(of) for one in (scope, "site"))
         cursor.execute(f"{mine}; {query}; {site}; {query}; {mine}")

@@ -21,7 +21,7 @@ from scheduling.selectors.rounds.stored import (
     with_seals,
 )
 
-# The most decisions that are read, because they are large; older prices are still compared with
+# Maximum number of decisions to read, because they are large; older prices are compared only with
 # their events.
 DECISIONS = 500
 

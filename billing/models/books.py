@@ -147,7 +147,8 @@ class Transfer(models.Model):
                 condition=~Q(code="correction") | Q(corrects__isnull=False),
                 name="transfer_correction_names_its_source",
             ),
-            # A single settlement per borrower and hour, even if the id were derived differently.
+            # Allows only one settlement per borrower and hour, even if its id were derived
+            # differently.
             models.UniqueConstraint(
                 fields=["book", "pool", "tenant", "hour"],
                 condition=Q(code="usage"),

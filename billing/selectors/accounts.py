@@ -205,7 +205,7 @@ def ledger_page(
     mine = Entry.objects.filter(account=account).order_by("-pk")
     if before is not None:
         mine = mine.filter(pk__lt=before)
-    # An account has at most two entries in a transfer, and they are neighbours.
+    # An account has at most two entries in a transfer, with adjacent keys.
     newest = mine.values_list("transfer_id", "pk")[: 2 * limit + 2]
     keys: dict[uuid.UUID, int] = dict(newest)
     shown = list(keys.items())[:limit]

@@ -96,7 +96,7 @@ class StatementLine(AccountMove):
     earned_borne: Decimal | None
 
 
-# The code of a counterparty's row of the operator's payments to lenders for late rounds.
+# The code of a counterparty's row for the operator's payments because of late rounds.
 LATE = "late"
 NO_STATEMENT = Statement(ZERO, (), ())
 

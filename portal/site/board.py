@@ -37,7 +37,7 @@ GAP_S = 0.05
 FORGET_S = 10.0
 # A poll waits at most this many seconds for a reading; then Django handles the request.
 PATIENCE_S = 3.0
-# The most pools and sessions of a reading; Django handles requests for others.
+# Maximum number of pools and sessions of a reading; Django handles requests for others.
 POOLS, SESSIONS = 200, 5000
 VISITOR = ""
 

@@ -26,8 +26,8 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "portal.site.settings")
 os.environ.setdefault("CELERY_SKIP_CHECKS", "true")
 
 TICK_EVERY_S = 1.0
-# The shortest expiry of a message. On a busy machine messages are late; if every one had expired by
-# then, its task would never run.
+# The shortest expiry of a message. On a busy machine messages are late; with a shorter expiry, a
+# task might never run.
 LEAST_EXPIRES_S = 15.0
 METER_EVERY_S = 5.0
 LOG_TRANSFERS_EVERY_S = 30.0

@@ -302,7 +302,7 @@ def _all_serving_problems() -> list[str]:
 def _server_problems() -> Iterator[str]:
     ((version, timezone, encoding),) = _rows(
         "SELECT current_setting('server_version_num')::int,"
-        # The default of sessions; Django's own sessions always request UTC.
+        # The default for sessions; Django's own sessions always request UTC.
         " (SELECT reset_val FROM pg_settings WHERE name = 'TimeZone'),"
         " pg_encoding_to_char(encoding) FROM pg_database WHERE datname = current_database()"
     )

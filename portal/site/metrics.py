@@ -73,7 +73,7 @@ from tenants.scopes import site_scope
 log = structlog.get_logger(__name__)
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
-# The most rounds of a pool per scrape; the next scrape reads the rest.
+# Maximum number of a pool's rounds per scrape; the next scrape reads the rest.
 ROUNDS_AT_ONCE = 5000
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 UNMATCHED = "unmatched"

@@ -153,11 +153,12 @@ LOGIN_REDIRECT_URL = "/"
 LOGOUT_REDIRECT_URL = "/"
 AUTHENTICATION_BACKENDS = [
     "tenants.lockout.GuardedBackend",
-    # Never checks a password, because the backend above is final; it enables the demo's sign-ins.
+    # This backend never checks a password, because the one above is final; it enables the demo's
+    # sign-ins.
     "django.contrib.auth.backends.ModelBackend",
 ]
 PASSWORD_HASHERS = ["tenants.hashing.Scrypt", "tenants.hashing.PBKDF2"]
-# The most concurrent hashes of a process; further log-ins wait, or are refused.
+# Maximum number of concurrent hashes of a process; further log-ins wait, or are refused.
 PASSWORD_HASHES_AT_ONCE = max(1, whole("PASSWORD_HASHES_AT_ONCE", 2))
 AUTH_PASSWORD_VALIDATORS = [
     {
@@ -305,7 +306,7 @@ LOGGING: dict[str, Any] = {
         "django.request": {"level": "ERROR"},
         # Requests for another host get 400; logging each with a traceback would also fill the log.
         "django.security.DisallowedHost": {"level": "CRITICAL"},
-        # A line per tick and message would hide the rest.
+        # One log line per tick and message would hide the others.
         "celery.beat": {"level": "WARNING"},
         "celery.app.trace": {"level": "WARNING"},
         "celery.worker.strategy": {"level": "WARNING"},

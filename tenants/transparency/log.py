@@ -75,12 +75,12 @@ def locked_log(log: str) -> Iterator[LockedLog]:
     with site_scope(), connection.cursor() as cursor:
         cursor.execute(_LOCK, [LOCK_CLASS, log])
         if cursor.fetchone() is None:
-            # Only if it is missing: each attempt would use up a number.
+            # Insert only if the log is missing, because each attempt would use up an id.
             TransparencyLog.objects.bulk_create(
                 [TransparencyLog(origin=log)], ignore_conflicts=True
             )
             cursor.execute(_LOCK, [LOCK_CLASS, log])
-        # A separate statement: it sees the commits of the writer before.
+        # A separate statement, so that it sees the commits of the previous writer.
         ending = _ending(log)
         if ending is None:
             raise DamagedLogError(f"{log} was taken out")

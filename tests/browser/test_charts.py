@@ -113,7 +113,7 @@ class TestEveryChart:
         assert page.locator("style").count() == 0
         over = "getComputedStyle(plot.querySelector('.main-svg')).position"
         assert plot(page, "chart-use", over) == "absolute"
-        # Nor are they added to the sheet a second time.
+        # Plotly's rules are not added to the sheet a second time, either.
         sheet = "document.getElementById('plotly.js-style-global').sheet.cssRules.length"
         assert page.evaluate(sheet) == 66
         assert page.evaluate("window.refused") == []

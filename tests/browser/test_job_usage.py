@@ -84,7 +84,8 @@ class TestAJobsUsage:
             "#usage-gpu .chart-plot", "plot => plot.data.map(one => [one.name, one.y[0]])"
         )
         assert lines == [["mean", 65], ["lowest GPU", 60]]
-        # Not their number: above the maximum, samples are thinned to half. Newest first.
+        # Compare the newest samples, not their number: above a maximum, samples are thinned to
+        # half.
         newest = page.locator("#usage-cpu-rows tbody tr").first
         before = newest.text_content()
         eventually(lambda: newest.text_content() != before)

@@ -297,7 +297,7 @@ def grow(made: GrownStage, session: psycopg.Connection[Any], *, copies: int, que
     PoolClock.objects.filter(pool=lab.pool).update(anchor_pool=lab.at, anchor_wall=timezone.now())
     made.words |= {"job": str(job.uid), "round": str(Round.objects.latest("number").number)}
     made.queued = queued
-    # An offer stays open until it is revoked; past ones were.
+    # Revoke all offers but the newest, because an offer stays open until it is revoked.
     session.execute(
         "UPDATE tenants_idleoffer SET revoked_at = made_at + interval '1 hour' WHERE"
         " id < (SELECT max(id) FROM tenants_idleoffer)"

@@ -27,7 +27,7 @@ JSON = (
     "[[1]]", '[["a", "b"]]', '{"a": 1e400}', '{"no-such": 7}', "[[987654321, 1]]",
     '{"kind": "steep"}',
 )  # fmt: skip
-# The most addresses per column that are requested.
+# Maximum number of addresses that are requested per column.
 ADDRESSES = 6
 
 
@@ -176,7 +176,7 @@ def guards_off(services: Services) -> Iterator[None]:
             superuser.execute(f"REVOKE {grant} FROM evenshare_app")
 
 
-# All rows; if constraints refuse some, the rows with a value, else a single row.
+# Change all rows; if constraints refuse some, the rows with a value, otherwise a single row.
 ROWS = ("true", '"{column}" IS NOT NULL', "ctid = (SELECT max(ctid) FROM {table})")
 
 

@@ -42,7 +42,7 @@ def queue_town() -> Town:
         place.submit(gpus, 9000)
     place.submit(1, 9000, "south")
     place.play()
-    # So that time differences do not depend on the speed of the machine.
+    # Pause the clock, so that time differences do not depend on the machine's speed.
     PoolClock.objects.update(paused=True, pause_reason="maintenance")
     return place
 

@@ -38,7 +38,7 @@ class TestWhoMaySeeThem:
     def test_is_nobody_else_and_nobody_learns_that_it_exists(self) -> None:
         place = town()
         job = f"/jobs/{place.submit().uid}/"
-        # So that seconds in the frame do not change between two pages.
+        # Stop the clock, so that seconds in the page's header do not change between two pages.
         PoolClock.objects.update(paused=True)
         for client in (place.neighbour, place.outsider):
             assert client.get(LIST).status_code == 404
@@ -298,7 +298,7 @@ class TestTheJobPage:
     def test_calls_no_loss_and_no_withdrawn_grant_a_preemption(self, busy: Town) -> None:
         job = Job.objects.filter(state=Job.State.RUNNING).earliest("id")
         never = Job.objects.filter(state=Job.State.RUNNING).latest("id")
-        # As if its node stopped answering before its program started.
+        # The node seems to have stopped answering before the program started.
         withdrawn = {"state": Lease.State.STOPPING, "end_reason": EndReason.DRAINED}
         Lease.objects.filter(job=never).update(started_at=None, **withdrawn)
         VirtualWork.objects.filter(job__in=[job, never]).update(token="")

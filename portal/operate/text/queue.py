@@ -184,7 +184,7 @@ def _executors(pools: Sequence[PoolFacts], now: Mapping[int, datetime]) -> list[
     return [
         *(_frozen(row) for row in frozen),
         *(_down(row) for row in down),
-        # Orders that wait for a failing engine are no second alert.
+        # Delayed orders to a failing engine do not get a second alert.
         *(
             _stuck(row)
             for row in operate.stuck_intents(list(pools), dict(now))

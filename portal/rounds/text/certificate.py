@@ -133,7 +133,7 @@ def _follows(following: Following) -> Promise:
 def _line(row: CertificateItemView, checked: DecisionCounts | None) -> Promise:
     verdict = SAID[row.verdict]
     broken = checked.breaks(*RULES.get(row.name, ())) if checked else 0
-    if broken:  # the stored bytes prove it, whatever verdict was stored
+    if broken:  # the stored bytes prove it, so the stored verdict does not matter
         verdict = "violated"
         return _named_promise(
             row.name, verdict, f"{plural(broken, 'row breaks', 'rows break')} it."

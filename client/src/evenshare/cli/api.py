@@ -233,7 +233,7 @@ def _raise_refused(refused: urllib.error.HTTPError) -> NoReturn:
         if isinstance(answer, dict):
             problem.update(answer)
     except (ValueError, RecursionError, OSError, http.client.HTTPException, zlib.error):
-        # Perhaps a proxy's page: its status must suffice.
+        # The body may be a proxy's page; then only the status is reported.
         problem["detail"] = "The answer is not from the portal."
     if 300 <= refused.code < 400:
         where = refused.headers.get("Location", "elsewhere")
