@@ -1,8 +1,8 @@
 """Login throttling: too many wrong passwords lock for a while.
 
-Wrong passwords are counted for a pair of account and client, for a client with any account, and for
-an account from any client. A client is an IPv4 address or the /64 of an IPv6 address. Counts are in
-Postgres, so that flushing a cache unlocks nothing.
+They are counted for a pair of account and client, for a client, and for an account. A client is an
+IPv4 address or the /64 of an IPv6 address. Counts are in Postgres, so that flushing a cache unlocks
+nothing.
 
 Source: docs/adr/0127-rates-in-postgres.md.
 """

@@ -67,8 +67,7 @@ def rounds_gapless() -> CheckReport:
 
 
 def rounds_stored_whole() -> CheckReport:
-    """Check that the newest rounds' bytes match their hashes, and that the other rounds' bytes
-    exist.
+    """Check that the newest rounds' bytes match their hashes, and that older bytes exist.
 
     `replay_round --all` reads all bytes and decides all rounds again.
     """

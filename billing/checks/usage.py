@@ -140,10 +140,7 @@ def _swept(cursor: MeterCursor, report: CheckReport) -> Iterator[list[ClosedTerm
 
 
 def _steps(rests: Sequence[list[int]], since: list[int] | None) -> dict[int, list[int | None]]:
-    """Return the sweep's steps after each event number, in order.
-
-    An integer is a rest of the pool until that instant; None is the change to the present rule.
-    """
+    """Return the sweep's steps after each event number; None is the change to the present rule."""
     rows: list[tuple[int, int | None]] = [(number, until_us) for number, until_us in rests]
     if since is not None:
         rows.insert(since[1], (since[0], None))

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from django.db import connection
 
-# Count an instant only once its price is known. Either a price was posted at or after it, or all
-# events are metered and the pool was checked since. After a concurrent call `points` has changed,
-# and the UPDATE changes nothing.
+# Count an instant only once its price is known. A price was posted at or after it, or the pool was
+# checked since and all events are metered. A concurrent call has changed `points`.
 _COUNT = """
 WITH newest AS (
     SELECT greatest(

@@ -70,8 +70,7 @@ def meter_pool(pool_id: int, *, limit: int = 5000) -> Metered:
 
 
 def _rule_since(cursor: MeterCursor, rests: Sequence[object]) -> dict[str, list[int]]:
-    """Return where the meter changed to the present rule of splitting terms; empty if it always
-    used it.
+    """Return where the present rule of splitting terms started; empty if it always applied.
 
     A sweep of version 1 used the former rule; it continues by the present one.
     """

@@ -352,8 +352,7 @@ class Migration(migrations.Migration):
         hold_choices("billing"),
         hold_names("billing"),
         hold_counts("billing"),
-        # The posted price's page recomputes the price; pages of income go back in time from its
-        # instant.
+        # A posted price's page recomputes it; pages of income go back in time from its instant.
         hold_condition(
             "billing_postedprice",
             "of_a_round",

@@ -147,8 +147,7 @@ class Transfer(models.Model):
                 condition=~Q(code="correction") | Q(corrects__isnull=False),
                 name="transfer_correction_names_its_source",
             ),
-            # Allows only one settlement per borrower and hour, even if its id were derived
-            # differently.
+            # Allows one settlement per borrower and hour, even if ids were derived differently.
             models.UniqueConstraint(
                 fields=["book", "pool", "tenant", "hour"],
                 condition=Q(code="usage"),

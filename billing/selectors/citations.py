@@ -30,8 +30,7 @@ SELECT least(
 
 
 def cited_from(pool: Pool) -> int:
-    """Return the first round that an open period of the pool refers to; earlier ones may be
-    dropped.
+    """Return the first round that an open period of the pool needs; earlier ones may be dropped.
 
     Open periods are unsettled hours, and budget periods that have not ended. The round before the
     first is included, because it posted the prices. Three queries.

@@ -97,10 +97,7 @@ def _steps(
 
 
 def _differs(sweep: FactorSweep, line: IncomeLine, tenant_id: int) -> bool:
-    """Return whether the sweep's weight differs from the share's.
-
-    Shares of the former rule, without a carried remainder, are not compared.
-    """
+    """Return whether the sweep's weight differs; False for shares without a carried remainder."""
     closed = sweep.closed.get((line.lease_id, line.term))
     if closed is None:
         return True

@@ -41,10 +41,7 @@ HIDDEN = TenantBadge("other tenants", OTHERS, "\N{MIDDLE DOT}\N{MIDDLE DOT}")
 def group_small(
     badges: Mapping[str, TenantBadge], use: Mapping[str, int], limit: int = 12
 ) -> dict[str, TenantBadge]:
-    """Give the smallest users one grey badge if there are more than `limit` tenants.
-
-    The viewer keeps its own badge.
-    """
+    """Give the smallest users above `limit` tenants one grey badge; the viewer keeps its own."""
     if len(badges) <= limit:
         return dict(badges)
     ranked = sorted(badges, key=lambda name: (not badges[name].you, -use.get(name, 0), name))

@@ -28,7 +28,6 @@ class Days:
 
     @property
     def since(self) -> datetime:
-        """Return the first instant."""
         return datetime.combine(self.first, time(), UTC)
 
     @property

@@ -104,9 +104,7 @@ def assumptions_note(start: StartView, calibration_url: str) -> Note:
 
 
 def correction_rows(facts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield how many past estimates corrected the forecast, and by how much; empty for old
-    forecasts.
-    """
+    """Yield how many past estimates corrected a forecast, and how much; old forecasts have none."""
     corrections = facts.get("corrections", {})
     for group, label in GROUPS.items():
         factors = corrections.get(group)

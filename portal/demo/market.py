@@ -34,8 +34,7 @@ TRACE = "market_12h"
 POOL = SmallPool(
     name=NAME,
     policy=POLICY,
-    # The plan covers one hour. A job that gains nothing in that hour is refused, and sees the
-    # price.
+    # The plan covers one hour; a job without a gain in it is refused, and sees the price.
     options={"horizon_s": 3600},
     gpu_type=GPU_TYPE,
     nodes=NODES,
@@ -49,8 +48,7 @@ POOL = SmallPool(
     hours=HOURS,
 )
 QUOTAS = {team.tenant: team.quota for team in TEAMS}
-# The lender's offers (GPUs, floor). The price reaches the first floor with any use, the second only
-# in a busy hour.
+# The lender's offers (GPUs, floor): any use reaches the first floor, busy hours the second.
 CHEAP, DEAR = (6, Decimal("0.02")), (4, Decimal("0.60"))
 # In the first busy hour of a new pool, its second hour.
 REVOKED_AFTER = timedelta(minutes=110)

@@ -26,9 +26,7 @@ def _patient(rng: random.Random, gpu_h: float, hours: float) -> str:  # noqa: AR
 
 
 def _hurried(rng: random.Random, gpu_h: float, hours: float) -> str:
-    """Return a high value that falls every hour, to zero after six hours: the result is needed
-    soon.
-    """
+    """Return a high value that falls every hour, to zero after six hours: it is needed soon."""
     at_once = gpu_h * rng.uniform(1.2, 2.4) / (1 - hours / 6)
     return f"linear k=-{at_once / 6:.3f} g={at_once:.2f}"
 
@@ -58,8 +56,7 @@ class MarketTeam:
     hours: tuple[float, float]
 
 
-# The first team has the largest quota, uses little of it, and lends; the second has hardly any
-# quota.
+# The first team has the largest quota, uses little of it, and lends; the second has little.
 TEAMS = (
     MarketTeam("6214e9", 12, _silent, (2, 1, 4), (1, 2), (0.3, 1.0)),
     MarketTeam("7f04ca", 2, _patient, (4, 2, 2), (1, 2), (0.5, 1.5)),

@@ -18,9 +18,7 @@ FILE = "clock"
 
 @dataclass(frozen=True)
 class ClockReading:
-    """Three clocks at one moment: the wall clock, a monotonic clock, and one that also counts
-    sleep.
-    """
+    """Three clocks at one moment: wall, monotonic, and monotonic with the time of sleep."""
 
     wall_s: float
     steady_s: float

@@ -24,8 +24,7 @@ STALE_S = 10.0
 
 @dataclass(frozen=True)
 class Heartbeat:
-    """A worker's state at the instant `at`: idle if `task` is empty, else on that task since
-    `since`.
+    """A worker's state at the instant `at`: idle if `task` is empty, else on it since `since`.
 
     `waits_since`: since when the worker is idle although its queue holds messages.
     """

@@ -156,9 +156,7 @@ class Postgres:
         fresh.rename(self.cluster)
 
     def _end_leftover(self) -> None:
-        """End a running server that uses exactly this folder; a pid file of another process is
-        outdated.
-        """
+        """End a running server of this folder; a pid file of another process is outdated."""
         pid_file = self.cluster / "postmaster.pid"
         with contextlib.suppress(OSError, ValueError, IndexError):
             pid = int(pid_file.read_text().splitlines()[0])

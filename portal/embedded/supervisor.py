@@ -41,8 +41,7 @@ USAGE = (
     " servers. It takes no arguments: settings are environment variables, as PORT=8010 (docs/"
     "configuration.md)."
 )
-# The longest wait for a start. Only a process that hangs takes this long; `_until` notices one that
-# ends.
+# Longest wait for a start, reached only by a hanging process; `_until` sees one that ends.
 START_PATIENCE_S = 900.0
 FIRST_WEB = "web-1"
 PULSE_CHECK_S = 2.0
@@ -174,7 +173,7 @@ class Tree:
                 "postgres",
                 postgres.command,
                 stage=1,
-                # PostgreSQL's "fast" shutdown ends the sessions and loses no data.
+                # ends the sessions, loses no data
                 stop=signal.SIGINT,
                 stop_s=20.0,
                 popen={**postgres.identity.popen, "cwd": postgres.identity.home},

@@ -13,11 +13,9 @@ from portal.embedded.errors import StartError
 
 # The default's maximum: one database cannot serve more.
 MOST_BY_ITSELF, MOST = 4, 12
-# Memory of the machine per web process, which uses about a third of it; the database and the
-# workers use the rest.
+# The machine's memory per web process, which itself uses about a third of it.
 MEMORY_EACH = 512 * 2**20
-# Connections of a process: eight pages, two log-ins, and the reserve of portal/site/lanes.py. With
-# many processes each has fewer.
+# Eight pages, two log-ins, and the reserve of portal/site/lanes.py; less if many processes.
 CONNECTIONS, CONNECTIONS_LEAST = 13, 6
 # The maximum of all web processes, of PostgreSQL's 100; workers and people use the rest.
 CONNECTIONS_OF_ALL = 72

@@ -94,7 +94,6 @@ class PollBoard:
 
     @property
     def sizes(self) -> tuple[int, int]:
-        """Return how many pools and sessions are read."""
         return len(self._pools), len(self._sessions)
 
     async def _knowing(self, pool: str, session: str) -> Reading | None:

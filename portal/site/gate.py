@@ -105,7 +105,7 @@ class Gate:
             return
         except ClientLeftError:
             return
-        # after the body, only the client's disconnect is received
+        # only the disconnect follows the body
         left = asyncio.ensure_future(receive())
         try:
             await lane.enter(client, left)

@@ -61,7 +61,6 @@ class Lane:
 
     @property
     def waiting(self) -> int:
-        """Return how many requests wait."""
         return self._waiting
 
     async def enter(self, client: str, left: asyncio.Future[Any]) -> None:
@@ -127,8 +126,7 @@ def limits_by_lane() -> dict[str, LaneLimits]:
     pages = max(1, (settings.DATABASE_POOL_SIZE or POOL_SIZE) - hashes - RESERVED)
     return {
         "pages": LaneLimits(pages, queue=256, wait_s=30.0, each=128),
-        # Limited before the other lanes, so that guessing passwords cannot slow down other
-        # requests.
+        # Limited first, so that guessing passwords cannot slow down other requests.
         "logins": LaneLimits(hashes, queue=64, wait_s=20.0, each=16),
         "static": LaneLimits(4, queue=256, wait_s=30.0, each=128),
         "alive": LaneLimits(4, queue=256, wait_s=5.0, each=256),

@@ -153,8 +153,7 @@ LOGIN_REDIRECT_URL = "/"
 LOGOUT_REDIRECT_URL = "/"
 AUTHENTICATION_BACKENDS = [
     "tenants.lockout.GuardedBackend",
-    # This backend never checks a password, because the one above is final; it enables the demo's
-    # sign-ins.
+    # Enables the demo's sign-ins; it never checks a password, as the backend above is final.
     "django.contrib.auth.backends.ModelBackend",
 ]
 PASSWORD_HASHERS = ["tenants.hashing.Scrypt", "tenants.hashing.PBKDF2"]
@@ -306,7 +305,7 @@ LOGGING: dict[str, Any] = {
         "django.request": {"level": "ERROR"},
         # Requests for another host get 400; logging each with a traceback would also fill the log.
         "django.security.DisallowedHost": {"level": "CRITICAL"},
-        # One log line per tick and message would hide the others.
+        # A log line per tick and message would hide the others.
         "celery.beat": {"level": "WARNING"},
         "celery.app.trace": {"level": "WARNING"},
         "celery.worker.strategy": {"level": "WARNING"},

@@ -12,7 +12,8 @@ from django.urls import resolve
 
 from tests.functional.two_clocks import PEOPLE, TwoClocks
 
-# How many links of a kind are followed, of hundreds of rounds or jobs. Queries belong to the kind.
+# Number of links of a kind that are followed, of hundreds of rounds or jobs. Queries belong to the
+# kind.
 OF_A_KIND = 2
 EVERYBODYS = {
     "account/",

@@ -17,8 +17,7 @@ from scheduling.services.usage_points import UsagePoint, mean_of
 GIB, MIB = 2**30, 2**20
 MEAN = Look("var(--ink)")
 EDGE = Look("var(--accent)", "dot", width=1.6)
-# Draw only the last RULES leases. A name is drawn only at this distance from the next one, as a
-# part of the axis.
+# Draw only the last RULES leases, and names at this distance, as a part of the axis.
 RULES, RULES_APART = 24, 0.1
 # Draw a limit only if the usage is still readable on the longer axis.
 ROOM = 4
@@ -200,8 +199,7 @@ def _steps(points: Sequence[UsagePoint]) -> tuple[list[datetime], list[UsagePoin
 def _closed(places: Sequence[UsagePoint | None], figure: Figure) -> list[float | None]:
     """Return the figure at each instant; an unknown figure repeats the value before it.
 
-    The last sample of a program finds no memory any more, but the earlier value was valid until
-    then.
+    The last sample of a program finds no memory any more; the earlier value was valid until then.
     """
     said = [None if point is None else figure(point) for point in places]
     return [

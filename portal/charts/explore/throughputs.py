@@ -41,8 +41,7 @@ def throughput_chart(
 def _line(place: int, policy: str, moments: Sequence[ThroughputPoint], now: datetime) -> Series:
     """Return the rounds of one policy as a series, with a gap where another policy takes over.
 
-    At the change, the line has two values at one instant: the value and the gap. The table and CSV
-    show only the gap.
+    At the change, the line has a value and the gap at one instant; the table and CSV show the gap.
     """
     keys: list[datetime] = []
     values: list[Value] = []

@@ -280,7 +280,5 @@ def _badges(
 
 
 def _key(course: TenantCourse) -> str:
-    """Return a key made of the tenant's number in the pool, which reveals no more than its
-    pseudonym.
-    """
+    """Return a key by the tenant's number in the pool; it reveals no more than the pseudonym."""
     return f"tenant-{course.tenant.number}" if course.tenant else OTHERS_KEY

@@ -211,8 +211,7 @@ class SlurmCluster:
         self._prepare()
         # Processes of a run that was killed together with its watchdog.
         kill_processes(self.conf)
-        # The watchdog keeps the lock until the last daemon has ended, even if this process is
-        # killed.
+        # The watchdog keeps the lock until the last daemon ends, even if this process is killed.
         self._watchdog = Watchdog([self._lock])
         self._launch(MUNGED)
         self._wait(self._paths.munge_socket.is_socket, MUNGED)

@@ -27,8 +27,7 @@ _ITEM = re.compile(r"\[([0-9]{1,6})\]")
 class JobForm:
     """Both the form and the YAML. `spec` is None if the one that counts is unreadable.
 
-    `errors` are the errors of each field of the form, `beside` the others; `lines`: field -> YAML
-    line.
+    `errors` are by field of the form, `beside` has the others; `lines`: field -> YAML line.
     """
 
     side: str
@@ -63,7 +62,6 @@ class JobForm:
 
     @property
     def wrong(self) -> int:
-        """Return the number of errors."""
         return sum(map(len, self.errors.values())) + len(self.beside)
 
     @property
@@ -73,17 +71,15 @@ class JobForm:
 
     @property
     def rows(self) -> range:
-        """Return the line numbers of the text."""
         return range(1, max(self.text.count("\n") + (not self.text.endswith("\n")), 1) + 1)
 
     @property
     def changed_label(self) -> str:
-        """Return the label of the changed field."""
         return LABELS.get(self.changed, "")
 
 
 def form_of_draft(draft: Draft, *, tenant: str, changed: str = "") -> JobForm:
-    """Return the form and the YAML, if the form was edited last."""
+    """Return both the form and the YAML, if the form was edited last."""
     spec, errors = draft_spec(draft)
     text, lines = write_yaml({"tenant": tenant, **spec})
     form = JobForm(FORM, draft, text, spec, lines, changed=changed)
@@ -92,9 +88,7 @@ def form_of_draft(draft: Draft, *, tenant: str, changed: str = "") -> JobForm:
 
 
 def form_of_text(text: str, before: Draft, *, tenant: str) -> JobForm:
-    """Return the form and the YAML, if the YAML was edited last; unreadable YAML leaves the form as
-    it was.
-    """
+    """Return both if the YAML was edited last; unreadable YAML leaves the form unchanged."""
     try:
         read = read_yaml(text)
     except YamlError as error:

@@ -124,8 +124,7 @@ def _lenders_note(group: list[TermCharge], names: dict[int | None, str]) -> Note
     if not earned:
         return None
     rows = sorted(earned.items(), key=lambda item: (-item[1], item[0]))
-    # All decimals: the column's amounts are rounded so that they add up, and could differ from
-    # these.
+    # All decimals: the column's amounts are rounded to add up, and could differ from these.
     return credit_note(
         "Earners, by idle quota lent",
         rows,

@@ -17,7 +17,7 @@ from scheduling.selectors.jobs.tenant_jobs import JobStory, LeaseView
 # The format in which the `lease` library of the client prints progress; see examples/train.py.
 _STEP = re.compile(r"step (\d{1,15}) of \d{1,15}")
 _RESUMED = re.compile(r"resumed at step (\d{1,15}) of (\d{1,15})")
-# bytes of an output that are read, for its start and for its last step
+# bytes read of an output's start and end
 HEAD_BYTES, TAIL_BYTES = 4096, 16384
 LOOKED_UP = 4  # number of preemptions whose outputs are read, newest first
 

@@ -47,7 +47,6 @@ class Way:
 
     @property
     def text(self) -> str:
-        """Return the binding limit as a short text."""
         if self.run.reason_code == Reason.TOO_LARGE:
             return LARGER_THAN_POOL.text  # A dry run also counts drained nodes.
         return why(self.run.reason_code).text if self.run.reason_code else ""

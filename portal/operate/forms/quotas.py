@@ -64,7 +64,6 @@ class QuotaInput:
 
     @property
     def changed(self) -> bool:
-        """Return whether the draft differs from the stored value."""
         return self.value != self.was
 
 
@@ -80,12 +79,10 @@ class QuotaGridRow:
 
     @property
     def changed(self) -> bool:
-        """Return whether the draft changes the row."""
         return any(field.changed for field in self.fields.values())
 
     @property
     def errors(self) -> tuple[QuotaInput, ...]:
-        """Return the fields with errors."""
         return tuple(field for field in self.fields.values() if field.error)
 
 

@@ -37,7 +37,6 @@ class OverdueRow:
 
     @property
     def key(self) -> str:
-        """Return its key in URLs."""
         return f"{self.lease.job.uid}/{self.lease.number}"
 
 

@@ -90,7 +90,6 @@ def console_act(view: View) -> View:
 
 
 def may_change(request: HttpRequest) -> bool:
-    """Return whether the viewer may change settings of the console."""
     return may_on_site(access(request).site_role, Action.OPERATE)
 
 
@@ -105,7 +104,6 @@ def may_see_jobs(request: HttpRequest) -> bool:
 
 
 def actor_of(request: HttpRequest) -> Actor:
-    """Return the actor of a change, for its audit record."""
     user = request.user
     if not isinstance(user, User):
         raise PermissionDenied

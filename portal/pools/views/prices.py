@@ -42,7 +42,7 @@ WINDOWS = {
     "year": timedelta(days=365),
 }
 DEFAULT_WINDOW = "week"
-# points of all charts together, so that the page takes at most 150 ms
+# points of all charts: a page takes 150 ms at most
 DAY_POINTS, OLDER_POINTS = 240, 180
 LEAST_POINTS = 48  # points of one chart
 

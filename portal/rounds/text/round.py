@@ -28,10 +28,7 @@ def _note_text(policy: str, note: str) -> str:
 
 
 def applied_note(view: RoundView, key: str, item: str, text: str) -> Note | None:
-    """Return how the headline's count results: decided items less superseded ones.
-
-    Return None if the round's bytes are gone.
-    """
+    """Return the headline's count as decided less superseded; None if the bytes are gone."""
     if view.decision is None:
         return None
     superseded = view.round.superseded

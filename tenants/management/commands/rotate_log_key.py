@@ -1,7 +1,4 @@
-"""`manage.py rotate_log_key`: make a new signing key for the heads of logs.
-
-The old key also signs for a while.
-"""
+"""`manage.py rotate_log_key`: make a new key for heads of logs; the old one also signs a while."""
 
 from __future__ import annotations
 

@@ -197,10 +197,7 @@ def phase(job: Mapping[str, Any]) -> object:
 
 
 def find(client: Client, text: str) -> str:
-    """Return the id of the job whose id starts with `text`.
-
-    A full id is returned without a request, and so is any prefix with `--explain`.
-    """
+    """Return the id that starts with `text`; a full id, or any with `--explain`, is not looked up."""
     wanted = text.lower()
     if not PREFIX.fullmatch(wanted):
         raise UsageError(f"{text!r} is not a job id or its first 8 or more characters")

@@ -85,7 +85,6 @@ def to_save(folder: str | None) -> Iterator[Files]:
 
 
 def saved(folder: str) -> Files:
-    """Return the files of an earlier run."""
     if not Path(folder).is_dir():
         raise UsageError(f"{folder} is not a folder; use a folder written by --save-dir")
     return Files(Path(folder))

@@ -74,7 +74,6 @@ def plain_head(head: HeadFinding) -> dict[str, Any]:
 
 
 def plain_gaps(unproven: Iterable[Unproven]) -> list[dict[str, str]]:
-    """Return the unproven facts, as JSON."""
     return [{**row._asdict(), "to_do": TO_DO[row.gap]} for row in unproven]
 
 

@@ -73,9 +73,7 @@ T = TypeVar("T")
 
 
 class GangKeeper(Keeper):
-    """Keeps the newest snapshot of one rank, and agrees with the other ranks on which store to
-    write.
-    """
+    """Keeps the newest snapshot of a rank, and agrees with the others on the store to write."""
 
     def __init__(self, contract: Contract, *, every_s: float) -> None:
         super().__init__(contract, every_s=every_s)
@@ -238,8 +236,8 @@ class GangKeeper(Keeper):
         return missing
 
     def _is_last(self, number: int) -> bool:
-        """Wait, in a store, until it is known whether this is the last one and whether all have
-        written it.
+        """Wait, in a store, until it is known whether it is the last one, and complete on all
+        ranks.
         """
         self._wake()
         while not self._released:
@@ -358,9 +356,7 @@ class GangKeeper(Keeper):
             self._board.say(written=written[-2 * KEEP :])
 
     def _cut(self) -> NoReturn:
-        """Exit at the end of the grace: with 99 if the set of the highest position is complete,
-        else 74.
-        """
+        """Exit at the end of the grace: with 99 if the set of the last store is complete."""
         self._left = True
         code = CHECKPOINTED if self._is_safe() else NOT_WRITTEN
         say(f"lease {self.contract.lease} ends without its last step: {self._position()}")
@@ -396,10 +392,7 @@ class GangKeeper(Keeper):
 
 
 def _required(read: T | None, newest: CheckpointSet) -> T:
-    """Return the contents of the newest set.
-
-    Raises RuntimeError if the set is gone, as it may be for a second `resume`.
-    """
+    """Return the newest set; raise RuntimeError if it is gone, as at a second `resume`."""
     if not read:
         raise RuntimeError(f"{newest.file(0)} is gone: call lease.resume() once, at the start")
     return read

@@ -186,9 +186,7 @@ class Keeper:
             self._write_patiently(0.0)
 
     def _write_patiently(self, patience_s: float) -> None:
-        """Write the snapshot, unless the program's own thread holds the lock for longer than
-        `patience_s`.
-        """
+        """Write, unless the program's own thread holds the lock for longer than `patience_s`."""
         if not self._writing.acquire(timeout=patience_s):
             return
         try:
