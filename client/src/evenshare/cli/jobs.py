@@ -197,7 +197,7 @@ def phase(job: Mapping[str, Any]) -> object:
 
 
 def find(client: Client, text: str) -> str:
-    """Return the id that starts with `text`; a full id, or any with `--explain`, is not looked up."""
+    """Return the id that starts with `text`. A full id, or any with `--explain`, is unchanged."""
     wanted = text.lower()
     if not PREFIX.fullmatch(wanted):
         raise UsageError(f"{text!r} is not a job id or its first 8 or more characters")
