@@ -306,7 +306,7 @@ def _move(postings: Sequence[Posting]) -> None:
             """,
             [list(column) for column in zip(*entries, strict=True)],
         )
-    # After the entries: before them, the account is still below its limit.
+    # Only after the entries: with the smaller overrun, the old balance would be below the limit.
     for repaying in repaid:
         repaying.save(update_fields=["overrun"])
     _tell_budgets(change, settled)

@@ -31,9 +31,9 @@ Hidden = Annotated[T, msgspec.Meta(extra={HIDDEN: True})]
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """A value of a response. Its name and docstring are those of the API's description.
+    """A value of a response. The API's description uses its name and docstring.
 
-    `COMPONENT`: another name there.
+    `COMPONENT`: a different name for the description.
     """
 
     COMPONENT: ClassVar[str] = ""
@@ -128,7 +128,7 @@ _FORMS: dict[type, Callable[[Any], Any]] = {
 def _rendered(
     kind: type[msgspec.Struct],
 ) -> tuple[tuple[str, str, Callable[[Any], Any] | None], ...]:
-    """Return each attribute in JSON, with its name there and its own form."""
+    """Return each attribute in JSON, with its name in JSON and its own conversion, if any."""
     fields = ((one, meta_of(one.type)) for one in answer_fields(kind))
     return tuple((one.name, one.encode_name, (meta.extra or {}).get(FORM)) for one, meta in fields)
 

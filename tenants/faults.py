@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-# Point -> whether a transaction is open there, which a crash rolls back.
+# For each point, whether a transaction is open there, which a crash rolls back.
 POINTS = {
     "round.before_fence": False,
     "round.after_fence": False,

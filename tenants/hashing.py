@@ -60,7 +60,7 @@ GATE = HashingGate(settings.PASSWORD_HASHES_AT_ONCE)
 
 
 class Scrypt(ScryptPasswordHasher):
-    """Django's scrypt, in turns."""
+    """Django's scrypt, limited by the gate."""
 
     def encode(
         self, password: str, salt: str, n: int | None = None, r: int | None = None,
@@ -72,7 +72,7 @@ class Scrypt(ScryptPasswordHasher):
 
 
 class PBKDF2(PBKDF2PasswordHasher):
-    """Django's PBKDF2, for old hashes, in turns."""
+    """Django's PBKDF2, for old hashes, limited by the gate."""
 
     def encode(self, password: str, salt: str, iterations: int | None = None) -> str:
         """Return the hash of a password; `verify` calls it too."""

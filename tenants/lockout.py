@@ -1,8 +1,9 @@
 """Login throttling: too many wrong passwords lock for a while.
 
-Counted are the pair of account and client, the client with any account, and the account from any
-client. A client is an IPv4 address or the /64 of an IPv6 address. Counts are in Postgres, so that
-flushing a cache unlocks nothing.
+They are counted for a pair of account and client, for a client, and for an account. A client is an
+IPv4 address or the /64 of an IPv6 address. Counts are in Postgres, so that flushing a cache unlocks
+nothing.
+
 Source: docs/adr/0127-rates-in-postgres.md.
 """
 
@@ -35,7 +36,7 @@ class Failures(NamedTuple):
     account: int
 
 
-# A person mistypes ten times; a client may be an office; an account may be attacked from anywhere.
+# Reasons for the limits: people mistype, an office shares one client, attackers use many clients.
 LIMITS = Failures(pair=10, client=100, account=100)
 
 

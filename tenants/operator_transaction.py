@@ -18,7 +18,7 @@ def operation(actor: Actor, action: Action = Action.OPERATE) -> Iterator[None]:
     """Open a transaction of a user whose present role for the site allows `action`.
 
     Raises:
-        PermissionDenied: it does not (any more).
+        PermissionDenied: the role does not allow it (any more).
     """
     with site_scope():
         roles = User.objects.filter(pk=actor.user.pk, is_active=True)

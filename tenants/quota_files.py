@@ -109,7 +109,7 @@ def _csv_rows(text: str) -> list[tuple[int, dict[str, str]]]:
     except csv.Error as error:
         errors.append(FieldError("", f"is not CSV ({error})", line=reader.line_num))
     if header is None and not errors:
-        # An empty file would end all quotas of the pool on the command line.
+        # An empty file would end all quotas of the pool that the command line names.
         errors.append(FieldError("", "has no header", line=0))
     if errors:
         raise InvalidInputError(errors)

@@ -49,7 +49,7 @@ class RateError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """The average per second, and the most at once (`full`)."""
+    """A bucket's refill per second, and its size (`full`)."""
 
     per_s: float
     full: float

@@ -18,7 +18,7 @@ from tenants.scopes import site_scope
 
 ACTION = "access.refused"
 ROLE_GONE = "The site role was removed meanwhile."
-# A person's attempts at one URL are one record per window; at all URLs at most this many.
+# Attempts of a person at one URL are one record per window; at all URLs at most this many records.
 WINDOW, MOST = timedelta(days=1), 20
 # Fields of a form that show the attempt. Never a password.
 ASKED = ("do", "username", "role", "site_role", "slug", "name", "scopes")

@@ -78,7 +78,7 @@ def site_reading() -> Iterator[None]:
         try:
             yield
         except BaseException:
-            # If the transaction has failed, its end resets the setting.
+            # After an error this may fail, too; then the end of the transaction resets the setting.
             with suppress(Error):
                 cursor.execute(SET_SCOPE, [outer or ""])
             raise

@@ -24,7 +24,7 @@ log = structlog.get_logger(__name__)
 
 MOST = 2**63 - 1
 WHOLE = ("BigIntegerField", "IntegerField", "SmallIntegerField")
-# Python reads larger numbers as infinite, and parses at most a thousand levels.
+# Python reads larger numbers as infinity, and nested values only up to a thousand levels.
 _LARGEST = "1.7976931348623157e308"
 DEEPEST = 100
 # Whole numbers that may be negative: random seeds, exit codes, instants before 1970, rewards of a
@@ -126,11 +126,11 @@ TEXT = Typed(("string",))
 NUMBER = Typed(("number",))
 OBJECT = Typed(("object",))
 FIGURE = Typed(("string", "number"))
-# A decimal as Python writes it.
+# A pattern of decimals as Python writes them.
 AMOUNT = TextLike(r"^-?[0-9]+(\.[0-9]+)?(E[+-]?[0-9]{1,2})?$")
 
 Columns = Mapping[tuple[str, str], JsonShape | ByWord]
-Condition = tuple[str, str, str]  # table, name without the table, SQL
+Condition = tuple[str, str, str]  # (table, name of the condition without the table, SQL)
 
 
 def condition_of(column: str, shape: JsonShape | ByWord) -> str:

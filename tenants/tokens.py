@@ -21,7 +21,7 @@ from tenants.selectors.access import Access, MembershipFacts
 PREFIX = "es_"
 SECRET_BYTES = 32
 DAYS, DAYS_MAX, PER_PERSON = 30, 90, 50
-# The shortest time between updates of its last use, so that reads stay reads.
+# The last use is updated at most this often, so that most requests only read.
 USED_EVERY_S = 300
 
 
@@ -115,7 +115,7 @@ def find_token(secret: str) -> TokenBearer | None:
     return TokenBearer(token, user, Access(user.pk, full_name, user.site_role, memberships))
 
 
-# In the order of the models' fields, which `from_db` requires.
+# The columns in the order of the models' fields, which `from_db` requires.
 _TOKEN = ["id", "uid", "user_id", "name", "scopes"]
 _USER = ["id", "username", "first_name", "last_name", "is_active", "site_role"]
 

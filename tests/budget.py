@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "testing.md"
-# | `tests/unit` | 150 | 300 |
+# Matches a row such as: | `tests/unit` | 150 | 300 |
 ROW = re.compile(r"^\| `(tests/\w+)` \| ([\d,]+) \| ([\d,]+) \|", re.MULTILINE)
 DEAREST = 10
 

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-# It ends with its parent process, however that ends.
+# The endless loop ends when its parent process does, for whatever reason.
 BUSY = "import os\nwhile os.getppid() == {parent}: pass"
 
 

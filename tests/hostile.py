@@ -99,7 +99,7 @@ def hostile_files(places: tuple[str, ...] = PLACES) -> st.SearchStrategy[Hostile
 
 
 def _put(path: Path, content: bytes) -> None:
-    # By a rename, so that a concurrently writing shim is not blocked forever.
+    # The file is renamed into place, so that a concurrently writing shim is not blocked forever.
     fresh = path.with_name(f".{path.name}.theirs")
     fresh.write_bytes(content)
     fresh.replace(path)

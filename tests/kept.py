@@ -60,7 +60,7 @@ def _digest() -> str:
 
 
 def _forget_oldest() -> None:
-    """Several checkouts of a branch may alternate; more folders are removed."""
+    """Remove old folders, but keep some, because checkouts of several branches may alternate."""
     folders = sorted(filter(Path.is_dir, KEPT.iterdir()), key=lambda path: path.stat().st_mtime)
     for folder in folders[: max(0, len(folders) + 1 - MOST)]:
         shutil.rmtree(folder, ignore_errors=True)

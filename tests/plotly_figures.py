@@ -14,7 +14,7 @@ def drawn(chart: PageChart) -> go.Figure:
     """Return a chart's figure, validated attribute by attribute.
 
     Raises:
-        ValueError: plotly.js has no such attribute, or not such a value.
+        ValueError: plotly.js does not know an attribute, or refuses its value.
     """
     # Otherwise the Python package adds its own template.
     layout = {**chart.figure["layout"], "template": "none"}

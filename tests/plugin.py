@@ -42,7 +42,7 @@ from tests.tools import drop_database, eventually
 
 PREFIX = "evenshare-test-"
 TEMPLATE, SHARED = "evenshare_template", "evenshare_shared"
-# The servers' files are in a memory file system if it has this much free space.
+# The servers' files are in a memory file system if that has this much free space.
 MEMORY, ROOM_BYTES = Path("/dev/shm"), 2 * 2**30  # noqa: S108 - a new folder in it, by mkdtemp
 
 
@@ -157,7 +157,7 @@ def pytest_configure() -> None:
 
 
 def _hash_cheaply() -> None:
-    """A hash is slow by design, a quarter of a second; make it fast in this process."""
+    """Make password hashes fast in this process; normally one takes a quarter of a second."""
     from tenants.hashing import Scrypt
 
     Scrypt.work_factor = 2**4

@@ -80,7 +80,7 @@ def _compare(of: Any, sql: str, params: Any) -> None:
         (scope,) = cursor.execute("SELECT current_setting('evenshare.scope', true)").fetchone()
         if not scope.startswith("{"):
             return
-        # In one message, because a test runs thousands of queries.
+        # All statements are in one message to the server, because a test runs thousands of queries.
         query = ClientCursor(of).mogrify(sql, params)
         mine, site = (AS.format(Literal(one)).as_string(of) for one in (scope, "site"))
         cursor.execute(f"{mine}; {query}; {site}; {query}; {mine}")
@@ -145,14 +145,14 @@ def begin() -> None:
 
 
 def pytest_configure() -> None:
-    """As soon as settings exist."""
+    """Start the comparison as soon as settings exist."""
     begin()
     _compares.set(True)
-    Task.__call__ = _as_nobody(Task.__call__)  # tasks of workers
+    Task.__call__ = _as_nobody(Task.__call__)  # Tasks of workers start without a scope, too.
     BaseCommand.execute = _as_nobody(BaseCommand.execute)  # type: ignore[method-assign]  # to watch it
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup() -> None:
-    """A request that raised its error into a test has not finished."""
+    """End the scope of a request that raised its error into the test before."""
     _ended()

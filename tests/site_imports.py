@@ -25,7 +25,7 @@ from portal.embedded.postgres import find_programs
 CORE_LOCK = Path(__file__).resolve().parents[1] / "requirements" / "core.txt"
 # The packages that the Dockerfile copies and compiles.
 PRODUCT = ("billing", "deploy", "evenshare_core", "portal", "scheduling", "tenants")
-# On import, they look for servers or start one.
+# These modules connect to servers, or start one, when they are imported.
 STARTS = ("portal.site.asgi",)
 
 

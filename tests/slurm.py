@@ -22,7 +22,7 @@ from tests.tools import PATIENCE_S, eventually
 
 T = TypeVar("T")
 
-# More jobs than a test has.
+# Job numbers per test, more than a test uses.
 NUMBERS = 200
 # On a busy machine a node may be silent for longer than a short SlurmdTimeout. A test marks a lost
 # node by `declare_down`, or uses a short timeout if Slurm must detect it.
@@ -99,7 +99,7 @@ def end_quickly(cluster: SlurmCluster) -> None:
 
     Cancelling would wait long for the jobs of a lost node.
     """
-    with suppress(KeyError):  # The test has stopped it.
+    with suppress(KeyError):  # The test may have stopped the controller already.
         cluster.kill_controller()
 
 

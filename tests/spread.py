@@ -67,7 +67,7 @@ FIRST = (
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Sort them into the order of the run; tests of one rank keep their order."""
+    """Sort the tests by rank; tests of one rank keep their order."""
     items.sort(key=rank)
 
 

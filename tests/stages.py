@@ -134,7 +134,7 @@ def copied(make: Callable[[], Made]) -> Any:
 
 @pytest.fixture
 def name_of_copy(copy: Copy[Any]) -> str:
-    """As a module's `committed_db`, it runs the live server on the module's `copied` stage."""
+    """Return the name of the copy's database, for the live server of the `copied` stage."""
     return copy.name
 
 

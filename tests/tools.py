@@ -14,8 +14,8 @@ from psycopg import sql
 
 T = TypeVar("T")
 
-# The longest wait for an expected event. Only a failing test waits this long: the value allows for
-# a busy machine, and asserts nothing. Processes that a test must end would run much longer.
+# The longest wait for an expected event. Only a failing test waits this long, so the value is long
+# enough for a busy machine. Processes that a test must end would run much longer.
 PATIENCE_S = float(os.environ.get("EVENSHARE_TEST_PATIENCE_S", "300"))
 
 # Packages by which `.ci/run` installs programs for tests; a skip names them.
@@ -34,7 +34,7 @@ def require_tool(program: str) -> str:
 
 
 def eventually(probe: Callable[[], T], *, every_s: float = 0.05) -> T:
-    """Call until the result is true, and return it; fail with the last one after the patience."""
+    """Call `probe` until its result is true, and return the result; fail after the patience."""
     deadline = time.monotonic() + PATIENCE_S
     while True:
         answer = probe()

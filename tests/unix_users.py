@@ -51,7 +51,7 @@ def as_user(name: str, act: Callable[[], None], *, groups: tuple[str, ...] = ())
     """Call `act` in a child as this user, also in the primary groups of other users.
 
     Raises:
-        AssertionError: it raised; with its trace.
+        AssertionError: `act` raised; the message has the traceback.
     """
     entry = pwd.getpwnam(name)
     gids = [pwd.getpwnam(other).pw_gid for other in groups]

@@ -1,6 +1,6 @@
 """The web server of `make run`, in a thread of the test: with gate and pool.
 
-It runs in this process, so that a test can block the server instead of waiting by the clock.
+It runs in this process, so that a test can block the server instead of waiting for some time.
 """
 
 from __future__ import annotations

@@ -136,7 +136,7 @@ class TransferList(TransferView, MoneyView):
 
 
 class CreditView(OperateView):
-    """A view of the console that finance users may also change."""
+    """A view for site roles; finance users may also make changes."""
 
     edit_action: ClassVar[Action] = Action.KEEP_CREDIT
 
@@ -210,7 +210,7 @@ class TransferDecision(CreditView):
     preconditions: ClassVar[tuple[str, ...]] = ()
 
     def decided(self, request: Request, uid: UUID, *, is_approved: bool) -> Response:
-        """Decide a request by the body.
+        """Apply the decision in the request's body.
 
         Raises:
             Problem: 404 if the request does not exist.

@@ -8,7 +8,7 @@ from typing import Any
 
 from django.db import connection
 
-# The most violations that a report lists; the others are counted.
+# Number of violations that a report lists; the others are only counted.
 SHOWN = 20
 
 

@@ -21,7 +21,7 @@ from scheduling.selectors.rounds.stored import (
     with_seals,
 )
 
-# The most decisions that are read, because they are large; older prices are still compared with
+# Maximum number of decisions to read, because they are large; older prices are compared only with
 # their events.
 DECISIONS = 500
 
@@ -67,9 +67,9 @@ def rounds_gapless() -> CheckReport:
 
 
 def rounds_stored_whole() -> CheckReport:
-    """Check that the newest rounds' bytes have their hashes, and that other rounds' bytes exist.
+    """Check that the newest rounds' bytes match their hashes, and that older bytes exist.
 
-    `replay_round --all` reads them all, and decides them again.
+    `replay_round --all` reads all bytes and decides all rounds again.
     """
     newest = Round.objects.order_by("-wall_at")[:DECISIONS]
     missing = kept_rounds(Round.objects.all()).filter(
@@ -121,7 +121,7 @@ def rounds_as_logged() -> CheckReport:
         try:
             record = read_record(read_round_record(round_.pool_id, round_.number) or b"")
         except RecordError:
-            continue  # not sealed yet; `logs_are_sound` reports a changed entry
+            continue  # not sealed yet; if the log's entry was changed, `logs_are_sound` reports it
         report.checked += 1
         where = f"pool {round_.pool_id}, round {round_.number}"
         if record.damage:
@@ -134,7 +134,7 @@ def rounds_as_logged() -> CheckReport:
 
 
 def prices_equal_decisions() -> CheckReport:
-    """Check that every posted price equals its event's, and its round's decision if it is kept."""
+    """Check that each posted price equals that of its event, and of its round's stored decision."""
     report = report_of(
         count("billing_postedprice"),
         [

@@ -34,7 +34,7 @@ LATE = timedelta(hours=3)
 
 
 def logs_are_sound() -> CheckReport:
-    """Check that entries have consecutive numbers, their hashes, and the hash of the one before."""
+    """Check that entries have consecutive numbers, correct hashes and the previous entry's hash."""
     report = CheckReport()
     for origin in transparency.origins():
         there = transparency.size(origin)
@@ -86,7 +86,7 @@ def _records(origin: str, first: int, end: int) -> Iterable[tuple[int, LedgerRec
             try:
                 yield entry.place, read_ledger_record(entry.record)
             except RecordError:
-                continue  # `logs_are_sound` reports it
+                continue  # `logs_are_sound` reports this fault
         if len(entries) < step:
             return
 

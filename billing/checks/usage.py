@@ -21,8 +21,8 @@ from evenshare_core.money.revenue import WEIGHT_LIMIT, ClosedTerm, Sweep
 from scheduling.models import Pool
 
 BATCH = 5000
-# (gpus, price, starts, ends, amount, event, carried, charged until, borne) of a line; lender ->
-# (weight, amount, lent).
+# A line's (gpus, price, start, end, amount, event, carried, charged until, borne), and its shares:
+# lender -> (weight, amount, lent).
 Line = tuple[int, int, int, int, int, int, int | None, int | None, int]
 Shares = dict[int, tuple[int, int, int]]
 
@@ -58,7 +58,7 @@ def shares_sum_to_their_line() -> CheckReport:
 
 
 def lenders_within_idle_share() -> CheckReport:
-    """Check that each lender gets its part of the idle quota, at most one micro-credit more."""
+    """Check that each share is the lender's part of the idle quota, to within a micro-credit."""
     wrong = rows(
         """
         SELECT share.line_id, account.tenant_id, share.amount, share.weight, line.weights,
@@ -75,7 +75,7 @@ def lenders_within_idle_share() -> CheckReport:
                    >= 0.000001 * line.weights
                       + CASE WHEN line.weights = %s THEN line.amount ELSE 0 END END
         """,
-        # Weights that are too long are rounded to the nearest of this many parts.
+        # The meter rounds weights that are too long, so they sum to WEIGHT_LIMIT.
         [WEIGHT_LIMIT],
     )
     return report_of(
@@ -140,7 +140,7 @@ def _swept(cursor: MeterCursor, report: CheckReport) -> Iterator[list[ClosedTerm
 
 
 def _steps(rests: Sequence[list[int]], since: list[int] | None) -> dict[int, list[int | None]]:
-    """Return event number -> steps after it: rests until an instant, or None for the new rule."""
+    """Return the sweep's steps after each event number; None is the change to the present rule."""
     rows: list[tuple[int, int | None]] = [(number, until_us) for number, until_us in rests]
     if since is not None:
         rows.insert(since[1], (since[0], None))
@@ -203,7 +203,7 @@ def _stored(leases: set[int]) -> dict[tuple[int, int, str], tuple[Line, Shares]]
 
 
 def lines_match_terms() -> CheckReport:
-    """Check a line's GPUs and price by its term, the sum of own and borrowed, and the charge."""
+    """Check the GPUs, price and charge of each line, and that own and borrowed GPUs add up."""
     report = CheckReport()
     for row in rows(
         """
@@ -282,8 +282,8 @@ def reserved_covers_open_terms() -> CheckReport:
 def _open_terms(cursor: MeterCursor) -> list[tuple[Any, ...]]:
     """Return the priced terms that the meter has not closed.
 
-    They are of leases that its sweep holds open, from their present term on, and of leases that it
-    has not read yet.
+    They belong to leases that are open in its sweep, from their present term on, or to leases that
+    the meter has not read yet.
     """
     sweep = Sweep.from_state(cursor.state.get("sweep", {}))
     first_open = dict(sweep.running.keys())

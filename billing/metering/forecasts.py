@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from django.db import connection
 
-# An instant counts once its price is known: a price was posted at or after it, or rounds that
-# checked the pool since are metered. A concurrent call finds other `points`, and counts nothing.
+# Count an instant only once its price is known. A price was posted at or after it, or the pool was
+# checked since and all events are metered. A concurrent call has changed `points`.
 _COUNT = """
 WITH newest AS (
     SELECT greatest(

@@ -21,8 +21,8 @@ from tenants.transparency import LockedLog
 
 SALT_BYTES = 32
 BATCH = 1000
-# A transfer may commit after later ones, at most this much. The quick check goes back this far; the
-# check of all transfers finds the others.
+# A transfer may commit at most this much later than one that was posted after it. The quick check
+# goes back this far; the check of all transfers finds the rest.
 STRAGGLERS = timedelta(hours=1)
 
 

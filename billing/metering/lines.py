@@ -124,7 +124,7 @@ def _charged_until(term: ClosedTerm) -> datetime | None:
 
 
 def _hour(cursor: MeterCursor, term: ClosedTerm) -> datetime:
-    """Return the hour of a term: late usage belongs to the first open one."""
+    """Return the settlement hour of a term: its own hour, or the first open one if it is closed."""
     hour = hour_of(from_us(term.ends_us))
     return hour if cursor.settled_until is None else max(hour, cursor.settled_until)
 

@@ -42,7 +42,7 @@ def meter_pool(pool_id: int, *, limit: int = 5000) -> Metered:
         cursor = lock_cursor(pool_id)
         if cursor is None:
             return Metered(busy=True)
-        # Read before the events: all events of the checks until then are written.
+        # Read before the events, so that these include all events up to the last check.
         fence = PoolFence.objects.filter(pool_id=pool_id).first()
         events = read_events(pool_id, after=cursor.event_number, limit=limit)
         sweep = Sweep.from_state(cursor.state.get("sweep", {}))
@@ -70,9 +70,9 @@ def meter_pool(pool_id: int, *, limit: int = 5000) -> Metered:
 
 
 def _rule_since(cursor: MeterCursor, rests: Sequence[object]) -> dict[str, list[int]]:
-    """Return where terms started to be split by instants, if some were not.
+    """Return where the present rule of splitting terms started; empty if it always applied.
 
-    The sweep continues the state of an earlier version by the present rule.
+    A sweep of version 1 used the former rule; it continues by the present one.
     """
     if cursor.state.get("sweep", {}).get("version") == 1:
         return {"rule_since": [cursor.event_number, len(rests)]}
@@ -80,9 +80,9 @@ def _rule_since(cursor: MeterCursor, rests: Sequence[object]) -> dict[str, list[
 
 
 def _rest(sweep: Sweep, fence: PoolFence | None, last: int) -> datetime | None:
-    """Return the instant until which a pool at rest is up to date, if an event waits for it.
+    """Return the time of the pool's last check if the sweep waits for a later event, else None.
 
-    A quiet pool writes no rounds, so no later event would release the waiting ones.
+    A pool without changes writes no rounds, so no later event would release the waiting ones.
     """
     if fence is None or fence.last_checked_at is None or last < fence.next_event - 1:
         return None

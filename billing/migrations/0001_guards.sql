@@ -1,13 +1,13 @@
--- What the database holds by itself, whatever the code above it believes.
+-- Rules that the database enforces, whatever the code does.
 --
--- - A transfer says how many entries it has. They join only in the transaction that made it, as
---   many as it says, only in its book, and sum to zero at COMMIT. The count is complete at COMMIT,
---   so later entries are too many, whenever they come and wherever the database was restored to.
--- - Balances follow entries, by trigger; the application's role may not write them.
--- - A limit follows the tenant's budget, by trigger.
--- - No usage line enters an hour that is settled.
+-- - A transfer stores the number of its entries. They are added in its own transaction and book, and
+--   sum to zero at COMMIT. By then all of them exist, so any later entry is refused, also after the
+--   database was restored from a backup.
+-- - Triggers on entries update balances; the application's role may not write them.
+-- - Triggers on budgets update the limits of accounts.
+-- - A settled hour accepts no more usage lines.
 --
--- What counts and looks runs as the owner: it must see all rows, whoever adds one.
+-- Functions that count or check rows run as the owner, because they must see all rows.
 
 CREATE FUNCTION billing_check_entries() RETURNS trigger LANGUAGE plpgsql
 SECURITY DEFINER SET search_path = public, pg_temp AS $$
@@ -52,7 +52,7 @@ BEGIN
     RETURN NULL;
 END
 $$;
--- Transition tables cannot be deferred; this holds at the end of the statement.
+-- Triggers with transition tables cannot be deferred: this one runs at the end of the statement.
 CREATE TRIGGER billing_entry_admit AFTER INSERT ON billing_entry
     REFERENCING NEW TABLE AS added
     FOR EACH STATEMENT EXECUTE FUNCTION billing_admit_entries();
@@ -67,7 +67,7 @@ BEGIN
     RETURN NULL;
 END
 $$;
--- At every entry, since `SET CONSTRAINTS ... IMMEDIATE` can have the first ones looked at early.
+-- For every entry, because `SET CONSTRAINTS ... IMMEDIATE` may check the first ones early.
 CREATE CONSTRAINT TRIGGER billing_entry_balanced AFTER INSERT ON billing_entry
     DEFERRABLE INITIALLY DEFERRED
     FOR EACH ROW EXECUTE FUNCTION billing_check_still_balanced();
@@ -75,8 +75,8 @@ CREATE CONSTRAINT TRIGGER billing_entry_balanced AFTER INSERT ON billing_entry
 REVOKE EXECUTE ON FUNCTION billing_check_entries(), billing_admit_entries(),
     billing_check_still_balanced() FROM PUBLIC;
 
--- The application's role has no right to write a balance. The name comes after
--- billing_entry_admit, and triggers run by name.
+-- The application's role has no right to write a balance. Triggers run in the order of their names:
+-- this one after billing_entry_admit.
 CREATE FUNCTION billing_move_balances() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
 BEGIN
@@ -89,7 +89,7 @@ BEGIN
     RETURN NULL;
 END
 $$;
--- Else anyone could hang it on a table of their own and move balances as the owner.
+-- Otherwise anyone could use it as a trigger of their own table, and move balances as the owner.
 REVOKE EXECUTE ON FUNCTION billing_move_balances() FROM PUBLIC;
 CREATE TRIGGER billing_entry_move AFTER INSERT ON billing_entry
     REFERENCING NEW TABLE AS added

@@ -334,7 +334,7 @@ class Migration(migrations.Migration):
             "billing_usageshare",
             "billing_loggedtransfer",
         ),
-        # A balance is written by the trigger on entries, a limit by the one on budgets.
+        # Triggers on entries write balances; triggers on budgets write limits.
         revoke_change("billing_account", but="overrun"),
         secure_rows(
             {
@@ -352,7 +352,7 @@ class Migration(migrations.Migration):
         hold_choices("billing"),
         hold_names("billing"),
         hold_counts("billing"),
-        # The page of a posted price recomputes it. Pages of income count back from its instant.
+        # A posted price's page recomputes it; pages of income go back in time from its instant.
         hold_condition(
             "billing_postedprice",
             "of_a_round",

@@ -36,7 +36,7 @@ class Book(models.Model):
     """Accounts of one clock domain in one currency; no transfer crosses books."""
 
     class ClockDomain(models.TextChoices):
-        """The clock of its instants."""
+        """The clock that gives the book's times."""
 
         REAL = "real", "pools at scale 1"
         SCALED = "scaled", "pools whose clock runs faster"
@@ -147,7 +147,7 @@ class Transfer(models.Model):
                 condition=~Q(code="correction") | Q(corrects__isnull=False),
                 name="transfer_correction_names_its_source",
             ),
-            # A single settlement per borrower and hour, even if the id were derived differently.
+            # Allows one settlement per borrower and hour, even if ids were derived differently.
             models.UniqueConstraint(
                 fields=["book", "pool", "tenant", "hour"],
                 condition=Q(code="usage"),

@@ -28,8 +28,8 @@ class AccountSummary:
     """A tenant's money in a book over a period of pool time, in whole hours.
 
     `earned` and `paid` are all usage of the period, settled or not. `open_earned` and `open_paid`
-    are not settled yet, of any time. `reserved` includes the worst case of running terms and
-    `open_paid`. GPU-time is in GPU-hours.
+    are all usage that is not settled yet, also from before the period. `reserved` includes the
+    worst case of running terms and `open_paid`. GPU-time is in GPU-hours.
     """
 
     balance: Decimal
@@ -50,7 +50,7 @@ class AccountSummary:
 
     @property
     def reserved_for_open_terms(self) -> Decimal:
-        """Return the worst case of the running terms, without charges that are due already."""
+        """Return the worst case of the running terms, without the charges of closed terms."""
         return max(ZERO, self.reserved - self.open_paid)
 
     @property
@@ -72,8 +72,8 @@ class LedgerEntry:
 class AccountMove:
     """A transfer as one account sees it: its payment and its income.
 
-    `borrowed_gpu_h` is what the account's own tenant borrowed, `lent_gpu_h` what it lent; None if
-    it did not.
+    `borrowed_gpu_h` is the GPU-time that the account's tenant borrowed, `lent_gpu_h` the GPU-time
+    that it lent; None if it did not.
     """
 
     effective_at: datetime
@@ -120,7 +120,7 @@ def account_summary(tenant_id: int, book: str, *, since: datetime) -> AccountSum
     budget = Budget.objects.filter(book=book, tenant_id=tenant_id).first()
     hour = hour_of(since)
     own_us, borrowed_us, paid, open_paid = _sums(_USED, [hour, hour, hour, tenant_id, book, hour])
-    # Its shares are on other tenants' lines.
+    # A lender's shares belong to other tenants' lines.
     with site_reading():
         lent_us, earned, open_earned = (
             _sums(_LENT, [hour, hour, account.pk, hour, book]) if account else (0, ZERO, ZERO)
@@ -205,7 +205,7 @@ def ledger_page(
     mine = Entry.objects.filter(account=account).order_by("-pk")
     if before is not None:
         mine = mine.filter(pk__lt=before)
-    # An account has at most two entries in a transfer, and they are neighbours.
+    # An account has at most two entries in a transfer, with adjacent keys.
     newest = mine.values_list("transfer_id", "pk")[: 2 * limit + 2]
     keys: dict[uuid.UUID, int] = dict(newest)
     shown = list(keys.items())[:limit]

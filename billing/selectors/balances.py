@@ -1,4 +1,4 @@
-"""Read-only queries of all accounts of a book, for its keepers."""
+"""Read-only queries of all accounts of a book, for site users who manage credit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rounds that open periods cite; their bytes are kept, however old they are."""
+"""The rounds that open periods refer to. Their bytes are kept, however old they are."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from evenshare_core.money.budgets import BudgetPeriod, calendar_period
 from scheduling.models import Pool, PoolFence
 from tenants.models import Budget
 
-# Cited are rounds since the instant, rounds of terms whose usage counts since then, and rounds of
-# unmetered terms that run then. If there are none: the next round.
+# Referenced rounds: those since the instant, those of terms whose usage counts after it, and those
+# of unmetered terms that run at it. If there are none, the next round.
 _CITED = """
 SELECT least(
     (SELECT min(number) FROM scheduling_round WHERE pool_id = %(pool)s AND at >= %(since)s),
@@ -30,10 +30,10 @@ SELECT least(
 
 
 def cited_from(pool: Pool) -> int:
-    """Return the first round of a pool that an open period cites; earlier ones may be dropped.
+    """Return the first round that an open period of the pool needs; earlier ones may be dropped.
 
-    Open are the hours that are not settled, and the budget periods that are not over. The round
-    before the first also counts, because it posted its prices. Three queries.
+    Open periods are unsettled hours, and budget periods that have not ended. The round before the
+    first is included, because it posted the prices. Three queries.
     """
     since = open_since(pool)
     if since is None:
@@ -45,7 +45,7 @@ def cited_from(pool: Pool) -> int:
 
 
 def open_since(pool: Pool) -> datetime | None:
-    """Return the pool time since which periods of a pool's book are open; None if all are."""
+    """Return the start of the first open period of a pool's book (pool time), None if unlimited."""
     settled = MeterCursor.objects.filter(pool=pool).values_list("settled_until", flat=True).first()
     now = book_now(pool.book)
     if settled is None:

@@ -30,7 +30,7 @@ from evenshare_core.money.revenue import (
 from tenants.scopes import site_reading
 
 BATCH = 5000
-# The most delay of a reported end; with None, all events of the pool are read.
+# Maximum delay of a reported end that is found; with None, all events of the pool are read.
 LATE: tuple[timedelta | None, ...] = (timedelta(hours=1), timedelta(days=7), None)
 Weights = tuple[tuple[int | None, int], ...]
 
@@ -97,7 +97,7 @@ def _steps(
 
 
 def _differs(sweep: FactorSweep, line: IncomeLine, tenant_id: int) -> bool:
-    """Return whether the sweep's weight differs from the share's; False for the former rule."""
+    """Return whether the sweep's weight differs; False for shares without a carried remainder."""
     closed = sweep.closed.get((line.lease_id, line.term))
     if closed is None:
         return True
@@ -201,5 +201,5 @@ def _events_before(pool_id: int, at: datetime, number: int, late: timedelta) -> 
         rows = cursor.fetchall()
     for count, (kind, row_at, lease, job, tenant, term, data) in enumerate(rows, start=1):
         who = (lease or 0, job or 0, tenant or 0, term or 0)
-        # Numbered before all later events, in this order.
+        # These events get numbers below all later events, in this order.
         yield Event(count - len(rows), kind, to_us(row_at), *who, json.loads(data))

@@ -53,7 +53,7 @@ def account_hours(tenant_id: int, book: str, *, since: datetime) -> list[Account
         for hour, amount in cursor.fetchall():
             sums[hour][1] += amount
         if account is not None:
-            # Its shares are on other tenants' lines.
+            # A lender's shares belong to other tenants' lines.
             with site_reading():
                 cursor.execute(_EARNED, [account.pk, first])
                 for hour, amount in cursor.fetchall():

@@ -84,7 +84,7 @@ class IncomeLine(Answer, frozen=True, kw_only=True):
     hour: Hidden[datetime]
     borrower_id: Hidden[int]
     job_name: Hidden[str]
-    # The lender's, and the sum of all; 0 if there was no idle quota, and the operator earns.
+    # The lender's weight and the sum of all; 0 if no quota was idle, so that the operator earns.
     weight: Hidden[int]
     weights: Hidden[int]
     line_id: Hidden[int]
@@ -109,12 +109,12 @@ class IncomeLine(Answer, frozen=True, kw_only=True):
 
     @property
     def key(self) -> LineKey:
-        """Return its place in the list."""
+        """Return the line's position in the list."""
         return self.hour, self.number
 
     @property
     def key_text(self) -> str:
-        """Return its key in URLs: its hour in seconds since 1970, and its number."""
+        """Return the line's key in URLs: its hour in seconds since 1970, and its number."""
         return f"{round(self.hour.timestamp())}-{self.number}"
 
 
@@ -243,7 +243,7 @@ def visible_lines(
 
 
 def _lines(sql: str, given: Given) -> list[IncomeLine]:
-    # Lines of the account, also those paid to others.
+    # The account's lines include those with incomes of other tenants.
     with site_reading(), connection.cursor() as cursor:
         cursor.execute(sql, given)
         names = [column.name for column in cursor.description]

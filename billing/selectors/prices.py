@@ -127,7 +127,7 @@ def every_price(
 ) -> list[PriceRow]:
     """Return the first `limit` prices posted in [since, until), oldest first, with one query.
 
-    Of one GPU type, or of all of the pool's.
+    If `gpu_type` is empty, prices of all the pool's types.
     """
     prices = PostedPrice.objects.filter(pool_id=pool_id, posted_at__gte=since, posted_at__lt=until)
     if gpu_type:

@@ -277,7 +277,7 @@ def _period(
     quotas: Mapping[str, Sequence[EntitledStep]],
     counted: tuple[datetime, datetime],
 ) -> RevenuePeriod:
-    """Return a period; what counts in it was held up to an hour earlier."""
+    """Return a period; its GPUs were held up to an hour before they count."""
     since_us, until_us = (to_us(instant - HOUR) for instant in counted)
     by_type = [
         quota_time(steps, since_us=since_us, until_us=until_us)

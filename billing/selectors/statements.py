@@ -96,7 +96,7 @@ class StatementLine(AccountMove):
     earned_borne: Decimal | None
 
 
-# The code of a counterparty's row of the operator's payments to lenders for late rounds.
+# The code of a counterparty's row for the operator's payments because of late rounds.
 LATE = "late"
 NO_STATEMENT = Statement(ZERO, (), ())
 
@@ -229,7 +229,7 @@ def account_statement(
         "period": period.value,
         **_hours(since, until),
     }
-    # An account's payments are entries of others.
+    # An account's payments are the entries of other accounts in its transfers.
     with site_reading():
         ((opening,),) = read_rows(_OPENING, given)
         periods = tuple(PeriodTotal(*row) for row in read_rows(_PERIODS, given))
@@ -242,8 +242,8 @@ def statement_lines(
 ) -> tuple[Decimal, list[StatementLine]]:
     """Return an account's balance at `since`, and its transfers effective in [since, until).
 
-    Oldest first, at most `limit`; without transfers the balance is not read and 0. Two queries; the
-    second reads the balance and the transfers at one moment.
+    Oldest first, at most `limit`. Without transfers, the balance is not read: 0 is returned. Two
+    queries; the second reads the balance and the transfers at one moment.
     """
     account = account_of(tenant_id, book)
     if account is None:

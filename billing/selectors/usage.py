@@ -73,7 +73,7 @@ def job_charges(job_id: int) -> list[TermCharge]:
     by_term: dict[tuple[int, int], list[UsageLine]] = defaultdict(list)
     for line in lines:
         by_term[line.lease_id, line.term].append(line)
-    # Of lines that the caller may see, with all lenders.
+    # The caller may see these lines, so it may see the incomes of all their lenders.
     with site_reading():
         shares = _shares(line.pk for group in by_term.values() for line in group)
     settled = dict(MeterCursor.objects.values_list("pool_id", "settled_until"))

@@ -9,7 +9,7 @@ from decimal import Decimal
 from django.db import connection
 
 _METERS = "SELECT pool_id, event_number, settled_until FROM billing_metercursor ORDER BY pool_id"
-# For one pool. The hour is a constant of the query: with a join, PostgreSQL expects a third of all
+# The query of one pool. The hour is a constant: with a join, PostgreSQL expects a third of all
 # lines and reads them all.
 _USAGE = """
 SELECT %s::bigint, coalesce(sum(amount), 0),

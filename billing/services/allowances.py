@@ -50,7 +50,7 @@ def give_allowance(
 
     Raises:
         InvalidInputError: on `tenant` or `book`, or the name has another amount.
-        PermissionDenied: the actor may not keep credit.
+        PermissionDenied: the actor may not manage credit.
         tenants.idempotency.MismatchError, tenants.idempotency.InFlightError: see `begin_reply`.
     """
     with operation(actor, Action.KEEP_CREDIT):
@@ -119,7 +119,7 @@ def give_allowances(*, actor: Actor, lines: Sequence[AllowanceLine]) -> list[All
 
     Raises:
         InvalidInputError: with all errors, by line.
-        PermissionDenied: the actor may not keep credit.
+        PermissionDenied: the actor may not manage credit.
     """
     with operation(actor, Action.KEEP_CREDIT):
         planned = plan_allowances(lines)

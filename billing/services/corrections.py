@@ -49,7 +49,7 @@ def correct_transfer(
         data={"why": why},
     )
     with site_scope(), transaction.atomic():
-        # In the ledger's order of locks: corrections of a charge are made one after the other.
+        # The locks, in the ledger's order, serialize corrections of the same charge.
         accounts = Account.objects.filter(pk__in={account for account, _ in entries})
         list(accounts.select_for_update().order_by("pk"))
         charge = _charge_of(source)

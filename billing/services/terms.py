@@ -34,7 +34,7 @@ def set_credit_terms(
 
     Raises:
         InvalidInputError: on a field of the budget, or the book does not exist.
-        PermissionDenied: the actor may not keep credit.
+        PermissionDenied: the actor may not manage credit.
     """
     after = _terms(request)
     with operation(actor, Action.KEEP_CREDIT):

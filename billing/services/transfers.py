@@ -90,7 +90,7 @@ def approve_transfer(*, actor: Actor, uid: uuid.UUID, answer: str = "") -> Trans
 
     Raises:
         InvalidInputError: no such request, refused, own request, or not enough credit.
-        PermissionDenied: the actor may not keep credit.
+        PermissionDenied: the actor may not manage credit.
     """
     with operation(actor, Action.KEEP_CREDIT):
         asked = _lock(actor, uid, State.APPROVED)
@@ -116,7 +116,7 @@ def refuse_transfer(*, actor: Actor, uid: uuid.UUID, answer: str = "") -> Transf
 
     Raises:
         InvalidInputError: no such request, approved, or own request.
-        PermissionDenied: the actor may not keep credit.
+        PermissionDenied: the actor may not manage credit.
     """
     with operation(actor, Action.KEEP_CREDIT):
         asked = _lock(actor, uid, State.REFUSED)

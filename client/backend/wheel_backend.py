@@ -15,7 +15,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parents[1]
 SOURCE = HERE / "src"
-# The oldest time that a zip can hold: equal sources make equal wheels.
+# The earliest time in a zip file, for all files, so that equal sources make equal wheels.
 WHEN = (1980, 1, 1, 0, 0, 0)
 
 

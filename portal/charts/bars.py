@@ -12,7 +12,7 @@ HASH_DIGITS = 64
 
 
 def lease_bar(left_s: float, total_s: float, protected_s: float = 0, scale: float = 1) -> Markup:
-    """Draw a lease as 15 ticks: solid is elapsed, hatched is protected, the rest is left.
+    """Draw a lease as 15 ticks: solid is elapsed, hatched is protected, the other ticks are left.
 
     All seconds are pool time. `scale` is pool seconds per wall second, for the countdown in the
     browser. `protected_s` counts from the start of the lease.

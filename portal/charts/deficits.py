@@ -17,7 +17,7 @@ HOURS = 24
 
 @dataclass(frozen=True, slots=True)
 class DayDeficit:
-    """The deserved GPU-seconds of the last day, and the part not received in its hour."""
+    """The GPU-seconds deserved on the last day, and the part not received in its hour."""
 
     short_gpu_s: float
     deserved_gpu_s: float
@@ -75,7 +75,7 @@ def deficit_of(
     0.
     """
     since = now - HOURS * HOUR
-    # Hour -> the sums at its last round.
+    # Each hour, with the sums at its last round.
     marks = {min(HOURS - 1, (at - since) // HOUR): pair for at, pair in totals}
     short = whole = 0.0
     before = totals[0][1] if totals else (0.0, 0.0)

@@ -66,7 +66,7 @@ def apportion(amounts: Sequence[Decimal], places: int = 2) -> list[Decimal]:
 
 
 def telling_places(values: Sequence[float], least: int = 2, most: int = 4) -> int:
-    """Return the fewest decimals, `least` to `most`, that print different values differently."""
+    """Return the fewest decimals, `least` to `most`, with which different values look different."""
     distinct = set(values)
     for places in range(least, most):
         if len({f"{value:.{places}f}" for value in distinct}) == len(distinct):
@@ -117,7 +117,7 @@ def coarse(seconds: Number) -> str:
 
 
 def relative(seconds_ago: Number | None) -> str:
-    """Format a distance to now: "3 s ago" if positive, "in 8 min" if negative, "now" near 0."""
+    """Format seconds as "3 s ago" if positive, "in 8 min" if negative, "now" near 0."""
     if seconds_ago is None:
         return NONE
     if -1 < seconds_ago < 1:

@@ -1,4 +1,4 @@
-"""Shapes that carry the meaning without colour: one per state, one per reason to wait."""
+"""Shapes that have a meaning without colour: one per state, one per reason to wait."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class StateBadge(NamedTuple):
 _LINE = 'fill="none" stroke="currentColor" stroke-width="1.6"'
 _CUT = 'fill="none" class="cut" stroke-width="1.8"'
 
-# State -> drawing in a 14 x 14 box. The state is also the CSS class.
+# The shape of each state in a 14 x 14 box. The state is also the CSS class.
 STATES: dict[str, str] = {
     "ok": f'<circle cx="7" cy="7" r="6.5" fill="currentColor"/><path d="M3.8 7.2l2.2 2.2 4.2-4.6" '
     f"{_CUT}/>",
@@ -48,7 +48,7 @@ _GAUGE = f'<path d="M1.5 11a5.8 5.8 0 1111 0" {_LINE}/><path d="M7 10l2.8-4" {_L
 _DOWN = f'<path d="M1.2 1.2h11.6v11.6H1.2zM1.2 5.2l4-4M1.2 12.8L12.8 1.2M8.8 12.8l4-4" {_LINE}/>'
 _QUESTION = f'<circle cx="7" cy="7" r="5.7" {_LINE}/><path d="M7 3.6v4M7 9v1.4" {_LINE}/>'
 
-# Keywords of a reason's code -> glyph. The first match wins, so order matters.
+# Keywords of a reason's code, each with its glyph. The first match wins, so order matters.
 _REASONS: tuple[tuple[tuple[str, ...], str], ...] = (
     (("price",), _DIAMOND),
     (("budget", "credit"), _COIN),

@@ -16,7 +16,7 @@ from portal.charts.tenants import TenantBadge
 
 COMPACT_FROM = 200
 ROWS = 2
-# The least drawn width of a node: its name needs this room next to the others.
+# The minimum width of a node, so that its name fits.
 LEAST_COLUMNS = 3
 
 

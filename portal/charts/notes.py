@@ -94,7 +94,7 @@ class Stat:
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """A row of a certificate: a property by its standard name, and what it means.
+    """A row of a certificate: a property by its standard name, with an explanation.
 
     `verdict` is holds, note (holds, with a note) or violated; grey verdicts are unclaimed ("not
     claimed"), unpromised, not_applicable and unmeasured.
@@ -132,7 +132,7 @@ class CertificatePanel:
 
 @dataclass(frozen=True, slots=True)
 class Instant:
-    """An instant on a pool's clock with its wall time, as of `now` (pool time).
+    """An instant on a pool's clock with its wall time, as seen at `now` (pool time).
 
     `wall` is None if it is unknown, as for an instant before the pool's clock was anchored.
     `wall_now` is the wall time at `now`.

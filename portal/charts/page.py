@@ -81,7 +81,7 @@ class RoundLine:
 
     @property
     def etag(self) -> str:
-        """Return a hash of all parts of the line that the browser cannot count on by itself.
+        """Return a hash of all parts of the line that the browser cannot update by itself.
 
         The browser counts ages and the countdown, and restarts them when `checked` changes. The
         ETag is weak because the response may be compressed.

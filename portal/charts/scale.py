@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from math import ceil, floor, log10
 
 _STEPS_S = (60, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 172800, 604800)
-LETTER = 6.6  # px per letter of 13 px text, rounded up
+LETTER = 6.6  # Pixels per letter of 13 px text, rounded up.
 
 
 @dataclass(frozen=True, slots=True)

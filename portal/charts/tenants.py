@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from portal.charts.svg import Markup, rect, tag, text
 
-BADGES = 16  # distinct badges
+BADGES = 16  # the number of distinct badges
 OTHERS = -1
 
 
@@ -41,7 +41,7 @@ HIDDEN = TenantBadge("other tenants", OTHERS, "\N{MIDDLE DOT}\N{MIDDLE DOT}")
 def group_small(
     badges: Mapping[str, TenantBadge], use: Mapping[str, int], limit: int = 12
 ) -> dict[str, TenantBadge]:
-    """Give the smallest users one grey badge above `limit` tenants; the viewer keeps its badge."""
+    """Give the smallest users above `limit` tenants one grey badge; the viewer keeps its own."""
     if len(badges) <= limit:
         return dict(badges)
     ranked = sorted(badges, key=lambda name: (not badges[name].you, -use.get(name, 0), name))

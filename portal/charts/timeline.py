@@ -1,7 +1,7 @@
-"""A job's life on one clock: its state, its GPUs (own below, borrowed above), its price.
+"""A job's history as three tracks: its state, its GPUs (own below, borrowed above), its price.
 
-Solid is running, dotted waits for a turn, lined waits for a price. Grey reverse hatch is blocked
-(no room, limit, node down), dashed is expected, a red upright is a preemption.
+Solid is running, dotted waits for its turn, lined waits for a lower price. Grey reverse hatch is
+blocked (no room, limit, node down), dashed is expected, a red vertical line is a preemption.
 """
 
 from __future__ import annotations
@@ -26,8 +26,7 @@ _PATTERNS = {"turn": "p-wait", "price": "p-wait2", "blocked": "p-blk"}
 class Segment:
     """A period of one state: kind is run, turn, price, blocked or expected.
 
-    `label` is printed in it or below it; `terms` are the instants inside a run where one term ends
-    and the next starts.
+    `label` is printed in it or below it; `terms` are the instants at which a new term starts.
     """
 
     kind: str
@@ -80,7 +79,7 @@ class JobTimeline:
 
 
 def timeline(job: JobTimeline) -> Markup:
-    """Draw the tracks that have data, or return a sentence if the span is empty."""
+    """Draw the tracks that have data, or return a sentence if the time range is empty."""
     if job.end <= job.start:
         return tag("p", "Nothing has happened yet.", class_="mut")
     x = Scale(job.start.timestamp(), job.end.timestamp(), LEFT, WIDTH - RIGHT)
@@ -120,7 +119,7 @@ def _clock(job: JobTimeline, x: Scale, bottom: float) -> Markup:
 
 
 def _tick(at: float, caption: str) -> Markup:
-    """Draw a label over its mark, moved inwards at the right edge."""
+    """Draw a label over its mark, moved to the left at the right edge."""
     half = text_width(caption) / 2
     return text(min(at, WIDTH - half), 14, caption, anchor="middle")
 
@@ -137,7 +136,7 @@ def _states(job: JobTimeline, x: Scale) -> Markup:
             at = (start + end) / 2
             parts.append(text(at, middle + 5, segment.label, class_="b on", anchor="middle"))
         elif segment.label and min(start, WIDTH - wide) >= clear:
-            begin = min(start, WIDTH - wide)  # moved inwards at the right edge
+            begin = min(start, WIDTH - wide)  # moved to the left at the right edge
             parts.append(text(begin, STATE_TOP + STATE_HEIGHT + 17, segment.label, class_="m"))
             clear = begin + wide + 8
     parts += _cut_marks(job, x)
@@ -145,7 +144,7 @@ def _states(job: JobTimeline, x: Scale) -> Markup:
 
 
 def _cut_marks(job: JobTimeline, x: Scale) -> list[Markup]:
-    """Draw an upright per preemption, with its text if that overlaps no other text."""
+    """Draw a vertical line per preemption, with its text if that overlaps no other text."""
     parts = []
     taken = float(LEFT)
     for cut in sorted(job.cuts, key=lambda cut: cut.at):

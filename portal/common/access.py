@@ -35,12 +35,12 @@ View = Callable[..., HttpResponseBase]
 
 @dataclass
 class About:
-    """The subject of this request's page, which the frame around the page also shows."""
+    """The subject of this request's page, which the page's header also shows."""
 
     access: Access | None = None
     tenant: Tenant | None = None
     pool: PoolFacts | None = None
-    # True if the URL names the pool; else the pool is the tenant's first, or that of a job.
+    # True if the URL names the pool; otherwise it is the tenant's first pool, or a job's.
     chose_pool: bool = False
     own_pools: dict[int, list[str]] = field(default_factory=dict)
 
@@ -189,7 +189,7 @@ def book_pool(request: HttpRequest, tenant: Tenant, book: str, name: str = "") -
 
 
 def pool_of_page(request: HttpRequest) -> PoolFacts | None:
-    """Return the pool of the frame: the page's, else the tenant's first, else any.
+    """Return the pool of the page's header: the page's, else the tenant's first, else any.
 
     Return None if no pool exists or the viewer may see none: visitors in production, people without
     a tenant.

@@ -12,9 +12,9 @@ from portal.charts.page import LATE, LIVE, PAUSED, RoundLine
 from scheduling.engine.clock import PoolNow, grid_instant, pool_time, silent_s
 from scheduling.selectors.pools.lines import PoolFacts
 
-# Rounds are late if the grid was not checked for this many round intervals.
+# Rounds are late if the pool was not checked for this number of round intervals.
 LATE_INTERVALS = 2
-# A pool's clock this close to the wall's reads the same.
+# A pool's clock with at most this difference shows the same time as the wall clock.
 SAME = timedelta(seconds=30)
 
 
@@ -72,7 +72,7 @@ def clocks(facts: PoolFacts, rounds: Iterable[tuple[datetime, datetime, int]] = 
 
 
 def clocks_by_pool(pools: Iterable[PoolFacts]) -> dict[str, Clocks]:
-    """Return pool name -> clocks, for pages over several pools."""
+    """Return the clocks of pools by name, for pages over several pools."""
     return {facts.name: clocks(facts) for facts in pools}
 
 

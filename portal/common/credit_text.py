@@ -1,4 +1,4 @@
-"""Texts about a tenant's credit: credit left, budget used, and the expected end."""
+"""Texts about a tenant's credit: what is left, the used budget, and when the budget runs out."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ACTIONS = {
     BudgetAction.WARN: f"notice; nothing more is borrowed at {STOP_PERCENT} %",
     BudgetAction.BLOCK: f"nothing more is borrowed at {FULL_PERCENT} %",
 }
-# State -> mark and meaning.
+# For each state, its mark and its meaning.
 STATES = {
     BudgetState.OPEN: ("ok", f"below {NOTICE_PERCENT} %"),
     BudgetState.NOTICE: ("warn", f"{NOTICE_PERCENT} % reached"),
@@ -40,10 +40,10 @@ STATES = {
 
 @dataclass(frozen=True, slots=True)
 class BudgetText:
-    """A budget in its current period, in credits; `percent` is spent and committed.
+    """A budget in its current period, in credits; `percent` is the spent and committed part.
 
-    Borrowing stops at `stop_percent`, which is `stops_at`. `run_out`, in notices only: the expected
-    end, or why it cannot be estimated.
+    Borrowing stops at `stop_percent`, which is `stops_at` credits. `run_out`, in notices only: when
+    the budget will run out, or why that cannot be estimated.
     """
 
     period: str

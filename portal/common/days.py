@@ -28,7 +28,6 @@ class Days:
 
     @property
     def since(self) -> datetime:
-        """Return the first instant."""
         return datetime.combine(self.first, time(), UTC)
 
     @property
@@ -61,7 +60,7 @@ def _day(asked: QueryDict, name: str, default: date, errors: dict[str, str]) -> 
         value = date.fromisoformat(raw) if len(raw) == len("2026-11-20") else None
     except ValueError:
         value = None
-    # The day after it must exist, too.
+    # The next day must be a valid date, too.
     if value is None or value >= date.max:
         errors[name] = WRITE_A_DAY
         return default

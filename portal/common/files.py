@@ -13,7 +13,7 @@ from django.http import HttpResponse
 from evenshare_core.csv_cells import write_csv
 from tenants.api.times import time_text
 
-# Columns of a file: heading -> attribute path of a row, or a function of the row.
+# Columns of a file: the heading, and the attribute path of a row or a function of the row.
 Columns = Mapping[str, str | Callable[[Any], object]]
 LINES_MOST = 100_000
 

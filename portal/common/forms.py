@@ -57,7 +57,7 @@ def instant(text: str | None) -> datetime | None:
     try:
         value = datetime.fromisoformat((text or "").strip())
         return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
-    except (ValueError, OverflowError):  # OverflowError: at the edge of the calendar
+    except (ValueError, OverflowError):  # OverflowError: beyond the first or last date of Python
         return None
 
 

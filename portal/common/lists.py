@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.http import Http404, HttpRequest
 
-DIGITS_MAX = 18  # fits in a column of keys
+DIGITS_MAX = 18  # Keys are 64-bit columns.
 
 
 def key_asked(request: HttpRequest, name: str = "before") -> int | None:

@@ -13,14 +13,14 @@ from django.urls import reverse
 from portal.charts.page import PoolChoice
 from portal.common.access import about, pool_of_page, pools_of_tenant, visible_pool_names
 
-# Pages of a round, trade or simulation -> the list that the switch opens in another pool.
+# For pages of a round, trade or simulation, the list that the menu opens for another pool.
 LISTS = {
     "round": "round-list",
     "counterfactual": "round-list",
     "trade": "trades",
     "operate-simulation": "operate-simulations",
 }
-# Tenant pages that take `?pool=`, and the list that replaces a page of a single object.
+# Tenant pages that take `?pool=`, with the list that replaces a page of a single object.
 TENANT_PAGES = {
     "dashboard": "dashboard",
     "sharing": "sharing",
@@ -37,7 +37,7 @@ TENANT_PAGES = {
     "contribution": "contribution",
     "transfer": "ledger",
 }
-# Query parameters that the switch keeps. Days and list keys belong to one pool.
+# Query parameters that the menu keeps; days and list keys are valid in only one pool.
 KEPT = ("state", "q", "by", "window")
 
 

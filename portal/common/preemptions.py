@@ -13,7 +13,7 @@ from portal.charts.notes import LineItem, Note
 from scheduling.selectors.jobs.preemptions import PreemptionRow
 from scheduling.selectors.jobs.reasons import rule_text
 
-# From here on, microseconds are an instant (since the year 2001), not a duration.
+# Larger numbers of microseconds are an instant after 2001, not a duration.
 _INSTANT_US = 10**15
 
 

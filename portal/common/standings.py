@@ -1,4 +1,4 @@
-"""A job's standing to its deadline, as lists show it."""
+"""The state of a job with respect to its deadline, as lists show it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STANDING_BADGES = {
 
 @dataclass(frozen=True, slots=True)
 class StandingBadge:
-    """A shape, a text, and the instants of the deadline and of the plan's end."""
+    """A shape, a text, and the times of the deadline and of the planned end."""
 
     kind: str
     text: str
@@ -29,7 +29,7 @@ class StandingBadge:
 
 
 def standing_badge(story: DeadlineStory, times: Clocks) -> StandingBadge:
-    """Return a job's standing; `ends` is when its plan ends, if it has one."""
+    """Return the state of a job's deadline; `ends` is the planned end, if there is a plan."""
     is_planned = story.standing is DeadlineStanding.PLANNED
     ends = story.last.ends if is_planned and story.last is not None else None
     return StandingBadge(

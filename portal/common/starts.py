@@ -50,7 +50,7 @@ def start_text(start: StartView, clocks: Clocks, calibration_url: str) -> StartT
 def expected_text(start: StartView, now: datetime) -> str:
     """Return "Expected to start in about 12 min (p50), within 40 min (p90)", or "".
 
-    A page may show an old estimate. Its p50 may have passed; if its p90 has, it was wrong.
+    The estimate may be old: its p50 may have passed, and if its p90 has, the estimate was wrong.
     """
     if start.p50 is None:
         return ""
@@ -77,7 +77,7 @@ def _within(seconds: float) -> str:
 
 
 def _not_within(seconds: float) -> str:
-    """Return a text for the simulated time that is left, a lower bound of the p90."""
+    """Return a text for the rest of the simulated time, which the p90 exceeds."""
     if seconds <= 0:
         return "after the simulated time"
     return f"not within {duration(seconds)}" if seconds >= MINUTE_S else "not within a minute"
@@ -104,7 +104,7 @@ def assumptions_note(start: StartView, calibration_url: str) -> Note:
 
 
 def correction_rows(facts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield how many past estimates corrected a forecast, and by how much; old ones have none."""
+    """Yield how many past estimates corrected a forecast, and how much; old forecasts have none."""
     corrections = facts.get("corrections", {})
     for group, label in GROUPS.items():
         factors = corrections.get(group)

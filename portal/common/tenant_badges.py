@@ -1,4 +1,4 @@
-"""Badges of tenants for a page, by what its viewer may see."""
+"""Badges of tenants for a page, depending on the tenants that its viewer may see."""
 
 from __future__ import annotations
 

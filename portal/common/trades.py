@@ -1,4 +1,4 @@
-"""Texts about quota trades: who gave what, and its value."""
+"""Texts about quota trades: the GPUs given, and their value."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def traded_text(claims: Iterable[LastRoundClaim]) -> str:
 
 
 def claim_line(claim: LastRoundClaim) -> LineItem:
-    """Return a quota by its type, with the effect of trades: "v100, 2 bought" and 4."""
+    """Return a quota by its type, with the effect of trades: label "v100, 2 bought" and value 4."""
     text = claim.gpu_type
     if claim.swapped:
         text += f", {abs(claim.swapped)} {'bought' if claim.swapped > 0 else 'sold'}"

@@ -91,7 +91,7 @@ def statement_text(pool: str, tenant: str, last: SaidVerification | None) -> str
 
 
 def came_out(last: SaidVerification) -> str:
-    """Return the reported result: findings, or not proven, or proven."""
+    """Return the reported result: errors, parts that are not proven, or all proven."""
     if last.findings:
         return f"with {plural(last.findings, 'finding')}"
     if last.unproven is None:
@@ -102,7 +102,7 @@ def came_out(last: SaidVerification) -> str:
 
 
 def stretch(last: SaidVerification) -> str:
-    """Return a statement's period on the pool's clock; empty for rounds."""
+    """Return the period of a verified statement on the pool's clock; empty for rounds."""
     if last.since is None or last.until is None:
         return ""
     return f"{_pool(last.since)} to {_pool(last.until)}"

@@ -1,7 +1,7 @@
 """The demo's fifth pool, `deadlines`: three teams with deadlines, and one without.
 
 Four nodes, so that it costs little next to the other pools. In one of every three hours of its
-clock (three minutes of the reader's) demand exceeds capacity (`portal.demo.deadlines_trace`). Some
+clock (three minutes for the reader) demand exceeds capacity (`portal.demo.deadlines_trace`). Some
 deadlines are then refused, with the earliest feasible one. In the first such hour a node is under
 maintenance, so that plans move.
 """
@@ -36,13 +36,13 @@ POOL = SmallPool(
     begin=BEGIN,
     scale=60,
     round_s=10,
-    # A round, the paper's two leases, and what fits in an hour (a minute of the reader's).
+    # Lengths in seconds: a round, the paper's two leases, and an hour (a minute for the reader).
     lease_s=600,
     trace="deadlines_12h",
     hours=HOURS,
 )
 QUOTAS = {team.tenant: team.quota for team in TEAMS}
-# The paper's five minutes.
+# The paper uses five minutes.
 PROFILING_S = 300
 MAINTAINED, SINCE, LENGTH = "h100-04", timedelta(minutes=95), timedelta(minutes=60)
 

@@ -1,10 +1,10 @@
 """The workload of the demo pool `deadlines`, drawn from a seed.
 
 `portal/demo/data/deadlines_12h.csv.gz` contains `deadline_rows()` (a test compares them). Of every
-three hours (three minutes of the demo), the first is calm. In the second, demand exceeds capacity;
-in the third, the backlog is done. So deadlines are promised, moved, refused, met and missed while a
-reader watches. Every fifth job with a deadline stops by a metric, as in UniSched's evaluation. It
-declares its maximum number of iterations instead of a duration.
+three hours (three minutes of the demo), the first has little demand. In the second, demand exceeds
+capacity; in the third, the backlog is done. So deadlines are promised, moved, refused, met and
+missed while a reader watches. Every fifth job with a deadline stops by a metric, as in UniSched's
+evaluation. It declares its maximum number of iterations instead of a duration.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ COLUMNS = (
     *("deadline_s", "values", "iterations", "stop_when"),
 )
 METRIC_EVERY = 5
-CAP = (1.2, 1.6)  # of the true number of iterations; an iteration takes 1 s
+CAP = (1.2, 1.6)  # Declared maximum over the true number of iterations; an iteration takes 1 s.
 
-# Duration in s -> deadlines in s after the submission, and the points of an end by each, as a
-# trace writes them.
+# From a job's duration in s: its deadlines in s after the submission, and the points for completing
+# by each, as a trace writes them.
 DrawnDeadline = Callable[[random.Random, int], tuple[str, str]]
 
 
 def _strict(rng: random.Random, duration_s: int) -> tuple[str, str]:
-    """Return a strict deadline, without points after it; one job in eight has an infeasible one."""
+    """Return a deadline without points after it; one job in eight has an infeasible one."""
     factor = rng.uniform(0.6, 0.9) if rng.randrange(8) == 0 else rng.uniform(1.3, 2.5)
     return str(round(duration_s * factor)), "100"
 
 
 def _soft(rng: random.Random, duration_s: int) -> tuple[str, str]:
-    """Return UniSched's steps: 100, 80, 50 and 20 points at 1, 1.1, 1.2 and 1.5 of the deadline."""
+    """Return UniSched's steps: 100, 80, 50, 20 points until 1, 1.1, 1.2, 1.5 of the deadline."""
     tenth_s = round(duration_s * rng.uniform(0.12, 0.2))
     return "-".join(str(tenth_s * tenths) for tenths in (10, 11, 12, 15)), "100-80-50-20"
 

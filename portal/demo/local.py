@@ -29,7 +29,7 @@ def seed_local() -> bool:
     PriceSetting.objects.create(pool=pool, gpu_type=gpu_type)
     Node.objects.create(pool=pool, name=NODE, gpu_type=gpu_type, gpus=slots.count)
     for index, tenant in enumerate(tenants):
-        # Half each; the first gets the odd GPU.
+        # Each tenant gets half; the first gets the odd GPU.
         gpus = (slots.count + 1 - index) // 2
         if gpus:
             Quota.objects.create(

@@ -1,6 +1,6 @@
 """A pool of the demo whose jobs are real processes, on this machine or on Slurm nodes.
 
-Leases are short: a newcomer sees a job yield and resume within a minute.
+Leases are short, so that a new user sees within a minute how a job yields and resumes.
 """
 
 from __future__ import annotations

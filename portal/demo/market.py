@@ -1,10 +1,10 @@
 """The demo's fourth pool, `market`: teams of different patience, and a market-clearing price.
 
 Six nodes, so that it costs little next to the other pools. In one of every three hours of its clock
-(three minutes of the reader's) some teams are in a hurry (`portal.demo.market_trace`). The price
-rises, patient jobs are refused and see the price that they needed, and the lender earns. It has two
-offers: one at a very low floor, and one with a high floor for the busy hour. The second ends after
-12 hours. Near the end of the first busy hour its manager revokes the second offer, once
+(three minutes for the reader) some teams are in a hurry (`portal.demo.market_trace`). The price
+rises, patient jobs are refused and see the price that they needed, and the lender earns. The lender
+has two offers: one with a very low floor, and one with a high floor for the busy hour. The second
+ends after 12 hours. Near the end of the first busy hour the lender's manager revokes it, once
 (`revoke_when_due`).
 """
 
@@ -34,7 +34,7 @@ TRACE = "market_12h"
 POOL = SmallPool(
     name=NAME,
     policy=POLICY,
-    # The plan covers one hour: a job that gains nowhere in it is refused, and sees the price.
+    # The plan covers one hour; a job without a gain in it is refused, and sees the price.
     options={"horizon_s": 3600},
     gpu_type=GPU_TYPE,
     nodes=NODES,
@@ -48,16 +48,16 @@ POOL = SmallPool(
     hours=HOURS,
 )
 QUOTAS = {team.tenant: team.quota for team in TEAMS}
-# The lender's offers (GPUs, floor): any use posts the first floor; the second needs a busy hour.
+# The lender's offers (GPUs, floor): any use reaches the first floor, busy hours the second.
 CHEAP, DEAR = (6, Decimal("0.02")), (4, Decimal("0.60"))
-# In the first busy hour of a new pool, which is its second hour.
+# In the first busy hour of a new pool, its second hour.
 REVOKED_AFTER = timedelta(minutes=110)
 
 
 def seed_market() -> bool:
     """Make the pool `market`, shared by four tenants of the demo, and the lender's offers.
 
-    Return whether anything was made. An offer that was ever made, revoked or changed is not made
+    Return whether anything was made. Offers that the lender has revoked or changed are not made
     again.
     """
     tenants = demo_tenants([team.tenant for team in TEAMS])
@@ -72,7 +72,7 @@ def seed_market() -> bool:
 
 
 def revoke_when_due() -> bool:
-    """Revoke the dear offer as the lender's manager, once; return whether that was done now.
+    """Revoke the expensive offer as the lender's manager, once; return whether that was done now.
 
     It is due `REVOKED_AFTER` of pool time after the offer was made. Skip it if the lender has
     revoked an offer before.

@@ -1,9 +1,9 @@
 """The workload of the demo pool `market`, drawn from a seed.
 
 `portal/demo/data/market_12h.csv.gz` contains `market_rows()` (a test compares them). Of every three
-hours (three minutes of the demo), the first is calm. In the second, two teams are in a hurry; in
-the third, the backlog is done. So the price rises and falls, and patient jobs are refused in
-between and see the price that they needed.
+hours (three minutes of the demo), the first has little demand. In the second, two teams are in a
+hurry; in the third, the backlog is done. So the price rises and falls, and patient jobs are refused
+in between and see the price that they needed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ SEED, HOURS, CYCLE_H = 20220502, 12, 3
 COLUMNS = ("trace_id", "tenant", "submit_s", "duration_s", "gpus", "utility")
 
 
-# From a job's work in GPU-hours and its duration in hours: its value, as a trace writes it.
+# From a job's work in GPU-hours and its duration in hours: its utility, as a trace writes it.
 DrawnValue = Callable[[random.Random, float, float], str]
 
 
@@ -26,7 +26,7 @@ def _patient(rng: random.Random, gpu_h: float, hours: float) -> str:  # noqa: AR
 
 
 def _hurried(rng: random.Random, gpu_h: float, hours: float) -> str:
-    """Return a high value that falls every hour, to zero after six hours, as before a meeting."""
+    """Return a high value that falls every hour, to zero after six hours: it is needed soon."""
     at_once = gpu_h * rng.uniform(1.2, 2.4) / (1 - hours / 6)
     return f"linear k=-{at_once / 6:.3f} g={at_once:.2f}"
 
@@ -37,7 +37,7 @@ def _dated(rng: random.Random, gpu_h: float, hours: float) -> str:
 
 
 def _silent(rng: random.Random, gpu_h: float, hours: float) -> str:  # noqa: ARG001 - one shape
-    """Return no bid: it runs on its own quota, or for the base price."""
+    """Return no bid: the job runs on its own tenant's quota, or for the base price."""
     return ""
 
 
@@ -56,7 +56,7 @@ class MarketTeam:
     hours: tuple[float, float]
 
 
-# The first has the largest quota, uses little of it, and lends; the second has hardly any.
+# The first team has the largest quota, uses little of it, and lends; the second has little.
 TEAMS = (
     MarketTeam("6214e9", 12, _silent, (2, 1, 4), (1, 2), (0.3, 1.0)),
     MarketTeam("7f04ca", 2, _patient, (4, 2, 2), (1, 2), (0.5, 1.5)),

@@ -2,10 +2,10 @@
 
 `portal/demo/data/mixed_24h.csv.gz` contains `mixed_rows()` (a test compares them). Gang sizes are
 those of the Philly trace except for the largest. Durations are log-normal, in seconds of work on
-the slowest GPU type. Demand exceeds the 50 GPUs, so there is always a choice.
+the slowest GPU type. Demand exceeds the 50 GPUs, so the policy always has a choice.
 
-Under `gandiva_fair`, tenants trade GPU types. A team's models gain equally from a fast GPU, and
-those of different teams differ. A team leaves every few hours, which ends its trades.
+Under `gandiva_fair`, tenants trade GPU types. All models of a team gain equally from a fast GPU;
+models of different teams do not. A team leaves every few hours, which ends its trades.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ class Team:
     stays_h: int = CYCLE_H
 
     def is_here(self, submit_s: int) -> bool:
-        """Return whether it submits jobs at an instant of the trace."""
+        """Return whether the team submits jobs at an instant of the trace."""
         return submit_s // 3600 % CYCLE_H < self.stays_h
 
 
-# The first gain least from a fast GPU. The second team does not trade: its two models differ too
-# much for one value of a fast GPU.
+# The first teams gain least from a fast GPU. The second team does not trade: its two models differ
+# too much for one value of a fast GPU.
 TEAMS = (
     Team("6214e9", 3, 3, ("vae",)),
     Team("ee9e8c", 3, 2, ("transformer-16", "a3c")),

@@ -1,7 +1,7 @@
-"""Readable names of the demo's tenants, which are not from the trace.
+"""Readable names of the demo's tenants, which are not in the trace.
 
-Philly's virtual clusters are known only by hashes. A name means nothing: names go by the alphabet,
-the largest tenant first, and the hash follows in brackets.
+Philly's virtual clusters are known only by hashes. The names are invented, in alphabetical order,
+the largest tenant first; the hash follows in brackets.
 """
 
 from __future__ import annotations

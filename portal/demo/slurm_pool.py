@@ -58,8 +58,8 @@ GPU_TYPES = (
     SlurmGpuType("a100", 3, Decimal("2.50"), {ROSA: 4, MARA: 2, THIRD: 2}),
 )
 TENANTS = (ROSA, MARA, THIRD)
-# Submitted in this order, repeatedly. Together they need less than the cluster has, but at times
-# more than is free. The gangs of 8 are larger than a node.
+# The jobs are submitted in this order, repeatedly. Together they need fewer GPUs than the cluster
+# has, but sometimes more than are free. The gangs of 8 are larger than a node.
 JOBS = (
     DemoJob(MARA, "finetune", 4, ("a100",), 45),
     DemoJob(THIRD, "evaluate", 1, ("k80",), 40),
@@ -103,7 +103,7 @@ def _gpus(pool: Pool, demo_type: SlurmGpuType, tenants: dict[str, Tenant], begin
         gpu_type.rank = demo_type.rank
         gpu_type.save(update_fields=["rank"])
     PriceSetting.objects.create(pool=pool, gpu_type=gpu_type, base=demo_type.base)
-    # As Slurm reports: `sync_nodes` finds nothing to change.
+    # Create nodes as Slurm reports them, so that `sync_nodes` finds nothing to change.
     has = {"cpus": CORES, "memory_mb": MEMORY_MB}
     Node.objects.bulk_create(
         Node(pool=pool, name=node.name, gpu_type=gpu_type, gpus=node.gpus, **has)

@@ -28,7 +28,7 @@ ERROR_LINE = re.compile(r"[\w.]+(Error|Exception|Refused)\b.*|.*\b(FATAL|PANIC):
 NEVER = re.compile(r"(?!)")
 
 Say = Callable[[str], None]
-# Called with the name of a child that ended by itself, and the reason.
+# A function called with the name of a child that ended by itself, and the reason.
 Note = Callable[[str, str], None]
 
 
@@ -45,7 +45,7 @@ class Spec:
     stop: signal.Signals = signal.SIGTERM
     stop_s: float = 10.0
     environment: Mapping[str, str] = field(default_factory=dict)
-    # `user`, `group`, `pass_fds`, `cwd` for subprocess.
+    # arguments for `subprocess`: `user`, `group`, `pass_fds`, `cwd`
     popen: Mapping[str, object] = field(default_factory=dict)
     # Lines that the terminal shows when it is not verbose.
     alarm: re.Pattern[str] = ALARM
@@ -217,7 +217,7 @@ def _note_nothing(_name: str, _why: str) -> None:
 
 
 def _rotating_log(name: str, logs: Path) -> logging.Logger:
-    # Not from the registry of loggers: this one is private and ends with its child.
+    # Not a named logger: this one is private, and is deleted with its child.
     log = logging.Logger(name)  # noqa: LOG001 - see above
     log.addHandler(FileHandler(logs / f"{name}.log", maxBytes=LOG_BYTES, backupCount=1, delay=True))
     return log

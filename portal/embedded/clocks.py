@@ -18,7 +18,7 @@ FILE = "clock"
 
 @dataclass(frozen=True)
 class ClockReading:
-    """Three clocks at one moment: the wall's, a steady one, and a steady one with sleep."""
+    """Three clocks at one moment: wall, monotonic, and monotonic with the time of sleep."""
 
     wall_s: float
     steady_s: float

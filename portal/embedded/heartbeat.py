@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-# A task that runs this long does not end: a round has lost its fence many times over.
+# A task that runs this long will not end: a round would have lost its fence long ago.
 LONGEST_S = 900.0
 # An older heartbeat is ignored: on a full disk only signs of life are written.
 STALE_S = 10.0

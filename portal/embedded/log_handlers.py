@@ -1,7 +1,7 @@
 """Log handlers that drop lines on a full disk instead of flooding the terminal.
 
-Python's handlers print a traceback per line that they cannot write. A portal on a full disk printed
-37 MB in 100 s. Standard library only: the supervisor and Django use them.
+Python's handlers print a traceback per line that they cannot write. On a full disk, these were 37
+MB in 100 s. Standard library only: the supervisor and Django use them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import logging.handlers
 import sys
 import time
 
-# A process reports lost lines this often.
+# Seconds between two reports of lost lines by a process.
 NOTICE_EVERY_S = 60.0
 
 

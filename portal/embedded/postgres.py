@@ -33,12 +33,12 @@ SETTINGS = {
     "log_timezone": "UTC",
     "log_min_messages": "warning",
     "log_line_prefix": "%m [%p] %u ",
-    # Queries here are short; compiling them costs more than it gains.
+    # The portal's queries are short; just-in-time compilation would cost more than it gains.
     "jit": "off",
-    # A sorted page of jobs must not depend on the machine's locale files.
+    # The order of a sorted page must not depend on the machine's locale files.
     "lc_messages": "C",
 }
-# A test database is thrown away: nothing has to reach the disk.
+# A test database is deleted after use, so its writes need not reach the disk.
 TEST_SETTINGS = {
     "fsync": "off",
     "synchronous_commit": "off",
@@ -156,7 +156,7 @@ class Postgres:
         fresh.rename(self.cluster)
 
     def _end_leftover(self) -> None:
-        """End a postmaster of this very folder; a pid file of another process is stale."""
+        """End a running server of this folder; a pid file of another process is outdated."""
         pid_file = self.cluster / "postmaster.pid"
         with contextlib.suppress(OSError, ValueError, IndexError):
             pid = int(pid_file.read_text().splitlines()[0])
@@ -187,7 +187,7 @@ class Postgres:
         return int(shown.split()[2].partition(".")[0].partition("devel")[0])
 
     def _run(self, command: list[str]) -> subprocess.CompletedProcess[str]:
-        # In its own folder: `nobody` may not even enter ours.
+        # Run in the user's own folder: `nobody` may not even enter ours.
         done: subprocess.CompletedProcess[str] = subprocess.run(
             command,
             check=False,

@@ -25,11 +25,11 @@ from portal.embedded.heartbeat import LONGEST_S, complaint, read_heartbeat, touc
 
 PULSE_EVERY_S = 2.0
 BEAT = "beat"
-# By queue, and for beat. A task may wait for a lock or a slow disk without using the processor.
+# Seconds of patience, by queue and for beat: a task may wait for a lock or a slow disk.
 PATIENCE_S = {BEAT: 60.0, "default": 60.0, "rounds": 120.0}
 # Several times the slowest observed start: 120 s, with 16 busy processes on 2 cores.
 STARTING_S = 900.0
-# The wait doubles with each restart, at most this often, until the process was well for WELL_S.
+# The wait doubles at each restart, at most this often, until it was healthy for WELL_S.
 MOST_DOUBLINGS = 4
 WELL_S = 900.0
 # Processor time that counts as progress; a thread that polls in a loop uses less.
@@ -71,7 +71,7 @@ class TaskWatch:
         """Start to watch a task, in the thread that runs it."""
         touch(run, queue)
         if not hasattr(time, "pthread_getcpuclockid"):
-            # macOS: only its start and its end count.
+            # macOS cannot measure it: only the start and the end of a task count.
             self._task = RunningTask(run, queue, time.monotonic(), 0.0)
             return
         self._clock = time.pthread_getcpuclockid(threading.get_ident())
@@ -98,9 +98,9 @@ class TaskWatch:
 
 @dataclass
 class Sign:
-    """The state of a process: its file's time, and when it started or last touched the file.
+    """The state of a process: the time of its file, and when it started or last touched the file.
 
-    `well_since`: since when it has no fault.
+    `well_since`: the start of its time without a fault.
     """
 
     patience_s: float
@@ -114,7 +114,7 @@ class Sign:
 
     @property
     def factor(self) -> float:
-        """Return the multiple of its patience that it gets now."""
+        """Return the factor by which the process's patience is multiplied now."""
         return float(2 ** min(self.restarts, MOST_DOUBLINGS))
 
 
@@ -140,7 +140,7 @@ class PulseWatch:
         }
 
     def starts(self, name: str, now: float) -> None:
-        """Note a start: judge a queue's worker, or beat, from its first sign of life on."""
+        """Note a start: from its first sign of life on, this worker or beat is judged."""
         sign = self._signs[name]
         sign.stamp, sign.since, sign.is_ready = self._stamp(name), now, False
 

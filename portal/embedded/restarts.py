@@ -22,7 +22,7 @@ class Restarts:
     count: int
     why: str
     at: float
-    # Seconds of silence after which it restarts again.
+    # Seconds of silence after which the process restarts again.
     next_after_s: float = 0.0
 
 

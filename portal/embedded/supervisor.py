@@ -41,13 +41,13 @@ USAGE = (
     " servers. It takes no arguments: settings are environment variables, such as"
     " PORT=8010 (docs/configuration.md)."
 )
-# Only a process that hangs takes this long. A process that cannot start ends; `_until` sees it.
+# Longest wait for a start, reached only by a hanging process; `_until` sees one that ends.
 START_PATIENCE_S = 900.0
 FIRST_WEB = "web-1"
 PULSE_CHECK_S = 2.0
 # PostgreSQL ends all its sessions and restarts within the same process.
 BACKEND_KILLED = re.compile(r"was terminated by signal")
-# A program by its path: the process tree does not import the scheduling.
+# A program given by its path, because the process tree must not import `scheduling`.
 SHIM = folders.CHECKOUT / "scheduling/engine/executors/shim"
 
 
@@ -69,7 +69,7 @@ def main(arguments: Sequence[str] = ()) -> int:
         held = folders.lock(place, f"http://{HOST}:{port}/")
         listener = listen(port)
         folders.hold_lifeline(place)
-        # Counts of web processes of a former run (portal/site/shared_counts.py).
+        # Delete the counters of an earlier run (portal/site/shared_counts.py).
         shutil.rmtree(place.run / "web", ignore_errors=True)
         for name in (RESTARTS, CLOCK):
             (place.run / name).unlink(missing_ok=True)
@@ -173,7 +173,8 @@ class Tree:
                 "postgres",
                 postgres.command,
                 stage=1,
-                stop=signal.SIGINT,  # "fast": ends the sessions, loses nothing
+                # ends the sessions, loses no data
+                stop=signal.SIGINT,
                 stop_s=20.0,
                 popen={**postgres.identity.popen, "cwd": postgres.identity.home},
                 alarm=NEVER,
@@ -286,7 +287,7 @@ class Tree:
             return
         hurry = ["--now"] if self._hurried else []
         command = [sys.executable, "-I", "-S", str(SHIM), "--end", str(self._place.jobs), *hurry]
-        # Stage 1: a second Ctrl-C makes it hurry instead of killing it.
+        # In stage 1 a second Ctrl-C makes the jobs end faster instead of killing this child.
         await self._child(Spec("jobs", command, stage=1)).run_once()
 
     def _on_signal(self) -> None:
@@ -344,5 +345,5 @@ def listen(port: int) -> socket.socket:
 
 
 def say(text: str) -> None:
-    with contextlib.suppress(OSError):  # The terminal may be gone.
+    with contextlib.suppress(OSError):  # Printing fails if the terminal was closed.
         print(f"evenshare: {text}", flush=True)

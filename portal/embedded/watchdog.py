@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
-# The last stage writes its state and ends its children, such as a Slurm cluster its jobs.
+# Seconds by stage; stage 1 writes its state and ends its own children, such as Slurm's jobs.
 GRACE_S = {0: 3.0, 1: 20.0}
 
 

@@ -13,11 +13,11 @@ from portal.embedded.errors import StartError
 
 # The default's maximum: one database cannot serve more.
 MOST_BY_ITSELF, MOST = 4, 12
-# A process needs about a third of it; the database and the workers need the rest.
+# The machine's memory per web process, which itself uses about a third of it.
 MEMORY_EACH = 512 * 2**20
-# Eight pages, two log-ins, and the reserve of portal/site/lanes.py; fewer only with many processes.
+# Eight pages, two log-ins, and the reserve of portal/site/lanes.py; less if many processes.
 CONNECTIONS, CONNECTIONS_LEAST = 13, 6
-# Of PostgreSQL's 100: the maximum of all web processes; the rest is for workers and people.
+# The maximum of all web processes, of PostgreSQL's 100; workers and people use the rest.
 CONNECTIONS_OF_ALL = 72
 CGROUP = Path("/sys/fs/cgroup")
 

@@ -67,4 +67,4 @@ def _home(request: HttpRequest, who: Access) -> str:
     pool = pool_of_page(request)
     if pool is not None and may_on_site(who.site_role, Action.SEE_TENANT):
         return reverse("pool", args=[pool.name])
-    return reverse("ledger")  # a user who sees no tenant is here for money
+    return reverse("ledger")  # a user who sees no tenant has a role for money

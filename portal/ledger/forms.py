@@ -16,7 +16,7 @@ from tenants.models import Tenant
 
 PERIODS_MOST = 400
 MINUTE = "%Y-%m-%dT%H:%M"
-Ends = tuple[date, date]  # both days, or both instants
+Ends = tuple[date, date]  # both are days, or both are instants
 DAYS_IN = {StatementPeriod.DAY: 1, StatementPeriod.WEEK: 7, StatementPeriod.MONTH: 31}
 
 

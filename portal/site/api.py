@@ -18,7 +18,7 @@ from tenants.api.problems import not_there
 
 
 class Public(ApiView):
-    """Open to everyone: no tenant's data is here."""
+    """A view for everyone: it has no tenant's data."""
 
     authentication_classes = ()
     permission_classes = (AllowAny,)

@@ -37,7 +37,7 @@ GAP_S = 0.05
 FORGET_S = 10.0
 # A poll waits at most this many seconds for a reading; then Django handles the request.
 PATIENCE_S = 3.0
-# The most pools and sessions of a reading; Django handles requests for others.
+# Maximum number of pools and sessions of a reading; Django handles requests for others.
 POOLS, SESSIONS = 200, 5000
 VISITOR = ""
 
@@ -58,7 +58,7 @@ class Reading:
         return fresh and pool in self.pools and session in self.people
 
     def facts(self, pool: str, session: str) -> PoolFacts | None:
-        """Return a pool as of now if the viewer may see it; None if Django must answer."""
+        """Return a pool's facts if the viewer may see it; None if Django must answer."""
         facts, viewer = self.pools.get(pool), self.people.get(session)
         if facts is None or viewer is None or not may_see_pool(viewer, self.tenants[facts.id]):
             return None
@@ -94,7 +94,6 @@ class PollBoard:
 
     @property
     def sizes(self) -> tuple[int, int]:
-        """Return how many pools and sessions are read."""
         return len(self._pools), len(self._sessions)
 
     async def _knowing(self, pool: str, session: str) -> Reading | None:

@@ -22,12 +22,12 @@ from portal.site.memory import keep_what_is_loaded
 from portal.site.worker_heartbeat import HeartbeatThread
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "portal.site.settings")
-# Django's checks import every page: 27 MB and a second that a worker does not need.
+# Django's checks import every page, which takes a second and 27 MB; a worker needs no page.
 os.environ.setdefault("CELERY_SKIP_CHECKS", "true")
 
 TICK_EVERY_S = 1.0
-# The shortest expiry of a message. On a busy machine messages are late; if every one had expired by
-# then, its task would never run.
+# The shortest expiry of a message. On a busy machine messages are late; with a shorter expiry, a
+# task might never run.
 LEAST_EXPIRES_S = 15.0
 METER_EVERY_S = 5.0
 LOG_TRANSFERS_EVERY_S = 30.0
@@ -64,7 +64,7 @@ def _every(
 app = Celery("evenshare")
 app.conf.update(
     broker_url=broker_url(settings.REDIS_URL),
-    # Workers, beat and web wait for a broker that went away.
+    # Workers, beat and web wait while the broker is away.
     broker_connection_retry=True,
     broker_connection_retry_on_startup=True,
     broker_connection_max_retries=None,

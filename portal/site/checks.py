@@ -254,14 +254,14 @@ def database_problems() -> Iterator[str]:
 
 def age_problems() -> Iterator[str]:
     """Yield the version with which an old database must be started before this code migrates it."""
-    # Late: processes that only serve load no migrations.
+    # Imported late, because processes that only serve load no migrations.
     from django.db.migrations.loader import MigrationLoader  # noqa: PLC0415 - as said above
 
     try:
         has_any = _has_table("django_migrations")
         applied = set(_rows("SELECT app, name FROM django_migrations")) if has_any else set()
     except DatabaseError:
-        return  # The migrations themselves end with the reason.
+        return  # The migrations themselves fail with the reason.
     loader = MigrationLoader(None)
     for squashed in loader.replacements.values():
         missing = [key for key in squashed.replaces if key not in applied]
@@ -302,7 +302,7 @@ def _all_serving_problems() -> list[str]:
 def _server_problems() -> Iterator[str]:
     ((version, timezone, encoding),) = _rows(
         "SELECT current_setting('server_version_num')::int,"
-        # The default of sessions; Django's own sessions always request UTC.
+        # The default for sessions; Django's own sessions always request UTC.
         " (SELECT reset_val FROM pg_settings WHERE name = 'TimeZone'),"
         " pg_encoding_to_char(encoding) FROM pg_database WHERE datname = current_database()"
     )
@@ -372,7 +372,7 @@ def _content_problems() -> Iterator[str]:
 
 
 def _demo_people() -> Iterator[str]:
-    # Late: AppConfig.ready imports this module before models exist.
+    # Imported late: AppConfig.ready imports this module before models exist.
     from django.contrib.auth.hashers import check_password  # noqa: PLC0415 - as said above
 
     from portal.demo.people import DEMO_PEOPLE  # noqa: PLC0415 - as said above

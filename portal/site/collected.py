@@ -15,7 +15,7 @@ from django.contrib.staticfiles.finders import get_finders
 from django.core.management import call_command
 
 STAMP = ".collected"
-# DRF's own pages and a second viewer of the API's description, which are not linked.
+# Files that are not linked: DRF's own pages, and a second viewer of the API's description.
 UNUSED = ("rest_framework", "redoc")
 
 

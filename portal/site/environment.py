@@ -44,7 +44,7 @@ def fields(name: str) -> dict[str, Any]:
     except ValueError:
         value = None
     if not isinstance(value, dict):
-        # Not the value itself: it may hold a password.
+        # The error does not quote the value, which may contain a password.
         raise SettingError(f'{name} must be a JSON object, as {{"bucket_name": "rounds"}}')
     return value
 

@@ -62,7 +62,7 @@ def refused(request: HttpRequest, refusal: RequestRefusedError) -> HttpResponse:
         response["Retry-After"] = str(refusal.retry_after_s)
     if refusal.status in (408, 413):
         response["Connection"] = "close"  # the rest of the body is not read
-    # Django would log each as an error; the request's own line reports it once.
+    # Django would log an error for each; the log line of the request is enough.
     response._has_been_logged = True  # type: ignore[attr-defined]  # noqa: SLF001 - its only switch
     return response
 

@@ -27,7 +27,7 @@ from tenants.rate import RateError
 log = structlog.get_logger(__name__)
 
 PROBLEM = "application/problem+json"
-# DRF's exceptions -> published codes.
+# For each of DRF's exceptions, the published code.
 CODES: dict[type[drf.APIException], str] = {
     drf.NotAuthenticated: "not_authenticated",
     drf.AuthenticationFailed: "bad_token",
@@ -39,7 +39,7 @@ CODES: dict[type[drf.APIException], str] = {
     drf.Throttled: "throttled",
     drf.ParseError: "invalid_json",
 }
-# Other exceptions -> published codes, and the seconds until a retry.
+# For other exceptions, the published code and the seconds until a retry.
 ERRORS: dict[type[Exception], tuple[str, int | None]] = {
     Http404: ("not_found", None),
     PermissionDenied: ("forbidden", None),
@@ -58,7 +58,7 @@ def handle(error: Exception, context: dict[str, Any]) -> Response:
     problem = _problem(error)
     if problem is None:
         log.error("api.failed", path=request.path, exc_info=error)
-        # Django's own handler would send it; tests and monitors listen.
+        # Django's own handler would send this signal; tests and monitors listen to it.
         got_request_exception.send(sender=handle, request=request._request)  # noqa: SLF001 - DRF has no other way
         problem = Problem("internal")
     response = problem_response(problem, request_id_of(request._request))  # noqa: SLF001 - as above
@@ -83,7 +83,7 @@ def problem_body(problem: Problem, request_id: str) -> dict[str, Any]:
     }
 
 
-# Codes of refusals before any view, if no guard gives one.
+# Codes of refusals that no guard has given a code, by status.
 EARLY = {400: "invalid", 500: "internal", 503: "database_unavailable"}
 
 

@@ -29,7 +29,8 @@ Message = MutableMapping[str, Any]
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
-App = Callable[[Any, Any, Any], Awaitable[None]]  # each library has its own types for these
+# Any, because each library has its own types for these.
+App = Callable[[Any, Any, Any], Awaitable[None]]
 
 # Key in the scope of a refused request: the `RequestRefusedError`.
 REFUSAL = "evenshare.refusal"
@@ -104,7 +105,8 @@ class Gate:
             return
         except ClientLeftError:
             return
-        left = asyncio.ensure_future(receive())  # after the body only the disconnect follows
+        # only the disconnect follows the body
+        left = asyncio.ensure_future(receive())
         try:
             await lane.enter(client, left)
             try:

@@ -40,7 +40,7 @@ def readyz(request: HttpRequest) -> HttpResponse:
         ],
     }
     answer = _fresh(JsonResponse(body, status=200 if ready else 503))
-    # Django would log an error at every probe; the request's own line reports it once.
+    # Django would log an error at every probe; the log line of the request is enough.
     answer._has_been_logged = True  # type: ignore[attr-defined]  # noqa: SLF001 - its only switch
     return answer
 

@@ -25,7 +25,7 @@ BODY_MAX = 2**20
 DEPTH_MAX = 32
 DIGITS_MAX = 40
 _DIGITS = f"A number has more than {DIGITS_MAX} digits."
-# A whole string, so that brackets inside strings do not count.
+# Matches a whole string, so that brackets inside strings do not count.
 _STRING = re.compile(rb'"(?:[^"\\]|\\.)*+"', re.DOTALL)
 _NOT_BRACKETS = re.compile(rb"[^\[\]{}]+")
 _UNFIT = re.compile("[\x00\ud800-\udfff]")

@@ -16,9 +16,9 @@ from typing import Any
 from django.conf import settings
 from django.urls import reverse
 
-# Not for pages: one connection each for /readyz, /metrics and the board of open pages.
+# Connections reserved for /readyz, /metrics and the board of open pages, one each.
 RESERVED = 3
-# Without a pool (a server for tests) pages are served as with a pool of this size.
+# Servers of tests have no connection pool; pages are then limited as with this pool size.
 POOL_SIZE = 13
 RETRY_AFTER_S = 5
 
@@ -61,7 +61,6 @@ class Lane:
 
     @property
     def waiting(self) -> int:
-        """Return how many requests wait."""
         return self._waiting
 
     async def enter(self, client: str, left: asyncio.Future[Any]) -> None:
@@ -69,7 +68,7 @@ class Lane:
 
         Raises:
             RequestRefusedError: too many wait, of this client or in total, or no turn came in time.
-            ClientLeftError: the client did not wait.
+            ClientLeftError: the client disconnected.
         """
         if self._clients[client] >= self.limits.each:
             raise RequestRefusedError(429, "busy", retry_after_s=RETRY_AFTER_S)
@@ -127,7 +126,7 @@ def limits_by_lane() -> dict[str, LaneLimits]:
     pages = max(1, (settings.DATABASE_POOL_SIZE or POOL_SIZE) - hashes - RESERVED)
     return {
         "pages": LaneLimits(pages, queue=256, wait_s=30.0, each=128),
-        # Limited first: guessing passwords must not slow down other requests.
+        # Limited first, so that guessing passwords cannot slow down other requests.
         "logins": LaneLimits(hashes, queue=64, wait_s=20.0, each=16),
         "static": LaneLimits(4, queue=256, wait_s=30.0, each=128),
         "alive": LaneLimits(4, queue=256, wait_s=5.0, each=256),

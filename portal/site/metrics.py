@@ -73,7 +73,7 @@ from tenants.scopes import site_scope
 log = structlog.get_logger(__name__)
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
-# The most rounds of a pool per scrape; the next scrape reads the rest.
+# Maximum number of a pool's rounds per scrape; the next scrape reads the rest.
 ROUNDS_AT_ONCE = 5000
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 UNMATCHED = "unmatched"
@@ -86,7 +86,7 @@ _shared = shared_folder()
 if _shared is None:
     ProcessCollector(registry=REGISTRY)
 else:
-    # It sums the counts of all places; counters of only this process are left out.
+    # This registry sums the counts of all processes; it omits counters of only this process.
     MultiProcessCollector(REGISTRY, path=str(_shared))  # type: ignore[no-untyped-call]  # untyped
     REGISTRY.register(WebProcesses())
 REQUESTS = Counter(
@@ -159,7 +159,7 @@ class RoundTotals:
             for pool in pools:
                 fresh = RoundsSince(pool.id, pool.rounds, *[0] * 13)
                 if sums.setdefault(pool.id, fresh).number > pool.rounds:
-                    sums[pool.id] = fresh  # an older database was restored
+                    sums[pool.id] = fresh  # the database was restored from an older backup
             after = {pool.id: sums[pool.id].number for pool in pools}
             for new in rounds_since(after, limit=ROUNDS_AT_ONCE):
                 sums[new.pool] = _added(sums[new.pool], new)

@@ -153,11 +153,11 @@ LOGIN_REDIRECT_URL = "/"
 LOGOUT_REDIRECT_URL = "/"
 AUTHENTICATION_BACKENDS = [
     "tenants.lockout.GuardedBackend",
-    # Never checks a password, because the backend above is final; it enables the demo's sign-ins.
+    # Enables the demo's sign-ins; it never checks a password, as the backend above is final.
     "django.contrib.auth.backends.ModelBackend",
 ]
 PASSWORD_HASHERS = ["tenants.hashing.Scrypt", "tenants.hashing.PBKDF2"]
-# The most concurrent hashes of a process; further log-ins wait, or are refused.
+# Maximum number of concurrent hashes of a process; further log-ins wait, or are refused.
 PASSWORD_HASHES_AT_ONCE = max(1, whole("PASSWORD_HASHES_AT_ONCE", 2))
 AUTH_PASSWORD_VALIDATORS = [
     {
@@ -221,7 +221,7 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
 }
 # A tenant's average submissions per second; a bulk counts as twenty.
 SUBMISSIONS_PER_S = whole("SUBMISSIONS_PER_S", 300)
-# The most queued jobs of a tenant, in all pools together.
+# Maximum number of queued jobs of a tenant, in all pools together.
 PENDING_JOBS_MAX = whole("PENDING_JOBS_MAX", 10_000)
 
 # Traces that come with the portal, by name, which a demo pool's feed replays.
@@ -271,7 +271,7 @@ if LOG_FORMAT not in ("json", "console"):
 _renderers: list[Any] = (
     [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(default=str)]
     if LOG_FORMAT == "json"
-    # `[error ]`: portal/embedded/children.py matches these words.
+    # portal/embedded/children.py looks for `[error ]` in this format.
     else [
         structlog.dev.ConsoleRenderer(
             colors=False, exception_formatter=structlog.dev.plain_traceback
@@ -303,9 +303,9 @@ LOGGING: dict[str, Any] = {
     "loggers": {
         # Logging every 404 as a warning would allow strangers to fill the log.
         "django.request": {"level": "ERROR"},
-        # The same for requests for another host, each with a traceback; they get 400.
+        # Requests for another host get 400; logging each with a traceback would also fill the log.
         "django.security.DisallowedHost": {"level": "CRITICAL"},
-        # A line per tick and message would hide the rest.
+        # A log line per tick and message would hide the others.
         "celery.beat": {"level": "WARNING"},
         "celery.app.trace": {"level": "WARNING"},
         "celery.worker.strategy": {"level": "WARNING"},

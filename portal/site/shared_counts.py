@@ -20,7 +20,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 FOLDER, PREFIX = "web", "evenshare_"
-# More than web processes: while they are replaced, the former ones still hold their places.
+# More places than web processes: replaced processes still hold theirs until they end.
 PLACES = 64
 
 

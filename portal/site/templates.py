@@ -11,7 +11,7 @@ from django.template.loaders import filesystem
 LAYOUT = re.compile(r"[ \t]*\n\s*")
 # Tags without output also remove the rest of their line.
 SILENT = re.compile(r"(\{% (?:endcomment|load [^%]*) %\})\s+")
-# After a tag it stays a line break: the first one in a <textarea> is not part of its text.
+# Keep the line break after a tag: HTML ignores the first one in a <textarea>.
 BEHIND_A_TAG = re.compile(r"(?<=>)[ \t]*\n\s*")
 
 

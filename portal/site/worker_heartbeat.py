@@ -58,7 +58,7 @@ class HeartbeatThread:
 
 
 def _running() -> list[Any]:
-    # The worker changes the set meanwhile.
+    # Another thread may change the set at the same time.
     for _ in range(5):
         try:
             return list(state.active_requests)

@@ -59,7 +59,7 @@ def _composed(kind: inspect.Type, more: dict[str, Any]) -> _Field:
     raise TypeError(f"{kind} is not described")
 
 
-# By the format of a field's annotation, else by its type.
+# Chosen by the format of a field's annotation, otherwise by its type.
 _TYPES: dict[str, Callable[..., _Field]] = {
     "date-time": s.DateTimeField,
     "integer": s.IntegerField,

@@ -53,7 +53,7 @@ class ApiView(APIView):
         """Refuse unknown parameters; a typo must not widen a list."""
         super().initial(request, *args, **kwargs)
         if request.method not in self.allowed_methods:
-            return  # a 405 follows
+            return  # Django answers 405.
         known = self.query if request.method in ("GET", "HEAD") else ()
         for name, values in request.query_params.lists():
             if name not in known:
@@ -73,7 +73,7 @@ class ApiView(APIView):
 
     @cached_property
     def access(self) -> Access:
-        """Return the caller's access as of now: a revoked right ends with this request."""
+        """Return the caller's access at the time of this request, without revoked rights."""
         if isinstance(self.request.auth, TokenBearer):
             return self.request.auth.access
         with site_scope():
@@ -99,7 +99,7 @@ class ApiView(APIView):
         """
         membership = self.access.membership_named(slug)
         if membership is not None:
-            # The known fields; others would be loaded on access.
+            # Only these fields are loaded now; access to others would load them.
             known = [membership.tenant_id, membership.slug, membership.name]
             tenant: Tenant | None = Tenant.from_db("default", ["id", "slug", "name"], known)
         elif isinstance(slug, str) and 0 < len(slug) <= 63 and slug.isprintable():

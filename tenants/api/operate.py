@@ -43,7 +43,7 @@ class StaleError(Problem):
 
 
 class OperateView(ApiView):
-    """A view for site roles: operators change, finance and auditors read, others get 404.
+    """A view for site roles: operators may write, finance and auditors may read, others get 404.
 
     `preconditions` names the methods that need If-Match.
     """

@@ -15,7 +15,7 @@ _TOO_LARGE = (
     f"The body is too large: at most {settings.DATA_UPLOAD_MAX_MEMORY_SIZE:,} bytes are read."
     " Nothing was changed; send less at once."
 )
-# Reason code, for programs and translations -> status, and the default detail with advice.
+# Reason code, for programs and translations -> status, default detail with advice.
 PROBLEMS: Mapping[str, tuple[int, str]] = {
     "invalid": (400, "The request is malformed: an invalid host, or a NUL in its address."),
     **dict.fromkeys(("invalid_spec", "invalid_json", "refused"), (400, "")),

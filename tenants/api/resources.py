@@ -180,7 +180,7 @@ class Listed(Described):
 
     @property
     def limit(self) -> int:
-        """Return the most rows of the page."""
+        """Return the maximum number of rows of the page."""
         return read_limit(self.request)
 
     def after(self, *route: object, parts: int = 1) -> list[int] | None:

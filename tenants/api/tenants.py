@@ -46,7 +46,7 @@ class TenantList(Listed, OperateView):
         wanted = request_of(TenantRequest, request.data)
         try:
             with site_scope():
-                # A concurrent creation waits here, and is then stale.
+                # A concurrent creation waits here, and then its ETag is outdated.
                 list(Tenant.objects.select_for_update(no_key=True).order_by("id"))
                 self.require_match(_tag(tenant_sizes()))
                 open_tenant(actor=self.actor, request=wanted, books=self.books())

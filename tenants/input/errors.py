@@ -101,7 +101,7 @@ class FieldErrors:
         self.errors += list(errors)[: max(0, ERRORS_MAX - len(self.errors))]
 
     def raise_any(self, order: Sequence[str] = ()) -> None:
-        """Raise the collected errors, in an order of fields; others come last.
+        """Raise the collected errors, sorted by `order` of fields; other fields come last.
 
         Raises:
             InvalidInputError: there are errors.
@@ -110,7 +110,7 @@ class FieldErrors:
             raise self.as_error(order)
 
     def as_error(self, order: Sequence[str] = ()) -> InvalidInputError:
-        """Return the collected errors as an exception, in an order of fields; others come last."""
+        """Return the collected errors as an exception, sorted by `order`; others come last."""
         places: Mapping[str, int] = {name: place for place, name in enumerate(order)}
         last = len(places)
         return InvalidInputError(

@@ -13,11 +13,11 @@ from tenants.input.errors import FieldErrors
 
 SLUG = re.compile(r"[-a-zA-Z0-9_]{1,63}")
 NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-# A round counts in micro-credits, in 64 bits.
+# Rounds store micro-credits in 64 bits, hence at most 12 digits.
 CREDITS = re.compile(r"[0-9]{1,12}(\.[0-9]{1,6})?")
 
 PLAIN_CONTROLS = frozenset("\t\n")
-REASON_MAX = 200  # of the audit log
+REASON_MAX = 200  # the limit of the audit log
 NAME_HINT = "1 to 63 of a-z, 0-9 and -, with a letter or digit at both ends."
 NOT_TEXTS = "must be a list of strings"
 NOT_AMOUNT = "must be an amount from 0 to 999,999,999,999.999999"
@@ -55,7 +55,7 @@ def text(value: object, name: str, errors: FieldErrors, *, most_bytes: int) -> s
     if not isinstance(value, str):
         errors.add(name, "must be a text", "Write it in quotes.")
         return None
-    if len(value) > most_bytes:  # before any step whose time depends on the length
+    if len(value) > most_bytes:  # Checked before any step whose time depends on the length.
         errors.add(name, f"is longer than {most_bytes:,} bytes", code="too_long")
         return None
     try:

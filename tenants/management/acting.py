@@ -14,7 +14,7 @@ from tenants.models import User
 
 @contextmanager
 def acting_as(username: str | None, *, refused: str = "is not an operator") -> Iterator[Actor]:
-    """Act for somebody; `refused` is said of one whose role does not cover it."""
+    """Act for a user; `refused` is the error's text if the user's role does not allow it."""
     if not username:
         raise CommandError("name an operator with --user NAME, for the audit log")
     user = User.objects.filter(username=username).first()

@@ -1,4 +1,4 @@
--- What the database holds of itself, for all apps, and for the tables of the first migration.
+-- Rules that the database enforces, for all apps and for the tables of the first migration.
 
 -- Tables are append-only by triggers with this function.
 CREATE FUNCTION evenshare_refuse_change() RETURNS trigger
@@ -10,13 +10,13 @@ BEGIN
 END
 $$;
 
--- Rows of append-only tables carry a seal: a hash over all their columns, made at insert. Triggers
--- refuse changes; whoever owns the tables can switch triggers off. The seal is what finds the
--- changed row afterwards (billing/checks/seals.py, docs/adr/0132-partitions-have-no-rights.md).
+-- Rows of append-only tables have a seal: a hash over all their columns, computed at insert.
+-- Triggers refuse changes, but the owner of the tables can switch triggers off. The seal reveals
+-- such a change (billing/checks/seals.py, docs/adr/0132-partitions-have-no-rights.md).
 --
--- This gives a table its column `seal`, the function `<table>_seal(row)` that recomputes it, and
--- the trigger that sets it, and seals the rows that are there. A migration that adds a column to a
--- sealed table calls it again.
+-- This function adds the column `seal` to a table, the function `<table>_seal(row)` that computes
+-- it, and the trigger that sets it. It also seals the existing rows. A migration that adds a column
+-- to a sealed table calls it again.
 CREATE FUNCTION evenshare_seal_table(target regclass) RETURNS void LANGUAGE plpgsql AS $body$
 DECLARE
     name text := (SELECT relname FROM pg_class WHERE oid = target);
@@ -63,7 +63,7 @@ END
 $body$;
 REVOKE EXECUTE ON FUNCTION evenshare_unseal_table(regclass) FROM PUBLIC;
 
--- Whose rows a query sees (tenants/row_security.py).
+-- The tenants whose rows a query sees (tenants/row_security.py).
 CREATE FUNCTION evenshare_sees_all() RETURNS boolean LANGUAGE plpgsql STABLE PARALLEL SAFE AS $$
 DECLARE scope text := coalesce(current_setting('evenshare.scope', true), '');
 BEGIN
@@ -80,10 +80,10 @@ CREATE FUNCTION evenshare_tenants() RETURNS bigint[] LANGUAGE sql STABLE PARALLE
                 THEN current_setting('evenshare.scope', true) ELSE '{}' END::bigint[]
 $$;
 
--- A bucket is taken from at each submission: no write-ahead log for what may be lost.
+-- Each submission updates a bucket. Its level may be lost, so it needs no write-ahead log.
 ALTER TABLE tenants_ratebucket SET UNLOGGED;
 
--- Whoever changes a limit has the database note by how much it was exceeded.
+-- After a change of the limit, the database stores by how much promises exceed it.
 CREATE FUNCTION tenants_note_overrun() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     NEW.overrun := greatest(0, NEW.reserved - NEW.spendable - NEW.credit_limit);
@@ -94,13 +94,13 @@ CREATE TRIGGER tenants_budget_limit BEFORE UPDATE OF credit_limit ON tenants_bud
     FOR EACH ROW WHEN (OLD.credit_limit IS DISTINCT FROM NEW.credit_limit)
     EXECUTE FUNCTION tenants_note_overrun();
 
--- Logs that nobody bends. A leaf's hash and a node's hash are those of RFC 6962 of what they stand
--- for, and entries are numbered without gaps: a bug of ours can write no wrong hash. Who owns the
--- tables can, which the signed heads find that others have kept.
+-- Constraints of logs. The hashes of leaves and nodes are those of RFC 6962 over their contents,
+-- and entries are numbered without gaps, so a bug of the portal cannot write a wrong hash. The owner
+-- of the tables can, but the signed heads that clients have stored reveal it.
 ALTER TABLE tenants_logentry ADD CONSTRAINT log_entry_hash_of_its_record
     CHECK (leaf_hash = sha256('\x00'::bytea || record));
 ALTER TABLE tenants_logkey ADD CONSTRAINT log_key_of_32_bytes CHECK (length(public) = 32);
--- Hashes do not compress.
+-- Hashes cannot be compressed.
 ALTER TABLE tenants_logentry ALTER COLUMN leaf_hash SET STORAGE PLAIN;
 ALTER TABLE tenants_lognode ALTER COLUMN hash SET STORAGE PLAIN;
 

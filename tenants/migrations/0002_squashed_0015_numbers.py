@@ -1,4 +1,4 @@
-"""Quotas and what tenants share, which name pools; what rows of this app's tables may hold."""
+"""Quotas, sharing settings and offers, which refer to pools; constraints of this app's tables."""
 
 import uuid
 

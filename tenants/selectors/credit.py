@@ -57,17 +57,17 @@ class PeriodUse:
 
     @property
     def stop_micro(self) -> int:
-        """Return the spent and committed amount from which on nothing more is promised."""
+        """Return the amount, spent and committed, at which rounds stop promising credits."""
         return stop_micro(self.amount_micro, self.action)
 
     @property
     def promisable_micro(self) -> int:
-        """Return what rounds may still promise of it."""
+        """Return the amount of the budget that rounds may still promise."""
         return self.stop_micro - self.used_micro
 
     @property
     def state(self) -> BudgetState:
-        """Return the state by the used part."""
+        """Return the budget's state, by the used part of it."""
         return budget_state(self.amount_micro, self.used_micro)
 
 
@@ -76,8 +76,7 @@ class CreditLeft:
     """A tenant's remaining credit in a book, in micro-credits; None is no limit.
 
     `credit_micro` is what the credit limit leaves; `period` is the current budget, if any.
-    `storable_micro` is a technical limit: what the columns of promises, and of the balance that
-    they end in, can still hold.
+    `storable_micro` is a technical limit: the largest amount that the database's columns can hold.
     """
 
     credit_micro: int | None = None
@@ -86,7 +85,7 @@ class CreditLeft:
 
     @property
     def micro(self) -> int | None:
-        """Return the stricter of both."""
+        """Return the smallest of the limits."""
         of_period = None if self.period is None else self.period.promisable_micro
         limits = [limit for limit in (self.credit_micro, of_period) if limit is not None]
         return min(limits) if limits else None
@@ -221,7 +220,7 @@ def _used_up(book: str, budgets: list[Budget], at: datetime) -> list[UsedBudget]
 def _credit(budget: Budget) -> int | None:
     if budget.credit_limit is None:
         return None
-    # Each fits a column, but their sum may not.
+    # Each day's sum fits its column, but their total may not.
     credit_micro = to_micro(budget.spendable) + to_micro(budget.credit_limit)
     return credit_micro - to_micro(budget.reserved)
 

@@ -116,7 +116,8 @@ def name_periods(records: Sequence[AuditRecord]) -> None:
 
 
 def _names() -> dict[str, dict[int, str]]:
-    types = apps.get_model("scheduling", "GpuType")  # tenants imports no app
+    # `tenants` may not import the app that has this model.
+    types = apps.get_model("scheduling", "GpuType")
     return {
         "tenant": dict(Tenant.objects.values_list("id", "slug")),
         "gpu_type": dict(types.objects.values_list("id", "name")),

@@ -55,9 +55,9 @@ def check_new_password(person: User, request: NewPassword) -> None:
 def change_password(*, actor: Actor, verified: User, request: NewPassword) -> User:
     """Set a person's new password; return the person with it.
 
-    `verified` is the person as of the check of their old password. All sessions end, because each
-    holds a hash of the old password; the caller may keep its own. Tokens end if the request states
-    so.
+    `verified` is the person as read when their old password was checked. All sessions end, because
+    each holds a hash of the old password; the caller may keep its own. Tokens end only if the
+    request asks for it.
 
     Raises:
         InvalidInputError: on `new_password` as `check_new_password`, or it is the old one; on

@@ -55,7 +55,7 @@ class QuotaSum:
 
     @property
     def over(self) -> int:
-        """Return the GPUs that the quotas exceed the live ones by; effective quotas then shrink."""
+        """Return by how many GPUs the quotas exceed the live GPUs; effective quotas then shrink."""
         return max(0, self.most - self.capacity)
 
 

@@ -260,7 +260,7 @@ def _still(pool_id: int, key: Key, planned_at: datetime, expected: Sequence[Peri
 def _write_periods(
     pool_id: int, key: Key, before: Sequence[Period], after: Sequence[Period]
 ) -> None:
-    """Replace periods: deletes, then new ends, then inserts, so that none overlap."""
+    """Replace periods: delete first, then write new ends, then insert, so that none overlap."""
     rows = Quota.objects.filter(pool_id=pool_id, tenant_id=key[0], gpu_type_id=key[1])
     ends = {(period.since, period.terms): period.until for period in after}
     stay = [period for period in before if (period.since, period.terms) in ends]

@@ -24,7 +24,7 @@ class SignedHead(NamedTuple):
 
 
 def signed_head(log: str) -> SignedHead:
-    """Return the signed head of a log as of now; a missing log has no entries.
+    """Return the signed present head of a log; a missing log has no entries.
 
     Raises:
         LogKeyError: a key that must sign is missing.

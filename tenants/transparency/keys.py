@@ -2,7 +2,7 @@
 
 All processes of the portal share the folder `LOG_KEYS_DIR`, which outlives them. The first key is
 made with the first signed head. After that a missing key is an error. It is never replaced
-silently, because readers who pinned it would rightly complain.
+silently, because clients that pinned it would reject new heads.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from tenants.models import LogEntry, TransparencyLog
 from tenants.scopes import site_scope
 
 # The class of the logs' locks, among Postgres' advisory locks of two numbers.
-LOCK_CLASS = 0x6C6F67  # "log"
+LOCK_CLASS = 0x6C6F67  # The bytes of "log" as a number.
 ENTRIES_MAX = 1000
 
 
@@ -75,12 +75,12 @@ def locked_log(log: str) -> Iterator[LockedLog]:
     with site_scope(), connection.cursor() as cursor:
         cursor.execute(_LOCK, [LOCK_CLASS, log])
         if cursor.fetchone() is None:
-            # Only if it is missing: each attempt would use up a number.
+            # Insert only if the log is missing, because each attempt would use up an id.
             TransparencyLog.objects.bulk_create(
                 [TransparencyLog(origin=log)], ignore_conflicts=True
             )
             cursor.execute(_LOCK, [LOCK_CLASS, log])
-        # A separate statement: it sees the commits of the writer before.
+        # A separate statement, so that it sees the commits of the previous writer.
         ending = _ending(log)
         if ending is None:
             raise DamagedLogError(f"{log} was taken out")
@@ -141,7 +141,7 @@ def root(log: str, at: int) -> bytes:
 
 
 def newest_root(log: str) -> tuple[int, bytes]:
-    """Return size and root of a log as of now; a missing log has no entries.
+    """Return the present size and root of a log; a missing log has no entries.
 
     Raises:
         DamagedLogError: hashes are missing.

@@ -88,7 +88,7 @@ def _of_chain(
     place: int,
 ) -> Iterable[LogFault]:
     """Yield faults if a record does not continue where the one before it ended."""
-    # Recomputed: the stored hash may be the altered part.
+    # The hash is recomputed, because the stored one may have been changed.
     previous = merkle.leaf_hash(row_before.record).hex() if row_before else ""
     if record.previous != previous and (row_before is not None or place == 0):
         yield LogFault(place, "it does not name the previous record")

@@ -16,7 +16,7 @@ from tests.architecture.sources import tree
 DIRECTIVE = re.compile(r"type:|noqa|fmt:|mypy:|ruff:|pragma|!|nosec")
 # Doctests, tables and formulas in a docstring; an exception with its description is prose.
 LAID_OUT = re.compile(r" {4}(?!\S[^|=]*: [a-zA-Z])|>>>|\||=")
-# In a document, where a new text starts: an entry of a list, a heading, a quotation.
+# In a document, the start of a new text: an entry of a list, a heading, a quotation.
 ENTRY = re.compile(r"^(?:[-*]|\d+\.|#+|>) ")
 FENCE = ("```", "~~~")
 NO_PROSE = ("$$", "<!--", "![")
@@ -30,7 +30,7 @@ ABBREVIATION = re.compile(r"\b(?:e\.g|i\.e|etc|cf|vs|Fig|Eq|eq|al|No|p|pp|sec)\.
 PARAGRAPH = re.compile(
     r"\n\s*\n|\n\s*[-*] |\n\s*\d+\. |\n(?=\w+:$)|\n(?= {4}[\w.]+(?:, [\w.]+)*: )"
 )
-# Each counts as one word.
+# Code, links and formulas count as one word each.
 CODE = re.compile(r"`+[^`]+`+|\$[^$]+\$|https?://\S+")
 LINK = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
 # Numbers and the letters of a formula are no words.

@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parents[2]
 APPS = ("portal", "scheduling", "tenants", "billing")
 PACKAGES = (*APPS, "core", "client", "research", "benchmarks")
 CORE = "core/src/evenshare_core"
-# As pure as the core.
+# These packages are as pure as the core.
 RESEARCH = "research/src/evenshare_research"
 BASELINES = (f"{RESEARCH}/policies", f"{RESEARCH}/formulations", f"{RESEARCH}/market")
 

@@ -42,15 +42,15 @@ FORBIDDEN_ROOTS = {
     "uuid",
 }
 FILES = {"glob", "os", "pathlib", "shutil", "sys", "tempfile"}
-# The command line, and the library copy that the loader must find before others.
+# The core's command line, and the module that loads a library from a copy of its file.
 MAY_OPEN = (f"{CORE}/cli/", f"{CORE}/formulations/native.py")
 SOLVERS = {"ortools", "pyomo", "highspy"}
-# Certificates measure independently of the programs that they measure (0200).
+# Certificates are measured by code that does not depend on the measured programs (0200).
 MAY_SOLVE = (
     "core/src/evenshare_core/formulations",
     "research/src/evenshare_research/formulations",
     "core/src/evenshare_core/fairness/pareto.py",
-    "core/src/evenshare_core/fairness/solver.py",  # makes it silently for both
+    "core/src/evenshare_core/fairness/solver.py",  # creates the solver, without output, for both
 )
 
 

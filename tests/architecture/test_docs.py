@@ -86,7 +86,7 @@ class TestLinks:
         assert len(numbers) == len(set(numbers))
 
     def test_to_decision_records_lead_to_one(self) -> None:
-        """In code, comments, locks and documents, in each form: see `RECORD`."""
+        """Code, comments, locks and documents refer to records in the forms of `RECORD`."""
         there = {path.name[:4] for path in (ROOT / "docs" / "adr").glob("[0-9]*.md")}
         stale: list[tuple[str, str]] = []
         for path in files():
@@ -141,7 +141,7 @@ class TestNames:
 
     @pytest.mark.parametrize("path", PRESENT, ids=name_of)
     def test_of_things_are_words_of_the_code(self, path: Path) -> None:
-        """`Job.reason_code`, `slots_held_once`: a renamed symbol is found here."""
+        """Documents must not name renamed symbols such as `Job.reason_code`."""
         lies = [
             name for name in told(WORD, path) if not set(name.split(".")) <= words_of_the_code()
         ]

@@ -70,7 +70,7 @@ class TestTheTests:
 
 class TestSuppressions:
     def test_name_their_rule_and_their_reason(self) -> None:
-        """`# noqa: S603 - why`, `# type: ignore[rule] # why`."""
+        """The forms are `# noqa: S603 - why` and `# type: ignore[rule] # why`."""
         pattern = re.compile(
             r"#\s*(noqa: [A-Z]+\d+(, [A-Z]+\d+)* - \S|type: ignore\[[a-z-, ]+\]\s+# \S)"
         )

@@ -15,7 +15,7 @@ from tests.mutants.mutants import MUTANTS
 from tests.rest import REST
 from tests.tiers import SAMPLED, SITE_POLICIES
 
-# The least part of all mutants that a test of `make test` must kill.
+# The minimum part of all mutants that a test of `make test` must kill.
 LEAST = 0.95
 # Follows the name of a class that inherits tests, such as suites of executors.
 INHERITED = "::*"

@@ -9,7 +9,7 @@ import pytest
 
 from .sources import ROOT, imported_modules, name_of, python_files, tree
 
-# They monitor tables, or fill them for the demo.
+# These modules monitor tables, or fill them for the demo.
 MAY_ASK = (
     *("portal/demo/", "portal/management/"),
     *("portal/site/checks.py", "portal/site/prepare.py", "portal/site/health.py"),
@@ -19,7 +19,7 @@ QUERIES = {
     *("objects", "select_related", "prefetch_related", "annotate", "aggregate", "values_list"),
     *("exclude", "order_by", "in_bulk", "bulk_create", "get_or_create", "update_or_create"),
 }
-REGISTER = "register.filter"  # of a template tag
+REGISTER = "register.filter"  # registers a template tag, and is no query
 BUILDERS = ("django.db.models", "django.db.connection")
 
 

@@ -47,13 +47,13 @@ ALLOWED = {
     "largest_hole",
     # A finished download or job output is put next to the one in progress, not quarantined.
     "_put_aside",
-    # Python's own, and the shell's for a missing command.
+    # Names of Python, and a shell's message about a missing command.
     "FileNotFoundError",
     "PackageNotFoundError",
     "NOT_FOUND",
     "ModuleNotFoundError",
-    "NotFound",  # the API framework's
-    "page_not_found",  # Django's view
+    "NotFound",  # from the API framework
+    "page_not_found",  # a view of Django
 }
 
 # Keys of published answers, which are names in the code that describes them.
@@ -115,7 +115,7 @@ class TestWordsThatWereGivenUp:
 
 class TestAClass:
     def test_has_a_name_of_its_own(self) -> None:
-        """Only classes at the top of a module: an inner class is read with its outer name."""
+        """Inner classes are excluded, because they are read with the name of the outer class."""
         classes = Counter(
             node.name
             for path in python_files(*(f"{package}/" for package in PLACES))

@@ -14,7 +14,7 @@ WRITERS = {
     "scheduling/engine/observe.py",
     "scheduling/engine/revoke.py",
 }
-# Steps and rows of the writers; not called from elsewhere.
+# Steps and rows of the writers; no other code calls them.
 HELPERS = {
     "scheduling/engine/events.py",
     "scheduling/engine/grants.py",

@@ -45,7 +45,7 @@ class TestACertificate:
         assert first.locator("h3").inner_text() == "Envy-freeness"
         assert first.locator("> .v").inner_text().startswith("violated")
         assert first.locator("svg").count() == 1
-        # The third: a planted round does not follow from the round before it.
+        # The third broken promise: a planted round does not follow from the round before it.
         assert "3 promises are broken." in page.locator(".cert.broken").inner_text()
         page.goto(there.url(f"rounds/{red - 1}/"))
         assert page.locator(".cert.broken, .crow.violated").count() == 0

@@ -78,7 +78,7 @@ def plot(page: Page, key: str, expression: str) -> Any:
 
 
 def redrawn(page: Page, key: str, act: Any) -> None:
-    """Do something and wait until it has been drawn."""
+    """Call `act`, and wait until the chart was drawn again."""
     before = int(page.get_attribute(f"#{key}", "data-drawn") or 0)
     act()
     drawn(page, key, before + 1)
@@ -113,7 +113,7 @@ class TestEveryChart:
         assert page.locator("style").count() == 0
         over = "getComputedStyle(plot.querySelector('.main-svg')).position"
         assert plot(page, "chart-use", over) == "absolute"
-        # Nor are they added to the sheet a second time.
+        # Plotly's rules are not added to the sheet a second time, either.
         sheet = "document.getElementById('plotly.js-style-global').sheet.cssRules.length"
         assert page.evaluate(sheet) == 66
         assert page.evaluate("window.refused") == []
@@ -121,7 +121,7 @@ class TestEveryChart:
     def test_leaves_the_page_as_narrow_as_the_screen_until_it_is_drawn_anew(
         self, there: Stage, page: Page
     ) -> None:
-        """For example after a tablet is turned: a drawing has the width of its time."""
+        """For example after a tablet is turned, because a drawn chart keeps its width."""
         page.set_viewport_size({"width": 390, "height": 844})
         complaints = complaints_of(page)
         wide = {}
@@ -192,7 +192,7 @@ class TestAReader:
     def test_switches_one_of_two_series_that_are_called_alike(
         self, there: Stage, page: Page
     ) -> None:
-        """Initials distinguish two tenants of one name, but a third may have such a name."""
+        """Initials distinguish two tenants of the same name, unless a third has such a name."""
         names = {"alpha": "Vision", "beta": "Vision (AL)", "gamma": "Vision"}
         for slug, name in names.items():
             Tenant.objects.filter(slug=slug).update(name=name)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
 ROWS = "; ".join(f'echo "{n}, GPU-{n}, {60 + 10 * n}, {4000 * (n + 1)}, 81559"' for n in range(4))
-# Until the region has polled this often.
+# A script that waits until the region has polled `times` times.
 DUE = """times => new Promise(done => {
   document.body.addEventListener("htmx:beforeRequest", event => {
     if (event.detail.elt.id === "usage" && --times === 0) done();
@@ -72,19 +72,20 @@ class TestAJobsUsage:
         self, stage: LocalStage, page: Page
     ) -> None:
         job = stage.submit("sleep", "6000", gpus=2)
-        # Before the first sample.
+        # Open the page before the first sample exists.
         page.goto(f"/jobs/{job.uid}/")
         for key in KEYS:
             drawn(page, key)
         page.locator("#usage h2", has_text="its GPUs at").wait_for()
         assert serious(page) == []
-        # The node's first two, of four.
+        # The job has the first two of the node's four GPUs.
         assert "Mean of its 2 GPUs" in page.inner_text("#usage-gpu figcaption")
         lines = page.eval_on_selector(
             "#usage-gpu .chart-plot", "plot => plot.data.map(one => [one.name, one.y[0]])"
         )
         assert lines == [["mean", 65], ["lowest GPU", 60]]
-        # Not their number: above the maximum, samples are thinned to half. Newest first.
+        # Compare the newest samples, not their number: above a maximum, samples are thinned to
+        # half.
         newest = page.locator("#usage-cpu-rows tbody tr").first
         before = newest.text_content()
         eventually(lambda: newest.text_content() != before)

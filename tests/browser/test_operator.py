@@ -100,7 +100,7 @@ class TestAnOperator:
         said = page.inner_text("#t-impact")
         assert "4 → 6" in said
         assert "4 → 2" in said
-        # Another draft is another estimate.
+        # The estimate is outdated once the draft changes.
         page.fill(field(there, "gpus", "south"), "1")
         assert page.locator("#impact button[value=save]").is_disabled()
         page.fill(field(there, "gpus", "south"), "2")

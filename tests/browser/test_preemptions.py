@@ -28,7 +28,7 @@ def policy(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def preempted_stage() -> Stage:
-    """Two of alpha's jobs were preempted for beta, and one was moved for a gang."""
+    """Create a pool in which two jobs of alpha were preempted for beta, and one moved."""
     made = stage()
     lab = made.lab
     Pool.objects.filter(pk=lab.pool.pk).update(

@@ -92,7 +92,7 @@ def page(there: Town, site: str, browser: Browser) -> Iterator[Page]:
 def fits(page: Page) -> bool:
     for width in (390, 1440):
         page.set_viewport_size({"width": width, "height": 900})
-        # Charts follow the window a moment later.
+        # Charts adapt to the window's width a moment later.
         eventually(lambda: page.evaluate("document.documentElement.scrollWidth") <= width)  # noqa: B023 - called at once
     twice = page.evaluate(
         "[...document.querySelectorAll('[id]')].map(e => e.id)"
@@ -126,7 +126,7 @@ class TestAChoice:
             held.append(script)
 
         def asked_for() -> list[Route]:
-            page.wait_for_timeout(1)  # processes events meanwhile
+            page.wait_for_timeout(1)  # Playwright processes its events here
             return held
 
         page.route("**/operator*.js", hold, times=1)
@@ -170,7 +170,7 @@ class TestAnOperator:
             page.wait_for_selector("h1 >> text=are being simulated.")
             tab_to(page, "#w-cancel")
             with page.expect_response(lambda answer: "what-if" in answer.url):
-                pass  # polls once more
+                pass  # wait for one more poll
             page.wait_for_selector("#w-cancel:focus")
             page.keyboard.press("Enter")
             page.wait_for_selector("h1 >> text=This simulation was cancelled.")

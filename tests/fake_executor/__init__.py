@@ -1,1 +1,1 @@
-"""A small but whole executor, as a stranger would write one: docs/executors.md walks through it."""
+"""A small but complete executor, as an external author would write it; see docs/executors.md."""

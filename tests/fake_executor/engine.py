@@ -1,6 +1,6 @@
-"""A batch system that only pretends to run: one file, ids that it gives again, answers it loses.
+"""A fake batch system that stores its jobs in one file, reuses job ids and may lose answers.
 
-It knows nothing of Evenshare. A job is a name, a label, seconds that it lasts and its exit code.
+It knows nothing of Evenshare. A job has a name, a label, a duration in seconds and an exit code.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ SECOND_US = 1_000_000
 
 
 class EngineError(Exception):
-    """It did not answer, or not in time; whatever was asked may have happened or not."""
+    """The engine did not answer in time; the command may or may not have taken effect."""
 
 
 @dataclass(frozen=True)
 class EngineJob:
-    """A job as the engine tells of it; instants are microseconds of its own clock."""
+    """A job as the engine reports it; times are microseconds of the engine's own clock."""
 
     id: int
     name: str
@@ -34,25 +34,21 @@ class EngineJob:
     cancelled: bool = False
 
     def is_over(self, at_us: int) -> bool:
-        """Whether it had ended by an instant."""
         return self.ends_us <= at_us
 
 
 class FakeEngine:
-    """The engine's commands. Each is atomic; `lose_answers` has the next ones act, and then fail.
-
-    `submissions`: names of all jobs that ever began, in order.
-    """
+    """The engine's commands. Each is atomic."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
 
     def now_us(self) -> int:
-        """The engine's own clock: it has no other."""
+        """Return the time of the engine's own clock, the only clock it has."""
         return time.time_ns() // 1000
 
     def submit(self, name: str, label: str, seconds: float, exit_code: int) -> int:
-        """Begin a job under the lowest id that is free, be it of a job that was removed."""
+        """Start a job under the lowest free id, which a removed job may have had before."""
         with self._opened() as world:
             taken = {job["id"] for job in world["jobs"]}
             free = min(set(range(1, len(taken) + 2)) - taken)
@@ -64,14 +60,14 @@ class FakeEngine:
         return free
 
     def jobs(self) -> list[EngineJob]:
-        """Everything that runs, or has ended and was not removed."""
+        """Return the running jobs, and the ended jobs that were not removed."""
         with self._opened() as world:
             jobs = [EngineJob(**job) for job in world["jobs"]]
         self._answer()
         return jobs
 
     def cancel(self, job_id: int) -> None:
-        """End whatever has this id now."""
+        """End the job that has this id now."""
         with self._opened() as world:
             now_us = self.now_us()
             for job in world["jobs"]:
@@ -80,7 +76,7 @@ class FakeEngine:
         self._answer()
 
     def remove(self, job_id: int) -> None:
-        """Forget a job that has ended: its id is free."""
+        """Forget an ended job, so its id is free again."""
         with self._opened() as world:
             now_us = self.now_us()
             world["jobs"] = [
@@ -89,18 +85,18 @@ class FakeEngine:
         self._answer()
 
     def lose_answers(self, count: int) -> None:
-        """Have the next commands act, and fail to say so."""
+        """Make the next `count` commands take effect, but raise `EngineError`."""
         with self._opened() as world:
             world["lost_answers"] = count
 
     def forget_everything(self) -> None:
-        """Lose all jobs, as an engine that was installed anew."""
+        """Lose all jobs, like a reinstalled engine."""
         with self._opened() as world:
             world["jobs"] = []
 
     @property
     def submissions(self) -> list[str]:
-        """The names of all jobs that ever began."""
+        """Return the names of all jobs that ever started, in order."""
         with self._opened() as world:
             names: list[str] = world["submissions"]
         return names

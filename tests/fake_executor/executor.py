@@ -27,15 +27,15 @@ from scheduling.models import Job, PoolClock
 from tenants.scopes import site_scope
 from tests.fake_executor.engine import EngineError, EngineJob, FakeEngine
 
-# Inside the class, `list` is what the protocol calls so.
+# Inside the class, `list` is the method of that name.
 Reports = list[Report]
 
 
 @dataclass
 class Promises:
-    """What must never be broken, by job: leases up to `closed` never start (any more).
+    """A job's promises, kept across restarts: no lease up to number `closed` starts (again).
 
-    `begun` is the one whose submission was not answered: it may be made again.
+    `begun` is the exception: the lease whose submission was not answered may be submitted again.
     """
 
     closed: int = 0
@@ -43,18 +43,19 @@ class Promises:
 
 
 class FakeExecutor:
-    """Executor protocol over an engine that loses answers and gives ids again."""
+    """An executor for an engine that loses answers and reuses ids."""
 
-    # The engine may forget what runs: ten minutes of silence are no loss.
+    # The engine may forget running jobs: a lease counts as lost only if it is missing for 10
+    # minutes.
     traits = ExecutorTraits(silence_s=600)
 
     def __init__(self) -> None:
-        # Nothing else is kept in memory: the next call may come in another process.
-        self._folder = Path(str(getattr(settings, "FAKE_ENGINE")))  # noqa: B009 - a setting of tests alone
+        # Nothing else is kept in memory, because another process may make the next call.
+        self._folder = Path(str(getattr(settings, "FAKE_ENGINE")))  # noqa: B009 - a setting of tests only
         self._engine = FakeEngine(self._folder / "engine.json")
 
     def launch(self, launches: Sequence[Launch]) -> list[Report]:
-        """Start what runs not yet and may; report all."""
+        """Start the jobs that do not run yet and may start; report all."""
         commands = self._commands([one.job_id for one in launches])
         reports: Reports = []
         with refusing(), self._promises() as promises:
@@ -64,8 +65,8 @@ class FakeExecutor:
                 promise = promises.setdefault(job, Promises())
                 may_start = number == promise.begun or number > promise.closed
                 if one.token not in known and may_start and job in commands:
-                    # Written before it is submitted: should the answer be lost, what is known of
-                    # the token is asked before it is submitted again.
+                    # Saved before the submission: if its answer is lost, the next call first checks
+                    # whether the engine knows the token.
                     promise.closed = promise.begun = number
                     self._save(promises)
                     pool, seconds, code = commands[job]
@@ -80,7 +81,7 @@ class FakeExecutor:
         return reports
 
     def stop(self, stops: Sequence[Stop]) -> list[Report]:
-        """End what runs under the very tokens; none of them starts later."""
+        """End the jobs with these tokens; none of them starts later."""
         reports: Reports = []
         with refusing(), self._promises() as promises:
             for one in stops:
@@ -90,7 +91,8 @@ class FakeExecutor:
                 promise.begun = 0 if promise.begun == number else promise.begun
             self._save(promises)
             for one in stops:
-                # The id is looked up by the token each time: an old one may be another's by now.
+                # Find the id by the token each time: the engine may have given an old id to another
+                # job.
                 job = self._by_token().get(one.token)
                 if job is None:
                     reports.append(Report(one.token, ReportState.STOPPED, one.at_us, one.at_us))
@@ -100,16 +102,16 @@ class FakeExecutor:
         return [one for one in reports if one.state is not ReportState.RUNNING]
 
     def extend(self, pool_id: int, leases: Sequence[Extension]) -> None:
-        """This engine has no time limits that could be moved."""
+        """Do nothing: this engine has no time limits."""
 
     def list(self, pool_id: int, at_us: int) -> list[Report]:
-        """Everything of the pool that the engine knows by a token of ours."""
+        """Report all jobs of the pool that the engine knows."""
         with refusing():
             jobs = [job for job in self._engine.jobs() if job.label == str(pool_id)]
         return self._reports(jobs, at_us)
 
     def forget(self, tokens: Sequence[str]) -> None:
-        """Remove what has ended; that it never starts again stays written."""
+        """Remove ended jobs; the promise that they never start again stays saved."""
         with refusing():
             for token in tokens:
                 job = self._by_token().get(token)
@@ -120,7 +122,7 @@ class FakeExecutor:
         return {job.name: job for job in self._engine.jobs()}
 
     def _reports(self, jobs: Sequence[EngineJob], at_us: int) -> Reports:
-        """What is true of jobs as of an instant, in the time of their pools."""
+        """Return the state of jobs at an instant of their pools' time."""
         with site_scope():
             clocks = PoolClock.objects.in_bulk({int(job.label) for job in jobs})
         return [self._report(job, clocks[int(job.label)], at_us) for job in jobs]
@@ -135,14 +137,14 @@ class FakeExecutor:
         return Report(job.name, ReportState.FINISHED, started_us, ended_us, job.exit_code)
 
     def _commands(self, job_ids: Sequence[int]) -> dict[int, tuple[int, float, int]]:
-        """Pool, seconds and exit code of jobs with a lease that is to be launched."""
+        """Return pool, seconds and exit code of the jobs that have a lease to launch."""
         with site_scope():
             rows = Job.objects.filter(pk__in=job_ids, leases__state="launching")
             return {job.pk: (job.pool_id, *_read(job.command)) for job in rows}
 
     @contextmanager
     def _promises(self) -> Iterator[dict[int, Promises]]:
-        """The promises of all jobs, to this call alone."""
+        """Yield the promises of all jobs, locked for other calls."""
         self._folder.mkdir(parents=True, exist_ok=True)
         with (self._folder / "lock").open("a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -165,7 +167,7 @@ def _read(command: Sequence[str]) -> tuple[float, int]:
 
 @contextmanager
 def refusing() -> Iterator[None]:
-    """What the engine does not answer is asked again later."""
+    """Raise `ExecutorError` if the engine does not answer; the caller tries again later."""
     try:
         yield
     except EngineError as error:

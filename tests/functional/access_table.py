@@ -150,7 +150,7 @@ TABLE: dict[str, Route] = {
             "POST": Row(422, 422, 422, 422, 422, 422, 302, 302),
         }
     ).showing("User.username", "Tenant.name"),
-    # The front page of the demo; the stage has no such person.
+    # The demo's sign-in buttons; the stage has no demo user.
     "demo/<slug:role>/": Route({"POST": everybody(404)}),
     "t/<slug:slug>/": get(TENANT_PAGE).showing("Account.balance"),
     "t/<slug:slug>/jobs/": get(TENANT_PAGE).showing("Job.name", "Job.uid"),
@@ -202,14 +202,15 @@ TABLE: dict[str, Route] = {
     "t/<slug:slug>/ledger/": get(TENANT_PAGE).showing(
         "Account.balance", "Entry.amount", "Transfer.id"
     ),
-    "t/<slug:slug>/ledger/statement/": get(TENANT_PAGE, STRETCH).showing(),  # sums
+    # the page shows only sums
+    "t/<slug:slug>/ledger/statement/": get(TENANT_PAGE, STRETCH).showing(),
     "t/<slug:slug>/ledger/statement.csv": get(TENANT_PAGE, STRETCH).showing(
         "Entry.amount", "Transfer.id"
     ),
     "t/<slug:slug>/ledger/contribution/": get(TENANT_PAGE, STRETCH).showing("UsageShare.amount"),
     "t/<slug:slug>/ledger/contribution/line/": get(TENANT_PAGE).showing("UsageShare.amount"),
     "t/<slug:slug>/ledger/contribution.csv": get(TENANT_PAGE, STRETCH).showing("UsageShare.amount"),
-    "pools/<slug:name>/revenue/": get(CONSOLE, STRETCH).showing(),  # sums
+    "pools/<slug:name>/revenue/": get(CONSOLE, STRETCH).showing(),  # the page shows only sums
     "t/<slug:slug>/ledger/<uuid:transfer>/": get(TENANT_PAGE).showing(
         "Job.name", "Job.uid", "Entry.amount", "UsageLine.amount", "Transfer.id"
     ),
@@ -267,7 +268,7 @@ TABLE: dict[str, Route] = {
     "api/v1/pools/<slug:name>/offers/<slug:slug>/<uuid:offer>": Route({"DELETE": API_SHARE}),
     # An empty verification: users who may see the pool get the list of missing fields.
     "api/v1/chain/<slug:name>/verifications": post(API_VERIFY),
-    # It has names of other tenants if the pool shows them, but never their texts and ids.
+    # The answer names other tenants if the pool shows them, but never their texts and ids.
     "api/v1/rounds/<slug:name>/<int:number>/bundle": get(API_POOL).showing(),
     "api/v1/bundle-schema": get(PUBLIC).showing(),
     "api/v1/transfers": post(API_ASK, GIFT),
@@ -335,7 +336,8 @@ for _view in VIEWS:
             shows=_view.shows,
         )
 
-# The other site roles get the operator's status for GET, except these; they may change nothing.
+# The other site roles get the operator's status for GET, except at these addresses. They may not
+# change anything.
 FINANCE_GETS = {
     "t/<slug:slug>/": 404,
     "t/<slug:slug>/jobs/": 404,
@@ -373,7 +375,7 @@ ASKED_FOR: tuple[tuple[str, Route], ...] = (
     ("t/<slug:slug>/jobs/new/", get(SUBMIT_PAGE, "pool={pool}").showing()),
     ("t/<slug:slug>/profiles/", get(TENANT_PAGE, "pool={pool}").showing("Profile.name")),
     ("t/<slug:slug>/sharing/", get(TENANT_PAGE, "pool={pool}").showing("IdleOffer.uid")),
-    # GPUs lent to the other tenant, and to a third one together with the other.
+    # Transfers for GPUs lent to the other tenant, and lent to a third one together with the other.
     *(
         ("t/<slug:slug>/ledger/<uuid:transfer>/", get(TENANT_PAGE, transfer=one).showing())
         for one in ("{lent}", "{lent_too}")

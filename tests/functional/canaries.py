@@ -209,7 +209,7 @@ def texts(value: Any) -> Iterator[str]:
 def forms(amount: Decimal) -> set[str]:
     """Return the formats of an amount in answers; empty if it is too short to be unique.
 
-    Columns whose printed sum must match round some amounts up and others down.
+    A column whose printed sum must match rounds some amounts up and others down.
     """
     exact = abs(amount).quantize(Decimal("0.000001"))
     low = exact.quantize(CENT, rounding=ROUND_FLOOR)

@@ -60,7 +60,9 @@ def plant(there: Stage, change: Change) -> Round:
 
 
 def envious(snapshot: Snapshot, decision: Decision) -> tuple[Snapshot, Decision]:
-    """Change to a cooperative policy that gives GPUs by quota, but the first tenant half a GPU."""
+    """Change to a cooperative policy that divides GPUs by quota, but gives the first tenant half a
+    GPU.
+    """
     weights = {row.tenant: row.gpus for row in snapshot.entitlements}
     first = min(weights)
     jobs = tuple(replace(job, gpus=8) for job in snapshot.jobs)

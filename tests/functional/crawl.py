@@ -12,7 +12,7 @@ from tests.functional.access_table import ASKED_FOR, TABLE
 from tests.functional.addresses import fill, is_api, said, template_of, words_of
 
 Words = Mapping[str, str]
-# It answers 503 by design when rounds stop.
+# It answers 503 by design if rounds stop.
 NO_PAGES = frozenset({"readyz"})
 
 

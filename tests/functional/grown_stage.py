@@ -44,7 +44,7 @@ KEYS = 10_000
 # The columns that number rounds, and those that number the pool's events.
 ROUND_NUMBERS = frozenset({"granted_round", "reason_round", "round", "valid_from_round"})
 EVENT_NUMBERS = frozenset({"event_number"})
-# In the order of tables; the rounds' files follow their rounds.
+# The tables to copy; the files of rounds follow their rounds.
 COPIED = (
     "scheduling_job", "scheduling_virtualwork", "scheduling_lease", "scheduling_leaseslot",
     "scheduling_leaseterm", "scheduling_intent", "scheduling_leaseevent", "scheduling_round",
@@ -64,7 +64,7 @@ class GrownStage(Stage):
 
 
 def short_stage() -> GrownStage:
-    """Play the stretch that is copied: ended and settled jobs, and rows of other kinds."""
+    """Create the stage to copy: ended and settled jobs, and other kinds of rows."""
     lab = cluster({OWN: 3, OTHER: 5})
     for at in range(ROUNDS):
         if at < JOBS:
@@ -289,7 +289,7 @@ def grow(made: GrownStage, session: psycopg.Connection[Any], *, copies: int, que
     for at in range(6):
         lab.submit((OWN, OTHER)[at % 2], 6, 40_000, command=["true"])
     job = Job.objects.filter(state="pending", tenant=lab.tenants[OWN]).latest("pk")
-    # Six jobs wait.
+    # Each copy has the six waiting jobs.
     queue_jobs(session, copies=queued // 6)
     session.execute("ANALYZE")
     lab.round(after_s=60)
@@ -297,12 +297,12 @@ def grow(made: GrownStage, session: psycopg.Connection[Any], *, copies: int, que
     PoolClock.objects.filter(pool=lab.pool).update(anchor_pool=lab.at, anchor_wall=timezone.now())
     made.words |= {"job": str(job.uid), "round": str(Round.objects.latest("number").number)}
     made.queued = queued
-    # An offer stays open until it is revoked; past ones were.
+    # Revoke all offers but the newest, because an offer stays open until it is revoked.
     session.execute(
         "UPDATE tenants_idleoffer SET revoked_at = made_at + interval '1 hour' WHERE"
         " id < (SELECT max(id) FROM tenants_idleoffer)"
     )
-    # So that no recently written row moves while a test reads.
+    # Otherwise recently written rows could move while a test reads.
     vacuum(session, analyze=True)
 
 

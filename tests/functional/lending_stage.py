@@ -14,7 +14,10 @@ from tests.functional.api_stage import ApiStage, api_stage
 
 
 def lending_stage() -> ApiStage:
-    """aa borrows from bb for two hours and a half; two are settled. bb uses a part of its quota."""
+    """Create a stage in which aa borrows from bb for 2.5 hours, of which two are settled.
+
+    bb uses a part of its quota.
+    """
     stage = api_stage()
     stage.cluster.submit("aa", 6, 100_000)
     stage.cluster.round()
@@ -29,7 +32,10 @@ def lending_stage() -> ApiStage:
 
 
 def late_stage() -> ApiStage:
-    """aa borrows from bb; no round comes for 4.5 hours at one point; all hours are settled."""
+    """Create a stage in which aa borrows from bb and no round runs for 4.5 hours.
+
+    All hours are settled.
+    """
     stage = api_stage()
     stage.cluster.submit("aa", 6, 1_000_000)
     stage.cluster.round()

@@ -14,7 +14,9 @@ SPEEDS = {"alpha": 2000, "beta": 5000, "gamma": 3000}
 
 
 def mixed_stage(environment: str = "cooperative", rounds: int = 1) -> Stage:
-    """Four GPUs of each of two types; alpha, beta and gamma have more jobs than GPUs."""
+    """Create a pool with four GPUs of each of two types; its three tenants have more jobs than
+    GPUs.
+    """
     lab = cluster(
         {"alpha": 2, "beta": 1, "gamma": 1}, nodes=1, gpus=4, policy="oef",
         options={"environment": environment},

@@ -21,18 +21,18 @@ from tests.plugin import Services
 from tests.scope import uncompared
 
 APPS = ("scheduling", "billing", "tenants")
-# Values of each shape that some code reads. The last ones look valid, and name missing objects.
+# Values of each shape that code reads. The last ones look valid, but name missing objects.
 JSON = (
     "null", "[]", "{}", "7", '"x"', "[1]", "[null]", '{"a": null}', '{"a": "x"}', '{"a": [1]}',
     "[[1]]", '[["a", "b"]]', '{"a": 1e400}', '{"no-such": 7}', "[[987654321, 1]]",
     '{"kind": "steep"}',
 )  # fmt: skip
-# The most addresses per column that are requested.
+# Maximum number of addresses that are requested per column.
 ADDRESSES = 6
 
 
 WORD = re.compile(r"\w+")
-# The lowest, the highest, and a past or empty value.
+# The lowest value, the highest value, and a past or empty one.
 INSTANTS = ("0001-01-01 00:00+00", "9999-12-31 23:59:59.999999+00", "1970-01-01")
 EDGES: dict[str, tuple[object, object, object]] = {
     "DateTimeField": INSTANTS,
@@ -176,7 +176,7 @@ def guards_off(services: Services) -> Iterator[None]:
             superuser.execute(f"REVOKE {grant} FROM evenshare_app")
 
 
-# All rows; if constraints refuse some, the rows with a value, else a single row.
+# Change all rows; if constraints refuse some, the rows with a value, otherwise a single row.
 ROWS = ("true", '"{column}" IS NOT NULL', "ctid = (SELECT max(ctid) FROM {table})")
 
 

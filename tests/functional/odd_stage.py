@@ -257,7 +257,7 @@ def _tenants(there: OddStage) -> None:
 
 
 def _settle(lab: Cluster, *, is_settled: bool = True) -> None:
-    """Meter, settle and seal; the pool's clock continues from its last round."""
+    """Meter, settle and seal a pool, and let its clock continue from the last round."""
     meter_pool(lab.pool.pk)
     if is_settled:
         settle_pool(lab.pool.pk)

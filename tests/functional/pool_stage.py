@@ -61,7 +61,9 @@ class Stage:
 
 
 def stage(**pool_fields: Any) -> Stage:
-    """Play two rounds: alpha borrows, beta runs a little, gamma waits with a gang of 8."""
+    """Create a pool and run two rounds: alpha borrows, beta runs a small job, a gang of gamma
+    waits.
+    """
     lab = cluster({"alpha": 3, "beta": 4, "gamma": 1}, nodes=2, gpus=4, **pool_fields)
     lab.submit("alpha", 4, 40_000)
     lab.submit("beta", 1, 40_000)

@@ -1,4 +1,4 @@
-"""Pools with a queue: for REST, and in a town whose clock is paused."""
+"""Pools with a queue: one for tests of REST, and a `Town` whose clock is paused."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.functional.visitors import Town, town
 
 
 def queue_stage() -> ApiStage:
-    """Tenant bb holds all eight GPUs; five jobs are queued, and aa's come first by rho."""
+    """Create a pool in which bb holds all eight GPUs; of five queued jobs, aa's come first."""
     stage = api_stage(lease_s=3600)
     stage.person("eve", site_role="operator")
     for _ in range(2):
@@ -29,7 +29,8 @@ def queue(stage: ApiStage, **more: Any) -> Any:
 
 
 def queue_town() -> Town:
-    """South holds the pool; three of north's jobs are queued, and one of south's.
+    """Create a town in which south holds the pool; three of north's jobs are queued, and one of
+    south's.
 
     The pool's clock is paused at its last round.
     """
@@ -41,7 +42,7 @@ def queue_town() -> Town:
         place.submit(gpus, 9000)
     place.submit(1, 9000, "south")
     place.play()
-    # So that time differences do not depend on the speed of the machine.
+    # Pause the clock, so that time differences do not depend on the machine's speed.
     PoolClock.objects.update(paused=True, pause_reason="maintenance")
     return place
 

@@ -68,7 +68,7 @@ MORE = (
     "pools/{pool}/prices.csv?from=2030-01-01&to=2030-01-02",
 )
 VERSIONS = re.compile(r'"versions":\{"evenshare-core":[^}]*\}')
-# The most pages of a list that are requested.
+# Maximum number of pages of a list that are requested.
 PAGES = 3
 
 

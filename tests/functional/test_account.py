@@ -159,7 +159,7 @@ class TestADeactivatedPerson:
         assert Membership.objects.filter(user__username="ada").count() == 1
 
     def test_leaves_no_way_in_that_was_opened_beside_the_deactivation(self, there: Town) -> None:
-        """A log-in and a token request that were in flight when the account was closed."""
+        """A log-in and a token request run while the account is deactivated."""
         session = signed_in(OLD)
         beside = Session.objects.get(pk=session.cookies[settings.SESSION_COOKIE_NAME].value)
         switch(there.operator, "ada")

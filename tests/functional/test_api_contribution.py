@@ -24,7 +24,7 @@ ZERO = Decimal(0)
 
 
 def settled_stage() -> ApiStage:
-    """aa borrows from bb for two hours and a half; two are settled."""
+    """Create a stage in which aa borrows from bb for 2.5 hours, of which two are settled."""
     stage = api_stage()
     stage.cluster.submit("aa", 6, 100_000)
     stage.cluster.round()
@@ -133,7 +133,7 @@ class TestWhoMayLook:
         assert live.get(path, as_="bob").status_code == 404
 
     def test_shows_sums_that_no_column_holds(self, live: ApiStage) -> None:
-        """Each amount fits the books, but the sum of transfers in both directions does not."""
+        """Each amount fits its column, but the sum of both directions does not."""
         tenants, book = live.cluster.tenants, open_book(live.cluster.pool.book)
         accounts = open_accounts(book, [tenants["aa"].pk, tenants["bb"].pk])
         aa, bb = accounts[tenants["aa"].pk], accounts[tenants["bb"].pk]

@@ -98,7 +98,7 @@ class TestWhatIsAnswered:
 
 
 def move(row: dict[str, Any], field: str, by: int = 1) -> None:
-    """Change an amount by `units` in its last place."""
+    """Change an amount by `by` units of its last place."""
     whole, _, part = row[field].partition(".")
     text = str(int(whole + part) + by).rjust(7, "0")
     row[field] = f"{text[:-6]}.{text[-6:]}"
@@ -251,7 +251,7 @@ class TestAgainstRounds:
             assert (instants > 5) == bool(stated["income"])
 
     def test_finds_what_the_answers_alone_do_not_show(self, live: ApiStage) -> None:
-        """A price, an idle quota and a term that were changed consistently in all answers."""
+        """A price, an idle quota and a term are changed consistently in all answers."""
         there, honest = disclosed(live, "bb"), answers(live)
         stated = copy.deepcopy(honest)
         for step in stated["idle"]:

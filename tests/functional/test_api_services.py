@@ -35,7 +35,7 @@ def stage(request: pytest.FixtureRequest) -> Cluster:
 
 @pytest.fixture
 def live(request: pytest.FixtureRequest) -> Cluster:
-    """A stage whose rounds can run: they read in a separate transaction."""
+    """Yield a stage whose rounds can run, because its rows are committed."""
     request.getfixturevalue("committed_db")
     return cluster(QUOTAS)
 
@@ -108,7 +108,7 @@ class TestASubmission:
     def test_ends_at_the_tenants_limit(
         self, stage: Cluster, settings: Any, limit: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """The first job is far below a limit of 40 and counts without a lock; the last is not."""
+        """Far below the limit, queued jobs are counted without a lock; close to it, with one."""
         monkeypatch.setattr("scheduling.services.submit.BULK_MAX", 5)
         settings.PENDING_JOBS_MAX = limit
         draft = submit(stage)
@@ -264,7 +264,8 @@ class TestADryRun:
             assert answer.own + answer.borrowed == (gpus if gpus <= 8 else 0)
 
     def test_names_the_price_once_its_own_gpus_are_in_use(self, stage: Cluster) -> None:
-        # No job runs: a borrowed GPU costs nothing now, and base x 1 with the whole pool in use.
+        # No job runs, so a borrowed GPU costs nothing now; with the whole pool in use it costs the
+        # base.
         answer = self.ask(stage, gpus=8)
         assert (answer.price, answer.price_after) == (0, 1)
         assert self.ask(stage, gpus=2).price_after == 0  # own quota is free of charge

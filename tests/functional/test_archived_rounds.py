@@ -30,7 +30,7 @@ Asked = tuple[str, int]
 
 @dataclass
 class Filed:
-    """The stage with its rounds in files of a folder, and the answers from before."""
+    """A stage whose rounds were moved to files, and the answers from before the move."""
 
     api: ApiStage
     folder: Path
@@ -48,7 +48,7 @@ class Filed:
 
 @pytest.fixture
 def filed(there: ApiStage, owner: psycopg.Connection[Any], settings: Any, tmp_path: Path) -> Filed:
-    """Three sealed rounds, in a file."""
+    """Yield a stage with three sealed rounds in a file."""
     folder = files_in(settings, tmp_path)
     before = {
         (who, number): bundle(there, who, number, headers).content

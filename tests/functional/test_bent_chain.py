@@ -1,7 +1,7 @@
-"""Sums that are changed between two rounds: the database refuses, or every check names the round.
+"""Fairness sums that are changed between two rounds: refused, or reported by every check.
 
 The application's password does not allow such changes. The owner of the database can switch its
-guards off and recompute hashes and seals: the next round still does not follow.
+guards off and recompute hashes and seals. Even then, the next round does not follow.
 """
 
 # ruff: noqa: S608 - statements are made of constants
@@ -217,7 +217,8 @@ class TestSumsThatTheOwnerBends:
         there.lab.round(after_s=10)
         row = Round.objects.latest("number")
         assert row.state_note == left.note
-        # Every check finds it at once; the round itself follows.
+        # Every check reports the damage at once, although the new round follows from the one
+        # before.
         assert rounds_check() == ("warning", f"{there.pool}: 1 stored are damaged")
         assert "3 of 3 rounds" not in replay()
         assert "do not follow" not in replay()
@@ -256,7 +257,7 @@ class TestARoundThatTheOwnerRewrites:
         owner.there.lab.round(after_s=10)
         owner.rewrite(2)
         said = replay()
-        assert "round 2: DIFFERENT" in said  # the decision cannot be reproduced
+        assert "round 2: DIFFERENT" in said  # the changed sums do not give the stored decision
         alpha = owner.there.tenant("alpha").pk
         why = f"The sums of tenant {alpha} for v100 are not those that round 2 left: alloc_gpu_us"
         assert_everybody_says_so(owner, 3, why)
@@ -303,7 +304,7 @@ class TestAStateThatIsMissing:
             there.lab.round(after_s=10)
         assert str(caught.value).startswith("the state that round 2 left is missing, and round 2")
         assert Round.objects.latest("number").number == 2
-        record_failure(there.lab.pool.pk, caught.value)  # as the task does
+        record_failure(there.lab.pool.pk, caught.value)  # the task of rounds does this
         assert "1 failed in a row" in rounds_check()[1]
         assert "the state that round 2 left is missing" in there.page("operator", "/operate/")
 

@@ -119,7 +119,7 @@ class TestEveryAddress:
         assert not wrong, "\n".join(wrong)
 
     def test_with_what_is_the_others_is_as_with_what_is_not_there(self, pair: Pair) -> None:
-        """By its id, its name, or its parent's: the answer reveals and changes nothing of it."""
+        """Objects of the other tenant, by id, name or parent, are neither shown nor changed."""
         me, other = pair.one, pair.two
         hidden, state, tried, wrong = strange_ids(me, other), state_of(other), 0, []
         for (address, route), asker in product((*TABLE.items(), *ASKED_FOR), (me, pair.operator)):

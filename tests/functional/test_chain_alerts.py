@@ -23,7 +23,7 @@ from tests.stages import Copy, copied, name_of_copy
 
 
 def sealed_stage() -> Stage:
-    """A pool with all rounds sealed, and a paused clock."""
+    """Create a pool whose rounds are all sealed, and pause its clock."""
     made = stage()
     made.lab.seal()
     PoolClock.objects.update(paused=True)
@@ -82,7 +82,7 @@ class TestAWholeChain:
 class TestARoundThatDoesNotFollow:
     @pytest.fixture
     def broken(self, there: Stage, owner: psycopg.Connection[Any]) -> int:
-        """A round was rewritten with matching bytes: it starts from other fairness sums."""
+        """Rewrite a round with matching hashes, so that it starts from other fairness sums."""
         number = next_round(there)
         rewrite_sums(owner, number)
         there.lab.seal()
@@ -147,7 +147,7 @@ class TestTheLedgersCheck:
     def test_remembers_a_break_that_was_made_to_fit(
         self, there: Stage, owner: psycopg.Connection[Any]
     ) -> None:
-        """An attacker may restore the old bytes after the next round was sealed."""
+        """The old bytes are restored after the next round was sealed."""
         number = next_round(there)
         rows = RoundBlob.objects.filter(number=number)
         (packed,) = rows.values_list("snapshot", flat=True)

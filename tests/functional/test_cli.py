@@ -118,7 +118,7 @@ class Scene:
 
     @contextmanager
     def stopped_training(self) -> Iterator[None]:
-        """Stop it after its first report, so that it has a state to save.
+        """Suspend the training after its first report, so that it has a state to save.
 
         It must not end before it is preempted, however late rounds come.
         """
@@ -130,7 +130,7 @@ class Scene:
         self.round()
         found = []
         for pid in processes_below(self.jobs) if list(self.jobs.rglob("progress.json")) else []:
-            with suppress(OSError):  # it has ended
+            with suppress(OSError):  # the process has ended
                 if TRAIN[1].encode() in Path(f"/proc/{pid}/cmdline").read_bytes():
                     found.append(pid)
         return found
@@ -215,7 +215,9 @@ class TestTheFirstSubmission:
     def test_is_preempted_with_notice_and_ends_with_the_same_bytes(
         self, scene: Scene, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Its lease would last for a day: the notice ends it, and the training receives it."""
+        """The lease lasts a day, so only the notice can end it; the training program gets the
+        notice.
+        """
         monkeypatch.setitem(registry.POLICIES, POLICY.name, POLICY)
         Pool.objects.update(policy=POLICY.name, lease_s=86_400)
         ada, bob = scene.ada, scene.bob

@@ -95,7 +95,7 @@ def keep(folder: Path, name: str, value: object) -> None:
 
 @pytest.fixture
 def folder(run: Run, tmp_path: Path) -> Path:
-    """The files of a lender's statement, with the rounds that it names."""
+    """Return the files of a lender's statement, with the rounds that it names."""
     kept = tmp_path / "kept"
     assert run("bob", *TIME, "--save-dir", str(kept)).code == 0
     return kept
@@ -139,7 +139,7 @@ class TestAStatement:
         assert (answer["tenant"], answer["since"]) == ("bb", "2029-12-01T00:00:00.000000Z")
 
     def test_of_nothing_is_not_proven(self, run: Run) -> None:
-        """No row shows whether nothing is due or all of it is withheld."""
+        """An empty statement does not prove that nothing is due: all rows may be withheld."""
         words = ("--from", "2028-01-01", "--to", "2028-01-02")
         done = run("bob", *words)
         assert done.code == 5
@@ -272,7 +272,7 @@ def breaks_owned_up_to(folder: Path) -> None:
 
 
 def proof_removed(folder: Path) -> None:
-    """A complete log needs no proof; so remove some records."""
+    """Remove some records, because a complete log needs no proof."""
     first_records_removed(folder)
     (folder / "inclusion.json").unlink()
 

@@ -196,7 +196,7 @@ class TestRevenueFairness:
         assert "Nothing is" in there.page("operator", f"{path}?from=2001-01-01&to=2001-01-02")
 
     def test_counts_utilities_where_jobs_say_them(self, there: Stage) -> None:
-        """Gains sum to the utilities, so the mean of alphas, weighted by quota, is one again."""
+        """All gains sum to the utilities, so the mean alpha, weighted by quota, is 1 again."""
         hour = UsageShare.objects.order_by("hour")[0].hour
         done = Job.objects.filter(tenant__slug="alpha").order_by("pk")[:1].get()
         utility = {"kind": "linear", "k": "0", "g": "250"}
@@ -217,7 +217,10 @@ class TestRevenueFairness:
     def test_stands_beside_a_utility_that_cannot_be_read(
         self, there: Stage, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """It is left out, which is reported, counted for monitors, and shown to operators."""
+        """The job is left out.
+
+        This is shown on the page, counted for monitors, and shown to operators.
+        """
         monkeypatch.setattr("portal.site.unreadable._own", {})
         hour = UsageShare.objects.order_by("hour")[0].hour
         done = Job.objects.filter(tenant__slug="alpha").order_by("pk")[:1].get()

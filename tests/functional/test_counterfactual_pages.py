@@ -88,7 +88,7 @@ class TestAReport:
 
 
 class TestNoReport:
-    """Beats the truth, or the page names the policy as not truthful."""
+    """No report gains more than the truth, unless the page calls the policy not truthful."""
 
     @pytest.mark.parametrize("environment", ["cooperative", "noncooperative"])
     def test_beats_the_truth_where_the_page_does_not_say_so(

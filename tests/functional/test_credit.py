@@ -219,7 +219,7 @@ class TestATransfer:
         assert asked.status_code == 201, asked.content
         assert (asked.json()["state"], balance(stage, "aa")) == ("asked", "10.000000")
         path = f"operate/transfers/{asked.json()['id']}"
-        for _ in range(2):  # repeating it is harmless
+        for _ in range(2):  # a repeated approval changes nothing
             done = stage.post(f"{path}/approve", {"answer": "fine"}, as_="fin")
             assert done.status_code == 200, done.content
         assert (done.json()["state"], done.json()["decided_by"]) == ("approved", "fin")
@@ -255,7 +255,7 @@ class TestATransfer:
         assert (refused.status_code, refused.json()["errors"][0]["field"]) == (400, "amount")
         limit(stage, reserved=0)
         uid = self.ask(stage).json()["id"]
-        limit(stage, reserved=8)  # promised since the request
+        limit(stage, reserved=8)  # rounds have reserved credits since the request
         late = stage.post(f"operate/transfers/{uid}/approve", {}, as_="fin")
         assert late.status_code == 409
         assert balance(stage, "aa") == "10.000000"
@@ -301,7 +301,7 @@ class TestABudget:
     def test_that_blocks_refuses_what_could_only_borrow(self, stage: ApiStage) -> None:
         stage.cluster.round()
         stage.cluster.submit("bb", 4, 10_000)
-        stage.cluster.round(after_s=10)  # a price is posted
+        stage.cluster.round(after_s=10)  # now a price is posted
         stage.cluster.round(after_s=10)
         limit(stage, period_amount=1, period_action="block")
         self.spend(stage, "1")
@@ -324,7 +324,7 @@ class TestFeature21:
     ) -> None:
         stage.cluster.round()
         stage.cluster.submit("bb", 4, 10_000)
-        for _ in range(2):  # a price is posted
+        for _ in range(2):  # now a price is posted
             stage.cluster.round(after_s=10)
         terms = {
             "budget_amount": "100", "budget_period": "custom", "budget_action": "block",

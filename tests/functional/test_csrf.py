@@ -21,7 +21,7 @@ from tests.functional.turns import TURNS, dealt
 OPEN = {("POST", "api/v1/tokens")}
 TOKEN = "c" * 32  # CSRF secrets are 32 letters or digits; a page's form repeats the cookie's
 ORIGIN = {"Origin": "http://testserver"}
-# By whether the token is sent, and by the origin that the browser reports.
+# Requests with or without the token, and with each origin that a browser may report.
 ELSEWHERE = {
     "without a token": (False, {}),
     "from here, without a token": (False, ORIGIN),
@@ -83,7 +83,7 @@ def is_refused(change: Change, answer: Any) -> bool:
     if change.method not in change.route.methods and answer.status_code in (404, 405):
         return True
     said = answer.content.decode()
-    # REST has a code; a page has a text.
+    # A refusal over REST has a code; a page has a text.
     return answer.status_code == 403 and ("CSRF" in said or "older than your session" in said)
 
 

@@ -155,7 +155,8 @@ class TestADamagedRound:
             "/api/v1/rounds",
         ):
             answer = there.get("owner", f"{path}?pool={there.pool}" if "api" in path else path)
-            assert answer.status_code in (200, 429), (harm.id, path)  # a page that decides again
+            # 429: a page that decides the round again is rate-limited
+            assert answer.status_code in (200, 429), (harm.id, path)
         said = replay()
         assert f"{there.pool}, round {NUMBER}: DAMAGED" in said, harm.id
         assert "1 of 2 rounds are damaged or not readable" in said, harm.id

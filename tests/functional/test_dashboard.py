@@ -64,7 +64,7 @@ class TestBeforeAnythingHappened:
 
 @pytest.mark.django_db
 class TestIdleQuota:
-    """Its use by others depends on the mode and the lend limit."""
+    """The text on idle quota depends on the quota's mode and its lend limit."""
 
     @pytest.mark.parametrize(
         ("terms", "said", "unsaid"),
@@ -99,7 +99,7 @@ class TestIdleQuota:
 
 
 class TestTheDay:
-    """The finding above the use chart is exact to the minute, for any part of the day."""
+    """The heading of the use chart is exact to the minute, for any part of the day."""
 
     @pytest.mark.parametrize(
         ("above", "title"),
@@ -121,7 +121,7 @@ class TestTheDay:
 
 
 def played_town() -> Town:
-    """North runs two jobs on 6 GPUs with a quota of 4, and three more of its jobs wait."""
+    """Create a town in which north runs two jobs on 6 GPUs, with a quota of 4; three more wait."""
     place = town()
     for gpus in (4, 2, 4, 4, 4):
         place.submit(gpus)
@@ -246,7 +246,8 @@ class TestWhatItSays:
         times = {lab.pool.pk: lab.at, other.pk: lab.at}
         with tenant_scope(busy.tenant.pk), django_assert_num_queries(1):
             uses = pool_uses(busy.tenant.pk, times)
-        # The last round counted four; the other pool's had no row of this tenant.
+        # The first pool's last round used the quota of four; the other pool's had no row of this
+        # tenant.
         assert [(use.pool_id, use.quota) for use in uses] == [(lab.pool.pk, 4), (other.pk, 3)]
 
     def test_shows_no_more_points_than_a_chart_can(self, busy: Town) -> None:

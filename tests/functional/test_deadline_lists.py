@@ -48,7 +48,7 @@ def due(lab: Any, tenant: str, *, within_s: int, gpus: int = 1, name: str = "") 
 
 
 def planned_and_refused(place: Town) -> tuple[Job, Job]:
-    """A running job, and a queued one that wants all GPUs."""
+    """Submit a job that runs, and one that is queued because it needs all GPUs."""
     jobs = (
         due(place.cluster, "north", within_s=3000, name="in-time"),
         due(place.cluster, "north", within_s=60, gpus=8, name="too-late"),
@@ -103,7 +103,7 @@ class TestTheOverview:
 
 @pytest.fixture
 def there() -> Stage:
-    """A planned job of alpha, and one of beta whose name is hidden from others."""
+    """Yield a stage with planned jobs of alpha and beta; beta's name is hidden from others."""
     made = pool_stage(policy="fifo")
     Pool.objects.filter(pk=made.lab.pool.pk).update(policy=POLICY.name)
     made.lab.pool.refresh_from_db()

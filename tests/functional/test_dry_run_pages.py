@@ -25,9 +25,7 @@ class TestTheAnswer:
         assert "at most 1.0000 credits" in says(page)
 
     def test_names_the_gpu_type_of_a_price_where_the_job_accepts_others(self, place: Town) -> None:
-        """Regression: it promised "at most" the cheaper type's price, but the job may start on
-        either.
-        """
+        """Regression: the page promised the cheaper type's price as a maximum for both types."""
         page = place.owner.post(ASK, form(place, gpus="8")).content.decode()
         assert "Borrowing 4 GPUs costs" in says(page)
         place.cluster.add_type("k80", nodes=1, gpus=8, quotas={})

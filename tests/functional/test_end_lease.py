@@ -20,7 +20,7 @@ ACTION = "lease.written_off"
 
 
 def overdue_town() -> Town:
-    """Job north-4 should have ended an hour ago, as operators see it; north-2 runs."""
+    """Create a town whose job north-4 should have ended an hour ago; north-2 runs."""
     place = town()
     for gpus in (4, 2):
         place.submit(gpus)

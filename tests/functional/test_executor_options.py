@@ -41,7 +41,7 @@ WRONG: list[tuple[dict[str, Any], dict[str, str]]] = [
     ({"partition": "gpu", "accounts": {"a": 1}}, {"accounts": "Expected str, got int."}),
     ({"partition": "gpu", "cpus_per_gpu": 1.5}, {"cpus_per_gpu": "Expected int, got float."}),
     ({"partition": None}, {"partition": "Expected str, got null."}),
-    # Each is valid without the other.
+    # Each of these two options is checked, even if the other is not set.
     ({"partition": "gpu", "submit_as": ["sudo"]}, {"submit_as": "one of the words must be"}),
     ({"partition": "gpu", "users": {"a": "root"}}, {"users": "jobs never run as root"}),
 ]
@@ -254,7 +254,7 @@ class TestThePage:
         pool = there.cluster.pool
         there.cluster.pool.executor_options = {**GOOD, **risky}
         pool.save(update_fields=["executor_options"])
-        # Options set from a shell do not change with others, and cannot be removed.
+        # Options set from a shell stay when others change, and cannot be removed here.
         assert _save(there, {**GOOD, **risky, "cpus_per_gpu": 4}).status_code == 302
         assert _save(there, GOOD).status_code == 422
 
@@ -264,7 +264,7 @@ class TestThePage:
         assert finance.post(_path(there), typed).status_code == 403
         shown = page(finance, _path(there))
         assert "Save the options" not in shown
-        # They may open the page next to the form, which accepts no input.
+        # Finance users see the list of options below the form, which accepts no input from them.
         assert 'id="x-known"' in shown.split('id="executor-options"')[1].split("</form>")[1]
         assert there.owner.post(_path(there), typed).status_code == 404
         assert _stored() == GOOD
@@ -408,6 +408,6 @@ class TestTheCommand:
 def test_sync_nodes_asks_who_does_it_before_its_engine(
     there: Town, options: tuple[str, ...], why: str
 ) -> None:
-    # No engine answers here, which would be reported instead.
+    # The engine does not answer: if the command asked it first, that would be the error.
     with pytest.raises(CommandError, match=why):
         call_command("sync_nodes", there.cluster.pool.name, *options)

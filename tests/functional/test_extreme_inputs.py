@@ -244,7 +244,7 @@ class TestTheApi:
 # Numbers and names in an address, which do not make a form different.
 NAMES = re.compile(r"/(pool-\d+|aa|bb|n\d{4}|[0-9a-f-]{36}|\d+)(?=/|$)")
 PAGES_MAX = 120
-# A form accepts no more than the API's body, and answers with a whole page: one turn.
+# A form accepts no more than the API's body and takes longer, so only one turn tries forms.
 OF_FORMS = some_turns(1)
 
 
@@ -254,7 +254,7 @@ class TestTheForms:
     def test_of_every_page_never_fail(
         self, stage: ApiStage, turn: int, who: str, settings: Settings
     ) -> None:
-        """All linked pages; each number and date of their forms, one at a time."""
+        """Try each number and date of the forms on all linked pages, one at a time."""
         client = Client(raise_request_exception=False)
         client.force_login(stage.people[who])
         settings.PENDING_JOBS_MAX = 100_000

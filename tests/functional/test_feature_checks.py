@@ -81,7 +81,9 @@ class TestThePendingReason:
     """
 
     def full(self, limit: int | None) -> tuple[ApiStage, Job]:
-        """No GPU is free, and one more job of aa waits, which may borrow up to `limit`."""
+        """Create a pool without free GPUs, in which one more job of aa waits; aa may borrow
+        `limit`.
+        """
         made = api_stage()
         Quota.objects.filter(tenant=made.cluster.tenants["aa"]).update(borrow_limit=limit)
         for tenant, gpus in (("aa", 3), ("bb", 4), ("bb", 1)):

@@ -29,7 +29,7 @@ COMMAND = re.compile(r"^\.venv/bin/evenshare (job submit .*)$", re.MULTILINE)
 
 @pytest.fixture
 def lab(site: str) -> Cluster:
-    """A small version of the demo's pool `local`: two slots, shared equally by two tenants."""
+    """Create a small version of the demo's pool `local`: two slots for two tenants."""
     assert site
     lab = cluster({"rosa-lab": 1, "mara-lab": 1}, nodes=1, gpus=2, executor="local")
     Pool.objects.filter(pk=lab.pool.pk).update(name="local")

@@ -23,7 +23,7 @@ def fetched(place: Town, path: str, etag: str = "") -> Any:
 def played_town() -> Town:
     place = town()
     place.play()
-    # So that content changes only by rounds, whatever the speed of the machine.
+    # The clock is paused, so that content changes only by rounds.
     PoolClock.objects.update(paused=True, pause_reason="maintenance")
     return place
 

@@ -83,7 +83,7 @@ QUEUE_GROWS = {
 class TestNothingGrows:
     @pytest.fixture(autouse=True)
     def few_first(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """A queue counts as long from 100 jobs on, so that both queues are long."""
+        """Treat queues of 100 jobs or more as long, so that both stages have a long queue."""
         monkeypatch.setattr(queue_order, "FIRST_JOBS", 50)
 
     def test_with_the_past_or_with_the_queue(self, stages: Stages, services: Services) -> None:

@@ -26,7 +26,7 @@ from tests.factories import BEGIN, Cluster, cluster
 
 @pytest.fixture
 def place(db: None) -> Cluster:  # noqa: ARG001 - pytest's fixture, asked for by its name
-    """A pool that was checked just now."""
+    """Return a pool that was checked just now."""
     town = cluster({"north": 4})
     looked_at(town, ago_s=1)
     return town
@@ -85,7 +85,7 @@ class TestReadyz:
     def test_is_red_two_intervals_after_rounds_stop(
         self, place: Cluster, client: Client, ago_s: int, state: str
     ) -> None:
-        """Rounds are every 10 s; the limit is two of them and 5 s."""
+        """Rounds are due every 10 s; readiness fails after two of them and 5 s."""
         looked_at(place, ago_s=ago_s)
         status, states, _ = ready(client)
         assert (status, states["rounds"]) == (503 if state == "failing" else 200, state)
@@ -131,7 +131,7 @@ class TestReadyz:
         assert "1 of 1 refused" in details["intents"]
 
     def test_is_not_red_for_an_engine_that_is_down(self, place: Cluster, client: Client) -> None:
-        """Restarting or replacing this portal would not repair the engine."""
+        """To restart or replace the portal would not repair the engine."""
         intent = open_intent(place)
         Intent.objects.filter(pk=intent.pk).update(at=BEGIN - timedelta(seconds=61))
         ExecutorHealth.objects.create(
@@ -193,7 +193,7 @@ def open_intent(town: Cluster) -> Intent:
 
 @pytest.fixture
 def no_database(committed_db: str) -> Iterator[None]:
-    """Every new connection requests a missing database."""
+    """Make every new connection request a missing database."""
     connections.close_all()
     settings = connections.settings["default"]
     settings["NAME"] = "evenshare_nowhere"

@@ -110,7 +110,7 @@ class TestAPool:
             for name in ("use", "quota", "swapped"):
                 parts = zip(getattr(one, name), getattr(other, name), strict=True)
                 assert getattr(all_types, name) == tuple(map(sum, parts))
-            # The rho of one type would be of quotas before trades.
+            # A rho of a single type would be relative to the quota before trades.
             assert all_types.rho == one.rho == other.rho
             assert all_types.sums == one.sums == other.sums
 

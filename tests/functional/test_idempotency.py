@@ -55,7 +55,7 @@ def ids(answer: Any) -> list[str]:
 
 class TestTheScopeOfAKey:
     def test_is_person_tenant_route_and_key(self, stage: ApiStage) -> None:
-        """Sixteen requests that differ in one to four of these; each matches only itself."""
+        """Sixteen requests differ in one to four of these; each matches only itself."""
         people, tenants = stage.people.values(), stage.cluster.tenants.values()
         scopes = list(product(tenants, people, ("jobs", "jobs/bulk"), ("k", "K")))
         for scope in scopes:
@@ -72,7 +72,7 @@ class TestTheScopeOfAKey:
                 begin_reply(other, ["another"])
 
     def test_does_not_go_with_a_person_from_tenant_to_tenant(self, stage: ApiStage) -> None:
-        """The body names no tenant, so that it is the same request in both."""
+        """The body does not name a tenant, so it is the same in both requests."""
         for route, body in bodies(stage).items():
             key = {"Idempotency-Key": route}
             (first,) = ids(stage.post(route, body, **key))
@@ -101,7 +101,7 @@ class TestEveryAddressThatTakesAKey:
 
     @pytest.mark.parametrize("route", KEYED)
     def test_meets_none_of_another(self, stage: ApiStage, route: str) -> None:
-        """Another person, key or address makes another job, if all else is equal."""
+        """A request that differs only by person, key or address makes another job."""
         stage.person("max", "aa", ROLES.MEMBER)
         key = {"Idempotency-Key": "once"}
         stage.post(route, bodies(stage)[route], **key)

@@ -53,7 +53,7 @@ class TestAnIncomeLine:
         )
         command = re.search(r"evenshare statement verify --pool \S+ --tenant beta --from", page)
         assert command
-        # In the component for commands, which wraps on a phone.
+        # The command is in the component for commands, which wraps on a phone.
         assert re.search(r'<div class="cmd">\s*<code[^>]*>evenshare statement verify', page)
 
     def test_is_the_newest_one_where_none_is_named(self, there: Stage) -> None:

@@ -185,7 +185,7 @@ class TestTheForm:
         place.owner.post("/t/north/jobs/new/", {**sent, **typed})
         job = Job.objects.latest("pk")
         assert seen(job) == ALL
-        # Also after its deadline: a clone gets the same duration.
+        # A clone gets the same duration, also after the original's deadline.
         day = timedelta(days=1)
         assert job.deadline_at is not None
         Job.objects.filter(pk=job.pk).update(

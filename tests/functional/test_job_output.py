@@ -178,7 +178,7 @@ class TestThePage:
         assert shown(first).split()[0] == "0"
 
     def test_is_under_the_pool_of_its_job(self, place: Town, tmp_path: Path) -> None:
-        """Its strip has the rounds of the job's pool, not of the oldest pool."""
+        """The page's round line is that of the job's pool, not of the oldest pool."""
         page = place.owner.get(f"/jobs/{wrote(place, tmp_path, b'x').uid}/log/")
         shown_pool = about(page.wsgi_request).pool
         assert shown_pool is not None
@@ -253,7 +253,7 @@ class TestAFailedJob:
         assert "&lt;b&gt;no such file&lt;/b&gt;" in first
         assert "ended by SIGKILL" in first
         assert ">137<" in first
-        assert 'id="job-log"' in rest  # the log has more lines
+        assert 'id="job-log"' in rest  # the whole log is longer, so it follows below
 
     def test_shows_a_short_log_once(self, place: Town, tmp_path: Path) -> None:
         job = wrote(place, tmp_path, b"no such file\n")

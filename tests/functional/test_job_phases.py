@@ -17,7 +17,7 @@ LIST = "/t/north/jobs/"
 
 
 def played_town() -> Town:
-    """North has a job that starts, one that runs, and one that is queued."""
+    """Create a town in which north has a starting job, a running one and a queued one."""
     there = town()
     for gpus in (4, 3, 8):
         there.submit(gpus)
@@ -30,7 +30,7 @@ place = staged(played_town)
 
 
 def _begins_not(name: str) -> None:
-    """As after an engine has accepted a lease and its program has not started."""
+    """Make a lease look accepted by its engine, without a started program."""
     leases = Lease.objects.filter(job__name=name)
     assert leases.update(state=Lease.State.LAUNCHING, started_at=None) == 1
 

@@ -339,7 +339,7 @@ class TestAHostileJob:
         job = running(place)
         lease = Lease.objects.get(job=job)
         Lease.objects.filter(job=job).update(gpus=16, own=16, placement=lease.placement * 16)
-        # The first shim may hold all nodes.
+        # The first shim may report the GPUs of all nodes.
         wrote(tmp_path, job, said([[10_000, 1, 1, 1, [500] * 16, [1] * 16]]))
         wrote(tmp_path, job, said([[10_000, 1, 1, 1, [5, 5], [1, 1]]], rank=1), rank=1)
         wrote(tmp_path, job, said(busy(100), rank=2), rank=2)

@@ -38,7 +38,7 @@ class TestWhoMaySeeThem:
     def test_is_nobody_else_and_nobody_learns_that_it_exists(self) -> None:
         place = town()
         job = f"/jobs/{place.submit().uid}/"
-        # So that seconds in the frame do not change between two pages.
+        # Stop the clock, so that seconds in the page's header do not change between two pages.
         PoolClock.objects.update(paused=True)
         for client in (place.neighbour, place.outsider):
             assert client.get(LIST).status_code == 404
@@ -68,7 +68,7 @@ class TestTheList:
             before = page.next_before
             if before is None:
                 break
-            place.submit()  # new jobs move no row to another page
+            place.submit()  # a new job must not move rows to another page
         uids = dict(Job.objects.values_list("pk", "uid"))
         assert seen == [uids[pk] for pk in reversed(made)]
 
@@ -133,7 +133,7 @@ class TestTheList:
 
 
 def played_town() -> Town:
-    """North holds the pool with two jobs, and its third job waits."""
+    """Create a town in which north holds the pool with two jobs, and its third job waits."""
     place = town()
     for gpus in (4, 4, 4):
         place.submit(gpus, duration_s=2000)
@@ -186,7 +186,8 @@ class TestTheJobPage:
     def test_says_why_it_waits_by_the_last_round(self, busy: Town) -> None:
         job = Job.objects.get(state=Job.State.PENDING)
         page = text_of(busy, job)
-        assert "Queued for " not in page  # it would stay the same next to numbers that count
+        # a fixed duration would differ from the page's running counters
+        assert "Queued for " not in page
         assert re.search(r"Queued\s+<time [^>]*data-ago=", page)
         assert why(job.reason_code).text in page
         assert '<a href="/pools/pool-1/rounds/2/">round 2</a>' in page
@@ -196,7 +197,7 @@ class TestTheJobPage:
         self, busy: Town, reason: Reason
     ) -> None:
         job = Job.objects.filter(state=Job.State.PENDING)
-        # Its last wait is over, so the page uses the job's own row.
+        # The wait has ended, so the page takes the reason from the job's row.
         job.update(state=Job.State.CANCELLED, ended_at=busy.cluster.at, reason_code=reason)
         page = text_of(busy, Job.objects.get(state=Job.State.CANCELLED))
         assert f">{why(reason.value).text} 20 s</text>" in page
@@ -233,7 +234,7 @@ class TestTheJobPage:
             assert "cem" not in said
 
     def test_tells_a_move_as_a_move(self, busy: Town) -> None:
-        """An end and a grant of the same job in one round are no preemption."""
+        """A round that ends a job's lease and grants another one at once moves it."""
         for _ in range(3):
             busy.play(2, every_s=450)
         ended = Lease.objects.filter(end_reason=EndReason.NOT_RENEWED).earliest("id")
@@ -297,7 +298,7 @@ class TestTheJobPage:
     def test_calls_no_loss_and_no_withdrawn_grant_a_preemption(self, busy: Town) -> None:
         job = Job.objects.filter(state=Job.State.RUNNING).earliest("id")
         never = Job.objects.filter(state=Job.State.RUNNING).latest("id")
-        # As if its node stopped answering before its program started.
+        # The node seems to have stopped answering before the program started.
         withdrawn = {"state": Lease.State.STOPPING, "end_reason": EndReason.DRAINED}
         Lease.objects.filter(job=never).update(started_at=None, **withdrawn)
         VirtualWork.objects.filter(job__in=[job, never]).update(token="")
@@ -329,7 +330,7 @@ class TestTheJobPage:
         page = text_of(busy, job)
         assert "and its program has not started yet." in page
         assert "jobs before it" not in page
-        # Launched later than granted: its GPUs were still held by others.
+        # The job was launched later than granted, because other jobs still held its GPUs.
         Intent.objects.filter(lease=lease).update(at=begun)
         rows.update(started_at=begun, state=Lease.State.RUNNING)
         assert "started 3 s later, when the jobs before it had stopped." in text_of(busy, job)
@@ -353,7 +354,7 @@ class TestTheJobPage:
         page = text_of(busy, job)
         assert "Done after " in page
         assert "Finished." in page
-        assert 'hx-get="/jobs/' not in page  # it does not change any more
+        assert 'hx-get="/jobs/' not in page  # an ended job's page does not refresh
 
 
 class TestTheReasons:
@@ -367,7 +368,9 @@ class TestTheReasons:
         assert "{" not in full.sentence + full.next_step
 
     def test_give_the_numbers_of_a_round_as_of_its_beginning(self) -> None:
-        """They include leases that the round renewed later; the present numbers differ."""
+        """The numbers include leases that the round renewed later, so they differ from the present
+        ones.
+        """
         numbers = {"needed": 4, "free": 34, "largest_hole": 2}
         for reason in (Reason.FRAGMENTED, Reason.NO_FREE_GPUS):
             told = why(reason.value, numbers)

@@ -83,7 +83,7 @@ class TestALateRound:
 
 class TestABentAnswer:
     def test_that_charges_past_the_expiry_is_found(self, live: ApiStage) -> None:
-        """All of its numbers agree; only the round has the term's expiry."""
+        """The changed numbers agree with each other; only the round shows when the term expired."""
         stated = copy.deepcopy(answers(live, "ada"))
         row, line = late_row(stated), the_line()
         later, full = line.starts_at + timedelta(hours=1), line.amount + line.borne
@@ -104,7 +104,7 @@ class TestABentAnswer:
         assert "late rounds" in {one.what for one in compared(live, stated).findings}
 
     def test_that_says_nothing_of_late_rounds_is_not_proven(self, live: ApiStage) -> None:
-        """Old terms looked the same: the difference is that no round came in time."""
+        """Older terms, without data on late rounds, look the same: the change is not provable."""
         stated = copy.deepcopy(answers(live, "ada"))
         row, line = late_row(stated), the_line()
         row |= {"charged_until": None, "borne": "0.000000"}
@@ -123,7 +123,7 @@ def the_share() -> UsageShare:
 
 class TestALender:
     def test_reads_what_the_operator_paid(self, live: ApiStage) -> None:
-        """All shares of the line got the same part from the operator, to the micro-credit."""
+        """The operator paid the same part of each share of the line, to the micro-credit."""
         stated, line, share = answers(live, "bob"), the_line(), the_share()
         shares = line.shares.order_by("account__tenant_id").values_list("amount", flat=True)
         parts = largest_remainder(to_micro(line.borne), [to_micro(one) for one in shares])
@@ -197,13 +197,13 @@ class TestABentIncome:
             }
 
     def test_with_another_due_instant_is_found(self, live: ApiStage) -> None:
-        """All of its numbers agree; only the round has the term's expiry."""
+        """The changed numbers agree with each other; only the round shows when the term expired."""
         stated = copy.deepcopy(answers(live, "bob"))
         bend(stated, the_line().starts_at + timedelta(hours=1))
         assert {one.what for one in compared(live, stated, "bb").findings} == {"charged until"}
 
     def test_that_says_the_borrower_paid_is_not_proven(self, live: ApiStage) -> None:
-        """Old terms looked the same: the difference is that no round came in time."""
+        """Older terms, without data on late rounds, look the same: the change is not provable."""
         stated = copy.deepcopy(answers(live, "bob"))
         bend(stated, None)
         report = compared(live, stated, "bb")

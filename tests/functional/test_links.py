@@ -12,7 +12,8 @@ from django.urls import resolve
 
 from tests.functional.two_clocks import PEOPLE, TwoClocks
 
-# The links of a kind that are followed, of a hundred rounds or jobs; the query is part of the kind.
+# Number of links of a kind that are followed, of hundreds of rounds or jobs. Queries belong to the
+# kind.
 OF_A_KIND = 2
 EVERYBODYS = {
     "account/",

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.usefixtures("committed_db")
 
 @pytest.fixture
 def stage(monkeypatch: pytest.MonkeyPatch) -> ApiStage:
-    """Five jobs are queued, and only two get positions."""
+    """Return a stage with five queued jobs, of which only two get positions."""
     stage = queue_stage()
     whole = read_queue_order(stage.cluster.pool.pk).jobs
     monkeypatch.setattr(queue_order, "FIRST_JOBS", 2)

@@ -22,7 +22,7 @@ from tests.stages import staged
 
 
 def played_town() -> Town:
-    """Three jobs run, and their executor lists none of them."""
+    """Create a town with three running jobs, none of which its executor lists."""
     place = town()
     for gpus in (4, 2, 1):
         place.submit(gpus)
@@ -140,7 +140,7 @@ class TestThePage:
 
     def test_ends_none_that_is_listed_again_by_then(self, there: Town) -> None:
         assert _post(there).status_code == 302
-        # The pool's own executor lists them.
+        # This round uses the pool's own executor, which lists the leases.
         there.play(1)
         assert ExecutorHealth.objects.get().frozen_since is None
         assert Lease.objects.filter(state="running").count() == 3

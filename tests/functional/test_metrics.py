@@ -148,7 +148,7 @@ class TestAPool:
         assert ("evenshare_round_age_seconds", frozenset({("pool", place.pool.name)})) not in found
 
     def test_that_was_restored_from_a_backup_counts_on(self, place: Cluster) -> None:
-        """It has fewer rounds than this process has seen: it starts again from there."""
+        """The pool has fewer rounds than this process has counted, so counting restarts there."""
         totals = RoundTotals()
         for after_s in (0, 10, 10):
             place.submit("north", 1, 3600)
@@ -298,7 +298,7 @@ class TestARound:
 
 
 class TestLogs:
-    """In a separate process, because logging is configured once per process."""
+    """Runs in a separate process, because logging is configured once per process."""
 
     PROGRAM = """
 import django, logging, structlog

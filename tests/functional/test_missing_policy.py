@@ -27,7 +27,7 @@ SHOWN = WHY.capitalize().replace("'", "&#x27;")
 
 @pytest.fixture
 def lab(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> Cluster:
-    """A pool of two tenants without an installed policy."""
+    """Return a pool of two tenants whose policy is not installed."""
     lab = pair.one.pools[1]
     monkeypatch.delitem(registry.POLICIES, lab.pool.policy)
     monkeypatch.setitem(installed.BROUGHT_BY, lab.pool.policy, "acme-policies")

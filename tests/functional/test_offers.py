@@ -72,7 +72,7 @@ class TestOfferingIdleQuota:
             place.submit(1, LONG_S, tenant="south")
         place.play(2)
         assert (held("south"), held("north")) == (4, 0)
-        # Half of the pool is used, so 0.414214 is posted.
+        # Half of the pool is in use, so the posted price is 0.414214.
         refused = offer(boss, gpus=2, floor_price="0.5")
         assert refused["state"] == "below_floor"
         assert "its floor is 0.500000 credits, and the posted price is 0.414214" in refused["text"]
@@ -83,7 +83,7 @@ class TestOfferingIdleQuota:
         assert lends["state"] == "lends"
         place.play()
         assert held("south") == 6
-        # At 0.681793 the first offer lends as well.
+        # At a price of 0.681793 the first offer lends as well.
         place.play(2)
         assert held("south") == 8
         for one in (refused, lends):
@@ -174,7 +174,7 @@ class TestThePage:
         for _ in range(4):
             place.submit(1, LONG_S, tenant="south")
         place.play(2)
-        # Half of the pool is used.
+        # Half of the pool is in use, so the posted price is 0.414214.
         assert not SharingSetting.objects.exists()
         assert "0.414214" in words(boss.get(PAGE))
         (row,) = boss.get(SHARING).json()["results"]

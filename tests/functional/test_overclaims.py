@@ -20,7 +20,7 @@ there = staged(mixed_stage)
 
 @pytest.fixture
 def planted(there: Stage) -> Round:
-    """alpha-net was declared at 4 and beta-net at 7.5; they were measured at 2 and 5."""
+    """Plant a round: alpha-net declared 4 and measured 2, beta-net declared 7.5 and measured 5."""
     return plant(there, overclaimed)
 
 

@@ -42,7 +42,7 @@ def web(stage: ApiStage) -> Iterator[WebServer]:  # noqa: ARG001 - pytest's fixt
 
 @pytest.fixture
 def clients() -> Iterator[list[socket.socket]]:
-    """Connections that a test leaves open."""
+    """Yield a list of connections that a test leaves open, and close them."""
     opened: list[socket.socket] = []
     yield opened
     for client in opened:
@@ -134,7 +134,7 @@ class TestPages:
     def test_wait_for_a_connection_and_do_not_fail(
         self, web: WebServer, services: Services, committed_db: str, clients: list[socket.socket]
     ) -> None:
-        """Forty pages at once, while a lock blocks all reads of accounts."""
+        """Forty pages are requested at once, while a lock blocks all reads of accounts."""
         session = session_of("otto")
         lane = web.gate.lane("pages")
         with services.postgres.connect(committed_db) as superuser:

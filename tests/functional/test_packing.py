@@ -36,7 +36,7 @@ class TestAPage:
             assert b"<!DOCTYPE html>" in gzip.decompress(packed.content)
 
     def test_has_another_token_and_another_length_each_time(self) -> None:
-        """So that its length reveals nothing about the token."""
+        """The length of a compressed page must reveal nothing about the token."""
         place = town()
         answers = [place.owner.get("/t/north/jobs/new/", headers=GZIP) for _ in range(12)]
         pages = [gzip.decompress(answer.content).decode() for answer in answers]

@@ -208,7 +208,7 @@ def _paused() -> bool:
 
 
 class TestWhoMaySee:
-    """In production, where a visitor sees no pool."""
+    """Tests of a production site, whose visitors see no pool."""
 
     @pytest.mark.parametrize("end", ["log-out", "deactivated", "password", "role", "quota"])
     def test_is_asked_again_soon(
@@ -237,7 +237,7 @@ class TestWhoMaySee:
     def test_is_as_django_says_for_everybody_and_every_pool(
         self, web: WebServer, place: Town, settings: Settings, *, production: bool
     ) -> None:
-        """In any order and concurrently, no requester gets another's answer."""
+        """No requester gets another requester's answer, in any order and concurrently."""
         settings.PRODUCTION = production
         people = [place.owner, place.mate, place.neighbour, place.outsider, place.operator]
         cookies = [*map(cookie, people), "", f"evenshare_session={'y' * 32}"]
@@ -277,7 +277,7 @@ class TestAReading:
     def test_shows_a_late_pool_without_a_round_or_another_reading(
         self, committed_db: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Wall time advances from the reading."""
+        """The line is rendered with the wall time that has passed since the reading."""
         assert committed_db
         facts = _facts_of_a_live_pool()
         begun = time.monotonic()
@@ -315,7 +315,7 @@ class TestAReading:
             full = PollBoard()
             polls = [full.facts(f"p{number % 9}", f"s{number}") for number in range(40)]
             assert set(await asyncio.gather(*polls)) == {None}
-            # Unknown pools and sessions take no room from others.
+            # Unknown pools and sessions do not count towards the limits.
             assert full.sizes == (0, 0)
 
         run_story(story)
@@ -325,7 +325,7 @@ class TestAReading:
     def test_that_took_long_is_used_by_who_waited_for_it(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """With a slow database, the view would not be faster."""
+        """If the database is slow, Django's view would not be faster."""
         begins: list[float] = []
         now = 1000.0
 
@@ -395,7 +395,7 @@ def _facts_of_a_live_pool() -> PoolFacts:
     with site_scope():
         facts = pool_facts(pool.pk)
     assert facts is not None
-    # At the instant of its last round, however long the machine took since.
+    # Set the clock to the last round, however long the machine took since.
     return replace(facts, wall=at + timedelta(milliseconds=1))
 
 

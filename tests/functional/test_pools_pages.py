@@ -187,7 +187,7 @@ class TestThePoolPage:
     def test_stands_for_a_pool_whose_nodes_were_all_removed_and_came_back(
         self, there: Stage, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Its summary counts 0 GPUs; earlier versions stored null."""
+        """The pool's summary counts 0 GPUs; earlier versions stored null."""
         nodes = Node.objects.filter(pool=there.lab.pool)
         LeaseSlot.objects.update(holding=False, planned=False)
         gone = list(nodes.values_list("pk", flat=True))
@@ -214,7 +214,7 @@ class TestThePoolPage:
     def test_says_which_node_is_drained(self, there: Stage) -> None:
         Node.objects.filter(pool=there.lab.pool, name="n0001").update(state=Node.State.DRAINED)
         page = there.page("owner", there.url())
-        assert "Draining" in page  # beta's lease is still on it
+        assert "Draining" in page  # a lease of beta is still on the node
         assert "unavailable" in page
         Node.objects.filter(pool=there.lab.pool, name="n0000").update(state=Node.State.DRAINED)
         LeaseSlot.objects.update(holding=False)
@@ -262,7 +262,7 @@ class TestThePoolPage:
                 ]
             )
             counts.append(there.reads("owner", there.url()))
-        # Two of them are for jobs with deadlines, and for executors that do not answer.
+        # Two of the queries are for jobs with deadlines and for executors that do not answer.
         assert counts == [24, 24]
 
     def test_draws_a_thousand_nodes_small(self, there: Stage) -> None:
@@ -278,7 +278,7 @@ class TestThePoolPage:
 
 
 def joined_by_delta(there: Stage, gpu_type: GpuType) -> None:
-    """The stranger's tenant has quota in the pool from now on."""
+    """Give the stranger's tenant quota in the pool from now on."""
     Quota.objects.create(
         tenant=Tenant.objects.get(slug="delta"),
         pool=there.lab.pool,

@@ -40,7 +40,7 @@ def policy(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def played_pool() -> Stage:
-    """Alpha's larger job, which borrowed, made way for one of beta's in the last round."""
+    """Create a pool whose last round preempted a borrowing job of alpha for a job of beta."""
     made = pool_stage(policy="ltgf")  # its leases are not protected
     Pool.objects.filter(pk=made.lab.pool.pk).update(policy=POLICY.name)
     made.lab.pool.refresh_from_db()
@@ -84,7 +84,7 @@ class TestTheJobPage:
             " exited immediately; it had held its GPUs for 1 min. It was queued again at once."
             " A simulated job loses no work"
         ) in words(page)
-        assert "preempted (guarantee)" in page  # its timeline
+        assert "preempted (guarantee)" in page  # in the job's timeline
         assert "with notice, before its lease expired" in words(page)
         assert "secret-of-beta" not in page
         assert setting == "full" or ">beta<" not in page
@@ -138,7 +138,7 @@ class TestTheJobPage:
         shown = api_lease(there, who, lease.job)
         assert lease.protected_until is not None
         assert shown["protected_until"] == time_text(lease.protected_until)
-        # The expiry is earlier: no round takes the GPUs before both instants.
+        # The lease expires earlier: a round takes its GPUs only after both times.
         assert f"until {lease.protected_until:%H:%M} unless it is preempted" in page
 
     def test_of_one_that_is_stopping_tells_its_notice(
@@ -157,7 +157,7 @@ class TestTheJobPage:
         assert "Preempted with 1 min 30 s notice: " in page
         assert "(guarantee). It is checkpointing and stopping." in page
         assert "stopping, within 1 min 30 s" in section(made.page("owner", made.url()))
-        # It finishes before it is stopped.
+        # The job completes before it is stopped.
         VirtualWork.objects.filter(job=job).update(duration_us=65_000_000)
         made.lab.round(after_s=20)
         page = words(made.page("owner", f"/jobs/{job.uid}/"))
@@ -167,7 +167,7 @@ class TestTheJobPage:
 
 
 class TestABeneficiaryThatIsCancelledAfterTheRound:
-    """It waits for its GPUs; the round's notice is not withdrawn."""
+    """The job waits for its GPUs; the round's notice is not withdrawn."""
 
     @pytest.mark.parametrize("setting", WHO)
     def test_is_told_as_one_that_gave_its_grant_up(

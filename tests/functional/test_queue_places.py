@@ -131,7 +131,8 @@ class TestTheQueue:
         pool = stage.cluster.pool.pk
         _order.cache_clear()
         for queries in (3, 2, 2):
-            with django_assert_num_queries(queries + 3):  # a scope makes three
+            # three of the queries open and close the scope
+            with django_assert_num_queries(queries + 3):
                 assert len(read_queue_order(pool).positions) == 5
 
     def test_says_why_nobody_has_a_position(self) -> None:

@@ -13,7 +13,8 @@ from tests.functional.visitors import Town, town
 from tests.stages import staged
 
 LABELS = {
-    "evenshare": "guaranteed within 5 min 40 s",  # 300 s, a round of 10 s, a notice of 30 s
+    # 300 s, plus a round of 10 s, plus a notice of 30 s
+    "evenshare": "guaranteed within 5 min 40 s",
     "ltgf": "a long-term target",
     "yarn_cs": "reserved for its tenant",
     "oef": "a weight, not a guarantee",
@@ -25,7 +26,7 @@ def played_town() -> Town:
     made = town()
     made.submit(2, 9_000)
     made.play(2)
-    # So that pool time does not pass: no round is late, and none is due.
+    # Stop pool time: no round is late or due.
     PoolClock.objects.update(paused=True, pause_reason="maintenance")
     return made
 
@@ -84,7 +85,7 @@ class TestAPool:
         Pool.objects.update(round_s=5, grace_s=0)
         PoolClock.objects.update(scale=60)
         shown = words(there.owner.get(path).content.decode())
-        assert "guaranteed within 6 min" in shown  # 60 s, and a round of 5 s at scale 60
+        assert "guaranteed within 6 min" in shown  # 60 s, plus a round of 5 s at scale 60
         assert "95 %" not in shown
         set_policy(there, "evenshare", guarantee=False)
         assert "a long-term target" in words(there.owner.get(path).content.decode())

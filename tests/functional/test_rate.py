@@ -24,7 +24,7 @@ def stage(db: None) -> ApiStage:  # noqa: ARG001 - pytest's fixture, asked for b
 
 class TestABucket:
     def test_gives_what_is_in_it_to_as_many_as_ask_at_once(self, committed_db: str) -> None:
-        """Threads have separate connections, like processes."""
+        """Threads replace processes here: each has its own connection."""
         assert committed_db
         got: list[bool] = []
 
@@ -52,7 +52,7 @@ class TestABucket:
         with pytest.raises(RateError) as caught:
             take("one", Rate(per_s=0.5, full=10), 4)
         assert caught.value.retry_after_s == 8
-        # A rate that refills it in any time.
+        # This rate refills the bucket in no time.
         quick = Rate(per_s=1e12, full=10)
         for _ in range(3):
             take("one", quick, 10)
@@ -71,7 +71,7 @@ class TestABucket:
     def test_that_was_used_before_owes_as_a_new_one_does(self) -> None:
         take("one", SLOW, 4)
         with pytest.raises(RateError):
-            take("one", SLOW, 25)  # needs a full bucket
+            take("one", SLOW, 25)  # more than a bucket holds needs a full one
         RateBucket.objects.update(left=10)
         take("one", SLOW, 25)
         assert RateBucket.objects.get().left == -15

@@ -72,7 +72,7 @@ class TestEveryChangeThatIsAnOperators:
             secret = secret_of(name, *Scope)
             for method, address, route in changes():
                 if role == "finance" and address in KEPT:
-                    continue  # it may
+                    continue  # finance users may make this change
                 tried += 1
                 client = client_of(name, secret, address)
                 with transaction.atomic():
@@ -125,7 +125,7 @@ class TestTheRecord:
     def test_of_a_role_that_was_taken_away_meanwhile(
         self, there: Town, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """The page passes the check, and the transaction of the change does not."""
+        """The role still allows the page, but not the change's transaction."""
 
         def late(actor: Actor) -> Any:
             User.objects.filter(username="eve").update(site_role="")
@@ -199,6 +199,6 @@ class TestAFlood:
     def test_takes_no_lock_once_it_is_known(self, django_assert_num_queries: Any) -> None:
         actor = Actor(User.objects.get(username="ada"))
         assert record_refusal(actor, "POST /x", "why")
-        # Two for a savepoint, two for an inner scope, and one read.
+        # Queries: two for a savepoint, two for an inner scope, and one read.
         with django_assert_num_queries(5):
             assert not record_refusal(actor, "POST /x", "why")

@@ -22,7 +22,7 @@ def policy(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def played_pool() -> Stage:
-    """alpha has a planned job and a refused one; beta's job is planned."""
+    """Create a pool with a planned and a refused job of alpha, and a planned job of beta."""
     there = stage(policy=POLICY.name)
     due(there, "alpha", 1510)
     due(there, "alpha", 600, work_s=1200)

@@ -193,7 +193,7 @@ class TestALongRound:
         summary = " ".join(first.split('<details id="d-grants"')[1].split("</summary>")[0].split())
         assert "Show 30 grants: 30 GPUs, 30 own and 0 borrowed" in summary
         Node.objects.filter(pool=lab.pool).update(state=Node.State.DRAINED)
-        lab.round(after_s=300)  # past the minimum runtime
+        lab.round(after_s=300)  # after the minimum runtime of the leases
         second = operator.get(f"/pools/{lab.pool.name}/rounds/2/").content.decode()
         assert "<details" in second.split('id="ends"')[1].split("</section>")[0]
         assert "Show 30 ends: 30 GPUs in total" in " ".join(second.split())

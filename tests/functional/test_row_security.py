@@ -174,7 +174,7 @@ class TestEveryAddress:
     def test_answers_as_it_would_without_the_second_wall(
         self, pair: Pair, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """A page with data of the whole pool must not read it in the tenant's scope."""
+        """A page must not read data of the whole pool in a tenant's scope, which hides rows."""
         differ = []
         # Clocks are paused, and charts do not change.
         scheduling.PoolClock.objects.update(paused=True)

@@ -43,7 +43,7 @@ class TestTheSettings:
         assert ("lease lengths" in shown) == (policy == "ltgf")
         assert POLICIES[policy].quota_text in shown
         assert not re.search(r"eq\. \(|line \d+|\(\d+\.\d", shown)
-        assert "0.4142" in shown  # theta 2 at half use
+        assert "0.4142" in shown  # the price at half use for a theta of 2
 
     def test_save_and_name_what_is_wrong(self, there: Town) -> None:
         pool = there.cluster.pool

@@ -204,7 +204,7 @@ REFUTED = "The last estimate was wrong"
 
 
 class TestAnEstimateWhoseP90HasPassed:
-    """It is not shown any more, and its page states whether a price was the cause."""
+    """The estimate is not shown any more; the page states whether a price was the cause."""
 
     def outbid(self, job: Job, reason: Reason = Reason.PRICE_ABOVE_VALUE) -> None:
         Job.objects.filter(pk=job.pk).update(reason_code=reason)

@@ -93,7 +93,7 @@ class TestTheStatement:
 
     @pytest.mark.parametrize("path", ["/t/alpha/ledger/", PAGE, FILE])
     def test_of_a_book_of_others_is_not_there(self, there: Stage, path: str) -> None:
-        """Regression: its frame named a pool that the viewer may not see."""
+        """Regression: the page's header named a pool that the viewer may not see."""
         others = Pool.objects.exclude(pk=there.lab.pool.pk).get()
         Pool.objects.filter(pk=others.pk).update(book="others")
         assert there.get("owner", f"{path}?book=others").status_code == 404
@@ -124,7 +124,7 @@ class TestTheFile:
 
 class TestALendersLine:
     def test_has_all_factors_of_its_share(self, there: Stage) -> None:
-        """The product of its factors is the payment, to the micro-credit."""
+        """The product of the line's factors is the payment, to the micro-credit."""
         transfer = Transfer.objects.filter(tenant__slug="alpha").order_by("hour").first()
         assert transfer is not None
         page = there.page("neighbour", f"/t/beta/ledger/{transfer.pk}/")

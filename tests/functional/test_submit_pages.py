@@ -1,4 +1,4 @@
-"""The submit page: form and YAML in step, dry runs, errors, keys, clones, roles, cancelling."""
+"""The submit page: form and YAML in sync, dry runs, errors, keys, clones, roles, cancelling."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ FORM = {"name": "workstation", "days": "7", "scopes": ["read"], "old_password": 
 
 @cache
 def hashed() -> str:
-    """The stored password; hashing is slow on purpose."""
+    """Return the stored password, hashed once because hashing is slow on purpose."""
     return make_password(PASSWORD)
 
 

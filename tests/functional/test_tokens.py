@@ -65,7 +65,7 @@ class TestANewToken:
 
     def test_is_one_of_a_few_that_live(self, ada: User) -> None:
         bob = User.objects.create(username="bob")
-        gone, _ = make(ada, now=NOW - timedelta(days=1))  # it expires now
+        gone, _ = make(ada, now=NOW - timedelta(days=1))  # this token expires now
         others, _ = make(bob, now=NOW - timedelta(days=9))
         for _ in range(PER_PERSON):
             make(ada)

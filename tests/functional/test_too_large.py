@@ -15,7 +15,7 @@ NEVER = "larger than the pool"
 
 
 def played_town() -> Town:
-    """Two nodes of 4 GPUs, of which one is drained, and a job of north that needs 6."""
+    """Create two nodes of 4 GPUs, one of them drained, and a job of north that needs 6."""
     place = town()
     place.cluster.pool.policy = "fifo"
     place.cluster.pool.save()

@@ -25,7 +25,7 @@ OPTIONS = describe_options(SmallestOptions)
 
 @pytest.fixture
 def stage(monkeypatch: pytest.MonkeyPatch) -> ApiStage:
-    """A pool under the toy policy, which is registered; 8 GPUs and three jobs."""
+    """Return a pool of 8 GPUs under the toy policy, which is registered, with three jobs."""
     monkeypatch.setitem(registry.POLICIES, POLICY.name, POLICY)
     stage = operate_stage()
     Pool.objects.filter(name=stage.pool).update(policy=POLICY.name)

@@ -37,7 +37,7 @@ def words(page: str) -> str:
 
 
 def played_pool() -> Stage:
-    """A pool of the tenants alpha, beta and gamma, and a person of each."""
+    """Create a pool of the tenants alpha, beta and gamma, and a person of each."""
     made = pool_stage()
     third = User.objects.create(username="third", password="!")
     Membership.objects.create(user=third, tenant=made.tenant("gamma"), role=Membership.Role.MEMBER)
@@ -190,8 +190,8 @@ class TestAReceipt:
         page = words(there.page("owner", there.url(f"trades/{number}/")))
         assert "Beta bought 1 v100 of quota from alpha for 3.125 k80." in page
         assert "No side is worse off" in page
-        assert "+60.0 %" in page  # 5 for 3.125
-        assert "+150.0 %" in page  # 3.125 for 1.25
+        assert "+60.0 %" in page  # 5 received for 3.125 given
+        assert "+150.0 %" in page  # 3.125 received for 1.25 given
         assert "1 v100 \N{MULTIPLICATION SIGN} 1.25" in page
 
     @pytest.mark.parametrize("who", ["owner", "neighbour"])
@@ -284,7 +284,7 @@ class TestARound:
 
 
 def undone(snapshot: Snapshot, decision: Decision) -> tuple[Snapshot, Decision]:
-    """A round that undid one trade, while another one is in force."""
+    """Change the round to one that undid a trade, while another one is in force."""
     buyer, seller = (row.id for row in snapshot.tenants[:2])
     trade = Trade(
         "v100", 1_000_000, buyer, "k80", 3_000_000, seller,

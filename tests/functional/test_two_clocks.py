@@ -93,7 +93,7 @@ class TestTheConsole:
         line = re.search(r'id="round-line".*?<time[^>]*data-ago="(\d+)"', page, re.DOTALL)
         assert line is not None
         newest = ages("<main" + page.split('id="t-health"')[1])[0]
-        # However slow the page is, it reads the clock while it is made.
+        # The page reads the clock between `before` and `after`, however slow it is.
         last = Round.objects.filter(pool=clocks.replayed.pool).latest("number").wall_at
         least, most = (before - last).total_seconds() - 1, (after - last).total_seconds() + 1
         assert least <= newest <= most
@@ -166,7 +166,7 @@ class TestTheSwitch:
             assert 'hx-get="/pools/pool-2/line/"' in line.split(">")[0], other
 
     def test_follows_the_choice_in_the_form(self, clocks: TwoClocks) -> None:
-        """Regression: submitting in one pool showed the line of another."""
+        """Regression: the page showed the round line of another pool than the chosen one."""
         client = clocks.client("mo")
         form = {"side": "form", "changed": "pool", "pool": "pool-2", "gpus": "1"}
         step = client.post("/t/north/jobs/dry-run/", form).content.decode()

@@ -78,7 +78,7 @@ def town(site: str, tmp_path: Path) -> Iterator[Town]:
 
 @pytest.fixture
 def owner(committed_db: str, services: Services) -> Iterator[Owner]:
-    """A session that ignores triggers, like the owner of the database."""
+    """Yield a session that ignores triggers, like that of the database's owner."""
     with services.postgres.connect(committed_db) as session:
         session.autocommit = True
         session.execute("SET session_replication_role = replica")
@@ -186,7 +186,7 @@ class TestTheOwner:
     def test_that_rewrites_a_round_with_matching_bytes_is_caught(
         self, town: Town, owner: Owner
     ) -> None:
-        """Its certificate was changed, and all rounds are sealed again."""
+        """The owner changes the round's certificate and seals all rounds again."""
         town.verify(town.ada)
         town.play(1)
         certificate = Round.objects.get(pool=town.lab.pool, number=3).certificate

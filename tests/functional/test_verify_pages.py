@@ -130,7 +130,7 @@ class TestAPage:
             ) in text_of(there, "owner", paths[name]), name
 
     def test_tells_nobody_of_others(self, there: Stage) -> None:
-        """Not another tenant, nor a colleague, nor the same person for another tenant."""
+        """A verification is hidden from others, and on its user's pages of other tenants."""
         say(there, "owner", "alpha")
         say(there, "owner", "alpha", **statement())
         neighbours = ("/t/beta/ledger/statement/", "/t/beta/ledger/contribution/")

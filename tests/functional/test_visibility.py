@@ -18,7 +18,10 @@ SITE_ROLES = ("", "finance", "auditor", "operator")
 
 @pytest.fixture
 def lab(db: None) -> Cluster:  # noqa: ARG001 - the fixture is what is wanted of it
-    """Tenants 1 to 3 got quota in the order b, a, c; d has none. b and c have the same mark."""
+    """Return a pool whose tenants 1 to 3 got quota in the order b, a, c; d has none.
+
+    b and c have the same mark.
+    """
     made = cluster({"b": 2, "a": 2, "c": 2, "d": 0})
     Tenant.objects.filter(slug="c").update(initials="B", swatch=MARKS)
     Tenant.objects.filter(slug="b").update(initials="B", swatch=0)
@@ -115,7 +118,7 @@ def test_pseudonyms_of_a_large_pool_use_every_mark_and_begin_again() -> None:
     access = Access(1, "ada", "", (MembershipFacts(first.pk, "t00", "t00", "viewer"),))
     rows = [*read_visibility(lab.pool.pk, access).known.values()]
     assert [row.number for row in rows] == list(range(1, MARKS + 5))
-    # Number 1 has its own mark 0; the others take the 15 that are left, by their number.
+    # Number 1 has mark 0 to itself; the others share the other 15 marks, by their number.
     assert [row.swatch for row in rows[1:]] == [1 + (n - 1) % 15 for n in range(2, MARKS + 5)]
 
 

@@ -95,7 +95,7 @@ def _round(lab: Cluster, scale: int, after_s: int = 0) -> None:
 
 
 def _play(lab: Cluster, scale: int) -> None:
-    """North borrows and ends a job; later more jobs are queued than fit."""
+    """Run rounds: north borrows and completes a job; later more jobs are queued than fit."""
     name = lab.pool.name
     lab.submit("north", 4, 40_000, command=["true"])
     lab.submit("north", 1, 600, command=["true"])
@@ -116,7 +116,7 @@ def _play(lab: Cluster, scale: int) -> None:
 
 
 def _people(made: TwoClocks) -> None:
-    password = make_password(PASSWORD)  # slow on purpose
+    password = make_password(PASSWORD)  # Hashing is slow on purpose, so hash once.
     for name, place in PEOPLE.items():
         site_role = place if isinstance(place, User.SiteRole) else User.SiteRole.NONE
         user = User.objects.create(

@@ -147,7 +147,7 @@ def two_tenants(logs: Path) -> Pair:
     for side, other in zip(sides, reversed(sides), strict=True):
         _give_notice(shared, side, other)
         write_trade(shared, side.slug, LENDER)
-    # So that their trades have different numbers.
+    # Add an event to one pool, so that the trades of both have different numbers.
     write_event(sides[1].alone, "priced", {"valid_from_round": 1, "prices": []})
     for lab in (shared, mixed, hers, his):
         lab.seal()
@@ -178,7 +178,7 @@ def _side(word: str, name: str, initials: str, pools: list[Cluster]) -> Side:
             tenant=tenant, actor=Actor(side.manager, f"{word}-request"), pool_id=lab.pool.pk,
             name=f"{word}-net", request=wanted,
         )  # fmt: skip
-        # So that its rounds are measured.
+        # With simulated speeds, the runs of the job type are measured.
         VirtualSpeeds.objects.create(
             profile=profile, tenant=tenant, speedups=profile.speedups, iteration_us=10**6
         )
@@ -233,7 +233,7 @@ def name_of_own(side: Side, base: Decimal) -> None:
 
 
 def lend(lab: Cluster, side: Side) -> None:
-    """For an hour both lend to a third one; one of them uses half of its quota, and earns less."""
+    """Have a third tenant borrow from both for an hour; `side` uses GPUs too, so it earns less."""
     lab.submit(LENDER, 6, LONG_S // 16)
     submit(lab, side, 1)
     lab.rounds(2, every_s=STEP_S)
@@ -241,7 +241,7 @@ def lend(lab: Cluster, side: Side) -> None:
 
 
 def run(lab: Cluster, *sides: Side, together: bool = True) -> None:
-    """Both run, then both wait; an hour is settled.
+    """Run a job of both tenants, then queue one of both; settle an hour.
 
     If not `together`, the second comes an hour later, so that it lent to the first one.
     """

@@ -23,7 +23,7 @@ __all__ = ["committed_db", "pytest_unconfigure", "services", "template_database"
 
 
 def _lend() -> plugin.Services:
-    """Point the environment to the servers in the named folder."""
+    """Set the environment to the servers in the named folder."""
     folder = Path(os.environ[FOLDER])
     place = folders.Folders(folder, folder / "run")
     lent = plugin.Services(folder, Postgres(place, durable=False), Valkey(place))

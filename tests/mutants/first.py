@@ -7,7 +7,7 @@ import pytest
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect the others."""
+    """Deselect all tests of a file but the first."""
     files: set[str] = set()
     others: list[pytest.Item] = []
     for item in tuple(items):

@@ -1,9 +1,13 @@
-"""First come, first served, with an answer to each job with a deadline.
+"""First come, first served, with an answer to each job that has a deadline.
 
-A policy for tests of what the engine, the pages and the API do with answers. A job is planned from
-its first lease, or the round, for as many leases as its estimate takes. It is refused where that
-ends after its deadline (`length`), where the pool has too few GPUs (`size`), or its tenant's quota
-(`quota`); missed once its deadline is over. A plan that ends later than before names its cause.
+A policy for tests of how the engine, the pages and the API handle answers. It plans a job from its
+first lease, or from the round if it has none, for the leases that its estimate takes.
+
+- refused: the plan ends after the deadline (`length`), the pool has too few GPUs (`size`), or the
+  tenant has too little quota (`quota`);
+- missed: the deadline is over.
+
+If a plan has changed since the last answer, the new answer names a cause.
 
 Source: none. Orders are those of `fifo`.
 """
@@ -36,7 +40,7 @@ CHANCE_MILLI = 875
 
 
 def answer_of(snapshot: Snapshot, job: Job) -> DeadlineAnswer:
-    """Answer one job, without a look at what was answered before."""
+    """Answer one job; earlier answers are ignored."""
     assert job.deadline_us is not None
     state = DeadlineState.REFUSED
     ((gpu_type, capacity), *_) = sorted(capacity_by_type(snapshot.nodes).items())
@@ -80,11 +84,11 @@ class Answering(Policy):
     options_type = _INNER.options_type
 
     def reads(self, options: Options) -> frozenset[Private]:
-        """Return the base's, and what `answer_of` looks at."""
+        """Return the private fields that the base class and `answer_of` read."""
         return super().reads(options) | {Private.DEADLINE, Private.ESTIMATE}
 
     def decide(self, snapshot: Snapshot) -> Decision:
-        """Answer one round; memory: by job, what was answered last."""
+        """Answer one round; its memory has the last answer of each job."""
         decision = _INNER.decide(replace(snapshot, memory={}))
         before: dict[str, Any] = snapshot.memory
         memory: dict[str, Any] = {}

@@ -1,8 +1,7 @@
-"""First come, first served, with terms as long as a job's gang is small.
+"""First come, first served, with longer terms for smaller gangs.
 
-A policy for tests of what the core, the engine and the pages do with lengths that a policy gives: a
-job of one GPU has the longest term that the pool allows, one of three or more the shortest, one of
-two the pool's lease length.
+A policy for tests of terms whose length the policy chooses. A job of one GPU has the longest term
+that the pool allows. A job of two has the pool's lease length, a larger job the shortest term.
 
 Source: none. Orders are those of `fifo`.
 """
@@ -23,7 +22,7 @@ _INNER = registry.policy("fifo")
 
 
 def length_us(gpus: int, bounds_us: tuple[int, ...]) -> int | None:
-    """How long a term of so many GPUs lasts; None: the pool's lease length."""
+    """Return the length of a term of `gpus` GPUs, or None for the pool's lease length."""
     if not bounds_us or gpus == 2:
         return None
     return max(bounds_us) if gpus == 1 else min(bounds_us)
@@ -39,7 +38,7 @@ class Lengths(Policy):
     suits = "Tests."
     order_text = "Whoever was submitted first."
     options_type = _INNER.options_type
-    bounds_us: tuple[int, ...] = ()  # of the pool, for `session`, which has no snapshot
+    bounds_us: tuple[int, ...] = ()  # the pool's; `session` has no snapshot
 
     def decide(self, snapshot: Snapshot) -> Decision:
         """Answer one round."""
@@ -51,13 +50,12 @@ class Lengths(Policy):
         return replace(decision, lengths=tuple(rows))
 
     def session(self, options: dict[str, Any]) -> Session | None:
-        """The same from round to round."""
         inner = _INNER.session(options)
         return None if inner is None else _LengthsSession(inner, self.bounds_us)
 
 
 class _LengthsSession:
-    """That of `fifo`, with lengths."""
+    """The session of `fifo`, with lengths of terms."""
 
     outlasts_renewals = False
 
@@ -72,7 +70,6 @@ class _LengthsSession:
         return replace(answer, lengths=lengths)
 
     def quiet_until(self, at_us: int) -> int | None:
-        """As `fifo`."""
         return self._inner.quiet_until(at_us)
 
 

@@ -1,11 +1,11 @@
-"""Quota at once: a job that keeps its tenant within quota takes GPUs from borrowers, with notice.
+"""Quota at once: a job within its tenant's quota takes GPUs from borrowers, with notice.
 
-A policy for tests of what the engine, the books and the pages do with preemptions. First come,
-first served; then, of jobs that wait:
+A policy for tests of how the engine, the books and the pages handle preemptions. First come, first
+served; then the waiting jobs preempt leases:
 
-- guarantee: one whose tenant holds less than its quota ends leases of other tenants that borrow;
-- defragment: a gang that fits on no node, though as many GPUs are free, has leases of one GPU
-  moved from a node to where there is room.
+- guarantee: a job whose tenant holds less than its quota ends leases of tenants that borrow;
+- defragment: a gang fits on no node, although enough GPUs are free; leases of one GPU move from a
+  node to other nodes.
 
 Source: none. All orders end in (submitted, id).
 """
@@ -31,7 +31,7 @@ from evenshare_core.units import SECOND_US
 
 
 class PreemptingOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """How long a new lease is protected."""
+    """The time for which a new lease is protected."""
 
     min_runtime_s: Annotated[
         int, Meta(ge=0, le=86_400, description="Minimum runtime, seconds.")
@@ -39,7 +39,6 @@ class PreemptingOptions(Options, frozen=True, forbid_unknown_fields=True, kw_onl
 
     @property
     def min_runtime_us(self) -> int:
-        """The same in microseconds."""
         return self.min_runtime_s * SECOND_US
 
 
@@ -91,7 +90,7 @@ class _Draft:
             self.waiting.append(self.jobs[lease.job])
 
     def open_leases(self, node: int) -> list[Lease]:
-        """Leases on this node alone that may be preempted now, the youngest first."""
+        """Return the leases on only this node that may be preempted now, the youngest first."""
         at_us = self.snapshot.at_us
         rows = [
             lease
@@ -117,7 +116,7 @@ class _Draft:
                     left[lease.tenant] -= lease.gpus
             spare = self.free[node] + sum(row.gpus for row in over) - job.gpus
             if over and spare >= 0:
-                for lease in list(over):  # no lease ends whose GPUs are not needed
+                for lease in list(over):  # keep the leases whose GPUs are not needed
                     if lease.gpus <= spare:
                         over.remove(lease)
                         spare -= lease.gpus
@@ -175,7 +174,7 @@ class Preempting(Policy):
 
 
 def _skips(skips: tuple[Skip, ...], waiting: list[Job]) -> tuple[Skip, ...]:
-    """The reasons of those that still wait; whoever was preempted waits for its turn."""
+    """Return the reasons of the jobs that still wait; a preempted job waits for its turn."""
     left = {job.id for job in waiting}
     rows = []
     for skip in skips:

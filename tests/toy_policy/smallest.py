@@ -1,4 +1,4 @@
-"""Smallest first: whoever needs the fewest GPUs. The smallest policy that is whole.
+"""Smallest first: the job that needs the fewest GPUs. The smallest complete policy.
 
 Source: none.
 
@@ -21,7 +21,7 @@ from evenshare_core.policies.shared.ordered import QueuedJob, QueueRule, by_arri
 
 
 class SmallestOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Options of the toy, one of each kind."""
+    """Options of the toy policy, one of each type."""
 
     backfill: Annotated[bool, Meta(description="Whoever fits goes on past one that does not.")] = (
         True
@@ -61,7 +61,7 @@ class Smallest(Policy):
         return decide_in_order(snapshot, rule)
 
     def promises(self, options: Options, measured: Measured | None = None) -> frozenset[Property]:
-        """Return what it promises: with backfill, that no GPU idles which somebody could use."""
+        """Return the promises: with backfill, no GPU is idle while a waiting job could use it."""
         promised = super().promises(options, measured)
         assert isinstance(options, SmallestOptions)
         return promised | {Property.PARETO} if options.backfill else promised

@@ -34,7 +34,7 @@ from tenants.services.accounts import (
 )
 from tenants.services.tenants import DEMO_PASSWORD
 
-# Name, label, autocomplete token, hint.
+# Each row: name, label, autocomplete token, hint.
 PASSWORDS = (
     ("old_password", "Current password", "current-password", ""),
     (

@@ -40,7 +40,7 @@ from tenants.tokens import (
     scope_is_open,
 )
 
-SHOWN_MOST = 200  # characters of the input, so that the message quotes enough of it
+SHOWN_MOST = 200  # Length of the input, in characters, so that an error can quote enough of it.
 SCOPE_TEXTS = {
     Scope.READ: "read pools, queues, quotas, prices, rounds and usage",
     Scope.JOBS_READ: "read jobs, why they are queued, and their logs",

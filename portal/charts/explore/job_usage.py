@@ -17,9 +17,9 @@ from scheduling.services.usage_points import UsagePoint, mean_of
 GIB, MIB = 2**30, 2**20
 MEAN = Look("var(--ink)")
 EDGE = Look("var(--accent)", "dot", width=1.6)
-# Only the last RULES leases are drawn, and only names that are this part of the axis apart.
+# Draw only the last RULES leases, and names at this distance, as a part of the axis.
 RULES, RULES_APART = 24, 0.1
-# A limit is drawn only if the axis then leaves the usage readable.
+# Draw a limit only if the usage is still readable on the longer axis.
 ROOM = 4
 PERCENT = (0.0, 105.0)
 
@@ -30,7 +30,7 @@ Figure = Callable[[UsagePoint], float | None]
 class _Course:
     """A figure over all leases: its mean, its other edge if different, and its limit by lease.
 
-    `edge_text` and `limit_text` explain the dotted and the dashed line.
+    `edge_text` and `limit_text` explain the dotted line and the dashed line.
     """
 
     key: str
@@ -177,7 +177,7 @@ def _chart(usage: JobUsage, course: _Course, title: str, text: str, file: str) -
 
 
 def _steps(points: Sequence[UsagePoint]) -> tuple[list[datetime], list[UsagePoint | None]]:
-    """Return keys, each with the point that holds from there on.
+    """Return the instants, each with the point that is valid from then on.
 
     A lease's last point is repeated at its end. Between leases, the point is None.
     """
@@ -197,9 +197,9 @@ def _steps(points: Sequence[UsagePoint]) -> tuple[list[datetime], list[UsagePoin
 
 
 def _closed(places: Sequence[UsagePoint | None], figure: Figure) -> list[float | None]:
-    """Return the figure at each place; an unknown figure repeats the point before.
+    """Return the figure at each instant; an unknown figure repeats the value before it.
 
-    The last sample of a program finds no memory any more, but the earlier value held until then.
+    The last sample of a program finds no memory any more; the earlier value was valid until then.
     """
     said = [None if point is None else figure(point) for point in places]
     return [

@@ -1,4 +1,4 @@
-"""Looks of series: a named colour, always with a dash or a pattern."""
+"""The colours of series, always combined with a dash or a pattern."""
 
 from __future__ import annotations
 
@@ -19,15 +19,16 @@ _PATHS = (
     "M2.5 1.2h.9v3.6h-.9zM1.2 2.5h3.6v.9H1.2z",
     "M0 0h6v.9H0zM0 3h6v.9H0zM1 .9h.9v2.1H1zM4 3.9h.9v2.1H4z",
 )
-# The second eight start again at the grid, in another lightness.
+# Tenants 9 to 16 have the same patterns, from the grid on, in another lightness.
 _PATTERN_OF = (0, 1, 2, 3, 4, 5, 6, 7, 3, 4, 5, 6, 7, 0, 1, 2)
 BORROWED = "M4.5 0H6L0 6V4.5zM6 4.5V6H4.5z"
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """`color` is of the line or of a pattern's strokes; `fill` is below it, empty for a line.
+    """The colour and line or pattern of a series.
 
+    `color` is that of a line or of a pattern's strokes; `fill` is below it, empty for a line.
     `pattern` is a path in a box of 6 px; `swatch` is the class of the flag in the legend.
     """
 
@@ -49,7 +50,7 @@ _LINES = ("var(--accent)", "var(--ink)", "var(--ok)", "var(--warn)", "var(--bad)
 
 
 def line_look(place: int) -> Look:
-    """Return the look, by its place, of a series without a colour, for example a policy."""
+    """Return the look of the n-th series, if series have no colours, as policies do."""
     return Look(_LINES[place % len(_LINES)], DASHES[place % len(DASHES)])
 
 
@@ -61,6 +62,6 @@ def tenant_area(badge: TenantBadge) -> Look:
 
 
 def tenant_line(badge: TenantBadge) -> Look:
-    """Return a tenant's line: its colour, and a dash by its place."""
+    """Return a tenant's line: its colour, and a dash by its number."""
     dash = "dot" if badge.index == OTHERS else DASHES[badge.index % len(DASHES)]
     return Look(f"var(--{badge.css}-str)", dash, swatch=badge.css, width=2)

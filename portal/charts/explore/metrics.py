@@ -8,7 +8,7 @@ from portal.charts.explore.looks import QUOTA, Look
 from scheduling.selectors.jobs.stop_forecasts import MetricView
 
 PLACES = 4
-# The least height of the axis, as a part of the distance from the first evaluation to the target.
+# Minimum height of the axis, as a part of the distance from the first evaluation to the target.
 LEAST = 0.05
 SEEN = Look("var(--ink)")
 EXPECTED = Look("var(--accent)", width=3)

@@ -13,7 +13,7 @@ from portal.charts.figures import NONE, credits_text
 from scheduling.selectors.sharing.price_forecasts import PriceForecastRow
 
 UNIT = "credits per GPU-hour"
-LEAST = 0.2  # of the highest price: the least height of the axis
+LEAST = 0.2  # Minimum height of the axis, as a part of the highest price.
 
 
 def forecast_chart(
@@ -64,7 +64,7 @@ def price_chart(
         "all GPUs": [f"{row.capacity}" for row in rows],
         **_queue(rows),
     }
-    # for the axis only; no amount is computed from them
+    # Floats only for the axis; no amount is computed from them.
     heights = [float(price) for price in prices]
     shown = credits_text(prices[-1], 4) if prices else ""
     title = f"Price of {gpu_type}, now {shown}" if prices else f"No price of {gpu_type} yet"

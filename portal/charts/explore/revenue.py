@@ -17,7 +17,7 @@ from portal.charts.explore.chart import (
 )
 from portal.charts.explore.looks import Look
 
-LEAST = 1.0  # the least height of the axis
+LEAST = 1.0  # minimum height of the axis
 EXACT = Band(0.98, 1.02, "var(--ok-wash)")
 _GREEN = "Green: 1, equal parts."
 INCOME_TEXT = (

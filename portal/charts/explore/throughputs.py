@@ -13,13 +13,13 @@ from portal.charts.figures import thousands
 from scheduling.selectors.pools.throughput import ThroughputPoint
 
 UNIT = "GPUs of each job's slowest type"
-NAMED = 6  # of the last policy changes; more labels would overlap
+NAMED = 6  # Number of policy changes with a label, from the last one; more labels would overlap.
 
 
 def throughput_chart(
     moments: Sequence[ThroughputPoint], now: datetime, *, key: str, title: str, file: str
 ) -> PageChart:
-    """Draw points in time order, the last one until `now`; a policy's line has gaps elsewhere."""
+    """Draw points in time order; the last holds until `now`. A policy's line has gaps elsewhere."""
     switches = [(b.at, b.policy) for a, b in pairwise(moments) if a.policy != b.policy]
     highest = max(moment.milli for moment in moments) / ONE_MILLI
     last = moments[-1]
@@ -41,7 +41,7 @@ def throughput_chart(
 def _line(place: int, policy: str, moments: Sequence[ThroughputPoint], now: datetime) -> Series:
     """Return the rounds of one policy as a series, with a gap where another policy takes over.
 
-    At the switch the line has two values at one instant. The table and CSV keep the last, a gap.
+    At the change, the line has a value and the gap at one instant; the table and CSV show the gap.
     """
     keys: list[datetime] = []
     values: list[Value] = []

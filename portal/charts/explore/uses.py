@@ -22,7 +22,8 @@ from portal.charts.figures import plural, ratio, thousands
 from portal.charts.tenants import HIDDEN, OTHERS, TenantBadge
 from scheduling.selectors.rounds.histories import ClaimHistoryPoint, PoolHistory, TenantCourse
 
-LEAST_RHO = 0.5  # the least height of the rho axis: 0.99 is a flat line at the fair share
+# Minimum height of the rho axis: a rho of 0.99 then is a flat line at the fair share.
+LEAST_RHO = 0.5
 NAME_MOST = 12
 FAIR = Band(1 - AT_SHARE, 1 + AT_SHARE, "var(--ok-wash)")
 OTHERS_KEY = "others"
@@ -279,5 +280,5 @@ def _badges(
 
 
 def _key(course: TenantCourse) -> str:
-    """Return a key of the tenant's number in the pool, which reveals no more than its pseudonym."""
+    """Return a key by the tenant's number in the pool; it reveals no more than the pseudonym."""
     return f"tenant-{course.tenant.number}" if course.tenant else OTHERS_KEY

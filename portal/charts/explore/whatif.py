@@ -68,7 +68,7 @@ def course_chart(
 
 
 def _look(place: int) -> Look:
-    """Return solid ink for the present policy and dashed accent for the other."""
+    """Return solid black for the present policy and a dashed accent colour for the other one."""
     return Look("var(--accent)", "dash") if place else Look("var(--ink)")
 
 

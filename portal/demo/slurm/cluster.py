@@ -34,7 +34,7 @@ from .processes import kill_processes
 START_PATIENCE_S = 60.0
 # Longer than KillWait; a job of a disconnected node stays in the queue.
 CANCEL_PATIENCE_S = 10.0
-# Tools retry when the controller is gone; a good answer takes some milliseconds.
+# Tools retry while the controller is down; normally they answer within milliseconds.
 TOOL_PATIENCE_S = 10.0
 # The kernel's limit for the address of a unix socket.
 LONGEST_SOCKET = 107
@@ -123,7 +123,7 @@ class SlurmCluster:
                 self._cancel_jobs()
         watchdog, self._watchdog = self._watchdog, None
         if watchdog is not None:
-            # Closing the pipe orders the watchdog to end the daemons.
+            # The watchdog ends the daemons when the pipe is closed.
             with watchdog:
                 pass
         for name in self._daemons:
@@ -211,7 +211,7 @@ class SlurmCluster:
         self._prepare()
         # Processes of a run that was killed together with its watchdog.
         kill_processes(self.conf)
-        # It keeps the lock until the last daemon has ended, even if this process is killed.
+        # The watchdog keeps the lock until the last daemon ends, even if this process is killed.
         self._watchdog = Watchdog([self._lock])
         self._launch(MUNGED)
         self._wait(self._paths.munge_socket.is_socket, MUNGED)

@@ -10,9 +10,9 @@ PARTITION = "gpu"
 HOST = "127.0.0.1"
 # More than a job requests, whatever the host has: only GPUs are scarce.
 CORES, MEMORY_MB = 64, 64_000
-# A node that is silent for longer is down. On a busy host no live node may seem lost.
+# Seconds of silence after which a node is down; long enough for live nodes on a busy host.
 SLURMD_TIMEOUT_S = 15
-# Of a heterogeneous job: one component per number of GPUs that a gang has on a node.
+# Largest component of a heterogeneous job, which has one per number of GPUs on a node.
 LARGEST_COMPONENT = 9
 SCHEDULER = (
     "sched_interval=1",
@@ -141,7 +141,7 @@ def slurm_conf(
         "SelectType=select/cons_tres",
         "SelectTypeParameters=CR_Core",
         "GresTypes=gpu",
-        # A lease is one job: if its node is lost, the portal decides what comes next.
+        # A lease is one job: if its node is lost, the portal decides whether it runs again.
         "JobRequeue=0",
         "MaxJobCount=20000",
         "MinJobAge=3600",

@@ -20,7 +20,7 @@ from .cluster import SlurmCluster, SlurmError
 from .packages import how_to_install, missing_packages
 
 LOOK_EVERY_S = 0.2
-# The grace period of the demo's pool, and a second for the shims.
+# The grace period of the demo's pool, plus a second for the shims.
 CHECKPOINT_S = 6.0
 # Slurm's tools retry for 10 s if the controller is gone, and for a minute if the file is gone. A
 # file that they cannot parse is an immediate error.
@@ -28,7 +28,7 @@ STOPPED = "# This cluster does not run: `make run-slurm` starts it and rewrites 
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run with `FOLDER SOCKETS` to keep the cluster there, or CHECK to check only the packages."""
+    """Keep a cluster with the arguments `FOLDER SOCKETS`, or check the packages with CHECK."""
     if list(arguments) == [CHECK]:
         return check()
     folder, sockets = map(Path, arguments)
@@ -52,7 +52,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def let_jobs_checkpoint(cluster: SlurmCluster) -> None:
-    """Signal only the batch scripts, which are shims: scancel would signal the programs as well.
+    """Signal only the batch scripts, which are shims: scancel would also signal the programs.
 
     In a normal stop, the supervisor has already waited for all of them.
     """

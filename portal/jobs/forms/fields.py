@@ -25,9 +25,9 @@ _REQUEST = request_fields(JobRequest)
 ORDER = (*_AHEAD, *(name for name in _REQUEST if name not in _AHEAD))
 # The page's URL already names the tenant.
 TYPED = tuple(name for name in ORDER if name != "tenant")
-# Visible fields; errors of other fields are shown next to the YAML.
+# Fields with an input; errors of other fields are shown next to the YAML.
 LABELS = {name: _REQUEST[name].input.label for name in TYPED if _REQUEST[name].input.label}
-# Fields without an input, kept so that they are not lost.
+# Fields without an input; the form carries their values unchanged.
 HIDDEN = tuple(name for name in TYPED if name not in LABELS)
 CHOSEN = "gpu_types"  # input by check boxes
 # Placed by templates/jobs/_submit_form.html; other fields follow at its end.
@@ -45,7 +45,7 @@ _GROUPS = (
     ("resources", "Value, CPUs and memory", ("utility", "cpus", "memory_mb")),
 )
 _GROUPED = tuple(name for _, _, names in _GROUPS for name in names)
-# Options of a field -> texts; the empty option means no choice.
+# For each field, its options with their texts; the empty option means no choice.
 _CHOICES = {
     "job_class": {
         "": "default: strict with a deadline, else best effort",
@@ -225,7 +225,7 @@ def _lines(variables: Mapping[Any, object]) -> str:
 
 
 def _line(value: str) -> str:
-    """Return the value; as JSON if it would not survive as a line."""
+    """Return the value, as JSON if it is not a plain line of text."""
     needs = "\n" in value or "\r" in value or value[:1] == '"'
     return json.dumps(value, ensure_ascii=False) if needs else value
 

@@ -86,7 +86,7 @@ class _YamlReader:
         self._lines = editor_lines(text)
 
     def document(self) -> YamlSpec:
-        next(self._events)  # the stream's start
+        next(self._events)  # skip the start of the stream
         start = next(self._events)
         if isinstance(start, yaml.StreamEndEvent):
             return YamlSpec({})

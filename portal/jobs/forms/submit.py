@@ -1,6 +1,6 @@
-"""The two sides of the submit page, a form and a YAML text, and their specification.
+"""The submit page: a form and a YAML text for the same specification.
 
-The side that was edited last counts; the other follows.
+The one that was edited last counts; the other one is updated.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _ITEM = re.compile(r"\[([0-9]{1,6})\]")
 
 @dataclass
 class JobForm:
-    """Both sides in sync. `spec` is None if the side that counts is unreadable.
+    """Both the form and the YAML. `spec` is None if the one that counts is unreadable.
 
-    `errors` are of each field of the form, `beside` are the others; `lines`: field -> YAML line.
+    `errors` are by field of the form, `beside` has the others; `lines`: field -> YAML line.
     """
 
     side: str
@@ -62,27 +62,24 @@ class JobForm:
 
     @property
     def wrong(self) -> int:
-        """Return the number of errors."""
         return sum(map(len, self.errors.values())) + len(self.beside)
 
     @property
     def hot(self) -> int | None:
-        """Return the YAML line that the form just changed, or None."""
+        """Return the YAML line that the form's last edit changed, or None."""
         return self.lines.get(self.changed) if self.side == FORM else None
 
     @property
     def rows(self) -> range:
-        """Return the line numbers of the text."""
         return range(1, max(self.text.count("\n") + (not self.text.endswith("\n")), 1) + 1)
 
     @property
     def changed_label(self) -> str:
-        """Return the label of the changed field."""
         return LABELS.get(self.changed, "")
 
 
 def form_of_draft(draft: Draft, *, tenant: str, changed: str = "") -> JobForm:
-    """Return both sides if the form counts."""
+    """Return both the form and the YAML, if the form was edited last."""
     spec, errors = draft_spec(draft)
     text, lines = write_yaml({"tenant": tenant, **spec})
     form = JobForm(FORM, draft, text, spec, lines, changed=changed)
@@ -91,7 +88,7 @@ def form_of_draft(draft: Draft, *, tenant: str, changed: str = "") -> JobForm:
 
 
 def form_of_text(text: str, before: Draft, *, tenant: str) -> JobForm:
-    """Return both sides if the YAML counts; an unreadable one leaves the form unchanged."""
+    """Return both if the YAML was edited last; unreadable YAML leaves the form unchanged."""
     try:
         read = read_yaml(text)
     except YamlError as error:

@@ -1,4 +1,4 @@
-"""Data of templates/jobs/_answer.html: a job's standing to its deadline, and rounds' answers."""
+"""Data of templates/jobs/_answer.html: the state of a job's deadline, and the rounds' answers."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def answer_context(story: JobStory, clocks: Clocks) -> dict[str, Any]:
 
 
 def answer_title(job: Job, deadline: DeadlineStory) -> str:
-    """Return the standing as a heading."""
+    """Return the state of the deadline as a heading."""
     last, by = deadline.last, deadline.by
     if _is_beyond(job, deadline):
         return "Planned; its deadline is beyond the planned leases"
@@ -70,7 +70,7 @@ def answer_title(job: Job, deadline: DeadlineStory) -> str:
 
 
 def _is_beyond(job: Job, deadline: DeadlineStory) -> bool:
-    """Return whether it is planned by a step beyond the horizon for which rounds plan leases."""
+    """Return whether the job is planned for after the horizon within which rounds plan leases."""
     horizon_s, last = deadline_horizon_s(job.pool), deadline.last
     if deadline.standing is not DeadlineStanding.PLANNED or last is None or horizon_s is None:
         return False
@@ -125,7 +125,7 @@ def _beyond_text(job: Job) -> str:
 
 
 def _points(job: Job, deadline: DeadlineStory) -> str:
-    """Return the points of an end by its step; empty if there is only one step."""
+    """Return the points for completing by each deadline; empty if there is only one."""
     if len(deadline_steps_of(job)) < 2:
         return ""
     return plural(deadline.reward_micro // REWARD_MICRO, "point")

@@ -12,9 +12,9 @@ from portal.charts.figures import apportion, credits_text, plural, thousands
 from portal.charts.notes import Instant, Link, Note, credit_note
 from portal.common.clocks import Clocks
 
-PLACES = 4  # of GPU-hours and charges
+PLACES = 4  # decimals of GPU-hours and charges
 LATE = "paid by the operator: rounds were late"
-TERMS_LINKED = 24  # of a row, to the price of each
+TERMS_LINKED = 24  # maximum number of terms of a row with a link to their price
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class ChargeRow:
     price_note: Note | None
     charge: Decimal
     note: Note | None
-    # of the last term, which is free from then on because rounds were late
+    # the end of the last term's charged time; the rest is free because rounds were late
     charged_until: Instant | None = None
 
 
@@ -76,7 +76,7 @@ def _charge_row(
     prices = sorted({charge.price for charge in group})
     price = "own quota"
     if first.borrowed_gpus:
-        # All places: with fewer, the product would differ from the charge.
+        # All decimals: with fewer, the product would differ from the charge.
         ends = (credits_text(prices[0], 6), credits_text(prices[-1], 6))
         price = "\N{EN DASH}".join(dict.fromkeys(ends))
     return ChargeRow(
@@ -113,7 +113,7 @@ def _price_note(group: list[TermCharge], pool: str) -> Note:
 
 
 def _lenders_note(group: list[TermCharge], names: dict[int | None, str]) -> Note | None:
-    """Return the earners of the charge, by their lent idle quota."""
+    """Return the lenders' parts of the charge, by the idle quota that they lent."""
     earned: dict[str, Decimal] = {}
     for charge in group:
         for share in charge.lenders:
@@ -124,7 +124,7 @@ def _lenders_note(group: list[TermCharge], names: dict[int | None, str]) -> Note
     if not earned:
         return None
     rows = sorted(earned.items(), key=lambda item: (-item[1], item[0]))
-    # All places: the column's amounts are rounded to add up, and these could round differently.
+    # All decimals: the column's amounts are rounded to add up, and could differ from these.
     return credit_note(
         "Earners, by idle quota lent",
         rows,

@@ -10,7 +10,7 @@ from scheduling.selectors.jobs.estimates import EstimateView
 
 
 def declared_apart(job: Job, estimate: EstimateView | None) -> int | None:
-    """Return the owner's expected seconds, or None if the estimate is the same.
+    """Return the owner's estimate in seconds, or None if it equals the portal's estimate.
 
     Also None for a profiling run, whose duration is not declared.
     """

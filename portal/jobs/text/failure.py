@@ -32,7 +32,7 @@ SIGNALS = {
 class Failure:
     """The end of a failed job's log and the cause; `code` is empty if no exit code is known.
 
-    `is_all`: the log region below, which other jobs have, would only repeat it.
+    `is_all`: this is the whole log, so the page omits its usual log region.
     """
 
     lines: tuple[str, ...]

@@ -44,9 +44,9 @@ ASKED_BACK = frozenset(
     }
 )
 
-# A subset of these: ends before the lease's expiry, with notice.
+# Of these, the ends before the lease's expiry, with notice.
 EARLY = frozenset({"preempted", "moved"})
-# A subset of these: ends that were no preemption, with a label.
+# Of these, the ends that were no preemption, with a label.
 NO_PREEMPTION = {"lost": "lost", "node_lost": "lost", "drained": "taken back"}
 
 WORDED_CUTS = 3
@@ -230,7 +230,7 @@ def _queued_text(story: JobStory) -> Headline:
 
 
 def queued_at(story: JobStory) -> datetime | None:
-    """Return since when it is queued, or None if it is not."""
+    """Return since when the job is queued, or None if it is not."""
     if story.job.state != State.PENDING or story.job.quarantine or story.job.cancel_asked_at:
         return None
     last = story.holds[-1].lease.ended_at if story.holds else None
@@ -257,21 +257,21 @@ def _held_text(held: LeaseView, now: datetime) -> Headline:
     until = _until(held.lease)
     if until <= now:
         return Headline("Running on ", where(held), ", renewing lease.")
-    return Headline("Running on ", where(held), " until")  # the page goes on with the instant
+    return Headline("Running on ", where(held), " until")  # the page appends the instant
 
 
 def where(hold: LeaseView) -> str:
-    """Return the name of its node, or the number of its nodes."""
+    """Return the name of the lease's node, or the number of its nodes."""
     return hold.places[0][0] if len(hold.places) == 1 else f"{len(hold.places)} nodes"
 
 
 def nodes_note(hold: LeaseView) -> Note:
-    """Which nodes, and how many GPUs on each."""
+    """Return the lease's nodes, and the number of GPUs on each."""
     return count_note("GPUs by node", hold.places, total="total")
 
 
 def time_title(story: JobStory, spent: Spent) -> str:
-    """Return its waiting and running time as a heading."""
+    """Return the job's waiting and running time as a heading."""
     if story.job.ended_at and not spent.ran_s:
         return f"Queued {duration(spent.waited_s)}, never ran"
     starting = starting_hold(story)
@@ -408,12 +408,12 @@ def _gpu_spans(story: JobStory, now: datetime) -> list[GpuSpan]:
 
 
 def _until(lease: Lease) -> datetime:
-    """Return when a round may take its GPUs after its term: expired, and not protected."""
+    """Return when a round may take the lease's GPUs: it is expired and not protected."""
     return max(lease.expires_at, lease.protected_until or lease.expires_at)
 
 
 def _protected(lease: Lease, now: datetime) -> datetime | None:
-    """Return until when no policy may end it, or None if it is not protected."""
+    """Return until when no policy may end the lease, or None if it is not protected."""
     until = lease.protected_until
     return until if until is not None and until > now else None
 
@@ -425,7 +425,7 @@ def _protected_s(lease: Lease) -> float:
 
 
 def lease_lines(held: LeaseView) -> tuple[LineItem, ...]:
-    """Return the facts that the present term fixed."""
+    """Return the facts that the lease's present term fixed."""
     lease = held.lease
     lasts = [LineItem("lease length", duration(term.lasts_s)) for term in held.terms[-1:]]
     return (

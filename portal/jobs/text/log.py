@@ -32,9 +32,9 @@ WRITTEN_OFF = "An operator ended the lease because its process did not end in ti
 class LogLine:
     """A line: a shape, a bold start, the rest, and its round.
 
-    `times`: the number of equal renewals that it summarizes. `why`: what it had waited for. `hit`:
-    the job lost its GPUs. `job`: another job of the event; `rule`, `note`: the rule, and the
-    numbers that it compared.
+    `times`: the number of equal renewals that it summarizes. `why`: the reason for which the job
+    had waited. `hit`: the job lost its GPUs. `job`: another job of the event; `rule`, `note`: the
+    rule, and the numbers that it compared.
     """
 
     at: Instant | None
@@ -168,7 +168,7 @@ class _LoggedEvent:
 def _granted(logged: _LoggedEvent) -> LogLine | None:
     lease = logged.hold.lease
     if lease.started_at is not None and lease.started_at == logged.event.at:
-        return None  # the start line has this text
+        return None  # the line of the start already has this text
     bold, text = f"Granted {where(logged.hold)}", _start_text(logged)
     return LogLine(logged.at, "waiting", bold, text, logged.event.round, why=logged.why)
 
@@ -197,7 +197,7 @@ def _started(logged: _LoggedEvent) -> LogLine:
     bold = "First lease" if lease.number == 1 else "Started again"
     if logged.arrives:
         bold = "Moved"
-    # else the grant's line has it
+    # otherwise the line of the grant has it
     why = logged.why if lease.granted_at == logged.event.at else None
     text = f"on {where(logged.hold)}: {_figures(logged.event)}{logged.length}."
     return LogLine(logged.at, "running", bold, text, logged.event.round, why=why)
@@ -221,7 +221,7 @@ def _stop_asked(logged: _LoggedEvent) -> LogLine | None:
     if logged.early is not None:
         return _notice(logged, logged.early)
     if logged.hold.lease.ended_at is not None:
-        return None  # the end line has this text
+        return None  # the line of the end already has this text
     if logged.moves_to is not None:
         text = f"a {_new_lease(logged.moves_to)}"
         return LogLine(logged.at, "running", "Moving:", text, logged.event.round)
@@ -249,7 +249,7 @@ def _new_lease(moves_to: LeaseView) -> str:
 
 
 def _unused(early: PreemptionRow) -> str:
-    """Return a text if no job used the GPUs; a notice is not taken back."""
+    """Return a text if no job used the GPUs, because a notice cannot be taken back."""
     if not early.unused:
         return ""
     return " The beneficiary gave up its grant before it started; notices are not withdrawn."
@@ -317,7 +317,7 @@ def _cut_off(logged: _LoggedEvent) -> LogLine:
 
 
 def _afterwards(logged: _LoggedEvent) -> str:
-    """Return when the job was queued and ran again, and its loss."""
+    """Return when the job was queued and when it ran again, and the work that it lost."""
     job, then = logged.event.job, logged.then
     text = f" {logged.loss}." if logged.loss else ""
     if then is not None and then.lease.started_at is not None:

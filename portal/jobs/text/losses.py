@@ -1,4 +1,4 @@
-"""The cost of preemptions by the job's own output: the repeated steps."""
+"""The cost of preemptions: the steps that a job repeated, according to its own output."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from scheduling.selectors.jobs.tenant_jobs import JobStory, LeaseView
 # The format in which the `lease` library of the client prints progress; see examples/train.py.
 _STEP = re.compile(r"step (\d{1,15}) of \d{1,15}")
 _RESUMED = re.compile(r"resumed at step (\d{1,15}) of (\d{1,15})")
-HEAD_BYTES, TAIL_BYTES = 4096, 16384  # of an output: its start, and its last step
-LOOKED_UP = 4  # preemptions whose outputs are read, the newest ones
+# bytes read of an output's start and end
+HEAD_BYTES, TAIL_BYTES = 4096, 16384
+LOOKED_UP = 4  # number of preemptions whose outputs are read, newest first
 
 
 class _Resumed(NamedTuple):
@@ -41,7 +42,7 @@ def loss_texts(story: JobStory) -> dict[int, str]:
         return dict.fromkeys(cut, "A simulated job loses no work")
     started = [hold for hold in story.holds if hold.lease.started_at is not None]
     pairs = [pair for pair in pairwise(started) if pair[0].lease.pk in cut][-LOOKED_UP:]
-    # A lease between two preemptions is in two pairs, and is read once.
+    # A lease between two preemptions belongs to both; read its output once.
     looked_up = {hold.lease.pk: hold for pair in pairs for hold in pair}
     begins = {pk: _resumed(job, hold) for pk, hold in looked_up.items()}
     texts = {}

@@ -11,7 +11,7 @@ from portal.jobs.text.deadline import stop_criterion_text
 from scheduling.models import Job
 from scheduling.selectors.jobs.stop_forecasts import MetricView, read_metric
 
-# Curves of less weight are not named.
+# Curves with less weight are not named.
 LEAST_WEIGHT_MILLI = 100
 
 

@@ -77,7 +77,6 @@ class Output:
 
     @property
     def earlier(self) -> bool:
-        """Return whether earlier output exists."""
         return self.offset > 0 or self.lines_cut
 
 

@@ -29,9 +29,9 @@ DEADLINE_FIELDS = ("job_class", "deadline", "deadline_steps")
 class Way:
     """A way to run the job.
 
-    `term_credits`: the most that a lease term costs, or None if nothing is borrowed. `prices`:
-    credits per borrowed GPU-hour, lowest and highest: as posted, and once the job's own GPUs are
-    in use.
+    `term_credits`: the maximum cost of a lease term, or None if nothing is borrowed. `prices`:
+    credits per borrowed GPU-hour, lowest and highest: as posted now, and with the job's own GPUs in
+    use.
     """
 
     gpus: int
@@ -47,9 +47,8 @@ class Way:
 
     @property
     def text(self) -> str:
-        """Return the binding limit as a short text."""
         if self.run.reason_code == Reason.TOO_LARGE:
-            return LARGER_THAN_POOL.text  # a dry run also counts drained nodes
+            return LARGER_THAN_POOL.text  # A dry run also counts drained nodes.
         return why(self.run.reason_code).text if self.run.reason_code else ""
 
 
@@ -166,7 +165,7 @@ def _price_text(way: Way, offer: PoolOffer) -> str:
         f" One lease term of {duration(offer.lease_s)} costs at most"
         f" {credits_text(way.term_credits, 4)} credits."
     )
-    if others:  # every round tries each of them
+    if others:  # every round tries all accepted types
         text += f" It may start on {any_of(others)} instead, at the price there."
     return text
 
@@ -211,5 +210,5 @@ def _smaller(
         if run.reason_code != Reason.TOO_LARGE:
             ways.append(_way(size, run, offer))
         if not run.reason_code:
-            break  # fewer GPUs would only take longer
+            break  # this size fits, so a smaller one would only run longer
     return [*ways[: WAYS - 1], ways[-1]] if len(ways) > WAYS else ways

@@ -59,9 +59,9 @@ from tenants.scopes import tenant_scope, tenants_scope
 from tenants.selectors.quotas import pools_of
 
 CHARGE_ROWS, LOG_ROWS = 24, 20
-# Filters of lists without jobs that wait for a cluster.
+# Filters of ended jobs; their lists have no jobs that wait for a cluster.
 OVER = frozenset({"succeeded", "failed", "cancelled"})
-# The price at the submission was posted some rounds before.
+# The time before the submission in which its price may have been posted.
 PRICE_LEAD = timedelta(hours=1)
 _MARK = re.compile(r"([0-9]{1,18})\.([0-2])\.([0-9]{1,18})\.([0-9]{1,18})\.([-a-zA-Z0-9_]{1,63})")
 
@@ -131,7 +131,7 @@ def _filter(request: HttpRequest) -> read.JobFilter:
 
 
 def _state_named(text: str) -> str:
-    """Return the filter that a word means, in any letter case; empty if none."""
+    """Return the filter of this name, in any letter case; empty if there is none."""
     word = text.strip().lower()
     word = word if word in read.STATES else phase_named(word) or ""
     return word if word in read.STATES else ""

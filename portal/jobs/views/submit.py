@@ -1,4 +1,4 @@
-"""The submit page: both sides in sync, the dry run's answer, the submission."""
+"""The submit page: the form and the YAML, the dry run's answer, the submission."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def job_new(request: HttpRequest, tenant: Tenant) -> HttpResponseBase:
 @require_POST
 @submitters_only
 def dry_run(request: HttpRequest, tenant: Tenant) -> HttpResponse:
-    """Return the answer and the updated side, as fragments for the open page."""
+    """Return the answer and the updated form or YAML, as fragments for the open page."""
     form = _form(request, tenant)
     target = _target(request, tenant, _pools(tenant), form.draft["pool"])
     answer = _answer(form, target)
@@ -162,7 +162,7 @@ def _sent(request: HttpRequest, tenant: Tenant) -> HttpResponseBase:
 
 
 def _form(request: HttpRequest, tenant: Tenant) -> JobForm:
-    """Return both sides from the request; the side edited last counts."""
+    """Return the form and the YAML from the request; the one edited last counts."""
     post = request.POST
     typed = {name: post.get(name, "").replace("\r\n", "\n") for name in TYPED}
     draft = Draft({**typed, CHOSEN: tuple(post.getlist(CHOSEN)[:16])})
@@ -186,7 +186,7 @@ def _blank(request: HttpRequest, tenant: Tenant, pools: list[str]) -> Draft:
 
 
 def _cloned(tenant: Tenant, source: str) -> Draft:
-    """Return the form of a job of this tenant, with a new name.
+    """Return a form with the fields of a job of this tenant, and a new name.
 
     Raises:
         Http404: the job does not exist.

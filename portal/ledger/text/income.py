@@ -26,7 +26,7 @@ PLACES = 10**6
 
 @dataclass(frozen=True, slots=True)
 class IntervalRow:
-    """An interval of constant idle quota, and its part of the own weight, in seconds."""
+    """An interval of constant idle quota, and its addition to the lender's weight, in seconds."""
 
     starts_at: Instant | None
     ends_at: Instant | None

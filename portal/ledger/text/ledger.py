@@ -46,7 +46,7 @@ def visible_entries(row: LedgerRow, visibility: Visibility | None, tenant: int) 
 
 def _name(entry: LedgerEntry, code: str, visibility: Visibility | None, tenant: int) -> str:
     if entry.tenant_id is None:
-        # Late rounds are the only usage that the operator pays.
+        # The operator pays usage only for late rounds.
         is_late = entry.amount < 0 and code == Transfer.Code.USAGE
         return OPERATOR_LATE if is_late else OPERATOR
     seen = visibility.of(entry.tenant_id) if visibility else None

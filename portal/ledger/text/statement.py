@@ -21,10 +21,10 @@ OPERATOR_LATE = "operator, for time without rounds"
 
 
 class VisibleNames:
-    """Names of a book's tenants for a viewer: equal in all of their pools, or hidden.
+    """Names of a book's tenants for a viewer; hidden unless all of their pools show the same name.
 
-    Otherwise a sum over several pools could reveal in one pool a name that another hides. A pool
-    without a quota of the tenant does not count, unless it hides quotas.
+    Otherwise a sum over several pools could reveal a name that one of them hides. A pool without a
+    quota of the tenant does not count, unless it hides quotas.
     """
 
     def __init__(self, tenant_id: int, visibilities: Sequence[Visibility]) -> None:

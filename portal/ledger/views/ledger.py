@@ -176,7 +176,7 @@ def transfer(request: HttpRequest, slug: str, transfer: uuid.UUID) -> HttpRespon
         visibilities = _visibilities(request, [row])
         verify = None
         if row.pool and row.hour:
-            # An hour counts at the instant at which it closes.
+            # An hour counts at its end.
             counted = row.hour + timedelta(hours=1)
             until = counted + timedelta(hours=1)
             verify = statement_panel(facts, tenant, counted, until, access(request))
@@ -307,7 +307,7 @@ def credit(request: HttpRequest, slug: str) -> HttpResponseBase:
         "may_ask": may_ask(access(request), tenant.pk),
         "fields": gift_inputs(names.values(), request.POST, errors),
         "trouble": errors.get("", ""),
-        # Constant until a request is made: a form that is sent twice makes one request.
+        # Constant until a request is made, so that a form sent twice makes one request.
         "key": f"after-{wishes[0].uid if wishes else 'none'}",
         "nav_key": "ledger",
     }

@@ -32,7 +32,7 @@ LABELS = {
     "until": "End of the period",
 }
 BLANKS = {"borrow": "no limit", "lend": "all", "until": "open"}
-# The service's names of fields, if different.
+# The service's field names, each with the input's name if that differs.
 INPUTS = {"borrow_limit": "borrow", "lend_limit": "lend"}
 _EDIT = re.compile(r"quotas\[([0-9]+)\]\.(\w+)")
 
@@ -64,7 +64,6 @@ class QuotaInput:
 
     @property
     def changed(self) -> bool:
-        """Return whether the draft differs from the stored value."""
         return self.value != self.was
 
 
@@ -80,12 +79,10 @@ class QuotaGridRow:
 
     @property
     def changed(self) -> bool:
-        """Return whether the draft changes the row."""
         return any(field.changed for field in self.fields.values())
 
     @property
     def errors(self) -> tuple[QuotaInput, ...]:
-        """Return the fields with errors."""
         return tuple(field for field in self.fields.values() if field.error)
 
 
@@ -294,7 +291,7 @@ def _edit(
         errors["until"] = NO_INSTANT
     was_until = texts(period)["until"]
     if period is not None and typed["until"] == was_until:
-        until = period.until  # exact, although the field may show less
+        until = period.until  # the exact value, although the field may show fewer digits
     gpus = numbers["gpus"]
     terms = (
         None

@@ -37,7 +37,6 @@ class OverdueRow:
 
     @property
     def key(self) -> str:
-        """Return its key in URLs."""
         return f"{self.lease.job.uid}/{self.lease.number}"
 
 
@@ -79,7 +78,7 @@ def overdue_alert(row: OverduePool) -> Alert:
 
 
 def orphans_alert(row: OrphanProcesses) -> Alert:
-    """Processes without a lease, which still use GPUs that others may have."""
+    """Return the alert of processes without a lease, which use GPUs that other jobs may hold."""
     verb = "still runs" if row.count == 1 else "still run"
     return Alert(
         f"orphans-{row.pool}",

@@ -94,7 +94,7 @@ def _damaged(row: operate.DamagedRounds) -> Alert:
 
 
 def _chained() -> list[Alert]:
-    """Return the alerts of sealing, broken continuity first."""
+    """Return the alerts of sealed rounds, first those of rounds that do not follow."""
     failures, findings = sealing_problems()
     return [
         *(_broken(row) for row in findings if row.kind == BREAK),
@@ -173,7 +173,7 @@ def executor_label(error: str) -> str:
 
 
 def orders_label(error: str) -> str:
-    """Why orders to an executor do not get through; without an error it was not even asked."""
+    """Return why orders to an executor are delayed; without an error, no order was sent."""
     return executor_label(error) if error else "Calls waiting"
 
 
@@ -184,7 +184,7 @@ def _executors(pools: Sequence[PoolFacts], now: Mapping[int, datetime]) -> list[
     return [
         *(_frozen(row) for row in frozen),
         *(_down(row) for row in down),
-        # Orders that wait for a failing engine are no second alert.
+        # Delayed orders to a failing engine do not get a second alert.
         *(
             _stuck(row)
             for row in operate.stuck_intents(list(pools), dict(now))

@@ -51,7 +51,7 @@ class SimulationMetric:
     name: str
     text: str
     write: Callable[[float], str]
-    better: int = 0  # 1: more, -1: less, 0: neither
+    better: int = 0  # 1: more is better, -1: less is better, 0: neither
     step: float = 1
 
     def change(self, values: Sequence[float]) -> float:

@@ -10,7 +10,7 @@ from portal.charts.notes import LineItem, Stat
 from scheduling.selectors.rounds.space import DaySpace, RoundSpace
 
 MB = 10**6
-# Rows of a day each; older days are only in the sums.
+# The number of rows, one per day; older days are only in the sums.
 ROWS = 14
 
 

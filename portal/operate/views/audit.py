@@ -14,7 +14,7 @@ from portal.operate.views.console import console_read, page
 from tenants.audit import AuditFilter, AuditRow, audit_page
 from tenants.scopes import site_scope
 
-# First parts of the actions -> text of the filter.
+# The first part of an action's name, with the text of its filter.
 KINDS = {
     "quota.": "quotas",
     "tenant.": "tenants",

@@ -90,7 +90,6 @@ def console_act(view: View) -> View:
 
 
 def may_change(request: HttpRequest) -> bool:
-    """Return whether the viewer may change settings of the console."""
     return may_on_site(access(request).site_role, Action.OPERATE)
 
 
@@ -105,7 +104,6 @@ def may_see_jobs(request: HttpRequest) -> bool:
 
 
 def actor_of(request: HttpRequest) -> Actor:
-    """Return the actor of a change, for its audit record."""
     user = request.user
     if not isinstance(user, User):
         raise PermissionDenied
@@ -177,7 +175,7 @@ NOTHING_DIFFERED = Unchanged("No changes, so nothing was saved.")
 
 
 def tell(request: HttpRequest, said: str) -> None:
-    """Show a button's result on the next page; `Unchanged` is no success."""
+    """Show a button's result on the next page; `Unchanged` is not shown as a success."""
     level = messages.INFO if isinstance(said, Unchanged) else messages.SUCCESS
     messages.add_message(request, level, said)
 

@@ -41,7 +41,7 @@ from tenants.input.errors import InvalidInputError, invalid
 from tenants.scopes import site_scope
 from tenants.selectors.quotas import pool_tenants
 
-# The most missing leases that the page names.
+# Number of missing leases that the page names.
 LOSSES = 50
 PROCESSES = (
     ("", "Choose"),

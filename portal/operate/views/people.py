@@ -27,7 +27,7 @@ SITE_ROLES = tuple(
 )
 FIELDS = ("username", "first_name", "last_name", "site_role")
 LISTED = 200
-# Button -> the service, and the message of success.
+# For each button, the service and the success message.
 SWITCHES: dict[str, tuple[Callable[..., object], str]] = {
     "deactivate": (deactivate_person, "{} is deactivated; sessions and tokens have ended."),
     "reactivate": (reactivate_person, "{} is reactivated."),

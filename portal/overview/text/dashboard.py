@@ -135,7 +135,7 @@ def board_context(board: Board) -> dict[str, Any]:
     """Return the data of templates/overview/dashboard.html."""
     shown, rest = board.runs[:SHOWN], board.runs[SHOWN:]
     hourly = [run.hourly for run in shown] + [sum((run.hourly for run in rest), Decimal(0))]
-    costs = apportion(hourly)  # so that the printed column adds up
+    costs = apportion(hourly)  # rounded so that the printed column adds up
     return {
         "subject": "You" if board.you else board.name,
         "have_word": "have" if board.you else "has",
@@ -267,7 +267,7 @@ def _received(board: Board) -> Stat:
 
 
 def fair_badge(rho: float | None) -> StateBadge:
-    """Return a tenant's standing to its fair share."""
+    """Return a mark that compares a tenant's rho with its fair share."""
     if rho is None:
         return StateBadge("unclaimed", "no demand yet")
     where_it_is = standing(rho)

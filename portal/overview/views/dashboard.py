@@ -36,7 +36,7 @@ from tenants.models import Tenant
 from tenants.scopes import tenant_scope
 
 OLDER_POINTS = 120
-# The most jobs with deadlines on the page, earliest first.
+# Maximum number of jobs with deadlines on the page, earliest first.
 DATED = 8
 
 

@@ -42,7 +42,7 @@ from tenants.permissions import Action, may_in_tenant
 from tenants.scopes import tenant_scope
 from tenants.selectors.quotas import pools_of
 
-OFFERS = 50  # of the table, newest first
+OFFERS = 50  # rows of the table, newest first
 
 
 @dataclass(frozen=True, slots=True)

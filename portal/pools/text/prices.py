@@ -15,7 +15,7 @@ from portal.common.files import Columns
 from scheduling.selectors.sharing.price_forecasts import PriceForecastRow
 
 HOUR = timedelta(hours=1)
-FORECAST_EVERY = 2  # of the points, in the table
+FORECAST_EVERY = 2  # the table shows every second point
 COLUMNS: Columns = {
     "posted_at": "posted_at",
     "valid_from_round": "valid_from_round",

@@ -64,7 +64,7 @@ def headline(past: Calibration) -> str:
         return "No start estimate came due in this period."
     held = percent(past.by_p90 / past.estimates)
     if past.estimates < FEW:
-        held = str(past.by_p90)  # a per cent of a handful says more than is known
+        held = str(past.by_p90)  # with few starts, a percentage would look too exact
     return f"{held} of {plural(past.estimates, 'estimate')} held (start before p90)."
 
 

@@ -34,7 +34,7 @@ class ReignRow:
 
 @dataclass(frozen=True, slots=True)
 class SpeedRow:
-    """A tenant's part."""
+    """A tenant's part of the throughput."""
 
     badge: TenantBadge
     speed: TenantSpeed

@@ -44,7 +44,7 @@ from tenants.scopes import site_scope
 OLDER_POINTS = 80
 POINTS = 120
 NAMED = 5
-# The most preemptions and moves, trades, and planned leases that the page lists.
+# Maximum numbers of preemptions and moves, trades, and planned leases on the page.
 EARLY = 12
 TRADES = 8
 PLANNED = 12

@@ -42,8 +42,9 @@ WINDOWS = {
     "year": timedelta(days=365),
 }
 DEFAULT_WINDOW = "week"
-DAY_POINTS, OLDER_POINTS = 240, 180  # of all charts together: the page must take at most 150 ms
-LEAST_POINTS = 48  # of one chart
+# points of all charts: a page takes 150 ms at most
+DAY_POINTS, OLDER_POINTS = 240, 180
+LEAST_POINTS = 48  # points of one chart
 
 
 @signed_in

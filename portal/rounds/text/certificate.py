@@ -39,7 +39,7 @@ NAMES = {
     P.UNDERSTATING: "Strategy-proofness (understating)",
     P.MEASURED_SPEEDS: "Measured speeds are used",
 }
-# Explanations of standard names that need one.
+# Explanations of standard names that are not clear by themselves.
 MEANINGS = {
     P.QUOTA_GUARANTEE: "No tenant waits for GPUs of its quota that others could return",
     P.TRADES: "Each rate is between the worth of a fast GPU to the seller and to the buyer",
@@ -60,9 +60,9 @@ SAID = {
     Verdict.UNKNOWN: "unmeasured",
 }
 HIDDEN = "Hidden: the number is another tenant's."
-# Their sentences omit numbers that the viewer may not see.
+# For these lines, sentences omit numbers that the viewer may not see.
 WITHOUT_NUMBERS = frozenset({P.LONG_TERM_ORDER, P.INDIVIDUAL_RATIONALITY, P.MEASURED_SPEEDS})
-SAME = 1e-4  # largest difference of two figures that count as equal
+SAME = 1e-4  # largest difference of figures that are shown as equal
 UNIT = "Throughput is counted in GPUs of the slowest type."
 
 
@@ -133,7 +133,7 @@ def _follows(following: Following) -> Promise:
 def _line(row: CertificateItemView, checked: DecisionCounts | None) -> Promise:
     verdict = SAID[row.verdict]
     broken = checked.breaks(*RULES.get(row.name, ())) if checked else 0
-    if broken:  # the stored bytes prove it, whatever verdict was stored
+    if broken:  # the stored bytes prove it, so the stored verdict does not matter
         verdict = "violated"
         return _named_promise(
             row.name, verdict, f"{plural(broken, 'row breaks', 'rows break')} it."
@@ -211,7 +211,7 @@ def _trades(row: CertificateItemView) -> str:
     if row.count:
         who = names_of(row) or plural(row.count, "tenant")
         return f"The trades or quotas of {who} break a rule."
-    # The total is hidden if others' rows are.
+    # The total is hidden if rows of other tenants are.
     moved = None if row.total is None else plural(int(row.total), "GPU")
     stand = "" if moved is None else f"; open trades move {moved} of quota"
     if not row.checked:

@@ -19,7 +19,7 @@ def order_text(policy: str) -> str:
 
 
 def _note_text(policy: str, note: str) -> str:
-    """Return the meaning of a pick's note, by default its own words."""
+    """Return the text of a pick's note, by default the note itself."""
     known = registry.POLICIES.get(policy)
     return (known.note_texts.get(note) if known else None) or note.replace("_", " ")
 
@@ -28,7 +28,7 @@ def _note_text(policy: str, note: str) -> str:
 
 
 def applied_note(view: RoundView, key: str, item: str, text: str) -> Note | None:
-    """Return decided less superseded, the headline's count; None if the bytes are gone."""
+    """Return the headline's count as decided less superseded; None if the bytes are gone."""
     if view.decision is None:
         return None
     superseded = view.round.superseded

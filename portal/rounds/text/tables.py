@@ -101,7 +101,7 @@ def round_body(view: RoundView) -> dict[str, Any]:
 
 
 def _unseen(decision: RoundDecision) -> dict[str, int]:
-    """Return how many rows each table omits: hidden ones, or beyond the limit."""
+    """Return how many rows each table omits because they are hidden or exceed its length."""
     return {
         "grants": decision.counts["grants"] - len(decision.grants),
         "renewals": decision.counts["renewals"] - len(decision.renewals),

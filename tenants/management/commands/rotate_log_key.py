@@ -1,4 +1,4 @@
-"""`manage.py rotate_log_key`: make a new key for the heads of logs; the old one overlaps."""
+"""`manage.py rotate_log_key`: make a new key for heads of logs; the old one also signs a while."""
 
 from __future__ import annotations
 

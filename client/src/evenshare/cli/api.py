@@ -19,7 +19,7 @@ from .config import Server
 
 NO_PORTAL = "unexpected answer: not an Evenshare portal"
 TIMEOUT_S = 30.0
-# Between attempts; a restarting portal is back within seconds.
+# Seconds between attempts; a restarting portal is available again within seconds.
 PAUSES_S = (0.2, 0.6, 1.5, 3.0)
 LONGEST_PAUSE_S = 10.0
 PASSING = (429, 502, 503, 504)
@@ -48,7 +48,7 @@ class UnreachableError(Exception):
 
 
 class ExplainedError(Exception):
-    """Not an error: the call was shown instead of made."""
+    """Not an error: the call was printed instead of sent."""
 
 
 @dataclass(frozen=True)
@@ -233,7 +233,7 @@ def _raise_refused(refused: urllib.error.HTTPError) -> NoReturn:
         if isinstance(answer, dict):
             problem.update(answer)
     except (ValueError, RecursionError, OSError, http.client.HTTPException, zlib.error):
-        # Perhaps a proxy's page: its status must suffice.
+        # The body may be a proxy's page; then only the status is reported.
         problem["detail"] = "The answer is not from the portal."
     if 300 <= refused.code < 400:
         where = refused.headers.get("Location", "elsewhere")

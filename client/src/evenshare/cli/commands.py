@@ -91,7 +91,7 @@ def _prices(options: argparse.Namespace, prices: list[dict[str, Any]], screen: T
 
 
 def _place(position: Any) -> str:
-    """Return the position, or a dash for a job without one."""
+    """Return a job's position in the queue, or a dash if it has none."""
     return "-" if position is None else inert(position)
 
 

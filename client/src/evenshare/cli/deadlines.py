@@ -10,7 +10,7 @@ from .terminal import inert, when
 
 
 def standing_line(row: Any, before: str = "") -> str:
-    """Return a job's standing to its deadline, after the text `before`; empty without one."""
+    """Return the state of a job's deadline, after the text `before`; empty without one."""
     if not isinstance(row, Mapping):
         return ""
     standing, answer = inert(row.get("standing", "")), row.get("answer")

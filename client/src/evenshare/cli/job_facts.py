@@ -77,7 +77,7 @@ def _queue(queue: Any) -> list[tuple[str, str]]:
 
 
 def _expected(estimate: Any) -> str:
-    """Return its total expected duration, the error, and the basis."""
+    """Return a job's expected total duration, the error of the estimate, and its basis."""
     if not isinstance(estimate, Mapping):
         return ""
     basis = estimate.get("basis")

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class JobField(NamedTuple):
-    """One field of a job. `option` is empty if the command line has none."""
+    """A field of a job; `option` is empty if the command line cannot set it."""
 
     name: str
     option: str

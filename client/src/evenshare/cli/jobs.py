@@ -19,7 +19,7 @@ TERMINAL_STATES = ("succeeded", "failed", "cancelled")
 ALL_STATES = ("pending", "starting", "running", "stopping", *TERMINAL_STATES)
 # States that a portal distinguishes only by the phase: the state of starting jobs is "running".
 PHASES = ("starting", "running")
-# The words of pages and people; an older portal knows only the states.
+# The phases that pages and people use; an older portal knows only the states.
 STATE_SYNONYMS = {
     "queued": "pending",
     "waiting": "pending",
@@ -36,7 +36,7 @@ def submit(options: argparse.Namespace, client: Client, screen: Terminal) -> int
     body = _specification(options)
     if options.dry_run:
         return _dry_run(options, client, screen, body)
-    # With our own key, a request whose response was lost can be repeated without a second job.
+    # A key makes the request repeatable: if the response is lost, a retry makes no second job.
     key = options.idempotency_key or str(uuid.uuid4())
     job = client.post("/jobs", body, key=key)
     identity = str(job["id"])
@@ -125,7 +125,7 @@ def why(options: argparse.Namespace, client: Client, screen: Terminal) -> int:
 
 
 def _plan(row: Any) -> str:
-    """Return its planned start and cost, or the price that it needed; empty without a plan."""
+    """Return a job's planned start and cost, or the price that it needed; empty without a plan."""
     if not isinstance(row, Mapping):
         return ""
     if row.get("kind") == "refused":
@@ -141,7 +141,7 @@ def _plan(row: Any) -> str:
 
 
 def _overclaim(row: Mapping[str, Any]) -> str:
-    """Return where its job type was declared faster than measured."""
+    """Return on which GPU types the job type was declared faster than measured."""
     return (
         f"declared faster than measured on {inert(row.get('gpu_type'))}:"
         f" {inert(row.get('declared'))}, measured {inert(row.get('measured'))}; rounds use the"
@@ -150,7 +150,7 @@ def _overclaim(row: Mapping[str, Any]) -> str:
 
 
 def _preempted(row: Mapping[str, Any]) -> str:
-    """Return when and why it last lost its GPUs before its lease expired."""
+    """Return when and why the job last lost its GPUs before its lease expired."""
     verb = "moved" if row.get("moved") else "preempted"
     return (
         f"{verb} {when(row.get('at'))} with {inert(row.get('notice_s'))} s notice, by round"
@@ -197,7 +197,7 @@ def phase(job: Mapping[str, Any]) -> object:
 
 
 def find(client: Client, text: str) -> str:
-    """Return the id of a prefix. A full id, or any with `--explain`, is returned unchanged."""
+    """Return the id that starts with `text`. A full id, or any with `--explain`, is unchanged."""
     wanted = text.lower()
     if not PREFIX.fullmatch(wanted):
         raise UsageError(f"{text!r} is not a job id or its first 8 or more characters")

@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parsed(argv: list[str]) -> argparse.Namespace:
-    # By hand: argparse removes one `--` or two, depending on its version.
+    # Split here, because argparse removes one `--` or two, depending on its version.
     at = argv.index("--") if "--" in argv else len(argv)
     top = parser()
     options = top.parse_args(argv[:at])
@@ -68,7 +68,7 @@ def _run(options: argparse.Namespace, screen: Terminal) -> int:
 
 
 def is_conflict(refused: ApiError) -> bool:
-    """Return whether it is 409, or the 422 of a key that was used with another body."""
+    """Return whether the error is 409, or the 422 of a key that was used with another body."""
     code = str(refused.problem.get("reason_code", ""))
     return refused.status == 409 or (refused.status == 422 and code.startswith("idempotency"))
 

@@ -142,7 +142,7 @@ def _submit(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 def _job_option(leaf: argparse.ArgumentParser, field: JobField) -> None:
     about = field.about.replace("%", "%%").rstrip(".")
-    if about[1:2].islower():  # not an abbreviation
+    if about[1:2].islower():  # keep the case of abbreviations
         about = about[:1].lower() + about[1:]
     metavar = field.option.lstrip("-").replace("-", "_").upper()
     if field.shape in ("texts", "pairs"):

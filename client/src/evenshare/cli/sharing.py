@@ -45,7 +45,7 @@ def offer_create(options: argparse.Namespace, client: Client, screen: Terminal) 
     body["floor_price"] = options.floor
     if options.until:
         body["until"] = options.until
-    # With our own key, a request whose response was lost can be repeated without a second offer.
+    # A key makes the request repeatable: if the response is lost, a retry makes no second offer.
     key = options.idempotency_key or str(uuid.uuid4())
     offer = client.post(_path("offers", options), body, key=key)
     if options.output == "json":

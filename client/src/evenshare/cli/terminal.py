@@ -83,7 +83,7 @@ class Terminal:
     def progress(self, text: str) -> None:
         """Replace the progress line; nothing is shown without a terminal."""
         if self._moves and (text or self._progress):
-            # A single line of the window: a longer one could not be erased.
+            # Only one line of the window, because a longer text could not be erased.
             self._err.write(f"\r\x1b[K{short(text, shutil.get_terminal_size().columns - 1)}")
             self._err.flush()
         self._progress = bool(text)
@@ -163,7 +163,7 @@ def when(value: Any) -> str:
 
 def standard() -> Terminal:
     for stream in (sys.stdout, sys.stderr):
-        # A sign that the terminal's encoding lacks must not end the command.
+        # The command must not fail because the terminal's encoding lacks a character.
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
     return Terminal(sys.stdout, sys.stderr, os.environ)

@@ -68,7 +68,7 @@ class Files:
         self.write(name, json.dumps(value).encode())
 
     def _path(self, name: str) -> Path:
-        # A part of the name may come from a response; it must not lead elsewhere.
+        # A part of the name may come from a response; it must not lead to another folder.
         if not _NAME.fullmatch(name):
             raise UnreachableError(f"the portal returned an invalid name: {name!r}")
         return self.folder / name
@@ -85,7 +85,6 @@ def to_save(folder: str | None) -> Iterator[Files]:
 
 
 def saved(folder: str) -> Files:
-    """Return the files of an earlier run."""
     if not Path(folder).is_dir():
         raise UsageError(f"{folder} is not a folder; use a folder written by --save-dir")
     return Files(Path(folder))

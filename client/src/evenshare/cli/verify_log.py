@@ -21,7 +21,7 @@ from .verify_pins import keep_newer, pinned
 
 
 def pin_of(client: Client, pool: str) -> tuple[Path, Pin | None]:
-    """Return the file of a pool's pin, and the pin."""
+    """Return the path of a pool's pin file, and the pin."""
     path = pin_file(os.environ, client.server.url, pool)
     return path, pinned(path)
 
@@ -49,7 +49,7 @@ def checked_head(
     `given`: keys that replace the pinned ones. `from_files`: possibly of an earlier run.
     """
     if from_files and pin is not None and pin.size > history.chain.size:
-        # The files may be older than the pin: an older head is no shortened history.
+        # The files may be older than the pin, so an older head does not mean a shortened log.
         finding = history.head(None, tuple(given) or pin.keys)
         text = f"the files are older than the head of {pin.size} that is pinned"
         finding.unproven.append(Unproven(Gap.HEAD, f"{text}, and no proof joins the two"))
@@ -74,7 +74,6 @@ def plain_head(head: HeadFinding) -> dict[str, Any]:
 
 
 def plain_gaps(unproven: Iterable[Unproven]) -> list[dict[str, str]]:
-    """Return the unproven facts, as JSON."""
     return [{**row._asdict(), "to_do": TO_DO[row.gap]} for row in unproven]
 
 

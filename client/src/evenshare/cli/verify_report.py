@@ -1,6 +1,6 @@
 """The report of a verification to the portal: its scope and result.
 
-It is a remark for the user's own pages and for the operators. Nothing here changes an exit code.
+The portal shows it only to the user and to operators. Nothing here changes an exit code.
 """
 
 from __future__ import annotations

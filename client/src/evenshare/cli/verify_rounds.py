@@ -110,7 +110,7 @@ def _download(
     last = newest if options.round is None else options.round
     if last > newest:
         raise UnreachableError(f"round {last} of {pool} is not in its log; the newest is {newest}")
-    # The round after a round shows why parts of it were not executed.
+    # The next round shows why parts of a round were not executed.
     last = min(last + 1, newest)
     first = _first(options, client, newest, since_us)
     records = download_rounds(client, screen, files, pool, (max(1, first - 1), last))

@@ -46,9 +46,9 @@ from .verify_statement_rounds import StatementRounds
 
 NO_ROUNDS = "no-rounds.json"
 NOT_ASKED = "the rounds were not requested (--without-rounds)"
-# Gaps that only rounds close.
+# Facts that cannot be proven without the rounds.
 NEED_ROUNDS = frozenset({Gap.ROUNDS.value, Gap.NAMES.value})
-# Rounds are logged within seconds, and the rounds in rows are at least an hour old.
+# Not a matter of time: rounds are logged within seconds, and those of rows are an hour old.
 NO_LOG = "the portal has no log of the pool's rounds, or none in it yet; see --without-rounds"
 
 

@@ -50,7 +50,7 @@ class StatementRounds:
         self.head: HeadFinding | None = None
 
     def read(self, tenants: Collection[str], named: Collection[int]) -> None:
-        """Read and check the files. `tenants`: whose keys count; `named`: rounds of rows."""
+        """Read and check the files, with the keys of `tenants` and the rounds `named` in rows."""
         if not named:
             return
         try:

@@ -58,7 +58,7 @@ class RankBoard:
         """
         target = self._file(self._rank)
         beside = target.with_name(f".{target.name}.{os.getpid()}")
-        # A full disk is no failure here: a waiting rank writes again.
+        # Ignore a full disk: a waiting rank writes again.
         with self._speaking, contextlib.suppress(OSError):
             self._facts.update(facts)
             beside.write_text(json.dumps(self._facts), "ascii")

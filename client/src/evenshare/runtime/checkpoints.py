@@ -51,7 +51,7 @@ class RanksChangedError(RuntimeError):
 
 
 class Checkpoint(NamedTuple):
-    """Ordered by (lease, sequence): the later lease wins whatever the sequences."""
+    """A checkpoint, ordered by (lease, sequence): that of a later lease is newer."""
 
     lease: int
     sequence: int

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from .evaluations import Criterion
 
-# A program that yields its GPUs ends with one of these; other codes are its own.
+# A program that gives up its GPUs early exits with one of these codes.
 CHECKPOINTED = 99  # the newest complete checkpoint is on disk: restart from there
 FENCED = 97  # a newer lease runs this job: this process may not write, and has ended
 NOT_WRITTEN = 74  # the checkpoint could not be written (EX_IOERR); the message is in the log
@@ -101,7 +101,7 @@ def grace_seconds(values: Mapping[str, str]) -> float | None:
 def margin_seconds(grace_s: float) -> float:
     """Return the seconds before the end of the grace at which a program ends itself.
 
-    Its own exit code is more informative than a kill.
+    Its own exit code says more than that of a killed process.
     """
     return min(2.0, grace_s / 4)
 

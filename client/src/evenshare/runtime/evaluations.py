@@ -24,7 +24,7 @@ ROOM = 1000
 
 
 class Criterion(NamedTuple):
-    """The metric that ends the job: at least the value if `at_least`, else at most."""
+    """The metric that ends the job: at least `value` if `at_least`, otherwise at most `value`."""
 
     metric: str
     at_least: bool

@@ -61,11 +61,11 @@ from .sets import (
 )
 
 POLL_S = 0.05
-# Ranks may start minutes apart. If one never starts, `resume` fails in the others after this time.
+# Seconds to wait for all ranks at the start, which may be minutes apart. Then `resume` fails.
 BEGIN_PATIENCE_S = 900.0
 SAY_WHOM_AFTER_S = 10.0
 FLUSH_PATIENCE_S = 300.0
-# A store is named far enough ahead that all ranks read of it before they reach it.
+# Name a store far enough ahead: all ranks must read its number before they reach it.
 AHEAD_S = 3 * TICK_S
 LEAST_AHEAD, MOST_AHEAD = 2, 2**20
 
@@ -73,7 +73,7 @@ T = TypeVar("T")
 
 
 class GangKeeper(Keeper):
-    """The last store of one of several ranks."""
+    """Keeps the newest snapshot of a rank, and agrees with the others on the store to write."""
 
     def __init__(self, contract: Contract, *, every_s: float) -> None:
         super().__init__(contract, every_s=every_s)
@@ -236,7 +236,9 @@ class GangKeeper(Keeper):
         return missing
 
     def _is_last(self, number: int) -> bool:
-        """Wait, in a store, until it is known whether this is the last one, and complete."""
+        """Wait, in a store, until it is known whether it is the last one, and complete on all
+        ranks.
+        """
         self._wake()
         while not self._released:
             if self._highest is not None:
@@ -322,7 +324,7 @@ class GangKeeper(Keeper):
         self._board.say(**facts)
 
     def _name_due(self, now: float) -> dict[str, int]:
-        """Return the next store that all ranks write; further ahead if the last was missed."""
+        """Return the next store that all ranks write, further ahead if the last was missed."""
         if self._stored < self._due or now < self._due_again_at or self._stored == self._first:
             return {}
         if self._due > self._complete:
@@ -354,7 +356,7 @@ class GangKeeper(Keeper):
             self._board.say(written=written[-2 * KEEP :])
 
     def _cut(self) -> NoReturn:
-        """End at the end of the grace: only the complete set of the highest position is safe."""
+        """Exit at the end of the grace: with 99 if the set of the last store is complete."""
         self._left = True
         code = CHECKPOINTED if self._is_safe() else NOT_WRITTEN
         say(f"lease {self.contract.lease} ends without its last step: {self._position()}")
@@ -390,7 +392,7 @@ class GangKeeper(Keeper):
 
 
 def _required(read: T | None, newest: CheckpointSet) -> T:
-    """Return the set, which was complete; a second `resume` after new checkpoints may miss it."""
+    """Return the newest set; raise RuntimeError if it is gone, as at a second `resume`."""
     if not read:
         raise RuntimeError(f"{newest.file(0)} is gone: call lease.resume() once, at the start")
     return read

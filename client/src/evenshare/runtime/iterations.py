@@ -1,11 +1,11 @@
-"""The iterations file: their times, for the measured speeds of the job's type.
+"""The iterations file: number and times of iterations, for the measured speeds of the job's type.
 
     {"version": 1, "lease": 3, "iterations": 120, "time_us": 30210000, "first_us": 1767225600000000,
      "suspended_us": null, "memory_bytes": 0}
 
-Sums since the start of the process, so that an unread report is part of the next one. `first_us` is
-the wall time at the end of the first iteration, since 1970. The sums exclude this iteration,
-because it includes preparation. The file is replaced atomically.
+The sums start with the process, so an unread report is part of the next one. `first_us` is the wall
+time at the end of the first iteration, since 1970. The sums exclude this iteration, because it
+includes preparation. The file is replaced atomically.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class IterationLog:
         self._last_ns: int | None = None
 
     def add(self, count: int) -> None:
-        """Add `count` iterations, whose time is that since the last call."""
+        """Add `count` iterations, which took the time since the last call."""
         now_ns = time.monotonic_ns()
         if self._last_ns is None:
             self._sums = self._sums._replace(first_us=time.time_ns() // 1000)

@@ -39,7 +39,7 @@ STDIO_PATIENCE_S = 0.3
 
 
 class Keeper:
-    """The last store of this process; at most one exists."""
+    """Keeps the newest snapshot of this process; at most one keeper exists."""
 
     def __init__(self, contract: Contract, *, every_s: float) -> None:
         assert contract.folder is not None
@@ -130,7 +130,7 @@ class Keeper:
             end_fenced(stale)
 
     def leave(self) -> NoReturn:
-        """Write the newest snapshot and exit with the code of the result."""
+        """Write the newest snapshot, and exit with a code that shows whether that succeeded."""
         try:
             self.flush()
             code = CHECKPOINTED
@@ -186,7 +186,7 @@ class Keeper:
             self._write_patiently(0.0)
 
     def _write_patiently(self, patience_s: float) -> None:
-        """Write, unless the program's own thread keeps the lock for longer."""
+        """Write, unless the program's own thread holds the lock for longer than `patience_s`."""
         if not self._writing.acquire(timeout=patience_s):
             return
         try:
@@ -208,7 +208,7 @@ class Keeper:
         self._written_at = time.monotonic()
 
     def _cut(self) -> NoReturn:
-        """End inside an iteration at the end of the grace: earlier stores are safe."""
+        """Exit within an iteration at the end of the grace; only earlier stores are kept."""
         code = CHECKPOINTED if self._failure is None else NOT_WRITTEN
         say(f"lease {self.contract.lease} ends inside an iteration: {self._position()}")
         self._note_suspended()

@@ -22,7 +22,7 @@ UNFINISHED = re.compile(r"\.\d{6,}-\d{8,}\.(?:[0-9a-f]{16}\.\d+-of-\d+\.part|ckp
 
 
 class CheckpointSet(NamedTuple):
-    """Ordered by (lease, sequence): the later lease wins whatever the sequences.
+    """A set's name, ordered by (lease, sequence): that of a later lease is newer.
 
     `run` is empty if one process wrote it, as a single file.
     """
