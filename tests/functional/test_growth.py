@@ -40,11 +40,11 @@ FACTOR, MARGIN = 2, Reading(rows=250, blocks=500)
 BLOCKS_OF_A_ROW = 4
 # The stage's rounds are old; its forecast and its simulation have no result.
 FAILING = ("/readyz", "/pools/pool-1/starts/", "/operate/pools/pool-1/what-if/1/")
-PERIOD = "sums of the period that is asked for, which is all"
-WINDOW = "a window of days; at this size PostgreSQL reads all rows rather than an index"
-COUNTED = "counts jobs that wait, along an index"
-NOT_FOUND = "entries of an index of intents, in no statement's plan; later rounds read none"
-SNAPSHOT = "a round is decided from all jobs that wait"
+PERIOD = "sums over the requested period, here all time"
+WINDOW = "reads a window of days; in tables this small PostgreSQL uses no index"
+COUNTED = "counts the waiting jobs, by an index"
+NOT_FOUND = "index entries of intents that no query plan shows; later rounds read none"
+SNAPSHOT = "a round is decided from all waiting jobs"
 # Addresses that may read more, and why.
 PAST_GROWS = {
     "t/<slug:slug>/ledger/statement/": PERIOD,
@@ -54,29 +54,29 @@ PAST_GROWS = {
     "api/v1/contribution": WINDOW,
     "api/v1/entries": WINDOW,
     "api/v1/pools/<slug:name>/revenue-fairness": WINDOW,
-    "metrics": "rounds since the last scrape, 5,000 at most; the first scrape has none before it",
+    "metrics": "rounds since the last scrape, at most 5,000; this is the first scrape",
     "t/<slug:slug>/jobs/": "counts at most 1,000 jobs of the pool",
-    "t/<slug:slug>/jobs/new/": "the last 1,000 jobs, for a clone's free name",
-    "operate/pools/<slug:name>/health/": "adds up the rounds that are kept, by day",
-    "pools/<slug:name>/trades/<int:number>/": "later trades at the same rate",
-    "api/v1/ledgers/<slug:book>/chain/records": "a page of 500 records",
+    "t/<slug:slug>/jobs/new/": "reads the last 1,000 jobs to find a free name for a clone",
+    "operate/pools/<slug:name>/health/": "adds up the stored rounds by day",
+    "pools/<slug:name>/trades/<int:number>/": "reads later trades at the same rate",
+    "api/v1/ledgers/<slug:book>/chain/records": "returns up to 500 records",
     "task rounds": NOT_FOUND,
-    "task housekeeping": "compares a part of what is kept, and drops what is old",
+    "task housekeeping": "compares a part of the stored rows, and deletes old ones",
     "task log all": "compares at most 1,000 transfers",
-    "task archive": "writes what is old enough",
+    "task archive": "writes rounds that are old enough to files",
 }
 QUEUE_GROWS = {
     "t/<slug:slug>/": COUNTED,
     "pools/<slug:name>/": COUNTED,
     "t/<slug:slug>/jobs/": "counts at most 1,000 jobs of the pool",
-    "t/<slug:slug>/jobs/new/": "the last 1,000 jobs, for a clone's free name",
+    "t/<slug:slug>/jobs/new/": "reads the last 1,000 jobs to find a free name for a clone",
     "operate/": COUNTED,
     "operate/pools/<slug:name>/what-if/": COUNTED,
     "metrics": COUNTED,
     "task rounds": SNAPSHOT,
     "round": SNAPSHOT,
     "round after it": SNAPSHOT,
-    "task seal": "the record of a round has a part for each job that waits",
+    "task seal": "a sealed round has a part for each waiting job",
 }
 
 
@@ -174,7 +174,10 @@ def _write_table(*read: dict[str, Reading]) -> None:
     if not path:
         return
     small, past, queue = read
-    lines = ["| what | rows read | past x 10 | queue x 10 | why more |", "|---|---|---|---|---|"]
+    lines = [
+        "| address or task | rows read | past x 10 | queue x 10 | why more |",
+        "|---|---|---|---|---|",
+    ]
     for name in sorted(small, key=lambda name: -max(found[name].rows for found in read)):
         excuses = [
             _excuse(name, excused)
