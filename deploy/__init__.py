@@ -1,1 +1,1 @@
-"""What runs the portal elsewhere than `make run` does; docs/operations.md. No Django in here."""
+"""Programs for an installation without `make run` (docs/operations.md). They do not import Django."""

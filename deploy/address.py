@@ -1,7 +1,7 @@
-"""Tell PostgreSQL's own programs the address that a variable names, by their environment.
+"""Print a database address as the environment variables that PostgreSQL's programs read.
 
-`eval "$(python -m deploy.address OWNER_DATABASE_URL)"`: an address in an argument list would
-show its password to everybody on the machine.
+Use `eval "$(python -m deploy.address OWNER_DATABASE_URL)"`: on a command line, an address would
+show its password to every user of the machine.
 """
 
 import shlex
@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from portal.site.environment import SettingError, database, text
 
-# What libpq calls the parts of an address; an option that is not here would be lost.
+# libpq's variable for each part of an address. Other options of an address are refused.
 PARTS = {"HOST": "PGHOST", "PORT": "PGPORT", "USER": "PGUSER", "PASSWORD": "PGPASSWORD"}
 OPTIONS = {
     "sslmode": "PGSSLMODE",
@@ -22,10 +22,10 @@ OPTIONS = {
 
 
 def exports(variable: str) -> dict[str, str]:
-    """The environment of libpq for the address in a variable.
+    """Return libpq's environment for the address in a variable.
 
     Raises:
-        SettingError: when it is missing, no address, or has an option that is not passed on.
+        SettingError: the variable is missing, is not an address, or has an option without a variable.
     """
     url = text(variable)
     parts = database(variable, url)
@@ -40,7 +40,7 @@ def exports(variable: str) -> dict[str, str]:
 
 
 def main(variable: str) -> None:
-    """Print it for a shell; what an earlier address has set is unset."""
+    """Print the variables for a shell, and unset those of an earlier address."""
     try:
         variables = exports(variable)
     except SettingError as error:

@@ -1,10 +1,11 @@
-"""Is the process of this container well? `python -m deploy.healthcheck web|ready|QUEUE|beat`.
+"""The health check of a container: `python -m deploy.healthcheck web|ready|QUEUE|beat`.
 
-`web` asks /healthz, `ready` asks /readyz. The others look at the sign of life that beat and the
-worker of each queue leave in EVENSHARE_RUN_DIR (portal/embedded/pulse.py). Workers have stopped
-consuming after a reconnect while their process looked healthy, and nobody restarts what is
-merely unhealthy; so with `--or-end` process 1 is asked to end when the sign stays away for too
-long, and the restart policy does the rest. Standard library only: it runs every few seconds.
+`web` requests /healthz, `ready` requests /readyz. The other roles check the heartbeat file that
+beat and the worker of each queue write to EVENSHARE_RUN_DIR (portal/embedded/pulse.py). After a
+reconnect, workers have stopped consuming while their process looked healthy. Docker does not
+restart an unhealthy container. With `--or-end` the check therefore ends process 1 after a long
+silence, and the restart policy starts the container again. The check runs every few seconds, so it
+uses only the standard library.
 """
 
 import http.client
@@ -22,8 +23,8 @@ ANSWER_S = 5.0
 
 
 def answers(path: str) -> bool:
-    """Whether the web process of this container answers with success."""
-    # Django answers only to hosts that it serves.
+    """Return whether the web process of this container answers with success."""
+    # Django only answers requests for the hosts that it serves.
     host = os.environ.get("ALLOWED_HOSTS", "").split(",")[0].strip().lstrip(".")
     connection = http.client.HTTPConnection(
         "127.0.0.1", int(os.environ.get("PORT") or 8000), timeout=ANSWER_S
@@ -38,12 +39,14 @@ def answers(path: str) -> bool:
 
 
 def problem(role: str, now: float) -> str:
-    """Return why beat or a queue's worker is not well, or an empty text; `now` is monotonic."""
+    """Return the problem of beat or of a queue's worker, or "" if it is healthy; `now` is
+    monotonic.
+    """
     run = Path(os.environ["EVENSHARE_RUN_DIR"])
     patience_s = PATIENCE_S[role]
     pulse_at = touched_at(run, f"pulse-{role}")
     sign_at = pulse_at if role == BEAT else touched_at(run, f"heartbeat-{role}")
-    # What a former boot left is later than now.
+    # The heartbeat file of an earlier boot has a later time than now.
     if sign_at is None or sign_at > now:
         return "it gave no sign of life"
     if now - sign_at > patience_s:
@@ -55,14 +58,14 @@ def problem(role: str, now: float) -> str:
 
 
 def main(role: str, *options: str) -> int:
-    """The exit status: 0 is well."""
+    """Return the exit status: 0 if healthy."""
     if role in ("web", "ready"):
         return 0 if answers("/healthz" if role == "web" else "/readyz") else 1
     why = problem(role, time.monotonic())
     if not why:
         return 0
     print(why)
-    # Until it has started, the sign is the former process's.
+    # Before the process has started, the file is that of the process before it.
     if "--or-end" in options and time.time() - Path("/proc/1").stat().st_mtime > STARTING_S:
         name = role if role == BEAT else f"worker-{role}"
         note_restart(Path(os.environ["EVENSHARE_RUN_DIR"]), name, why, at=time.time())

@@ -1,4 +1,4 @@
-"""Print the migrations of a backup that this checkout does not have: it is older than they are.
+"""Print the migrations of a backup that this checkout lacks: the checkout is older than the backup.
 
 `python -m deploy.migrations BACKUP/manifest.json`
 """
@@ -11,13 +11,13 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def unknown(manifest: Path) -> list[str]:
-    """Names as `app.0001_initial`; Django's own are as its version wants them."""
+    """Return names such as `app.0001_initial`, without Django's own migrations."""
     expected: list[str] = json.loads(manifest.read_text())["migrations"]
     missing = []
     for name in expected:
         app, _, migration = name.partition(".")
         files = list((ROOT / app / "migrations").glob("0*.py"))
-        # A squashed migration quotes those that it replaces.
+        # A squashed migration names the migrations that it replaces.
         known = any(
             file.stem == migration or f'"{migration}"' in file.read_text() for file in files
         )

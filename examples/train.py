@@ -1,13 +1,13 @@
-"""Trains a small network, and survives the end of its lease without losing a bit.
+r"""Trains a small network, and survives the end of its lease without losing a bit.
 
     evenshare job submit --pool local --gpus 2 -- python examples/train.py
 
-The same seed and number of steps give the same weights, on the same machine and in the
-same environment, however often the run was preempted: the last line prints their SHA-256.
-It runs outside the portal too; with `--keep FOLDER` it goes on where it was interrupted.
-Every 20 steps it reports its accuracy, and ends once that meets the job's criterion:
+The last line prints the SHA-256 of the weights. On the same machine and environment, it depends
+only on the seed and the number of steps, not on the number of preemptions. The program also runs
+outside the portal; with `--keep FOLDER` it resumes from its last checkpoint. Every 20 steps it
+reports its accuracy, and it ends once the accuracy meets the job's stop criterion:
 
-    evenshare job submit --pool local --gpus 2 --iterations 6000 --stop-when "accuracy>=0.9" \\
+    evenshare job submit --pool local --gpus 2 --iterations 6000 --stop-when "accuracy>=0.9" \
         -- python examples/train.py
 """
 
@@ -20,7 +20,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-# One thread: a sum over several has an order that depends on their number.
+# With several threads the order of a sum would depend on their number.
 for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[variable] = "1"
 
@@ -28,7 +28,7 @@ import numpy as np  # noqa: E402 - it reads the number of threads when it is imp
 
 try:
     from evenshare import lease
-except ModuleNotFoundError:  # in a checkout where nothing has been installed
+except ModuleNotFoundError:  # for a checkout in which no package is installed
     sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "client" / "src"))
     from evenshare import lease
 
@@ -64,7 +64,7 @@ def main() -> None:
 
 
 def train(state: dict[str, Any], teacher: "np.ndarray[Any, Any]") -> float:
-    """One step of momentum descent on a batch drawn from the state's own generator."""
+    """Do one step of gradient descent with momentum, on a batch from the state's generator."""
     arrays: Arrays = state["arrays"]
     inputs = state["random"].normal(size=(BATCH, FEATURES))
     labels = np.argmax(inputs @ teacher, axis=1)
@@ -92,7 +92,7 @@ def train(state: dict[str, Any], teacher: "np.ndarray[Any, Any]") -> float:
 def accuracy(
     arrays: Arrays, inputs: "np.ndarray[Any, Any]", teacher: "np.ndarray[Any, Any]"
 ) -> float:
-    """The share of inputs that it never trained on of which it says the teacher's class."""
+    """Return the fraction of unseen inputs that get the teacher's class."""
     hidden = np.maximum(inputs @ arrays["w1"] + arrays["b1"], 0.0)
     said = np.argmax(hidden @ arrays["w2"] + arrays["b2"], axis=1)
     return float((said == np.argmax(inputs @ teacher, axis=1)).mean())
@@ -111,7 +111,7 @@ def fresh(seed: int) -> dict[str, Any]:
 
 
 def to_bytes(state: dict[str, Any]) -> bytes:
-    """Weights, momentum, position and generator: all that the next step depends on."""
+    """Return weights, momentum, position and generator: all that the next step depends on."""
     file = io.BytesIO()
     generator = json.dumps(state["random"].bit_generator.state)
     np.savez(file, step=state["step"], generator=generator, **state["arrays"])

@@ -2,11 +2,12 @@
 
     evenshare job submit --pool slurm --gpus 8 -- python examples/train_gang.py
 
-One process per node (RANK of WORLD_SIZE); each draws its own part of every batch, and the slopes
-are added up over a connection to rank 0 (MASTER_ADDR, MASTER_PORT), in the order of ranks. Each
-rank keeps a checkpoint of its own, of the same step. The last line, the SHA-256 of the weights, is
-the same on every rank, and the same however often the run was interrupted, for the same seed,
-steps and number of ranks. Outside the portal it runs alone, or as `RANK=0 WORLD_SIZE=2 ... &`.
+There is one process per node (RANK of WORLD_SIZE). Each draws its own part of every batch. Rank 0
+adds up the gradients over connections (MASTER_ADDR, MASTER_PORT), in the order of ranks. Each rank
+keeps its own checkpoint of the same step. The last line is the SHA-256 of the weights. It is the
+same on every rank, and depends only on the seed, the steps and the number of ranks, not on the
+number of interruptions. Outside the portal, run it as a single process, or as `RANK=0 WORLD_SIZE=2
+... &`.
 """
 
 import argparse
@@ -20,7 +21,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-# One thread: a sum over several has an order that depends on their number.
+# With several threads the order of a sum would depend on their number.
 for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[variable] = "1"
 
@@ -28,7 +29,7 @@ import numpy as np  # noqa: E402 - it reads the number of threads when it is imp
 
 try:
     from evenshare import lease
-except ModuleNotFoundError:  # in a checkout where nothing has been installed
+except ModuleNotFoundError:  # for a checkout in which no package is installed
     sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "client" / "src"))
     from evenshare import lease
 
@@ -40,7 +41,7 @@ CONNECT_PATIENCE_S = 120.0
 
 
 class Ranks:
-    """Connections to rank 0, by which all ranks add up an array."""
+    """Connections to rank 0, which adds up arrays of all ranks."""
 
     def __init__(self, rank: int, size: int) -> None:
         self.rank, self.size = rank, size
@@ -54,7 +55,7 @@ class Ranks:
             self._peers = [self._connected(where)]
 
     def sum(self, array: Array) -> Array:
-        """The sum of the arrays of all ranks, the same bits on each."""
+        """Return the sum of the arrays of all ranks, the same bits on each rank."""
         if self.rank == 0:
             for peer in self._peers:
                 array = array + self._received(peer, array)
@@ -121,7 +122,7 @@ def main() -> None:
 
 
 def train(state: dict[str, Any], teacher: Array, ranks: Ranks) -> float:
-    """One step of descent; the batch is what all ranks drew from their own generators."""
+    """Do one step of descent on the batch that all ranks drew from their own generators."""
     inputs = state["random"].normal(size=(BATCH, FEATURES))
     labels = np.argmax(inputs @ teacher, axis=1)
     scores = inputs @ state["weights"]
@@ -129,7 +130,7 @@ def train(state: dict[str, Any], teacher: Array, ranks: Ranks) -> float:
     chances /= chances.sum(axis=1, keepdims=True)
     loss = -np.log(chances[np.arange(BATCH), labels] + 1e-12).mean()
     chances[np.arange(BATCH), labels] -= 1.0
-    # The loss travels with the slopes: one sum a step.
+    # The loss is sent with the gradients: one sum per step.
     slopes = np.append((inputs.T @ chances / BATCH).ravel(), loss)
     mean = ranks.sum(slopes) / ranks.size
     state["weights"] = state["weights"] - RATE * mean[:-1].reshape(FEATURES, CLASSES)
@@ -142,7 +143,7 @@ def fresh(seed: int, rank: int) -> dict[str, Any]:
 
 
 def to_bytes(state: dict[str, Any]) -> bytes:
-    """Weights, position and this rank's generator: all that its next step depends on."""
+    """Return weights, position and this rank's generator: all that its next step depends on."""
     file = io.BytesIO()
     generator = json.dumps(state["random"].bit_generator.state)
     np.savez(file, step=state["step"], weights=state["weights"], generator=generator)

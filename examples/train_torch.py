@@ -1,15 +1,16 @@
-"""Trains with PyTorch's DistributedDataParallel, and survives the end of its lease.
+r"""Trains with PyTorch's DistributedDataParallel, and survives the end of its lease.
 
     evenshare job submit --pool slurm --gpus 8 -- python examples/train_torch.py
-    evenshare job submit --pool slurm --gpus 8 -- sh -c 'exec torchrun \\
-        --nnodes=$NNODES --node-rank=$NODE_RANK --nproc-per-node=4 \\
-        --master-addr=$MASTER_ADDR --master-port=$MASTER_PORT \\
+    evenshare job submit --pool slurm --gpus 8 -- sh -c 'exec torchrun \
+        --nnodes=$NNODES --node-rank=$NODE_RANK --nproc-per-node=4 \
+        --master-addr=$MASTER_ADDR --master-port=$MASTER_PORT \
         --signals-to-handle=SIGUSR1,SIGTERM examples/train_torch.py'
 
-The first starts one process per node, the second one per GPU: torchrun hands the checkpoint signal
-on to them. Each rank keeps a checkpoint of its own, of the same step. It runs on CPUs (gloo). The
-last line, the SHA-256 of the weights, is the same however often the run was interrupted, for the
-same seed, steps and number of ranks. Outside the portal it runs alone, or under torchrun.
+The first command starts one process per node. The second starts one per GPU, and torchrun passes
+the checkpoint signal on to them. Each rank keeps its own checkpoint of the same step. It runs on
+CPUs (gloo). The last line is the SHA-256 of the weights. It depends only on the seed, the steps and
+the number of ranks, not on the number of interruptions. Outside the portal, run it as a single
+process or under torchrun.
 """
 
 import argparse
@@ -26,7 +27,7 @@ from torch import nn
 
 try:
     from evenshare import lease
-except ModuleNotFoundError:  # in a checkout where nothing has been installed
+except ModuleNotFoundError:  # for a checkout in which no package is installed
     sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "client" / "src"))
     from evenshare import lease
 
@@ -36,7 +37,7 @@ SAY_EVERY = 100
 
 def main() -> None:
     options = arguments()
-    # One thread: a sum over several has an order that depends on their number.
+    # With several threads the order of a sum would depend on their number.
     torch.set_num_threads(1)
     torch.manual_seed(options.seed)
     teacher = torch.randn(FEATURES, CLASSES)
@@ -45,7 +46,7 @@ def main() -> None:
     # Each rank draws its own part of every batch.
     draws = torch.Generator().manual_seed(options.seed * 1000 + lease.rank())
 
-    # Nothing in it is code: it is read with `weights_only`.
+    # The checkpoint contains no code: it is read with `weights_only`.
     lease.setup(save=to_bytes, load=from_bytes, every_s=options.every)
     start, saved = 0, lease.resume()
     if saved is not None:
@@ -58,8 +59,8 @@ def main() -> None:
     trained = model
     if lease.world_size() > 1:
         dist.init_process_group("gloo")
-        # Else it sorts its buckets anew after the first step: four ranks and more would add up
-        # the step after a resume in another order than without an interruption.
+        # Otherwise DDP sorts its buckets again after the first step. With four or more ranks, the
+        # first step after a resume would then add up in another order.
         trained = nn.parallel.DistributedDataParallel(model, find_unused_parameters=True)
     try:
         for step in lease.steps(start, options.steps):
@@ -82,7 +83,8 @@ def main() -> None:
             )
             time.sleep(options.pause)
     finally:
-        # Also when the lease ends: `store` ends the program here, on all ranks after one step.
+        # This also runs when the lease ends: `store` ends the program here, on all ranks after one
+        # step.
         if dist.is_initialized():
             dist.destroy_process_group()
     print(f"rank {lease.rank()} weights {digest(model)}", flush=True)
