@@ -87,7 +87,7 @@ def read(*prefixes: str, suffix: str) -> list[str]:
 
 
 class TestProse:
-    @pytest.mark.parametrize("package", (*PACKAGES, "deploy", "examples", "tests"))
+    @pytest.mark.parametrize("package", [*PACKAGES, "deploy", "examples", "tests"])
     def test_of_code_is_plain(self, package: str) -> None:
         assert read(f"{package}/", suffix=".py") == []
 
