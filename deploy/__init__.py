@@ -1,1 +1,1 @@
-"""Programs for an installation without `make run` (docs/operations.md). They do not import Django."""
+"""Programs for an installation without `make run` (docs/operations.md). They import no Django."""

@@ -25,7 +25,7 @@ def exports(variable: str) -> dict[str, str]:
     """Return libpq's environment for the address in a variable.
 
     Raises:
-        SettingError: the variable is missing, is not an address, or has an option without a variable.
+        SettingError: the variable is missing, no address, or has an option without a variable.
     """
     url = text(variable)
     parts = database(variable, url)

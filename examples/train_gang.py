@@ -5,8 +5,8 @@
 There is one process per node (RANK of WORLD_SIZE). Each draws its own part of every batch. Rank 0
 adds up the gradients over connections (MASTER_ADDR, MASTER_PORT), in the order of ranks. Each rank
 keeps its own checkpoint of the same step. The last line is the SHA-256 of the weights. It is the
-same on every rank, and depends only on the seed, the steps and the number of ranks, not on the
-number of interruptions. Outside the portal, run it as a single process, or as `RANK=0 WORLD_SIZE=2
+same on every rank. It depends only on seed, steps and the number of ranks, not on the number of
+interruptions. Outside the portal, run it as a single process, or as several: `RANK=0 WORLD_SIZE=2
 ... &`.
 """
 
