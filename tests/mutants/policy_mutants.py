@@ -122,7 +122,7 @@ POLICY_MUTANTS = (
     pure(
         "what_a_gang_leaves_of_its_nodes_is_given_to_others",
         EVEN_GANGS,
-        "if left:  # nobody's in this round",
+        "if left:  # unassigned in this round",
         "if not left:",
         f"{RULE_6_TESTS}::test_what_is_left_of_a_node_is_nobodys_in_the_round",
     ),

@@ -27,8 +27,8 @@ SURVIVORS = (
     pure(
         "what_rounding_takes_of_a_trade_is_the_sellers_loss",
         TRADING,
-        "        sold += 1  # what",
-        "        pass  # what",
+        "        sold += 1  # rounding",
+        "        pass  # rounding",
         f"{TRADING_TESTS}::TestTwoUsers::test_of_parts_of_gpus_leave_the_seller_no_worse_off",
     ),
     pure(
