@@ -153,7 +153,7 @@ class TestAStatement:
         assert done.code == 0, done
         for what in ("price in its round", "own and borrowed GPUs", "total idle quota"):
             assert what in done.out
-        assert "not there" not in done.out
+        assert "is missing" not in done.out
 
     def test_needs_no_portal_from_files(
         self, run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch

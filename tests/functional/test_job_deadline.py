@@ -122,7 +122,7 @@ SOFT = {"job_class": "soft_slo", "deadline": "1h"}
 BAD: list[tuple[dict[str, object], str, str]] = [
     ({"job_class": "prompt"}, "job_class", "choices"),
     ({"job_class": "profiler", "deadline": "1h"}, "job_class", "choices"),
-    ({"job_class": "best_effort", "deadline": "1h"}, "job_class", "without a deadline"),
+    ({"job_class": "best_effort", "deadline": "1h"}, "job_class", "takes no deadline"),
     ({"job_class": "strict_slo"}, "deadline", "is required"),
     ({"job_class": "strict_slo", "deadline": " "}, "deadline", "is required"),
     ({"deadline": "soon"}, "deadline", "neither"),

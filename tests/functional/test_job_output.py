@@ -112,7 +112,7 @@ class TestAPreemption:
             (
                 b"step 900 of 2474\nstep 1800 of 2474\n",
                 b"resumed at step 1763 of 2474\n",
-                "Resumed at step 1,763 of 2,474: about 12 s lost, 37 steps done again",
+                "Resumed at step 1,763 of 2,474: about 12 s of work lost, 37 steps repeated",
             ),
             (
                 b"step 1800 of 2474\n",

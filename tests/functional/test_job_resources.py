@@ -86,11 +86,11 @@ class TestAJobThatWaits:
         for job in jobs:
             page = text(place.owner.get(f"/jobs/{job.uid}/"))
             assert (
-                f"It needs {job.cpus} CPUs beside its GPUs; Enough GPUs were free, but not enough"
-                " CPUs or memory on their nodes."
+                f"It needs {job.cpus} CPUs in addition to its GPUs. Enough GPUs were free, but not"
+                " enough CPUs or memory on their nodes."
             ) in page
             assert "2 jobs of" in page
-            assert "the numbers are of the smallest" not in page
+            assert "smallest job" not in page
 
 
 class TestTheNodesPage:
@@ -102,7 +102,7 @@ class TestTheNodesPage:
         assert shown.count("96 CPUs and 512,000 MB of memory") == 2
         assert "Only the policy dominant resource fairness counts them." in shown
         again = place.operator.post(path, sent, follow=True)
-        assert "nothing was changed" in text(again)
+        assert "Nothing was changed." in text(again)
         add = {"do": "add", "name": "n9", "gpu_type": "a100", "gpus": "8", "cpus": "64"}
         place.operator.post(path, add)
         assert Node.objects.get(name="n9").cpus == 64

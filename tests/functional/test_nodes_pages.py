@@ -90,7 +90,7 @@ class TestNodes:
         assert "n0001 was already drained. Nothing was changed." in pages[1]
         assert "n0001 takes no new lease." not in pages[1]
         assert "n0001 takes leases again" in pages[2]
-        assert "n0001 was not drained; Nothing was changed." in pages[3]
+        assert "n0001 was not drained. Nothing was changed." in pages[3]
         assert "n0001 takes leases again" not in pages[3]
         records = AuditRecord.objects.order_by("id").values_list("action", "reason")
         assert list(records) == [("node.drained", "fans"), ("node.resumed", "")]

@@ -66,7 +66,7 @@ class TestTheRoundsPage:
         assert "3 deadlines were answered: 1 refused, 2 planned" in shown
         assert "Of 3 jobs with deadlines." in shown
         assert "alpha-600 Refused it takes longer, even on an empty pool" in shown
-        assert "earliest that would do:" in shown
+        assert "earliest feasible deadline:" in shown
         assert "alpha-1510 Planned" in shown
         assert "87 %" in shown
         assert "ends 10 min" in shown
@@ -115,7 +115,7 @@ class TestWhatOthersSee:
         assert "alpha Refused it takes longer" in shown
         assert "alpha-" not in shown
         assert shown.count("87 %") == 1
-        assert "earliest that would do" not in shown
+        assert "earliest feasible" not in shown
 
     def test_has_pseudonyms(self, there: Stage) -> None:
         there.see("pseudonyms")

@@ -55,7 +55,7 @@ def test_it_starts_by_preempting_whom_the_round_then_preempts() -> None:
     assert preview.preempted.other_tenants == ended.values("tenant").distinct().count()
     assert answer.feasible
     assert answer.reason_code == ""
-    assert "round 3 would start it" in answer.detail
+    assert "Round 3 would start it" in answer.detail
     assert "4 leases" in answer.detail
     assert "leases end" not in answer.detail
 

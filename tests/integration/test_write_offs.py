@@ -211,7 +211,7 @@ def refusal(stage: Stage) -> str:
 
 class TestALeaseThatIsNotOverdue:
     def test_is_not_ended(self, fresh: Stage) -> None:
-        assert "cancel the job instead" in refusal(fresh)
+        assert "It was not asked to end: cancel the job" in refusal(fresh)
         fresh.cancel()
         assert fresh.lease().state == "stopping"
         assert "wait until then" in refusal(fresh)

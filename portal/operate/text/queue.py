@@ -267,7 +267,7 @@ def _off(row: NodeStatus) -> Alert:
     lost = row.effective == Node.State.LOST
     text = f"Leases still hold {plural(row.held, 'GPU')} there." if row.held else "It is empty."
     if row.engine_reason:
-        text += f" Reason: {row.engine_reason}."
+        text += f" Set {row.engine_reason}."
     if row.engine_trouble:
         text += f" Its engine refuses: {row.engine_trouble}."
     return Alert(
