@@ -60,4 +60,4 @@ class TestACertificate:
         page.wait_for_url("**speed-v100=3.5**")
         row = page.locator("#t-reports tbody tr").nth(1)
         assert "Your own report" in row.inner_text()
-        assert "says 1, 3.5" in row.inner_text()
+        assert "reports 1, 3.5" in row.inner_text()

@@ -199,7 +199,7 @@ class TestSumsThatTheOwnerBends:
         there = owner.there
         owner.bend_sums(2)
         assert "its state differs from the saved state" in replay()
-        assert "its state is another one" in broken_checks()["rounds_follow"][0]
+        assert "its state differs from the saved state" in broken_checks()["rounds_follow"][0]
         assert scrub_rounds() == 1
         assert rounds_check() == ("warning", f"{there.pool}: 1 stored are damaged")
         body = there.get("owner", f"/api/v1/rounds/{there.pool}/2").json()
@@ -211,8 +211,8 @@ class TestSumsThatTheOwnerBends:
         there, whole = owner.there, left_by(owner.there.lab.pool)
         owner.bend_sums(2)
         left = left_by(there.lab.pool)
-        note = "the state that round 2 left is another one than it left"
-        assert left.note == f"{note}: its decision contains the cause"
+        note = "the state that round 2 left does not match its hash"
+        assert left.note == f"{note}: it was taken from the decision"
         assert replace_note(left) == whole
         there.lab.round(after_s=10)
         row = Round.objects.latest("number")
@@ -292,7 +292,7 @@ class TestAStateThatIsMissing:
         assert left.sums() == whole.sums()
         assert left.prices == whole.prices
         assert left.note == (
-            "the state that round 2 left is missing: its decision contains the cause"
+            "the state that round 2 left is missing: it was taken from the decision"
         )
         assert "its state is missing, although the next round starts with it" in replay()
 
@@ -314,7 +314,7 @@ class TestAStateThatIsMissing:
         owner.there.lab.round(after_s=10)
         row = Round.objects.latest("number")
         assert row.number == 3
-        assert "is another one than it left, and round 2" in row.state_note
+        assert "does not match its hash, and round 2" in row.state_note
         assert rounds_check()[0] == "warning"
         assert bent.service
 

@@ -156,7 +156,7 @@ class TestSyncNodes:
         _, complaints = sync(first, "--user", "otto")
         why = (
             "! node-5: it is a node of the pool pool-2, whose cluster is the same or does not"
-            " answer: remove it there first, or pause that pool, for each would undo the other's"
+            " answer. Remove it there first, or pause that pool: each pool would undo the other's"
             " drains"
         )
         assert complaints == [why]

@@ -129,7 +129,7 @@ class TestSyncNodes:
             sync(pool, "--user", "guest")
         right = pool.executor_options
         for wrong, why in (
-            ({"partition": "nowhere"}, "partition nowhere is not there"),
+            ({"partition": "nowhere"}, "partition nowhere does not exist"),
             ({"partition": ""}, "executor_options.*partition"),
         ):
             pool.executor_options = {**right, **wrong}

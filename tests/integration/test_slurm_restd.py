@@ -148,7 +148,7 @@ class TestTheNodes:
 
     def test_of_a_partition_that_is_not_there_are_an_error(self, slurm: RestdSlurm) -> None:
         options = msgspec.structs.replace(slurm.options, partition="nowhere")
-        with pytest.raises(ExecutorError, match="the partition nowhere is not there"):
+        with pytest.raises(ExecutorError, match="the partition nowhere does not exist"):
             read_restd_nodes(RestdSlurm(options, slurm.client))
 
 

@@ -195,7 +195,7 @@ def _whole(
         for state in states:
             if state.sha256() == round_.state_sha256:
                 return state, ""
-        return None, f"{name} is another one than it left"
+        return None, f"{name} does not match its hash"
     # The start of a pool, or a round that was stored before rounds recorded the hash.
     if len(states) == 1 and len(rows) == 1:
         return states[0], ""
@@ -221,5 +221,5 @@ def _of_decision(round_: Round, decision: Decision, states: list[LeftState], why
         round_.number, round_.at, round_.policy, round_.policy_version,
         canonical_bytes(decision.service), canonical_bytes(decision.memory),
         posted_prices(before, decision), states[0].entitled if states else {},
-        f"{why}: its decision contains the cause",
+        f"{why}: it was taken from the decision",
     )  # fmt: skip # rows of what belongs together
