@@ -41,7 +41,7 @@ class DeclaredStep(NamedTuple):
 
 
 class StepError(ValueError):
-    """Invalid steps; `place` is the first wrong step, None if their number is wrong."""
+    """Invalid steps; `place` is the first wrong step, or None if there are too many or too few."""
 
     def __init__(self, reason: str, place: int | None = None) -> None:
         super().__init__(reason)
@@ -52,7 +52,7 @@ def read_steps(pairs: Iterable[Sequence[object]]) -> tuple[DeclaredStep, ...]:
     """Validate and return declared steps.
 
     Raises:
-        StepError: a pair is invalid, or a step is not later and worth less than the step before it.
+        StepError: a pair is invalid, or a step is not after the previous one with fewer points.
     """
     rows = list(pairs)
     if not 1 <= len(rows) <= STEPS_MAX:

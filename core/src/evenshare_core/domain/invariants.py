@@ -271,7 +271,7 @@ class _NeededGpus:
 
 
 def _jobs(facts: _Facts) -> Iterator[str]:
-    """Terms are of active jobs that may start, with the job's tenant and an accepted type.
+    """Each term is for an active job that may start, and has its tenant and an accepted type.
 
     A granted job must be able to run on the type.
     """

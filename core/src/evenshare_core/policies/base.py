@@ -104,7 +104,7 @@ def decide_round(snapshot: Snapshot) -> Decision:
 def with_outcomes(snapshot: Snapshot, decision: Decision) -> Decision:
     """Return a decision with its shares and next prices recomputed from its picks.
 
-    For checks of a decision whose plan cannot be solved again. If the policy sets base and theta of
+    Used to check a decision whose plan cannot be solved again. If the policy sets base and theta of
     the next prices, they are kept, and the posted prices are computed from them.
     """
     ready = msgspec.structs.replace(snapshot, service=decision.service, changes=())

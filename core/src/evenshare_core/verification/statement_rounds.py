@@ -177,7 +177,8 @@ class _Comparison:
         """Check a lender's row like `_late`; the row does not name the borrower's job."""
         disclosed = None if row.round is None else self.rounds.get(row.round)
         if row.borne is None or disclosed is None:
-            return  # an older portal, or the missing round is reported with the price
+            # the row is from an older portal, or the missing round is reported with the price
+            return
         dues = _dues_us(disclosed, row)
         if not dues:
             return

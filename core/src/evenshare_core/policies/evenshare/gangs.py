@@ -87,7 +87,8 @@ class GangRoom:
     def _endable(self, gpu_type: str, *, only_long: bool) -> dict[int, list[Ranked]]:
         """Return the leases that the round may end, by tenant, with their attained GPU-time.
 
-        Computed once. Nodes on which a lease was ended since are no longer in the index.
+        Computed once. Nodes on which the round has ended a lease since then are no longer in the
+        index.
         """
         known = self._known.get((gpu_type, only_long))
         if known is None:
@@ -182,7 +183,7 @@ def overtaken_from(
     if max(free_us, long_us) > at_us:
         return max(free_us, long_us)
     if not any(gang.rank[0] for gang in rivals):
-        return None  # a gang that is not long comes before every long job already
+        return None  # a gang that is not long already comes before every long job
     now = pool.order.now(EvenCandidate(pool.jobs[lease.job], row, lease))
     rises = (row.held - _fair_rate(claim, row.demand, row.weight)) / row.demand
     spans = [

@@ -92,7 +92,7 @@ from evenshare_core.policies.shared.terms import expired_ends
 
 class GandivaFair(Policy):
     name = "gandiva_fair"
-    version = "3"  # 3: the memory contains no hash of ids (ADR 0195)
+    version = "3"  # version 3: the memory contains no hash of ids (ADR 0195)
     title = "Gang-aware stride with trading"
     promise = (
         "Jobs take turns on GPUs, so each tenant gets its quota of every GPU type over minutes."

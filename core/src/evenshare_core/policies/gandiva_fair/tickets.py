@@ -200,7 +200,7 @@ def _within_of(
 def _one_profile(
     asking: Iterable[tuple[Job, tuple[str, ...]]], types: GpuTypes, widest: tuple[str, ...]
 ) -> Profile | None:
-    """Return the profile of most GPUs of the jobs with the most types; None if profiles differ."""
+    """Return the profile of most GPUs among jobs that use all of `widest`; None if some differ."""
     gpus: dict[int, int] = {}
     usable_by = set()
     for job, usable in asking:

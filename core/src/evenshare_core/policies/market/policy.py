@@ -74,7 +74,7 @@ ROOM_TEXT = (
 
 class Market(Policy):
     name = "market"
-    version = "2"  # 2: the node that is clear first is kept for an owner (ADR 0174)
+    version = "2"  # version 2: the node that is clear first is kept for an owner (ADR 0174)
     title = "Posted-price market"
     promise = "Quotas are free; other GPUs go to the jobs that value them most."
     suits = "Tenants that declare the value of their jobs and lend idle quota for credits."

@@ -71,8 +71,6 @@ EQUAL_TEXT = (
 
 
 class DrfOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Options of DRF."""
-
     weights: Annotated[
         Literal["quota", "equal"],
         Meta(
