@@ -266,7 +266,7 @@ class Decision(Value, frozen=True, array_like=True):
     - `preemptions`: the reasons of ends before expiry.
     - `lengths`: the terms that differ from the pool's lease length, by job.
     - `trades`: made or undone in this round.
-    - `swaps`: the sums of all standing trades, by (tenant, GPU type). Quotas of this round
+    - `swaps`: the sums of all trades in force, by (tenant, GPU type). Quotas of this round
       include them.
     - `plans`: new or changed plans of jobs.
     - `surcharges`: the part of `prices` that the queue adds, if the operator enabled it.

@@ -144,7 +144,7 @@ class _Round:
 
     def _find_room(self, gpu_type: str) -> int:
         load = gpus_by_node(row.placement for row in self._held)
-        # (node, tenant): the GPUs of each lease that may end
+        # (node, tenant): GPUs of each lease that may end
         leases: dict[int, dict[int, list[int]]] = {}
         spare: Counter[int] = Counter()
         for lease in self._lasting:

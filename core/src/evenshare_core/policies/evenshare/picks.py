@@ -92,7 +92,7 @@ class EvenPicks:
         ]
 
     def _may_ever(self, key: ClaimKey, kind: Kind) -> bool:
-        """Return whether the pool and the tenant's limits could ever fit a gang of this kind.
+        """Return whether a gang of this kind could ever fit the pool and its tenant's limits.
 
         Ties between tenants are decided by first jobs, so jobs that can never start are left out.
         """

@@ -157,7 +157,6 @@ class Evenshare(Policy):
     options_type = EvenshareOptions
 
     def decide(self, snapshot: Snapshot) -> Decision:
-        """Decide one round; `snapshot.service` must be advanced to the time of the round."""
         options = parse_options(EvenshareOptions, snapshot.options)
         sums = DecayedSums(options.window_us)
         sums.begin(snapshot.memory, snapshot.service.claims, snapshot.at_us, snapshot.round_us)

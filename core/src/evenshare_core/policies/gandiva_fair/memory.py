@@ -51,7 +51,7 @@ MEMORY_IDS = Fields(
 class Pass(msgspec.Struct, gc=False):
     """The progress of a job or node that takes turns; the least pass is next.
 
-    `rate`: its share, `UNIT` per GPU; with 0 it has no tickets, and comes last.
+    `rate`: its share, `UNIT` per GPU. A job with rate 0 has no tickets and comes last.
     """
 
     base_us: int = 0

@@ -86,7 +86,9 @@ class SpanningJob(NamedTuple):
 
 
 class Rates(NamedTuple):
-    """Units by node and tenant for jobs on one node, and by job id for jobs over several nodes."""
+    """Rates in units, by node and tenant for jobs on one node, by job id for jobs over several
+    nodes.
+    """
 
     small: dict[int, dict[int, int]]
     spanning: dict[int, int]

@@ -226,7 +226,7 @@ class _Waits:
         self._rows.setdefault((reason.value, job.tenant, gpu_type), []).append((job, row))
 
     def _explained(self, job: Job, types: list[str]) -> None:
-        """Queue a job for the reasons of all policies: too large, a limit, or no room."""
+        """Queue a job for the reasons that all policies share: too large, a limit, or no room."""
         if not types:
             types = sorted({row.gpu_type for row in self._snapshot.service.claims}) or [""]
         free_by_type = self._picks.free_by_type
