@@ -33,7 +33,7 @@ class RoundRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     - `previous`: the leaf hash of the previous record, hex; "" in the first record.
     - `bundle`: the SHA-256 of the round's bundle, hex; "" if the round is damaged.
     - `own`: the digests of each tenant's own rows of the round, sorted.
-    - `breaks`: the reasons why the round does not follow from the previous one.
+    - `breaks`: why the round does not follow from the previous one.
     - `damage`: a description of the round's damage; empty if it is not damaged.
     """
 
@@ -67,9 +67,8 @@ class LedgerRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class TransferBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The data of a transfer that its digest covers.
 
-    `pool` and `tenant` are ids, 0 if there is none. `hour_us` is null if the transfer settles no
-    hour. `data` is JSON with sorted keys and no spaces. `entries` are (account id, micro-credits),
-    sorted.
+    `pool` and `tenant` are ids, 0 if there is none. `hour_us` is null if no hour is settled. `data`
+    is JSON with sorted keys and no spaces. `entries` are (account id, micro-credits), sorted.
     """
 
     id: str

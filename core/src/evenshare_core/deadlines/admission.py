@@ -75,8 +75,7 @@ class AdmissionAnswer:
 class FreeRoom:
     """Free units by lease and level, with the leases in which each option fits.
 
-    The last row holds for every later lease. Fits are computed once for each `units`, and updated
-    when leases are taken.
+    The last row holds for every later lease. Fits are computed once for each `units`, then updated.
     """
 
     free: Counts

@@ -109,7 +109,7 @@ def dated_steps(
     kind: DeadlineClass,
     declared: Sequence[DeclaredStep] = (),
 ) -> tuple[DeadlineStep, ...]:
-    """Return the steps of a deadline with their times; without declared steps, those of its class.
+    """Return the steps of a deadline with their times; by default, the steps of its class.
 
     Raises:
         ValueError: the deadline is not after the submission, or `kind` has no deadline.

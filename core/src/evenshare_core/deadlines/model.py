@@ -146,8 +146,8 @@ class SelectorProblem:
         return free
 
     def fits(self, step: RewardStep, option: CellOption, ready: int = 0) -> tuple[int, int] | None:
-        """Return (leases to plan, their deadline) of a step with an option; None if it is too
-        early.
+        """Return (leases to plan, their deadline) for a step and an option; None if there is no
+        time.
 
         Leases that can run after the horizon are not planned. `ready`: as in `SelectorJob`.
         """

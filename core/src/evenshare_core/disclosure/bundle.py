@@ -166,7 +166,7 @@ def make_bundle(
     """Return the canonical bytes of a round's bundle.
 
     `pool` is the name that readers know. `naming` has all ids in the snapshot (`ids_of`).
-    `superseded` has rows like `Superseded`. `versions` are those of the deciding packages.
+    `superseded` has rows like `Superseded`. `versions`: of the packages that decided the round.
 
     Raises:
         BundleError: the snapshot and the decision are of different rounds, an id is in neither of

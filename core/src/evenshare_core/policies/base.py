@@ -117,8 +117,8 @@ def with_outcomes(snapshot: Snapshot, decision: Decision) -> Decision:
 def queue_order(snapshot: Snapshot, service: Service) -> tuple[int, ...] | None:
     """Return the jobs that wait or whose lease ended in this round, in the order of service.
 
-    `service`: that of the round's decision. The policy orders the jobs as if every gang found its
-    GPUs; None if the policy has no order. As in the round, jobs that may not start yet are left
+    `service`: the sums in the round's decision. The policy orders the jobs as if every gang found
+    its GPUs; None if the policy has no order. As in the round, jobs that may not start yet are left
     out, and no tenant is charged for them. The same holds for jobs larger than the pool or their
     tenant's limit.
 

@@ -42,9 +42,8 @@ class CountedSpan(NamedTuple):
     """The part of a term's time that counts for its lenders' weights.
 
     It is the time for which the GPUs were held, unless its start or end was reported after later
-    events. Then the instant of the last of these events replaces it. If both were reported so late,
-    the span is empty, and `rates` has the idle quota of that instant by lender. Otherwise `rates`
-    is None.
+    events. Then the instant of the last of these events replaces it. If both were reported late,
+    the span is empty, and `rates` has that instant's idle quota by lender; else None.
     """
 
     gpu_type: str

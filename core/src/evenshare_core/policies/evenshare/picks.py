@@ -112,7 +112,7 @@ class EvenPicks:
     def _serve_tenants(
         self, lines: dict[ClaimKey, JobLine], ended: dict[int, EvenCandidate]
     ) -> None:
-        """While any tenant's key is below 1, serve the first job of the lowest tenant."""
+        """While any tenant's key is below 1, serve the first job of the lowest-key tenant."""
         heap = [(self._key(key), line.head[1:], key) for key, line in lines.items()]
         heapify(heap)
         while heap and heap[0][0] < 1:

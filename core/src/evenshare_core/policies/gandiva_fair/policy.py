@@ -168,7 +168,7 @@ def quantum_of(snapshot: Snapshot, options: GandivaFairOptions) -> int:
 
 
 def term_of(snapshot: Snapshot, quantum_us: int) -> int:
-    """Return the length of a term that starts now, in us: until the quantum ends, if allowed.
+    """Return the length of a term that starts now, in us: to the end of the quantum, if allowed.
 
     All leases of a pool therefore end together, so that a gang finds whole nodes free.
     """

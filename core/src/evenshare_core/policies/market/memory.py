@@ -78,7 +78,7 @@ class MarketMemory:
     def settings(self, pool: PricedPool, jobs: Iterable[Job]) -> tuple[PoolPrice, ...]:
         """Return base and theta of the next round's prices.
 
-        `jobs`: at least those submitted since the last round; theta includes their values.
+        `jobs`: at least the jobs submitted since the last round; theta includes their values.
         """
         if self._options.theta == "history":
             types = {row.gpu_type for row in pool.prices}

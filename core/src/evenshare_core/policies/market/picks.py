@@ -70,7 +70,7 @@ class MarketPicks:
         # Whether GPUs were kept for an owner; then due leases decide which node is kept.
         self.clears = False
         self._asking: list[tuple[Lease, tuple[int, int]]] = []
-        # (job, GPU type): enough GPUs were free, but no node had room, so the job may start a slot
+        # (job, GPU type): enough GPUs were free, but no node had room, so it may start a slot
         # later.
         self._no_node: set[tuple[int, str]] = set()
         self._uses: dict[str, SlotUse] = {}

@@ -2,9 +2,8 @@
 
 Waiting jobs are of one kind if a round that fails one of them must fail those behind it. They share
 tenant, GPU types, gang and maximum price. Each kind has a sorted list. A round tries the heads of
-all lists in order, until each list is empty or its head fails. This is exact, since free GPUs and
-limits only shrink in a round. A waiting job receives no GPU-time, so its order does not change with
-time.
+the lists in order, until all fail. This is exact, since free GPUs and limits only shrink in a
+round. A waiting job receives no GPU-time, so its order does not change with time.
 """
 
 from __future__ import annotations

@@ -32,8 +32,8 @@ from evenshare_core.units import COUNT_MAX, ONE_MILLI, REWARD_MICRO
 
 LEAST_POINTS = 20  # minimum points that a job uses of its tenant's budget
 MOST_STEPS = 4  # maximum number of steps per job in a program, as in the paper.
-# The part of a step's points, in percent, that it gives if no margin is left before it. The loss
-# exceeds the reward of any best-effort job, and is less than the loss of another deadline.
+# Percent of a step's points if no margin is left before it. The loss exceeds the reward of any
+# best-effort job, and is less than the loss of another deadline.
 WITHOUT_MARGIN_PERCENT = 90
 # In standard errors: the maximum excess of an estimate over the time to a step.
 MOST_DEVIATIONS = 2
