@@ -76,7 +76,7 @@ def read_vkey(vkey: str) -> tuple[str, bytes]:
     """Return name and public key of a vkey.
 
     Raises:
-        NoteError: it is invalid, or its id is not the id of its key.
+        NoteError: the vkey is malformed, or its id does not match its key.
     """
     name, _, rest = vkey.partition("+")
     id_, _, encoded = rest.partition("+")
@@ -118,7 +118,7 @@ def verify_note(note: str, vkeys: Sequence[str], origin: str) -> Checkpoint:
 
     Raises:
         NoteError: no known key signed it, a signature is wrong, the text is not a checkpoint, or
-            its log is not `origin`.
+            it is of another log than `origin`.
     """
     text, signatures = _parts(note)
     known = {(name, key_id(name, key)): key for name, key in map(read_vkey, vkeys)}

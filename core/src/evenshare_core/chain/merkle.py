@@ -48,7 +48,7 @@ def node_hash(left: bytes, right: bytes) -> bytes:
 
 
 def root(size: int, read: Reader) -> bytes:
-    """Return the root of the tree of the first `size` leaves; for 0, SHA-256 of nothing."""
+    """Return the root of the tree of the first `size` leaves; if 0, the SHA-256 of no bytes."""
     return _hashes([(0, size)], read)[0] if size else EMPTY_ROOT
 
 

@@ -1,6 +1,6 @@
 """Records that the logs of an installation commit to: one for each round and batch of transfers.
 
-They are canonical JSON: fields in their order, named, no spaces.
+A record is canonical JSON: named fields in a fixed order, without spaces.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import msgspec
 from evenshare_core.chain.merkle import leaf_hash
 
 SCHEMA = 1
-# Microseconds since 1970 of the years 1 to 9999, the range of calendars.
+# The years 1 to 9999 (the range of calendars) in microseconds since 1970.
 FIRST_US, LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
 _HEX = re.compile(r"[0-9a-f]{64}")
 
 
 class RecordError(ValueError):
-    """Bytes are not a valid record: the field, and the reason."""
+    """Bytes are not a valid record; the message has the field and the reason."""
 
     def __init__(self, field: str, reason: str) -> None:
         super().__init__(f"{field}: {reason}" if field else reason)
@@ -33,7 +33,7 @@ class RoundRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     - `previous`: the leaf hash of the previous record, hex; "" in the first record.
     - `bundle`: the SHA-256 of the round's bundle, hex; "" if the round is damaged.
     - `own`: the digests of each tenant's own rows of the round, sorted.
-    - `breaks`: the reasons why it does not follow from the round before.
+    - `breaks`: why the round does not follow from the previous one.
     - `damage`: a description of the round's damage; empty if it is not damaged.
     """
 
@@ -65,9 +65,9 @@ class LedgerRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class TransferBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The part of a transfer that its digest covers: all its rows.
+    """The data of a transfer that its digest covers.
 
-    `pool` and `tenant` are ids, 0 if there is none. `hour_us` is null if it settles no hour. `data`
+    `pool` and `tenant` are ids, 0 if there is none. `hour_us` is null if no hour is settled. `data`
     is JSON with sorted keys and no spaces. `entries` are (account id, micro-credits), sorted.
     """
 
@@ -95,12 +95,12 @@ def record_bytes(record: RoundRecord | LedgerRecord) -> bytes:
 
 
 def record_hash(data: bytes) -> str:
-    """Return the leaf hash of a record's bytes, hex: `previous` in the next record."""
+    """Return the leaf hash of a record's bytes in hex, which is `previous` of the next record."""
     return leaf_hash(data).hex()
 
 
 def transfer_digest(salt: bytes, body: TransferBody) -> str:
-    """Return the SHA-256 over a salt of 32 random bytes and a transfer, hex."""
+    """Return the SHA-256 of a salt (32 random bytes) and a transfer, in hex."""
     return hashlib.sha256(salt + _encoder.encode(body)).hexdigest()
 
 
@@ -141,7 +141,7 @@ def read_any_record(data: bytes) -> RoundRecord | LedgerRecord:
     """Decode the record of a round, or of a batch of transfers.
 
     Raises:
-        RecordError: the bytes are neither.
+        RecordError: the bytes are neither kind of record.
     """
     if b'"round":' in data[:1000]:
         return read_record(data)

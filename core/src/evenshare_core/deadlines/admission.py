@@ -19,7 +19,7 @@ from evenshare_core.deadlines.options import CellOption, Cells
 from evenshare_core.deadlines.plans import SelectorPlan, free_units
 from evenshare_core.domain.deadlines import DeadlineLimit
 
-QUOTA_LEVEL = -1  # in `blocked`: the quota is short, not a level of cells
+QUOTA_LEVEL = -1  # in `blocked`, the limit is the quota; other numbers are levels of cells
 
 
 @dataclass(frozen=True)
@@ -54,9 +54,9 @@ class QuotaLimit:
 class AdmissionAnswer:
     """The answer to an admission request: leases and their option, or the limit that refuses it.
 
-    `blocked`: the SLO leases before the deadline in which the closest option does not fit. With
-    each is the level of cells that is short (QUOTA_LEVEL: the quota is short). `earliest` is the
-    first possible deadline, in leases; None if no deadline is possible.
+    `blocked`: the SLO leases before the deadline in which the closest option does not fit. Each
+    comes with the level that has too few cells, or QUOTA_LEVEL if the quota is too small.
+    `earliest` is the first possible deadline, in leases; None if no deadline is possible.
     """
 
     slots: tuple[int, ...] = ()
@@ -75,8 +75,7 @@ class AdmissionAnswer:
 class FreeRoom:
     """Free units by lease and level, with the leases in which each option fits.
 
-    The last row holds for every later lease. For many requests in a row: fits are computed once for
-    each `units`, and updated when leases are taken.
+    The last row holds for every later lease. Fits are computed once for each `units`, then updated.
     """
 
     free: Counts
@@ -177,7 +176,9 @@ class _OptionRoom:
         return tuple(np.flatnonzero(self.fits)[: self.leases].tolist())
 
     def blocked(self, deadline: int) -> tuple[tuple[int, int], ...]:
-        """Return the leases before a deadline that do not fit, with their highest short level."""
+        """Return the leases before a deadline that do not fit, with the highest level that is
+        short.
+        """
         rows = np.flatnonzero(~self.fits[:deadline])
         short = self.room.free[rows] < np.array(self.option.units)
         highest = short.shape[1] - 1 - short[:, ::-1].argmax(axis=1)

@@ -90,8 +90,6 @@ def _place(
 
 @dataclass
 class _FreeNodes:
-    """Free GPUs by node."""
-
     free: dict[int, int]
 
     def has(self, held: GpusByNode) -> bool:

@@ -41,7 +41,7 @@ class DeclaredStep(NamedTuple):
 
 
 class StepError(ValueError):
-    """Invalid steps; `place` is the first wrong step, None if their number is wrong."""
+    """Invalid steps; `place` is the first wrong step, or None if there are too many or too few."""
 
     def __init__(self, reason: str, place: int | None = None) -> None:
         super().__init__(reason)
@@ -52,7 +52,7 @@ def read_steps(pairs: Iterable[Sequence[object]]) -> tuple[DeclaredStep, ...]:
     """Validate and return declared steps.
 
     Raises:
-        StepError: a pair is invalid, or a step is not later and worth less than the step before it.
+        StepError: a pair is invalid, or a step is not after the previous one with fewer points.
     """
     rows = list(pairs)
     if not 1 <= len(rows) <= STEPS_MAX:
@@ -109,7 +109,7 @@ def dated_steps(
     kind: DeadlineClass,
     declared: Sequence[DeclaredStep] = (),
 ) -> tuple[DeadlineStep, ...]:
-    """Return the steps of a deadline with their times; without declared steps, those of its class.
+    """Return the steps of a deadline with their times; by default, the steps of its class.
 
     Raises:
         ValueError: the deadline is not after the submission, or `kind` has no deadline.

@@ -146,9 +146,10 @@ class SelectorProblem:
         return free
 
     def fits(self, step: RewardStep, option: CellOption, ready: int = 0) -> tuple[int, int] | None:
-        """Return (leases to plan, their deadline) for a step with an option; None if it is late.
+        """Return (leases to plan, their deadline) for a step and an option; None if there is no
+        time.
 
-        Leases that can run after the horizon are not planned. `ready` is that of the job.
+        Leases that can run after the horizon are not planned. `ready`: as in `SelectorJob`.
         """
         leases = option.leases(step.leases)
         if leases > step.deadline - ready:

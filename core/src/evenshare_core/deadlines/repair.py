@@ -167,7 +167,7 @@ class Repair:
             self._shift(number, to, slot)
 
     def _trade(self, number: int, order: Sequence[int]) -> bool:
-        """Replace another job by this column and refill; undo it unless the reward rises."""
+        """Replace another job by this column and refill; undo this unless the reward rises."""
         state = self.reservations
         gain = self._gain(number)
         if gain <= 0 or self.effort <= 0:

@@ -86,8 +86,8 @@ class RoundIds(NamedTuple):
 class Superseded(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """A part of the decision that could not be applied, and the reason.
 
-    `item` is grant, renewal or end; `id` is the job's for a grant, else the lease's. `ends` if its
-    lease ended for this reason, although the decision did not end it.
+    `item` is grant, renewal or end; `id` is the job's for a grant, else the lease's. `ends` is true
+    if the lease ended for this reason, although the decision did not end it.
     """
 
     item: Literal["grant", "renewal", "end"]
@@ -166,11 +166,11 @@ def make_bundle(
     """Return the canonical bytes of a round's bundle.
 
     `pool` is the name that readers know. `naming` has all ids in the snapshot (`ids_of`).
-    `superseded` has rows like `Superseded`. `versions` are those of the deciding packages.
+    `superseded` has rows like `Superseded`. `versions`: of the packages that decided the round.
 
     Raises:
-        BundleError: the snapshot and the decision are not of one round, an id is in neither or has
-            no name, or the pool's settings are no longer valid.
+        BundleError: the snapshot and the decision are of different rounds, an id is in neither of
+            them or has no name, or the pool's settings are no longer valid.
     """
     data = msgspec.to_builtins(_redacted(snapshot))
     ids_by_kind = _collected(data, snapshot.policy)

@@ -64,8 +64,8 @@ NOT_RECOMPUTABLE = (
 class OwnRows(Value, frozen=True, array_like=True):
     """Rows of one tenant: of the snapshot, then of the decision.
 
-    `claims`, `classes` and `job_sums` are GPU-time sums before the round; with `next_` in front,
-    after it.
+    `claims`, `classes` and `job_sums` are GPU-time sums before the round. The fields with `next_`
+    in front have the sums after it.
     """
 
     tenants: tuple[Tenant, ...] = ()

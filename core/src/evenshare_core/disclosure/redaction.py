@@ -59,7 +59,7 @@ class _Prices:
     def __init__(self, snapshot: Snapshot) -> None:
         self._prices = {row.gpu_type: row.price_micro for row in snapshot.prices}
         self._dearest_micro = max(self._prices.values(), default=0)
-        # Include these types for jobs that have restricted their accepted types since.
+        # Include these types: the job may have restricted its accepted types after it got them.
         self._held = {row.job: row.gpu_type for row in snapshot.leases}
         self._claimed = {row.job: row.gpu_type for row in snapshot.service.jobs}
 

@@ -1,4 +1,4 @@
-"""The places of ids in a round's data outside values: certificates, and superseded parts.
+"""The places of ids in the parts of a round without value types: certificates, superseded parts.
 
 Certificates are plain data with names; their fields are those of the types of
 `evenshare_core.fairness.certificate`.

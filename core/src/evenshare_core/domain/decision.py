@@ -162,7 +162,7 @@ class Skip(Value, frozen=True, array_like=True):
 
 
 class Share(Value, frozen=True, array_like=True):
-    """A tenant's round for one GPU type, in GPUs; a rho is `None` while nothing was deserved.
+    """A tenant's result of a round for one GPU type, in GPUs; a rho is `None` if undefined.
 
     `deserved` = min(demand, quota). `held_before` counts all leases before the round, `got` the
     GPUs granted or renewed in it, `own` and `borrowed` all leases after it. `alloc_gpu_us` and
@@ -226,7 +226,7 @@ class Plan(Value, frozen=True, array_like=True):
     - `needed_micro`: the highest price per GPU-hour at which the job would be admitted, which
       is the value of a GPU-hour to the job.
     - `lowest_micro`: the lowest price available to the job, including the job's own effect on it.
-      If the job borrows later, it is the present price.
+      If the job borrows later, it is the current price.
     - `value_micro` - `cost_micro` is its gain.
 
     Both prices of a refused job are of the slot with the least loss, and `lowest_micro` is above
@@ -266,7 +266,7 @@ class Decision(Value, frozen=True, array_like=True):
     - `preemptions`: the reasons of ends before expiry.
     - `lengths`: the terms that differ from the pool's lease length, by job.
     - `trades`: made or undone in this round.
-    - `swaps`: the sums of all standing trades, by (tenant, GPU type). Quotas of this round
+    - `swaps`: the sums of all trades in force, by (tenant, GPU type). Quotas of this round
       include them.
     - `plans`: new or changed plans of jobs.
     - `surcharges`: the part of `prices` that the queue adds, if the operator enabled it.

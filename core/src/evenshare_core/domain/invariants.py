@@ -41,7 +41,7 @@ class InvariantViolation(Exception):  # noqa: N818 - it is the glossary's word, 
 
 
 class _Facts:
-    """Rows by key, for all rules."""
+    """The rows of the snapshot and the decision by key, for all rules."""
 
     def __init__(self, snapshot: Snapshot, decision: Decision) -> None:
         self.snapshot = snapshot
@@ -261,7 +261,7 @@ class _NeededGpus:
             self._left[node_id] = self._left.get(node_id, 0) - gpus
 
     def takes(self, lease: Lease, grant: Grant) -> bool:
-        """Return whether both share a node that is too small for both, as far as known."""
+        """Return whether the two share a node that is too small for both, as far as known."""
         nodes = {node for node, _ in grant.placement}
         return any(
             gpus > self._left.get(node, 0) or not self._is_whole
@@ -271,7 +271,7 @@ class _NeededGpus:
 
 
 def _jobs(facts: _Facts) -> Iterator[str]:
-    """Terms are of active jobs that may start, with the job's tenant and an accepted type.
+    """Each term is for an active job that may start, and has its tenant and an accepted type.
 
     A granted job must be able to run on the type.
     """

@@ -1,4 +1,4 @@
-"""Leases and their present terms as a policy sees them."""
+"""Leases and their current terms as a policy sees them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from evenshare_core.domain.values import Value
 
 
 class Lease(Value, frozen=True, array_like=True):
-    """An unbroken allocation of GPUs to a job, with its present term.
+    """An unbroken allocation of GPUs to a job, with its current term.
 
     A round may take the GPUs from `expires_us` on, but not before `protected_until_us`. Between the
     two, a preempting policy may end the lease with notice. `own`, `borrowed` and `price_micro` (per

@@ -196,7 +196,7 @@ def _by_iterations(claims: JobClaims, size: SizeRecord | None) -> WorkEstimate |
     if count.source is EstimateSource.CAP:
         # As with too few points, it is unknown how far below its cap a job stops.
         return WorkEstimate(Estimate(_work_us(count, time), ONE_MILLI, EstimateSource.CAP), reports)
-    # The squares of independent relative errors add up; the root is rounded up to a whole number.
+    # The squares of independent relative errors are added; the root of the sum is rounded up.
     squares = count.error_milli**2 + time.error_milli**2
     error = isqrt(squares - 1) + 1 if squares else 0
     source = least_sure((count.source, time.source))

@@ -105,8 +105,8 @@ class MeasuredIteration:
 class SpeedModel:
     """Equation (2) with its coefficients; `t1_us` or `t2_us` is None if it was not measured.
 
-    `covariance`: that of the measured coefficients, in the order of the fields. `rows`: the
-    measurements that were fitted.
+    `covariance`: of the measured coefficients, in the order of the fields. `rows`: the measurements
+    that were fitted.
     """
 
     law: Law

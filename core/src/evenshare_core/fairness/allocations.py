@@ -1,6 +1,6 @@
 """A round's allocation as arrays: ideal shares, and allocated whole GPUs.
 
-- A row is a tenant's job type with jobs now. Its weight is the tenant's quota in GPUs over
+- A row is a tenant's job type with active jobs. Its weight is the tenant's quota in GPUs over
   all types, divided among its active job types by their priorities. Tenants without quota
   have no row; nor have job types that can run on no GPU type here.
 - Columns are the GPU types that have GPUs now, slowest first: by the mean speed of the

@@ -25,8 +25,8 @@ from evenshare_core.fairness.misreports import (
 )
 from evenshare_core.fairness.order import OrderRule
 
-# Each round probes the row after the one of the previous round. A probe tries this many misreports
-# above the truth and as many below it; at its next turn, a row is probed with other misreports.
+# Each round probes the row after the one that the previous round probed. A probe tries this many
+# misreports above the truth and as many below it. The next probe of a row tries other misreports.
 BUDGET = 2
 # Every probe solves the policy's program, so rounds with more rows are probed only on demand.
 MAX_PROBED_ROWS, MAX_PROBED_JOBS = 40, 400

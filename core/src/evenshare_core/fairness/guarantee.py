@@ -10,7 +10,7 @@ Room *could be made* for it on a node whose free GPUs, plus the leases that may 
 many as it needs. A lease may end if it is only on this node, and past its protection and the
 minimum runtime. Its tenant must still hold min(demand, quota) afterwards. Of several leases of a
 tenant the larger ones end first. No owed job waits while room could be made. So it waits only while
-leases are protected, which is the minimum runtime.
+leases are protected or younger than the minimum runtime.
 
 The check counts only cases that the policy could not miss, whatever the order of its picks. A
 tenant's holdings include the GPUs that the round gave it. Of tenants that lose GPUs, only leases
@@ -144,7 +144,7 @@ class _Round:
 
     def _find_room(self, gpu_type: str) -> int:
         load = gpus_by_node(row.placement for row in self._held)
-        # (node, tenant): the GPUs of each lease that may end
+        # (node, tenant): GPUs of each lease that may end
         leases: dict[int, dict[int, list[int]]] = {}
         spare: Counter[int] = Counter()
         for lease in self._lasting:

@@ -1,8 +1,8 @@
 """Limits that refuse GPUs to a job in a round: quota modes, prices and credit, from stored data.
 
 The limits are recomputed from the snapshot and the round's terms, without the admission code of
-policies. During a round they only get stricter: a job that they allow at its end was allowed all
-the time. So the limits of the job's own tenant are checked at the end only. Idle quota that other
+policies. During a round they only get stricter: a job that they allow at the end was allowed
+throughout. So the limits of the job's own tenant are checked only at the end. Idle quota that other
 tenants do not lend is tracked from pick to pick, because it depends on the GPUs that they take.
 
 Source: docs/policies.md; ADR 0200.

@@ -340,7 +340,7 @@ class Measured:
         )
 
     def _equal(self) -> CertificateItem:
-        """Ignore capped rows: more GPUs would be wasted on them."""
+        """Compare the rows that are not capped: more GPUs would be wasted on capped ones."""
         name = Property.EQUAL_THROUGHPUT
         if idle := self._idle(name):
             return idle

@@ -418,7 +418,7 @@ class _ClaimSums:
     def _rank(self, alloc: int) -> Rank:
         """Return the sort key of a claim; the lowest is served first.
 
-        If nothing is deserved, the claim is first without received GPU-time, otherwise last, by
+        If nothing is deserved, the claim is first if it received no GPU-time, otherwise last, by
         quota.
         """
         if self.fair:

@@ -5,8 +5,8 @@ no borrowing term while a job within its tenant's quota waits for the GPUs. Such
 the borrowed GPUs of some node have expired: its *clear time* on that node, at most a lease length
 ahead. In each round
 
-- an owed job does not wait while more nodes have room for it than jobs before it for which
-  a node may be kept;
+- an owed job does not wait if more nodes have room for it than may be kept for earlier jobs
+  (one per job);
 - no borrowing term that the round starts, a grant or a renewal, delays the earliest clear
   time of an owed job;
 - no tenant borrows by a new term before its own quota of that type is used.

@@ -35,7 +35,7 @@ class ShapeError(ValueError):
 
 
 def checked(speedups: Array, shares: Array, weights: Array) -> tuple[Array, Array, Array]:
-    """Return the three as float arrays with matching shapes.
+    """Return speedups, shares and weights as float arrays with matching shapes.
 
     Raises:
         ShapeError: shapes differ, a value is not finite or negative, or a weight is not positive.

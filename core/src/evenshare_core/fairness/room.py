@@ -147,7 +147,7 @@ def _surely_free(free: Iterable[int], withdrawn: int) -> int:
 
 
 def _unclear(terms: Sequence[PickedTerm]) -> list[int]:
-    """Return by how many GPUs a node may be wrong, from the end of the round back to its start.
+    """Return the largest error of a node's free GPUs, from the end of the round back to its start.
 
     An exchange swaps a renewal with the grants that had taken its GPUs. It matters at a moment only
     if some of these were picked before that moment and others after it. So the error is at most the

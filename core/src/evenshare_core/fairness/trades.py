@@ -42,8 +42,8 @@ class TradesCheck(NamedTuple):
     """The result of the check.
 
     `broken` has the tenants whose trades or quotas violate a rule, sorted. `least` is the side that
-    gained least from the new trades; None if there are none. `swapped` counts the GPUs that
-    standing trades add to quotas.
+    gained least from the new trades; None if there are none. `swapped` counts the GPUs that trades
+    in force add to quotas.
     """
 
     checked: int

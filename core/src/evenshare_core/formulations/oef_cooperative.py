@@ -126,7 +126,7 @@ class EnvyModel:
         raise SolverError(f"envy rows were still added after {ROUNDS} rounds")
 
     def complete(self, values: Array) -> bool:
-        """Return whether no envy row is violated; otherwise add some violated rows."""
+        """Return whether no envy row is violated; otherwise, add some of the violated rows."""
         violated = self.violated(values)
         if violated is not None:
             self.add(violated)

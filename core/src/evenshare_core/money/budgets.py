@@ -23,7 +23,7 @@ from enum import StrEnum
 
 NOTICE_PERCENT, FULL_PERCENT, STOP_PERCENT = 80, 100, 120
 ALL_PERCENT = 100
-# Days before today that a projection uses: no projection with fewer, and older days are ignored.
+# The maximum and minimum number of days before today from which a projection is computed.
 DAYS_MOST, DAYS_LEAST = 7, 3
 MONTHS_OF_QUARTER, MONTHS_OF_YEAR = 3, 12
 

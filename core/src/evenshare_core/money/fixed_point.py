@@ -159,7 +159,7 @@ def largest_remainder(total: int, weights: Sequence[int]) -> list[int]:
     left = total - sum(parts)
     if left:
         rests = [rest for _, rest in exact]
-        # A reversed sort is stable too.
+        # A reversed sort is stable too, so on a tie the earlier index is first.
         ranked = sorted(range(len(rests)), key=rests.__getitem__, reverse=True)
         for index in ranked[:left]:
             parts[index] += 1

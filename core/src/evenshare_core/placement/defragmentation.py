@@ -16,7 +16,7 @@ MOVABLE_GPUS = 2
 
 
 class LeaseMove(NamedTuple):
-    """A lease whose job continues with as many GPUs of another node."""
+    """A lease whose job continues with the same number of GPUs on another node."""
 
     lease: int
     gpus: int
@@ -40,9 +40,9 @@ def make_room(
     """Return the node and the moves that make room on it for a gang of `gpus`; None if impossible.
 
     `free` has the GPUs by node that the gang may use, `elsewhere` those that moved jobs may use, of
-    all nodes of a type. `movable` has, by node, the leases that may leave it. Each is on that node
-    only and of at most `MOVABLE_GPUS`. The node is the one from which the fewest GPUs move; ties by
-    the fewest moves, then by the lowest id. All its moved leases must have a place elsewhere. At
+    all nodes of a type. `movable` has, by node, the leases that may leave it. Each is only on that
+    node and has at most `MOVABLE_GPUS`. The node is the one from which the fewest GPUs move; ties
+    by the fewest moves, then by the lowest id. All its moved leases must have a place elsewhere. At
     most `most_moves` leases move, and none to the node that is cleared.
     """
     choices = []

@@ -86,7 +86,7 @@ class _TypeDivision:
         return self._wants[index] - self.real[index] * self._unit
 
     def take_back(self, capacity: int) -> None:
-        """Take GPUs back while rows exceed the capacity, from the row that then misses least."""
+        """Take GPUs back until the capacity suffices, from the row that misses least afterwards."""
         heap = [self._less(index) for index, gpus in enumerate(self.real) if gpus > 0]
         heapify(heap)
         while self._total > capacity:
@@ -97,7 +97,7 @@ class _TypeDivision:
                 heappush(heap, self._less(-negative))
 
     def _less(self, index: int) -> tuple[int, int, int]:
-        """Return the sort key of taking a GPU from a row: (then missing, -row, GPUs left).
+        """Return the sort key for taking a GPU from a row: (missing afterwards, -row, GPUs left).
 
         A row with fewer GPUs than its smallest gang keeps 0.
         """

@@ -104,7 +104,7 @@ def decide_round(snapshot: Snapshot) -> Decision:
 def with_outcomes(snapshot: Snapshot, decision: Decision) -> Decision:
     """Return a decision with its shares and next prices recomputed from its picks.
 
-    For checks of a decision whose plan cannot be solved again. If the policy sets base and theta of
+    Used to check a decision whose plan cannot be solved again. If the policy sets base and theta of
     the next prices, they are kept, and the posted prices are computed from them.
     """
     ready = msgspec.structs.replace(snapshot, service=decision.service, changes=())
@@ -117,8 +117,8 @@ def with_outcomes(snapshot: Snapshot, decision: Decision) -> Decision:
 def queue_order(snapshot: Snapshot, service: Service) -> tuple[int, ...] | None:
     """Return the jobs that wait or whose lease ended in this round, in the order of service.
 
-    `service`: that of the round's decision. The policy orders the jobs as if every gang found its
-    GPUs; None if the policy has no order. As in the round, jobs that may not start yet are left
+    `service`: the sums in the round's decision. The policy orders the jobs as if every gang found
+    its GPUs; None if the policy has no order. As in the round, jobs that may not start yet are left
     out, and no tenant is charged for them. The same holds for jobs larger than the pool or their
     tenant's limit.
 

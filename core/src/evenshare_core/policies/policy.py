@@ -178,7 +178,7 @@ class Policy(ABC):
         lease_us: int,  # noqa: ARG002 - the same; the pool's lease length
         decision: Decision,  # noqa: ARG002 - the same; of a round that is over
     ) -> Mapping[tuple[int, str], Mapping[str, Any]]:
-        """Return the numbers by which a round ranked tenants, by (tenant, GPU type); none is None.
+        """Return the numbers, never None, by which a round ranked tenants, by (tenant, GPU type).
 
         They explain `Reason.LEASE_TURN`. Empty if the skips already contain them, or if the policy
         does not rank by numbers.

@@ -19,7 +19,7 @@ NAMED = 5
 def memory_breaks(
     before: FollowedRound, after: FollowedRound, ids: Pairing, text: RoundText
 ) -> Iterator[str]:
-    """Yield how the memory differs from the memory that was left.
+    """Yield the differences of the memory from the one that the previous round left.
 
     Another policy or version must start with empty memory.
 
@@ -60,7 +60,7 @@ class _After(dict[Any, Any]):
 def _as_after(
     left: dict[str, Any], taken: dict[str, Any], policy: str, ids: Pairing
 ) -> dict[str, Any]:
-    """Return the memory that was left, with the ids of the next round."""
+    """Return the memory that the previous round left, with the ids of the next round."""
     plan = plan_of(registry.policy(policy).memory_ids)
     known = {
         IdKind.TENANT: ids.tenants,

@@ -4,7 +4,7 @@ A program may have several optimal solutions, and the solver's version decides w
 So bytes are not compared. The plan must satisfy the invariants
 (`evenshare_core.domain.invariants`), its fractions must fit into the pool, and its objective must
 be as good. Not every program is solved to optimality. A plan that is only feasible, or within a
-stated gap of the optimum, may earn less than the one computed here; this is remarked.
+stated gap of the optimum, may earn less than the one computed here. This is reported as a remark.
 """
 
 from __future__ import annotations

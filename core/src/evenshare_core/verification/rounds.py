@@ -134,7 +134,7 @@ class RoundFinding:
         self.unproven.append(Unproven(gap, text))
 
     def note(self, check: RoundCheck, broken: Iterator[str] | tuple[str, ...]) -> None:
-        """Record a check and its violations; an error that prevents it is a violation too."""
+        """Record a check and its violations; an error that prevents it counts as a violation."""
         self.recomputed.append(check)
         try:
             self.problems += [ProofProblem(check, text) for text in broken]

@@ -177,7 +177,7 @@ class _Comparison:
         """Check a lender's row like `_late`; the row does not name the borrower's job."""
         disclosed = None if row.round is None else self.rounds.get(row.round)
         if row.borne is None or disclosed is None:
-            return  # an older portal, or the missing round is reported with the price
+            return  # from an older portal, or the missing round is reported with the price
         dues = _dues_us(disclosed, row)
         if not dues:
             return
@@ -247,7 +247,7 @@ def _due_us(disclosed: Disclosed, key: bytes, row: UsageRow) -> int | None:
 
 
 def _dues_us(disclosed: Disclosed, row: IncomeRow) -> set[int]:
-    """Return possible due instants of a borrowed term, over the jobs of the round that match it."""
+    """Return the possible due instants of a borrowed term: one for each job that matches it."""
     protected_us = _protected_us(disclosed)
     if protected_us is None:
         return set()

@@ -18,7 +18,7 @@ from evenshare_core.verification.statement_rows import TenantStatement
 
 
 def verify_settlements(statement: TenantStatement, report: StatementReport) -> None:
-    """Compare entries with the rows that they settle, once each."""
+    """Compare each entry with the sum of the rows that it settles."""
     paid: Counter[int] = Counter()
     earned: Counter[str] = Counter()
     borne: Counter[str] = Counter()

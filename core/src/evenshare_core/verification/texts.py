@@ -18,7 +18,7 @@ from evenshare_core.verification.verdict import (
     combined,
 )
 
-# Number of the head in counts by round.
+# The number under which `Tally` counts the head, among the numbers of rounds.
 HEAD = -1
 
 _DONE = {

@@ -1,4 +1,4 @@
-"""The three results of a verification: proven, wrong and not proven; only combined here.
+"""The results of a verification: proven, wrong or not proven. No other module combines them.
 
 Data that was withheld, is unknown here or was not recomputed is not proven. Each such gap has a
 name, and a sentence with the next step. A reader may accept gaps by name, which are then ignored.

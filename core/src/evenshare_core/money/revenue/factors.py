@@ -5,9 +5,9 @@ the requested terms it records the span that counts for the lenders' weights, an
 quota in it. From these, any reader can compute a lender's weight exactly (`part_of`): the sum over
 the intervals of (own idle / total idle) x length.
 
-It need not start with the pool's first event. It needs the idle quota at the start of the first
-requested term. The quotas of that instant and all events of the leases that had not ended by then
-give it (`docs/adr/0199`).
+`FactorSweep` need not start with the pool's first event. It needs the idle quota at the start of
+the first requested term. This follows from the quotas of that instant and all events of the leases
+that had not ended by then (`docs/adr/0199`).
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ class IdleStep(NamedTuple):
 
 
 class CountedSpan(NamedTuple):
-    """The span in which a term counts for its lenders' weights: as held, or as reported.
+    """The part of a term's time that counts for its lenders' weights.
 
-    If an end of the span was reported after later events, the instant of the last of these events
-    replaces it. If both ends were reported so late, the span is empty. Then the idle quota of that
-    instant decides: `rates`, by lender. Otherwise `rates` is None.
+    It is the time for which the GPUs were held, unless its start or end was reported after later
+    events. Then the instant of the last of these events replaces it. If both were reported late,
+    the span is empty, and `rates` has that instant's idle quota by lender; else None.
     """
 
     gpu_type: str

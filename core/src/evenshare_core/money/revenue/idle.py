@@ -51,7 +51,7 @@ OPERATOR = 0
 LendableQuota = tuple[int, int | None]
 
 
-# If the weights' sum in lowest terms exceeds this, whole parts of it are recorded instead.
+# If the sum of the weights in lowest terms is larger, whole parts of this limit are recorded.
 WEIGHT_LIMIT = 10**18
 
 

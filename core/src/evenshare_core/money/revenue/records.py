@@ -35,9 +35,9 @@ class ClosedTerm:
     - `shares`: the lenders' shares of the charge by their parts of the term, eq. (2), with
       weights as in `plain_weights`. Empty if no GPUs were borrowed.
     - `event`: the number of the event that closed the term.
-    - `carried`, `rest`: the remainders of the charge that it took over from the term before and
-      left to the next (`term_charge`). `carried` is None under the former rule, in which weights
-      are GPU-microseconds.
+    - `carried`: the remainder taken over from the previous term (`term_charge`). None under the
+      former rule, in which weights are GPU-microseconds.
+    - `rest`: the remainder left to the next term.
     - `amount_micro`: paid by the borrower, for the time until `charged_until_us`.
 
     If rounds were late, `charged_until_us` is before `ends_us`. Then the operator pays

@@ -87,7 +87,7 @@ class GangRoom:
     def _endable(self, gpu_type: str, *, only_long: bool) -> dict[int, list[Ranked]]:
         """Return the leases that the round may end, by tenant, with their attained GPU-time.
 
-        Computed once. Nodes on which a lease was ended since are no longer in the index.
+        Computed once. Nodes on which the round ended a lease since then are no longer included.
         """
         known = self._known.get((gpu_type, only_long))
         if known is None:
@@ -169,7 +169,7 @@ def overtaken_from(
 ) -> int | None:  # fmt: skip # rows of what belongs together
     """Return a time before which rule 6 cannot newly end the lease for a gang; None if never.
 
-    `free_us`: the time from which the lease may be preempted. `claim`: that of its tenant.
+    `free_us`: the time from which the lease may be preempted. `claim`: its tenant's claim.
     `may_lose`: whether the tenant keeps min(D, Q) without the lease. While nothing happens, ranks
     are linear in time: the rank of a waiting gang falls, that of a running job rises.
     """
@@ -182,7 +182,7 @@ def overtaken_from(
     if max(free_us, long_us) > at_us:
         return max(free_us, long_us)
     if not any(gang.rank[0] for gang in rivals):
-        return None  # a gang that is not long comes before every long job already
+        return None  # a gang that is not long already comes before every long job
     now = pool.order.now(EvenCandidate(pool.jobs[lease.job], row, lease))
     rises = (row.held - _fair_rate(claim, row.demand, row.weight)) / row.demand
     spans = [

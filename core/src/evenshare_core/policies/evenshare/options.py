@@ -13,8 +13,6 @@ TIGHT_RUNTIME_S = 60
 
 
 class EvenshareOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Options of evenshare."""
-
     preset: Annotated[
         Literal["standard", "tight"],
         Meta(

@@ -92,7 +92,7 @@ class EvenPicks:
         ]
 
     def _may_ever(self, key: ClaimKey, kind: Kind) -> bool:
-        """Return whether the pool and the tenant's limits could ever fit a gang of this kind.
+        """Return whether a gang of this kind could ever fit the pool and its tenant's limits.
 
         Ties between tenants are decided by first jobs, so jobs that can never start are left out.
         """
@@ -112,7 +112,7 @@ class EvenPicks:
     def _serve_tenants(
         self, lines: dict[ClaimKey, JobLine], ended: dict[int, EvenCandidate]
     ) -> None:
-        """While any tenant's key is below 1, serve the first job of the lowest tenant."""
+        """While any tenant's key is below 1, serve the first job of the lowest-key tenant."""
         heap = [(self._key(key), line.head[1:], key) for key, line in lines.items()]
         heapify(heap)
         while heap and heap[0][0] < 1:

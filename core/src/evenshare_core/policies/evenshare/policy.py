@@ -134,7 +134,8 @@ LONG_TERM_TEXT = (
 
 class Evenshare(Policy):
     name = "evenshare"
-    version = "4"  # 4: a maximum price that refuses no job changes no order (ADR 0195)
+    # version 4: a maximum price that refuses no job does not change the order (ADR 0195)
+    version = "4"
     title = "Even sharing with preemption"
     promise = (
         "A tenant below its fair share gets the GPUs of its quota within minutes, and short jobs"
@@ -156,7 +157,6 @@ class Evenshare(Policy):
     options_type = EvenshareOptions
 
     def decide(self, snapshot: Snapshot) -> Decision:
-        """Decide one round; `snapshot.service` must be advanced to the time of the round."""
         options = parse_options(EvenshareOptions, snapshot.options)
         sums = DecayedSums(options.window_us)
         sums.begin(snapshot.memory, snapshot.service.claims, snapshot.at_us, snapshot.round_us)

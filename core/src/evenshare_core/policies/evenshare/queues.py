@@ -36,7 +36,7 @@ NEW_RANK: Rank = (0, 0)  # rank, without estimates, of a job that received no GP
 Entry = tuple[Rank, int, int]  # rank, submitted, id
 Kinds = dict[Kind, list[Entry]]
 ClaimRow = ClaimService | ClaimSums
-# (claim, gang, weight): long jobs whose kept ranks leave out their common FairTime
+# (claim, gang, weight): a class of long jobs with one FairTime, which their list ranks leave out
 JobClass = tuple[ClaimKey, int, int]
 
 
@@ -94,7 +94,7 @@ class TenantStanding:
 
 
 def kind_of(job: Job, sums: JobService, *, by_class: bool) -> Kind:
-    """Return the kind of a job; `by_class`: long jobs of another weight are another kind."""
+    """Return the kind of a job; with `by_class`, long jobs of different weights differ in kind."""
     is_new = not sums.alloc_gpu_us and not sums.held
     weight = sums.weight if by_class and sums.alloc_gpu_us >= LONG_GPU_US else 0
     return (job.gpus, job.gpu_types, job.max_price_micro, job.profile, is_new, weight)
@@ -118,7 +118,7 @@ class JobOrder(ABC):
 
     @abstractmethod
     def rank(self, candidate: EvenCandidate) -> Rank:
-        """Return the rank in the job's list; of a renewal, the rank at the round."""
+        """Return the rank that sorts the job in its list; for a renewal, the rank at the round."""
 
     def now(self, candidate: EvenCandidate) -> Rank:
         """Return the rank at the round, which can be compared with that of any job."""
@@ -133,7 +133,7 @@ class JobOrder(ABC):
         return self.rank(EvenCandidate(job, sums, None))
 
     def brought_up(self, entry: Entry, job_class: JobClass) -> Entry:
-        """Convert the kept rank of a long job to its rank at the round."""
+        """Convert the rank of a long job in its list to its rank at the round."""
         (tier, kept), submitted_us, job = entry
         return (tier, (kept - self.fair_us(*job_class)) / job_class[1]), submitted_us, job
 
@@ -155,8 +155,8 @@ class JobOrder(ABC):
 class AttainedOrder(JobOrder):
     """The order without estimates: least attained GPU-time first, then long jobs by FairTime.
 
-    Long jobs of one class (gang and weight) have the same FairTime from now on. Kept ranks leave it
-    out, and `brought_up` subtracts it.
+    Long jobs of one class (gang and weight) have the same FairTime from now on. Ranks in lists do
+    not include it; `brought_up` subtracts it.
     """
 
     is_kept = True
@@ -196,7 +196,7 @@ def work_us(job: Job, sums: JobService, at_us: int) -> float:
 
 
 def remaining_us(job: Job, done_us: float) -> float:
-    """Return the need after `done_us`, in us; without an estimate, the same time again."""
+    """Return the time needed after `done_us`, in us; without an estimate, the same time again."""
     if job.estimate_us is None:
         return max(done_us, UNKNOWN_US)
     return max(job.estimate_us - done_us, LEAST * job.estimate_us)
@@ -221,7 +221,7 @@ class EstimateOrder(JobOrder):
 
 
 class DeadlineOrder(JobOrder):
-    """The order with deadlines: least GPU-time left first; jobs that cannot meet any come last."""
+    """The order with deadlines: least GPU-time left first; jobs that will miss all come last."""
 
     def __init__(
         self,
@@ -267,7 +267,7 @@ def queue_up(waiting: Iterable[Waiting], order: JobOrder) -> dict[ClaimKey, Kind
 
 
 class KindList(NamedTuple):
-    """The jobs of one kind; `job_class`: that of long jobs.
+    """The jobs of one kind; `job_class`: the class of these jobs if they are long.
 
     `group`: shared by kinds that differ only in a maximum price that cannot refuse them; otherwise
     None. Such a price must not change the order (ADR 0195).

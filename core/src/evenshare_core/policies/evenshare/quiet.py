@@ -154,8 +154,8 @@ def _from_when(
 ) -> int | None:
     """Return when a lease on one node could newly end or move, or None if never.
 
-    `instant_us`: when the lease may be preempted. `by_age`: that is enough. `pays`: rule 4 (b) may
-    end the lease once its job is long.
+    `instant_us`: when the lease may be preempted. `by_age`: it may end from then on. `pays`: rule 4
+    (b) may end the lease once its job is long.
     """
     if not by_age or instant_us <= at_us:
         if not pays:

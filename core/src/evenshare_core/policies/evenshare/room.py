@@ -188,7 +188,7 @@ class RoomMaker:
         return self._settle(one, gpu_type, room.node, sum(row.gpus for row in moved), rule)
 
     def _movable(self, gpu_type: str, free: FreeCapacity, gpus: int) -> dict[int, list[Lease]]:
-        """Return the movable leases by node, for nodes on which ending leases makes enough room."""
+        """Return the movable leases of each node that would have room if all its leases ended."""
         index, available = self._index(gpu_type), free.available.free
         movable = {}
         for node, rows in index.by_node.items():

@@ -221,8 +221,8 @@ class Placer:
     def settle_new(self, jobs: Iterable[StrideJob]) -> None:
         """Find homes for jobs that have none and can run (Algorithm 2).
 
-        The tenant with the fewest GPUs for its share has the next turn. Its jobs come by weight,
-        then by submission.
+        The tenant with the fewest GPUs relative to its share has the next turn. Its jobs come by
+        weight, then by submission.
         """
         new = [one for one in jobs if not one.home and one.usable]
         chosen: list[tuple[StrideJob, str]] = []

@@ -51,7 +51,7 @@ MEMORY_IDS = Fields(
 class Pass(msgspec.Struct, gc=False):
     """The progress of a job or node that takes turns; the least pass is next.
 
-    `rate`: its share, `UNIT` per GPU; with 0 it has no tickets, and comes last.
+    `rate`: its share, `UNIT` per GPU. A job with rate 0 has no tickets and comes last.
     """
 
     base_us: int = 0
@@ -86,8 +86,8 @@ class StrideJob(msgspec.Struct, gc=False):
     """An active job: its home, its pass, and the lease that it holds.
 
     `runs`: the lease continues; otherwise it has ended. `usable`: the GPU types that the job can
-    run on, slowest first. `gpu_type`: that of its home, "" without a home. `is_new`: the job was
-    not active in the last round.
+    run on, slowest first. `gpu_type`: the type of its home, "" without a home. `is_new`: the job
+    was not active in the last round.
     """
 
     job: Job

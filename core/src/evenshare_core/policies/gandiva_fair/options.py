@@ -11,8 +11,6 @@ from evenshare_core.units import SECOND_US
 
 
 class GandivaFairOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Options of gandiva_fair."""
-
     quantum_s: Annotated[
         int,
         Meta(

@@ -92,7 +92,7 @@ from evenshare_core.policies.shared.terms import expired_ends
 
 class GandivaFair(Policy):
     name = "gandiva_fair"
-    version = "3"  # 3: the memory contains no hash of ids (ADR 0195)
+    version = "3"  # version 3: the memory contains no hash of ids (ADR 0195)
     title = "Gang-aware stride with trading"
     promise = (
         "Jobs take turns on GPUs, so each tenant gets its quota of every GPU type over minutes."
@@ -168,7 +168,7 @@ def quantum_of(snapshot: Snapshot, options: GandivaFairOptions) -> int:
 
 
 def term_of(snapshot: Snapshot, quantum_us: int) -> int:
-    """Return the length of a term that starts now, in us: until the quantum ends, if allowed.
+    """Return the length of a term that starts now, in us: to the end of the quantum, if allowed.
 
     All leases of a pool therefore end together, so that a gang finds whole nodes free.
     """

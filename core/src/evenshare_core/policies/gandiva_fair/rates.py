@@ -19,7 +19,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-UNIT = 720_720  # Sweeps end when no rate changes by more than SETTLED, or after NODE_VISITS visits.
+# Divisible by all numbers up to 16, so that usual shares of a GPU are exact.
+UNIT = 720_720
 # Sweeps end when no rate changes by more than SETTLED, or after NODE_VISITS visits of nodes.
 SETTLED = UNIT // 100_000
 NODE_VISITS = 6000
@@ -85,7 +86,9 @@ class SpanningJob(NamedTuple):
 
 
 class Rates(NamedTuple):
-    """Units by node and tenant for jobs on one node, and by job id for jobs over several nodes."""
+    """Rates in units, by node and tenant for jobs on one node, by job id for jobs over several
+    nodes.
+    """
 
     small: dict[int, dict[int, int]]
     spanning: dict[int, int]

@@ -6,8 +6,8 @@ nodes. If the totals of tenants have then drifted by 1 % of the type, all rates 
 small pool, this happens at once.
 
 Rates make tenants equal, not the jobs of one tenant. If a tenant gets all that it deserves on other
-nodes, a job of it would have the rate 0, and never a turn. A job therefore has at least a fraction
-of its tenant's tickets per GPU, and jobs over the same nodes share evenly.
+nodes, one of its jobs would have the rate 0 and never get a turn. A job therefore has at least a
+fraction of its tenant's tickets per GPU, and jobs over the same nodes share evenly.
 """
 
 from __future__ import annotations

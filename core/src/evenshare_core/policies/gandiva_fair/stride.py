@@ -147,7 +147,7 @@ class Turns:
         return all(self._free[node] >= gpus and self._ends_in_time(node) for node, gpus in one.home)
 
     def _ends_in_time(self, node: int) -> bool:
-        """Return whether a term from now ends before a job for which the node is held needs it."""
+        """Return whether a term from now ends before the job that the node is held for needs it."""
         return node not in self.held or self.at_us + self.term_us <= self._frees_us.get(node, 0)
 
     def _keep_out(self, one: StrideJob) -> None:
@@ -244,7 +244,7 @@ class Turns:
         return FreeGpus({node: free[node] for node in row.gpus if node not in held}, row.size)
 
     def _invite(self, row: TypeHomes, waiting: Iterable[StrideJob]) -> None:
-        """Run jobs with a home on another type here for one term (rule 4)."""
+        """Give idle GPUs of this type for one term to jobs with a home on another type (rule 4)."""
         idle = self._idle(row)
         if not idle.total:
             return
@@ -293,7 +293,7 @@ class Turns:
 def _furthest_behind_first(
     some: Sequence[StrideJob], jobs: Iterable[StrideJob]
 ) -> Iterator[StrideJob]:
-    """Yield jobs by how far their pass is above the least pass on their nodes; the closest first.
+    """Yield jobs in the order of their pass minus the least pass on their nodes, the least first.
 
     They are sorted lazily: when most jobs wait, few idle GPUs are left.
     """

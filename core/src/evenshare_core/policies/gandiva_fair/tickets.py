@@ -200,7 +200,7 @@ def _within_of(
 def _one_profile(
     asking: Iterable[tuple[Job, tuple[str, ...]]], types: GpuTypes, widest: tuple[str, ...]
 ) -> Profile | None:
-    """Return the profile of most GPUs of the jobs with the most types; None if profiles differ."""
+    """Return the profile of most GPUs among jobs that use all of `widest`; None if some differ."""
     gpus: dict[int, int] = {}
     usable_by = set()
     for job, usable in asking:
@@ -215,7 +215,7 @@ def _one_profile(
 
 
 def _is_alike(row: Profile, chosen: Profile, usable: tuple[str, ...]) -> bool:
-    """Return whether the speeds over that of the slowest type differ by at most 5 %."""
+    """Return whether two profiles' speeds, relative to the slowest type, differ by at most 5 %."""
     base, chosen_base = row.speed_milli(usable[0]), chosen.speed_milli(usable[0])
     return all(
         abs(row.speed_milli(name) * chosen_base - chosen.speed_milli(name) * base) * 100

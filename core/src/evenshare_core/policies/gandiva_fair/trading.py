@@ -42,10 +42,10 @@ Holdings = dict[int, dict[str, int]]  # micro-GPUs by tenant and GPU type
 class Trader(NamedTuple):
     """A tenant that trades.
 
-    `speeds`: those of its job type, in thousandths by GPU type; it cannot run on types that are
-    missing or 0. `quota`: micro-GPUs by type that it can use and may trade. `usable`: micro-GPUs
-    that its jobs could use over all types. `within`: (types, micro-GPUs that its jobs could use of
-    them together), for types on which not every job can run.
+    `speeds`: the speeds of its job type, in thousandths by GPU type; it cannot run on types that
+    are missing or 0. `quota`: micro-GPUs by type that it can use and may trade. `usable`:
+    micro-GPUs that its jobs could use over all types. `within`: (types, micro-GPUs that its jobs
+    could use of them together), for types on which not every job can run.
     """
 
     tenant: int

@@ -264,8 +264,8 @@ class LtgfPicks:
 class _Turns:
     """The claims that may have the next turn, in a heap by (rho, arrival of the next job).
 
-    A job of several types that is served leaves the heads of its other queues. Their entries are
-    pushed again, and stale entries are dropped when they reach the top.
+    When a job of several types is served, it is removed from the heads of its other queues. Their
+    entries are pushed again, and stale entries are dropped when they reach the top.
     """
 
     def __init__(self, tenants: list[TenantClaim], picked: set[int]) -> None:

@@ -106,7 +106,6 @@ class Ltgf(Policy):
     promised = frozenset({Property.LONG_TERM_ORDER})
 
     def decide(self, snapshot: Snapshot) -> Decision:
-        """Decide one round; `snapshot.service` must be advanced to the time of the round."""
         tenants, pick, reservations = self.picks(snapshot)
         grants, renewals = keep_placements(pick.grants, pick.renewals, snapshot.leases)
         renewed = {renewal.lease for renewal in renewals}
@@ -172,7 +171,6 @@ class Ltgf(Policy):
         )
 
     def session(self, options: dict[str, Any]) -> Session:
-        """Return queues that are kept between rounds."""
         return IncrementalLtgf(parse_options(LtgfOptions, options))
 
     def picks(self, snapshot: Snapshot) -> tuple[list[TenantClaim], LtgfPicks, Reservations]:

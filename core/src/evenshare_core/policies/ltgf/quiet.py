@@ -1,9 +1,9 @@
 """The time until which rounds after a round without grants also grant nothing.
 
 This assumes that nothing happens. While nothing fits, the order of jobs makes no difference. Time
-only changes which job is the first of the least-rho tenant and is skipped. Reservations remember
-this job, and since when. This module computes a time until which it stays the same job, from bounds
-on values that change with time.
+only changes which job is first in line: the first job of the least-rho tenant. Reservations
+remember this job and the time of its first skip. From bounds on values that change with time, this
+module computes a time until which the same job is first.
 
 | value | its change while nothing happens |
 |---|---|

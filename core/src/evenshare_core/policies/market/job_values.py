@@ -43,7 +43,7 @@ class JobOnType:
         return bounded_micro(self.unbounded_hourly_micro(delay_us))
 
     def unbounded_hourly_micro(self, delay_us: int) -> int:
-        """Return the same price without bounds; negative if a linear utility has fallen below 0."""
+        """Return `hourly_micro` without its bounds; negative if a linear utility is below 0."""
         if delay_us and self.has_decay:
             return self._hourly_micro(delay_us)
         if self._now_micro is None:

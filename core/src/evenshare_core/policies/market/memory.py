@@ -65,7 +65,7 @@ class MarketMemory:
         self.is_batch = is_over or not round_us
 
     def stays_until(self) -> int:
-        """Return the next time of a batch, or at which theta forgets a day, with the same jobs."""
+        """Return when the next batch is due or theta forgets a day, if no job comes or goes."""
         if self.batch_us is None:
             return self.at_us
         until_us, forgets_us = self.batch_us + self._options.interval_us, self.tops.stays_until()
@@ -78,7 +78,7 @@ class MarketMemory:
     def settings(self, pool: PricedPool, jobs: Iterable[Job]) -> tuple[PoolPrice, ...]:
         """Return base and theta of the next round's prices.
 
-        `jobs`: at least those submitted since the last round; theta includes their values.
+        `jobs`: at least the jobs submitted since the last round; theta includes their values.
         """
         if self._options.theta == "history":
             types = {row.gpu_type for row in pool.prices}

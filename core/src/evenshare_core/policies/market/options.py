@@ -11,8 +11,6 @@ from evenshare_core.units import ONE_MILLI, SECOND_US
 
 
 class MarketOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Options of the market."""
-
     interval_s: Annotated[
         int,
         Meta(

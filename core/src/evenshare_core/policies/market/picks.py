@@ -70,7 +70,8 @@ class MarketPicks:
         # Whether GPUs were kept for an owner; then due leases decide which node is kept.
         self.clears = False
         self._asking: list[tuple[Lease, tuple[int, int]]] = []
-        # (job, GPU type): enough GPUs were free, but on no node, so the job may start a slot later.
+        # (job, GPU type): enough GPUs were free, but no node had room, so it may start a slot
+        # later.
         self._no_node: set[tuple[int, str]] = set()
         self._uses: dict[str, SlotUse] = {}
         self._clearing: dict[str, ClearingNodes] = {}
@@ -211,8 +212,8 @@ class MarketPicks:
     def _split_again(self, borrowed: list[Lease]) -> list[tuple[Lease, tuple[int, int]]]:
         """Recompute own and borrowed GPUs without the leases whose GPUs owners took.
 
-        Otherwise, a job could be admitted as within quota that then pays a price which was not
-        checked. `borrowed`: the leases that are renewed.
+        Otherwise, a job that was admitted as within quota might pay a price that was not checked.
+        `borrowed`: the leases that are renewed.
         """
         self.admission = self._pool.admission_again()
         asking = {lease.id for lease in borrowed}

@@ -74,7 +74,7 @@ ROOM_TEXT = (
 
 class Market(Policy):
     name = "market"
-    version = "2"  # 2: the node that is clear first is kept for an owner (ADR 0174)
+    version = "2"  # version 2: the node that is clear first is kept for an owner (ADR 0174)
     title = "Posted-price market"
     promise = "Quotas are free; other GPUs go to the jobs that value them most."
     suits = "Tenants that declare the value of their jobs and lend idle quota for credits."
@@ -226,7 +226,7 @@ class _Waits:
         self._rows.setdefault((reason.value, job.tenant, gpu_type), []).append((job, row))
 
     def _explained(self, job: Job, types: list[str]) -> None:
-        """Queue a job for the reasons of all policies: too large, a limit, or no room."""
+        """Queue a job for the reasons that all policies share: too large, a limit, or no room."""
         if not types:
             types = sorted({row.gpu_type for row in self._snapshot.service.claims}) or [""]
         free_by_type = self._picks.free_by_type

@@ -22,9 +22,9 @@ class PricedPool(NamedTuple):
     """The inputs of one round; times in us of pool time.
 
     `due`: leases that end by the round, by their start. `going`: returns the continuing leases, in
-    any order. `jobs`: at least those that may start or hold a lease. `quota`: returns that of a
-    tenant and GPU type. `utility`: returns that of a job, if declared. `admission`, `free_by_type`:
-    nothing is taken yet. `admission_again`: returns a new admission.
+    any order. `jobs`: at least the jobs that may start or hold a lease. `quota`: returns the quota
+    of a tenant and GPU type. `utility`: returns a job's utility, if declared. `admission`,
+    `free_by_type`: the state before any pick. `admission_again`: returns a new admission.
     """
 
     at_us: int

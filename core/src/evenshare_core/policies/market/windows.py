@@ -83,7 +83,7 @@ class Windows:
         return np.asarray(np.maximum(before, with_itself), np.int64)
 
     def records(self, hourly_micro: int) -> Counts:
-        """Return the indices of starts cheaper than all earlier ones, if worth the first hour.
+        """Return the indices of affordable starts that are cheaper than all earlier ones.
 
         The value of a job falls with time, so no other start can be best.
         """

@@ -71,8 +71,6 @@ EQUAL_TEXT = (
 
 
 class DrfOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Options of DRF."""
-
     weights: Annotated[
         Literal["quota", "equal"],
         Meta(
@@ -149,7 +147,7 @@ class DominantShares:
             sum(row.cpus for row in known),
             sum(row.memory_mb for row in known),
         )
-        # Parts of totals are kept as integers, in units of 1 / the least common multiple.
+        # Parts of totals are integers, in units of 1 / the least common multiple of the totals.
         whole = lcm(*[total for total in self._total if total])
         self._parts_each = tuple(whole // total if total else 0 for total in self._total)
         self._needs = {row.id: row for row in snapshot.job_resources}

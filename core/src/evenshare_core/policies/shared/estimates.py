@@ -45,6 +45,6 @@ def remaining_us(job: Job, sums: JobService, at_us: int, whole: int) -> int:
 
 
 def left_us(job: Job, sums: JobService | None, at_us: int, unknown_s: int) -> int:
-    """Return the assumed need of a job from `at_us` on, in us; its total need without `sums`."""
+    """Return the time that a job needs from `at_us` on, in us; without `sums`, its total need."""
     whole = whole_us(job, unknown_s * SECOND_US)
     return whole if sums is None else remaining_us(job, sums, at_us, whole)

@@ -1,9 +1,9 @@
 """The queue of an ordered policy, kept between rounds (`policies.session`).
 
 Waiting jobs are of one kind if a round that fails one of them must fail those behind it. They share
-tenant, GPU types, gang and maximum price. Each kind has a sorted list. A round takes the first of
-all lists until their heads fail. This is exact, since free GPUs and limits only shrink in a round.
-A waiting job receives no GPU-time, so its order does not change with time.
+tenant, GPU types, gang and maximum price. Each kind has a sorted list. A round tries the heads of
+the lists in order, until all fail. This is exact, since free GPUs and limits only shrink in a
+round. A waiting job receives no GPU-time, so its order does not change with time.
 """
 
 from __future__ import annotations

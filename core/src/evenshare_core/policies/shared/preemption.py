@@ -121,8 +121,8 @@ def victims_on(
 ) -> Choice | None:
     """Return the fewest leases of a node that must end for the gang, or None if impossible.
 
-    `free`: GPUs available to the gang, by node; it does not fit there yet. `most_leases`: more
-    leases than this are of no use; None if any number is.
+    `free`: GPUs available to the gang, by node; it does not fit there yet. `most_leases`: a choice
+    of more leases than this is useless; None if there is no limit.
     """
     chosen = _fewest(node, free, index, rule, {}, most_leases=most_leases)
     if chosen is None:

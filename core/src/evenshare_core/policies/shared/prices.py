@@ -34,7 +34,7 @@ def post_prices(
 ) -> tuple[PoolPrice, ...]:
     """Return the prices of the next round by GPU type, from used GPUs and capacity by type.
 
-    `surcharges`: those of the next round; the prices include them.
+    `surcharges`: of the next round; the prices include them.
     """
     extra = {row.gpu_type: row.surcharge_micro for row in surcharges}
     posted = []

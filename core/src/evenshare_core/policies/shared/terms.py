@@ -106,7 +106,7 @@ def split_terms(
 ) -> Terms:
     """Split every new term into own and borrowed GPUs; withdraw terms that a limit refuses.
 
-    `admission`: that of the round, before any pick. `jobs`: by id, at least those of the terms.
+    `admission`: the round's admission before any pick. `jobs`: by id, at least those of the terms.
     `lengths`: as in `Terms`.
     """
     length, enter = lengths.get, admission.enter
@@ -156,9 +156,9 @@ def settle_exchanges(
 ) -> Exchanges:
     """Split the terms of a round that ends leases before their expiry.
 
-    `admission`: returns that of the round before any pick, without the leases of these ids. An
-    exchange is called off if a limit withdraws the job for which leases end, or a job that was to
-    move. The rest is then split again, until no exchange is called off.
+    `admission`: returns the round's admission before any pick, without the leases of the given ids.
+    An exchange is called off if a limit withdraws the job for which leases end, or a job that was
+    to move. The rest is then split again, until no exchange is called off.
     """
     live, left, off = list(preemptions), list(grants), list[Preemption]()
     refusals: list[tuple[Lease | Grant, Refusal]] = []
@@ -183,7 +183,7 @@ def _called_off(terms: Terms, preemptions: Sequence[Preemption]) -> dict[int, Re
     broken = {job: refusal for job, refusal in withdrawn.items() if job in gangs}
     for row in preemptions:
         if row.rule is PreemptionRule.DEFRAGMENT and row.job in withdrawn:
-            # The moved job's limit is not the reason for this job.
+            # The limit refuses the moved job, so it is no reason for the job that the move was for.
             broken.setdefault(row.for_job, Refusal(Reason.LEASE_TURN))
     return broken
 

@@ -2,8 +2,8 @@
 
 Source: OEF (Middleware 2024), 4.2.4: each job type of a tenant is a virtual tenant.
 
-- A job type is (tenant, profile); jobs without a profile form one of speed 1 on all types. It
-  represents the active jobs of that type, and ends with the last of them.
+- A job type is (tenant, profile). It exists while the tenant has active jobs with this profile.
+  Jobs without a profile form a job type with speed 1 on all types.
 - A tenant's weight is the sum of its effective quotas over the GPU types of the pool. It is divided
   among its job types by their profiles' priorities. A tenant without quota has weight 0: it has no
   part in the program and gets only leftover GPUs.

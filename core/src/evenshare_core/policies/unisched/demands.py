@@ -32,11 +32,12 @@ from evenshare_core.units import COUNT_MAX, ONE_MILLI, REWARD_MICRO
 
 LEAST_POINTS = 20  # minimum points that a job uses of its tenant's budget
 MOST_STEPS = 4  # maximum number of steps per job in a program, as in the paper.
-# Percent of a step's points without a margin before it. The loss exceeds the reward of any
-# best-effort job, and is less than that of another deadline.
+# Percent of a step's points if no margin is left before it. The loss exceeds the reward of any
+# best-effort job, and is less than the loss of another deadline.
 WITHOUT_MARGIN_PERCENT = 90
-MOST_DEVIATIONS = 2  # maximum excess of an estimate over the time to an attainable step.
-# Percent of a step's points: estimate and time are equal; the excess is the maximum.
+# In standard errors: the maximum excess of an estimate over the time to a step.
+MOST_DEVIATIONS = 2
+# Percent of a step's points if the estimate equals the time to it, and at the maximum excess.
 JUST_PERCENT, LEAST_PERCENT = 50, 5
 
 
@@ -222,7 +223,7 @@ def _margin(slack: int, leases: int, remaining: Remaining, options: UniSchedOpti
 
 
 def _by_luck(reward_micro: int, short_us: int, most_short_us: int) -> int:
-    """Return the reward of a step that is met only if the estimate is too long; above 0."""
+    """Return the reward of a step that a job meets only if its estimate is too long; above 0."""
     lost = (JUST_PERCENT - LEAST_PERCENT) * short_us // most_short_us
     return max(1, reward_micro * (JUST_PERCENT - lost) // 100)
 

@@ -35,7 +35,7 @@ class KeptAnswer:
     option: tuple[int, ...] = ()
 
     def row(self) -> list[Any]:
-        """Return the JSON form; that of a missed job is only its state."""
+        """Return the JSON form, which for a missed job contains only its state."""
         if self.state is DeadlineState.MISSED:
             return [self.state.value]
         limit = self.limit.value if self.limit else ""

@@ -12,8 +12,6 @@ from evenshare_core.units import COUNT_MAX
 
 
 class UniSchedOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Options of UniSched."""
-
     lease_multiple: Annotated[
         int,
         Meta(

@@ -63,7 +63,7 @@ DEADLINE, PROFILER, BEST_EFFORT = "deadline", "profiler", "best_effort"
 
 class UniSched(Policy):
     name = "unisched"
-    version = "3"  # 3: the memory contains no hash of ids (ADR 0195)
+    version = "3"  # version 3: the memory contains no hash of ids (ADR 0195)
     title = "Deadlines and best effort"
     promise = "Each job with a deadline gets an answer at once: planned in time, or the obstacle."
     suits = "Jobs with and without deadlines, with known or estimated durations."

@@ -75,7 +75,7 @@ class DeadlinePool:
         return row.spread_milli if row and self.options.use_estimator else ONE_MILLI
 
     def home(self, job: Job) -> str:
-        """Return the GPU type on which a job is planned: that of its lease, or the claimed type."""
+        """Return the GPU type on which a job is planned: its lease's type, or the claimed type."""
         lease = self.kept.get(job.id) or self.ended.get(job.id)
         if lease is not None:
             return lease.gpu_type

@@ -44,7 +44,7 @@ from evenshare_core.policies.unisched.pool import DeadlinePool
 from evenshare_core.units import COUNT_MAX, REWARD_MICRO
 
 # Most rounds spend all of this effort, since a plan that lacks a margin is below its bound. A tenth
-# of the default saves half a second on one core, and runs are no worse.
+# of the default saves half a second on one core, and does not make runs worse.
 ROUND_EFFORT = 5_000
 
 
@@ -289,7 +289,7 @@ class SolvedRound:
             return
         room = FreeRoom(free_after(made.problem, made.planned(), self._length(made, rows)))
         used: dict[int, Counts] = {}
-        # by tenant; dropped when one of its jobs is planned
+        # by tenant; an entry is dropped when a job of the tenant is planned
         limits: dict[int, QuotaLimit | None] = {}
         for row in rows:
             job = pool.jobs[row.id]
@@ -319,7 +319,7 @@ class SolvedRound:
         return max(made.problem.leases, last, held, len(made.problem.free)) + 1
 
     def _is_too_long(self, demand: DeadlineDemand, gpu_type: str) -> bool:
-        """Return whether the job cannot meet any deadline on any pool and lacks that answer."""
+        """Return whether the job cannot meet any deadline on any pool, and lacks this answer."""
         job, known = demand.job, self.pool.memory.answers.get(demand.job.id)
         if demand.gpu_type != gpu_type or demand.selector_job is not None:
             return False
