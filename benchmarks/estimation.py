@@ -47,7 +47,7 @@ GOAL_SPEED, GOAL_DURATION = 0.05, 0.10
 
 
 def speeds() -> None:
-    """Print the error of speeds by law, shape and known measurements."""
+    """Print the errors of predicted speeds, by law, shape and known measurements."""
     for law in Law:
         for name, errors in (("profile", profiled_errors(law)), ("others", held_out_errors(law))):
             every = list(errors)
@@ -65,7 +65,7 @@ def speeds() -> None:
 
 
 def iterations() -> list[float]:
-    """Print the error of iterations by family; return it for all except the drop."""
+    """Print the error of iterations by family; return it for all families except `drop`."""
     together: list[float] = []
     spent_s, count = 0.0, 0
     for family in (*INSIDE, *OUTSIDE, UNFORESEEN):

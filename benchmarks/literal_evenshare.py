@@ -40,7 +40,7 @@ def literal_victims(
 
 
 def _fewest(needed: int, rows: Sequence[Ranked], spare: dict[int, int | None]) -> list[Ranked]:
-    """Take larger leases first, and at last the smallest lease that frees what is missing."""
+    """Take larger leases first. The last one is the smallest lease that frees the missing GPUs."""
     chosen: list[Ranked] = []
     rest = list(rows)
     while needed > 0:

@@ -83,7 +83,7 @@ class _Class:
     def __init__(self, gang: int, weight: int, mask: int) -> None:
         self.gang, self.weight, self.mask = gang, weight, mask
         self.jobs, self.integral = 0, 0.0
-        # (the value of the integral at which the job ends, job)
+        # (the rate's integral when the job ends, job)
         self.heap: list[tuple[float, int]] = []
 
 

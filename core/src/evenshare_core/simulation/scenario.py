@@ -139,10 +139,11 @@ def _add(total: dict[int, int], more: Mapping[int, int]) -> None:
 
 
 def infinite(scenario: Scenario, rules: Rules) -> Result:
-    """Return the lower bound: each job starts at the first round after its submission.
+    """Run without a limit of GPUs: each job starts at the first round after its submission.
 
-    It keeps its GPUs until its end, on the fastest type that it can use. A cancelled job ends at
-    the first round after its cancellation, as in a run.
+    This is a lower bound of completion times. A job keeps its GPUs until its end, on the fastest
+    type that it can use. A cancelled job ends at the first round after its cancellation, as in a
+    run.
     """
     books = Books()
     for job in scenario.workload.jobs:

@@ -69,7 +69,7 @@ MATCHED, LEFT_OVER = "matched", "left_over"
 # exact.
 LONGEST_MS = 3 * 10**10
 MOST_JOBS = 200
-# cost of an impossible pair: more than any matching without it
+# cost of an impossible pair; higher than that of any matching without such a pair
 NEVER = 2 * LONGEST_MS * MOST_JOBS**2
 
 

@@ -19,7 +19,8 @@ GPU type. Jobs planned for the first slot are placed first. Then come running be
 waiting ones by the least work left. Jobs planned for later slots wait. SLO jobs are always renewed;
 best-effort jobs are renewed if no SLO job took their GPUs.
 
-Of starts with equal reward the earliest is better: a slot counts a thousandth of a point.
+Of starts with equal reward, the earliest is preferred: each slot earlier adds a thousandth of a
+point.
 
 Departures, each with its test in tests/papers/test_three_sigma.py:
 
