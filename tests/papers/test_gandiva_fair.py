@@ -109,7 +109,7 @@ class TestOneNode:
 
     @pytest.mark.parametrize("weights", [(1, 1, 1), (3, 1, 2), (5, 2, 1)])
     def test_long_run_shares_follow_tickets(self, weights: tuple[int, int, int]) -> None:
-        """In these mixes no GPU is idle, and no job could use more than its full time."""
+        """No GPU is idle, and no tenant's share exceeds what its jobs can use."""
         jobs = jobs_of((1, 8, 1), (2, 4, 2), (3, 8, 1))
         tickets = {(tenant, "v100"): weights[tenant - 1] for tenant in (1, 2, 3)}
         rows = quanta(pool({"v100": [4]}), tickets, jobs, 1000)
