@@ -81,7 +81,7 @@ def report(name: str, spent_ms: float, certificate: Certificate, beside: str = "
 
 
 def main() -> int:
-    """Print both; return 1 if the goal is missed."""
+    """Print the times of both rounds; return 1 if the goal is missed."""
     print(f"{TENANTS} tenants, {TYPES} GPU types, {NODES} nodes, {JOBS} jobs; CPU time, median")
     snapshot, decision = shared_round()
     shared_ms, certificate = cpu_ms(lambda: certify_round(snapshot, decision))

@@ -315,7 +315,7 @@ class TestTrades:
         assert not any(1 in (trade.buyer, trade.seller) for trade in trades)
 
     def test_leave_a_tenant_the_quota_that_its_pinned_jobs_ask_for(self) -> None:
-        """Of 4 V100 of quota, three pinned jobs need 3, so one is sold; without them, 4 are."""
+        """Three pinned jobs need 3 of 4 V100s of quota, so one is sold; without them, all 4."""
 
         def pin(snapshot: Snapshot) -> Snapshot:
             jobs = tuple(replace(job, gpu_types=("v100",)) if job.id <= 3 else job

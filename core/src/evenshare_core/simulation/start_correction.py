@@ -117,7 +117,7 @@ def _score(row: PastEstimate, said_us: int, lease_us: int) -> tuple[float, bool]
 
 
 def _quantile(scores: Sequence[tuple[float, bool]], level: float) -> float:
-    """Return the quantile of the scores; with too few starts, the largest score, at least 1."""
+    """Return the quantile of the scores; if starts are few, the largest score, at least 1."""
     share, left = 1.0, len(scores) + 1  # one more score, for the estimate to correct
     for score, is_censored in sorted(scores):  # at equal scores, starts come before censored ones
         if not is_censored:

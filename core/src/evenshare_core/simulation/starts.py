@@ -2,9 +2,9 @@
 
 Each run continues the pool from its state under its own policy. It draws the unknown values:
 durations from jobs that ended, and arrivals from the pool's recent past. A job's p50 and p90 are
-quantiles of its starts over the runs. The quantiles of n runs are those of n + 1: if the draws were
-right, an actual start would be below p90 nine times out of ten. The draws are inexact, so the
-outcomes of past estimates correct both (`evenshare_core.simulation.start_correction`).
+quantiles of its starts over the runs. The quantiles are taken over n + 1 values for n runs: if the
+draws were right, an actual start would be below p90 nine times out of ten. The draws are inexact,
+so the outcomes of past estimates correct both (`evenshare_core.simulation.start_correction`).
 
 | drawn | from |
 |---|---|

@@ -270,7 +270,7 @@ class SimulationState:
 
     @property
     def has_surcharge(self) -> bool:
-        """Whether a price has a surcharge; without a queue, it falls round by round."""
+        """Whether any price has a surcharge, which falls round by round while no job waits."""
         return any(row.surcharge_micro for row in self.surcharges)
 
     def changes_in_order(self) -> list[Change]:

@@ -154,7 +154,7 @@ class Allox(Policy):
 
 
 class AlloxOrder(NamedTuple):
-    """Waiting jobs in the order of placement; each of `matched` only on its type."""
+    """Waiting jobs in the order of placement; jobs in `matched` only get their matched type."""
 
     matched: list[QueuedJob]
     others: list[QueuedJob]

@@ -26,7 +26,7 @@ Departures, each with its test in tests/papers/test_three_sigma.py:
 
 - A cycle is a round of the pool; UniSched sets 60 s.
 - The distribution is the estimate with its standard error, and not a history by features of jobs.
-  A job without error has `error`. A job without estimate is taken to need `unknown_s`.
+  If it states no error, `error` is used. A job without an estimate is taken to need `unknown_s`.
 - Best-effort jobs are preempted only when their leases end, and are no part of the program, as in
   UniSched.
 - A job that can meet no deadline by any of its lengths is a best-effort job. In 3Sigma, the
