@@ -2,10 +2,10 @@
 
 Run `python -m benchmarks.bundles`. The pool is that of `benchmarks.round_postgres`: 1,000 nodes x 8
 GPUs, 100 tenants, 10,000 jobs behind 1,000 leases. A member of a tenant gets the bundle in-process
-over one connection. Variants are: compressed, unpacked, not modified (304), and only own rows. The
-same run measures a rebuild of the bundle from the round's stored bytes, which a portal without
-stored bundles would do for each reader. It also measures the sealing of a round, and the part for
-which the round waits.
+over one connection. The bundle is requested compressed, uncompressed, unmodified (304), and with
+own rows only. The same run measures a rebuild of the bundle from the round's stored bytes, which a
+portal without stored bundles would do for each reader. It also measures the sealing of a round, and
+the part for which the round waits.
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ class PoolTimes:
 
 
 def watch(tree: RunningTree, minutes: float) -> tuple[PoolTimes, list[float], int]:
-    """Return the pools' times, the times of front pages, and how many had no answer."""
+    """Return the pools' times, the times of the front page, and how many requests had no answer."""
     times, pages, failed = PoolTimes(), list[float](), 0
     end, next_page = time.monotonic() + minutes * 60, 0.0
     while (now := time.monotonic()) < end:

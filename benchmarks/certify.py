@@ -1,9 +1,9 @@
 """Benchmark of a round's certificate: 100 tenants x 5 GPU types, 1,000 nodes, 10,000 jobs.
 
-The first case is a round with ideals, as of a cooperative policy: envy of all pairs, and Pareto
-slack by its program. The second is a busy round of ltgf: leases, and the order of its picks.
-Figures are CPU time of one process, median of several runs. The decision of the same round is timed
-too; a certificate must not cost much more.
+The first round has ideals, as under a cooperative policy: the certificate measures the envy of all
+pairs, and the Pareto slack by a program. The second is a busy round of ltgf: the certificate checks
+the leases and the order of the picks. Figures are CPU time of one process, median of several runs.
+The decision of the same round is timed too; a certificate must not cost much more.
 
     python -m benchmarks.certify
 """
@@ -81,7 +81,7 @@ def report(name: str, spent_ms: float, certificate: Certificate, beside: str = "
 
 
 def main() -> int:
-    """Print both; return 1 if the goal is missed."""
+    """Print the times of both rounds; return 1 if the goal is missed."""
     print(f"{TENANTS} tenants, {TYPES} GPU types, {NODES} nodes, {JOBS} jobs; CPU time, median")
     snapshot, decision = shared_round()
     shared_ms, certificate = cpu_ms(lambda: certify_round(snapshot, decision))

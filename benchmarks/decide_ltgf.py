@@ -27,7 +27,8 @@ from evenshare_core.policies.base import decide_round
 from evenshare_core.policies.ltgf.policy import POLICY
 
 PENDING, NODES, TENANTS = 10_000, 1_000, 100
-GOAL = 25  # goal: how many times as fast as the literal Algorithm 1, with the rule of pools
+# goal: the speed relative to the literal Algorithm 1, with the pools' variant of the rule
+GOAL = 25
 RUNS = 9
 T = TypeVar("T")
 

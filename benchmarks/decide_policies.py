@@ -3,8 +3,8 @@
 There are 100 tenants with quotas, and jobs with estimates. Half of the jobs have speeds by type,
 and half accept more than one type. In the first round the pool is empty. In a later round it is
 full, and all leases of the policy end or are renewed at once, for the second time. Figures are CPU
-time of one process, median of several runs, and the ratio to `fifo`, which decides the same pools
-in turns. Times depend on the machine, but ratios hardly do.
+time of one process, median of several runs, and the ratio to `fifo`, measured alternately on the
+same pools. Times depend on the machine, but ratios hardly do.
 
     python -m benchmarks.decide_policies [POLICY ...]
 """

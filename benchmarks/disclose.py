@@ -1,4 +1,4 @@
-"""Benchmark of a round's bundle: 10,000 jobs waiting, 1,000 nodes, 100 tenants; and 60 jobs.
+"""Benchmark of bundles of two rounds: with 10,000 waiting jobs on 1,000 nodes, and with 60 jobs.
 
 The bundle is made (ids renamed, unread fields left out, fields named, canonical JSON). Then it is
 read back to values that are decided again. The plain method makes a new value with other ids for
@@ -95,7 +95,7 @@ def measure(title: str, snapshot: Snapshot, goal_ms: float) -> bool:
 
 
 def main() -> int:
-    """Print both; return 1 if a goal is missed."""
+    """Print the times of both rounds; return 1 if a goal is missed."""
     print("CPU time, median; ltgf")
     busy = replace(advanced(sized(JOBS, fill=0.97, expired=0.02)), options={})
     small = pool(seed=1, nodes=8, tenants=5, pending=SMALL, fill=0.9, expired=0.2)

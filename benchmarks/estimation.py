@@ -1,11 +1,11 @@
 """Benchmark of UniSched's estimator: errors of its speeds and iterations, and the cost of an
 estimate.
 
-Speeds: Gavel's throughputs, predicted from a profile of at most two GPUs, and each from all others.
-Iterations: runs drawn from seeds, after half of their iterations; 20 seeds of each family. The
-weights of the ensemble were chosen with other seeds. The last part is a training run of
-examples/train.py on this machine: its loss, averaged over 20 steps, until each of four targets. The
-comparison is the user's cap as the estimate, which a scheduler uses without an estimator.
+Speeds: Gavel's throughputs are predicted from a profile of at most two GPUs, and each one from all
+others of its job. Iterations: runs drawn from 20 seeds per family are estimated after half of their
+iterations. The weights of the ensemble were chosen with other seeds. The last part is a training
+run of examples/train.py on this machine: its loss, averaged over 20 steps, until each of four
+targets. For comparison, the estimate is the user's cap, as in a scheduler without an estimator.
 
     python -m benchmarks.estimation
 """
@@ -47,7 +47,7 @@ GOAL_SPEED, GOAL_DURATION = 0.05, 0.10
 
 
 def speeds() -> None:
-    """Print the error of speeds by law, shape and known measurements."""
+    """Print the errors of predicted speeds, by law, shape and known measurements."""
     for law in Law:
         for name, errors in (("profile", profiled_errors(law)), ("others", held_out_errors(law))):
             every = list(errors)
@@ -65,7 +65,7 @@ def speeds() -> None:
 
 
 def iterations() -> list[float]:
-    """Print the error of iterations by family; return it for all except the drop."""
+    """Print the error of iterations by family; return it for all families except `drop`."""
     together: list[float] = []
     spent_s, count = 0.0, 0
     for family in (*INSIDE, *OUTSIDE, UNFORESEEN):

@@ -40,7 +40,7 @@ def literal_victims(
 
 
 def _fewest(needed: int, rows: Sequence[Ranked], spare: dict[int, int | None]) -> list[Ranked]:
-    """Take larger leases first, and at last the smallest lease that frees what is missing."""
+    """Take larger leases first. The last one is the smallest lease that frees the missing GPUs."""
     chosen: list[Ranked] = []
     rest = list(rows)
     while needed > 0:
@@ -71,14 +71,14 @@ def literal_fewest_victims(
     rule: VictimRule,
     known: Choice | None = None,
 ) -> Choice | None:
-    """Return the best choice on any of these nodes, or the known one; None without any."""
+    """Return the best of the known choice and those on these nodes; None without a choice."""
     of_nodes = [literal_victims(node, free, index, rule) for node in nodes]
     choices = [one for one in (known, *of_nodes) if one is not None]
     return min(choices, key=lambda one: one[0], default=None)
 
 
 class LiteralSearch:
-    """The best choice among nodes that had one, found by a check of all of them each time.
+    """The best choice among nodes, found by checking again each node that had one.
 
     If a node's choice becomes worse, it is ranked by its new value.
     """

@@ -4,8 +4,8 @@ Errors in print are corrected. A window ends at start + d - 1 (line 3 of 4 and 5
 by q_p and a_p (4, line 8; 5, line 7), and servers with too few PSs for (3i) are left out. A
 centralised schedule costs the sum over its window (5, line 12).
 
-The paper does not describe a pool without PSs. Here, a centralised job is on one server. A
-distributed job is on at least two, filled from the fewest free workers upward.
+The paper does not describe a pool without PSs. Here, a centralised job is on one server, and a
+distributed job on at least two. Servers with the fewest free workers are filled first.
 """
 
 from __future__ import annotations

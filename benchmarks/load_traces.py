@@ -1,4 +1,4 @@
-"""Benchmark of reading 82,247 jobs, as in Philly's log, of each format, as `simulate` reads them.
+"""Benchmark of reading 82,247 jobs, as many as in Philly's log, in each format of `simulate`.
 
 Each file is made from the seed, and read in a separate process. Figures are CPU time, and peak
 memory with the memory before the read. The sacct file has two steps a job. The plain method for the

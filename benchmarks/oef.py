@@ -39,7 +39,7 @@ def instance(kind: str, tenants: int) -> ShareProblem:
     """Draw speedups over ten types; the number of GPUs equals the number of tenants."""
     chance = np.random.default_rng(1)
     if kind == "ordered":
-        # From tenant to tenant, the ratio of neighbouring types rises.
+        # The ratio of neighbouring types rises from tenant to tenant.
         ratios = np.sort(chance.uniform(1, 1.6, (tenants, TYPES - 1)), axis=0)
         faster = np.cumprod(ratios, axis=1)
     else:

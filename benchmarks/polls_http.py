@@ -96,7 +96,7 @@ class OpenPage:
         head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
         lines = (line.lower().partition(":") for line in head.split("\r\n")[1:])
         headers = {name: value.strip() for name, _, value in lines}
-        # the poll was refused: too many requests of one address
+        # the poll was refused, because one address sent too many requests
         if headers.get("transfer-encoding") == "chunked":
             await reader.readuntil(b"0\r\n\r\n")
         else:

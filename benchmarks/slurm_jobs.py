@@ -92,7 +92,10 @@ def moves(world: Any) -> None:
 
 
 def dispatches(world: Any, restd: dict[str, Any]) -> None:
-    """Measure jobs dispatched per second, none of which starts; in turns, as the machine varies."""
+    """Measure jobs dispatched per second, none of which starts.
+
+    The methods alternate, because the machine's speed varies.
+    """
     plain, ours, by_restd = [], [], []
     for _ in range(DISPATCH_TURNS):
         began = time.perf_counter()

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-# otherwise a log line per round would be part of the time
+# otherwise the measured time would include a log line per round
 os.environ.setdefault("LOG_LEVEL", "WARNING")
 
 from portal.embedded.folders import Folders

@@ -136,7 +136,7 @@ def proofs(leaves: list[bytes], entries: int) -> None:
 
 
 def plain_root(leaves: list[bytes]) -> bytes:
-    """Return the root from all leaves, level by level; an odd last node moves up unchanged."""
+    """Compute the root level by level; an unpaired last node moves up unchanged."""
     level = leaves
     while len(level) > 1:
         pairs = [

@@ -135,9 +135,7 @@ class TestProgress:
         assert (found[2].start_s, found[3].start_s) == (100, 110)
 
     def test_is_measured_by_quota(self) -> None:
-        """At 100 s, the first tenant has 150 GPU-seconds and a quota of 3 GPUs; the second 100 and
-        1.
-        """
+        """At 100 s, tenant 1 has 150 GPU-seconds and a quota of 3; tenant 2 has 100 and 1."""
         jobs = [job(1, 1, 100, tenant=2), job(2, 3, 50), job(3, 4, 10, at_s=5),
                 job(4, 4, 9, at_s=6, tenant=2)]  # fmt: skip
         found = played(jobs, quotas={1: 3, 2: 1}, gpus=(4, 0))

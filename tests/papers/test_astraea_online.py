@@ -263,7 +263,7 @@ class TestLambda:
     def test_is_used_where_no_number_is_given(self) -> None:
         jobs = [paper_job(0, *J11)]
         run = run_market(PAPER_POOL, jobs, MarketRules("geometric"))
-        assert run.rounds[0].after == 4  # lambda = 1: the only job is all jobs
+        assert run.rounds[0].after == 4  # lambda = 1, because there is only one job
 
     def test_needs_utilities_and_theta(self) -> None:
         with pytest.raises(ValueError, match="least"):

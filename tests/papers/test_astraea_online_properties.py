@@ -96,7 +96,7 @@ class TestEveryRun:
 
     @given(SEEDS, MODES)
     def test_admits_a_job_only_for_more_than_it_costs(self, seed: int, rules: MarketRules) -> None:
-        """This is figure 12."""
+        """The property of the paper's figure 12."""
         _, _, run = history(seed, rules)
         assert all(one.ideal_micro > one.cost_micro >= 0 for one in run.schedules)
 

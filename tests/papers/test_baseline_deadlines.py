@@ -57,7 +57,7 @@ class TestGenie:
         assert started(decide_round(asked("genie", *rows))) == [1, 3]
 
     def test_places_a_gang_on_one_node_and_tries_no_other_size(self) -> None:
-        """Two nodes have two free GPUs each; half of the gang would be in time, but waits."""
+        """Two nodes have two free GPUs each. Half a gang would be in time, but the gang waits."""
         fields: dict[str, Any] = {
             "nodes": {1: 4, 2: 4},
             "leases": [
@@ -95,7 +95,7 @@ class TestGenie:
     def test_takes_late_jobs_by_the_least_laxity_too_and_no_slack_as_none_that_is_late(
         self,
     ) -> None:
-        """The jobs are late by 100, 300 and 10 s; the last ends just in time."""
+        """The first three jobs are late by 100, 300 and 10 s; the fourth ends just in time."""
         rows = ((4, 600, (500,)), (4, 500, (200,)), (4, 20, (10,)), (4, 300, (300,)))
         assert order(asked("genie", *rows)) == [4, 2, 1, 3]
 

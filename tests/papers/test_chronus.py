@@ -33,7 +33,7 @@ class TestChronus:
     def test_meets_three_of_four_deadlines_where_the_selector_meets_all(
         self, *, is_on: bool, points: int
     ) -> None:
-        """UniSched II-C: four jobs of 6 GPUs on three nodes; 4 x 8 leases do not fit 3 x 10."""
+        """UniSched II-C: three nodes have room for 30 leases, and four jobs need 8 each."""
         one = self.asked(
             *self.GOLDEN, nodes={1: 8, 2: 8, 3: 8}, estimates=self.SPREADS,
             options={"selector": is_on},

@@ -109,7 +109,7 @@ class TestOneNode:
 
     @pytest.mark.parametrize("weights", [(1, 1, 1), (3, 1, 2), (5, 2, 1)])
     def test_long_run_shares_follow_tickets(self, weights: tuple[int, int, int]) -> None:
-        """In these mixes no GPU is idle, and no job could use more than its full time."""
+        """No GPU is idle, and no tenant's share exceeds what its jobs can use."""
         jobs = jobs_of((1, 8, 1), (2, 4, 2), (3, 8, 1))
         tickets = {(tenant, "v100"): weights[tenant - 1] for tenant in (1, 2, 3)}
         rows = quanta(pool({"v100": [4]}), tickets, jobs, 1000)
@@ -315,7 +315,7 @@ class TestTrades:
         assert not any(1 in (trade.buyer, trade.seller) for trade in trades)
 
     def test_leave_a_tenant_the_quota_that_its_pinned_jobs_ask_for(self) -> None:
-        """Of 4 V100 of quota, three pinned jobs need 3, so one is sold; without them, 4 are."""
+        """Three pinned jobs need 3 of 4 V100s of quota, so one is sold; without them, all 4."""
 
         def pin(snapshot: Snapshot) -> Snapshot:
             jobs = tuple(replace(job, gpu_types=("v100",)) if job.id <= 3 else job

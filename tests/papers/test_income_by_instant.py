@@ -120,7 +120,7 @@ def incomes_by_slot(history: History, term: Term) -> dict[int, Fraction]:
 
 
 def rounded(exact: dict[int, Fraction], amount: int) -> dict[int, int]:
-    """Split the amount by largest remainder; on a tie, tenants by id, the operator last."""
+    """Split the amount by largest remainder. Ties go to the lowest tenant, the operator last."""
     total = sum(exact.values())
     owners = sorted(exact, key=lambda owner: (owner == OPERATOR, owner))
     due = {owner: amount * exact[owner] / total for owner in owners}

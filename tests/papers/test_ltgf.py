@@ -132,7 +132,7 @@ def past(held: dict[int, tuple[int, int]], gpus: dict[int, int]) -> list[Change]
 
 
 def with_history(round_: Snapshot, held: dict[int, tuple[int, int]]) -> Snapshot:
-    """Return the round after a history of tenant -> (GPUs held, duration); each demanded 4."""
+    """Return the round after a history: tenant -> (GPUs held, duration). Each demanded 4 GPUs."""
     quotas = [row for row in round_.changes if row.kind is QUOTA]
     rest = [row for row in round_.changes if row.kind is not QUOTA]
     history = past(held, dict.fromkeys(held, 4))

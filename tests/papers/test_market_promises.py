@@ -349,7 +349,7 @@ class TestTheQuotaGuarantee:
         assert (row.verdict, row.checked, row.broken) == (Verdict.VIOLATED, 0, (1,))
 
     def test_is_not_asked_for_what_no_node_can_give(self) -> None:
-        """A gang is larger than a node; for another, leases within quota leave too few GPUs."""
+        """Job 8 is larger than a node, and leases within quota leave too few GPUs for job 9."""
         quotas = (Entitlement(1, "v100", 4), Entitlement(2, "v100", 12))
         own = [lease(n, n, (n, 4), tenant=1, expires_us=AT_US + HOUR_US) for n in (1, 2)]
         jobs = [job(1, 4), job(2, 4), job(8, 12, tenant=2), job(9, 6, tenant=2)]

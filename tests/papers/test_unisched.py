@@ -297,7 +297,7 @@ class TestLeases:
 
 class TestAMargin:
     def begins(self, **options: int) -> list[int]:
-        """Return the jobs that start: one needs four slots by a deadline in five, the other one."""
+        """Return the jobs that start: job 1 needs four slots of five, and job 2 needs one."""
         jobs = [job(1, 24, estimate_us=4 * SLOT), job(2, 24, estimate_us=SLOT)]
         decision = decide_round(asked(jobs, [strict(1, 5 * SLOT)], options=options))
         assert by_job(decision)[1].reward_micro == 100 * REWARD_MICRO

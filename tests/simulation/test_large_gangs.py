@@ -45,7 +45,7 @@ def drawn(seed: int, options: dict[str, Any], lease_s: int) -> SimulationState:
 def played(
     seed: int, options: dict[str, Any], lease_s: int, *, kept: bool = True
 ) -> tuple[SimulationState, SimulationResult]:
-    """Run such a pool for five hours; without `kept`, each round uses a snapshot."""
+    """Run a drawn pool for five hours; without `kept`, each round uses a snapshot."""
     state = drawn(seed, options, lease_s)
     result = SimulationResult(state.books, 0, 0)
     if kept:

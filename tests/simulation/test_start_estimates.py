@@ -102,7 +102,7 @@ def shares(name: str, *replays: Replay) -> dict[str, float]:
 
 
 def check(found: dict[str, float]) -> None:
-    """Check the promise; with many starts exactly at p50, half is between the two shares."""
+    """Check the promise. If many starts are exactly at p50, half lies between the two shares."""
     assert found["by p90"] >= PROMISED
     assert found["by p50"] >= 0.5 - NEAR
     assert found["before p50"] <= 0.5 + NEAR

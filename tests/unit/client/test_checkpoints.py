@@ -1,4 +1,4 @@
-"""Checkpoint files: whole or absent, the newest complete one, fenced."""
+"""Checkpoint files are whole or absent; the newest is read, and an ended lease writes none."""
 
 import os
 from pathlib import Path

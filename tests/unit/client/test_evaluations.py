@@ -1,4 +1,4 @@
-"""Evaluations of the stopping metric in the in-job runtime: bounded and whole."""
+"""Evaluations of the stopping metric in the in-job runtime: few, and in complete files."""
 
 from __future__ import annotations
 

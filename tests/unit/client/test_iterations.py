@@ -1,4 +1,4 @@
-"""Iterations in the in-job runtime: sums, written rarely, whole, and only by the allowed rank."""
+"""Iteration counts in the in-job runtime: written rarely, completely, and by one rank only."""
 
 import json
 import os

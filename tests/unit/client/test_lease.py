@@ -139,7 +139,7 @@ hashlib.pbkdf2_hmac("sha256", b"", b"", 1_000_000_000)
         assert job.checkpoints == []
 
     def test_bears_signals_at_any_moment(self, job: Job) -> None:
-        """A hundred signals interrupt a loop that only stores."""
+        """A hundred signals interrupt a loop that only stores checkpoints."""
         job.grace_s = 60.0
         process = job.start(COUNT, "100000000", "0")
         job.reaches(10)

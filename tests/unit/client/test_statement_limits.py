@@ -45,7 +45,7 @@ def kept(folder: Path, **lists: list[dict[str, Any]]) -> Path:
 
 
 def endless(folder: Path, steps: int = 3000, incomes: int = 2000) -> Path:
-    """Write idle quota with coprime totals, so that each weight is a fraction of long numbers."""
+    """Write idle quota with coprime totals, so that each weight has very long numbers."""
     idle = [
         {"gpu_type": "v100", "at": f"2030-01-01T00:{n // 60:02}:{n % 60:02}Z", "own": 1,
          "total": 10**18 + 2 * n + 1}

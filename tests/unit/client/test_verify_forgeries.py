@@ -1,4 +1,4 @@
-"""`evenshare round verify` on answers that withhold data, or name things unknown here.
+"""`evenshare round verify` on answers that withhold data, or name unknown things.
 
 The answers are signed correctly and contain no contradiction, so they are neither wrong nor proven.
 """
@@ -161,7 +161,7 @@ class TestAForgery:
         forge: Callable[[StagedPool], Mapping[str, Any]],
         gap: str,
     ) -> None:
-        """Tenants of pools of own rows, or with an archived history, accept such gaps."""
+        """Tenants accept such gaps in pools with own rows only, or with archived history."""
         forge_answers(portal, pool, forge(pool))
         done = verify_all("--accept", gap)
         assert done.code == 0, done.out + done.err

@@ -42,7 +42,7 @@ def next_round(
     gone: Sequence[int] = (),
     new: Sequence[Job] = (),
 ) -> Snapshot:
-    """The round after, with every granted lease started a second later.
+    """The next round, in which every granted lease has started, a second after its grant.
 
     `gone` has jobs that disappear, because their process is being stopped or has ended. `new` has
     jobs that arrived.
@@ -96,7 +96,7 @@ def next_round(
 
 
 def history(policy: str = "ltgf") -> list[StoredRound]:
-    """Four rounds: jobs start, one arrives, one ends, one lease is renewed and others begin."""
+    """Four rounds: jobs start, one arrives, one ends, one lease is renewed and others start."""
     one = first_round(policy)
     decided = decide_round(one)
     at_us = one.at_us + 3 * SECOND_US

@@ -92,7 +92,7 @@ class TestUnderOtherIds:
     def test_rounds_and_certificates_are_the_same(
         self, policy: str, options: dict[str, Any], seed: int
     ) -> None:
-        """Ids are numbers from 1, as disclosed, then further apart; then redacted too."""
+        """Compare ids from 1 as in a disclosed round, ids further apart, and a redacted round."""
         for snapshot, decision in some_rounds(policy, seed, ROUNDS, options):
             ids = ids_of_round(snapshot)
             certificate = is_same_under(snapshot, decision, ranks(ids), spread(ids))
@@ -133,7 +133,7 @@ def test_a_drawn_pool_is_decided_the_same(policy: str) -> None:
 
 @pytest.mark.parametrize("policy", sorted(POLICIES))
 def test_a_crowded_pool_with_prices_is_decided_the_same(policy: str) -> None:
-    """A job that does not fit excludes equal waiting jobs; a limit that never binds must not count.
+    """A job that does not fit excludes equal waiting jobs, and unused limits make none unequal.
 
     A maximum price that never binds once made jobs unequal, and changed the order under
     `evenshare`.

@@ -26,7 +26,7 @@ FULL = 6  # a round that grants, renews and ends
 
 
 def refused(why: str) -> StagedPool:
-    """A pool in which none of one round's grants was applied, with the consequences."""
+    """The rounds of a pool; in one of them, no grant was applied."""
     jobs = {grant.job for grant in staged_rounds(LOST)[-1].decision.grants}
 
     def left_out(grant: Grant) -> str | None:
@@ -123,7 +123,7 @@ SHOWN: tuple[tuple[str, Why, Bend], ...] = (
 
 
 def item_of(decision: Decision, item: str) -> tuple[int, int]:
-    """The id for a `superseded` row of the first item of a kind, and its job."""
+    """The id that a `superseded` row gives to the first item of a kind, and the item's job."""
     if item == "grant":
         return decision.grants[0].job, decision.grants[0].job
     rows = decision.renewals if item == "renewal" else decision.ends

@@ -89,7 +89,7 @@ class TestRoom:
         a = free_capacity({1: 8}, {}, {1: 8})
         assert a.place(4) == ((1, 4),)
         assert not a.renew(((1, 8),))  # the gang took some of its GPUs
-        assert a.unheld.total == 4  # the lease's other GPUs are unheld now
+        assert a.unheld.total == 4  # no job holds the lease's other GPUs any more
 
     def test_a_refused_lease_frees_its_gpus(self) -> None:
         a = free_capacity({1: 8}, {1: 2}, {1: 6})

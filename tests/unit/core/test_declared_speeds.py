@@ -117,13 +117,13 @@ class TestRoundsOfBefore:
         before = asked()
         found = certified(before)
         assert SPEEDS not in {row.name for row in found.findings}
-        assert found.version == VERSION  # the version of its lines of misreports
+        assert found.version == VERSION  # the version that its lines of misreports require
         assert "overclaims" not in plain(found)
 
     def test_have_the_same_bytes(self) -> None:
         before = asked(schema=2)
         data = canonical_bytes(before)
-        assert data.endswith(b"]]]")  # the profiles are the last field
+        assert data.endswith(b"]]]")  # the profiles are the last encoded field
         after = replace(before, measured=(measured(1, 2000, 2000),))
         # Nine empty fields, then the new one.
         assert canonical_bytes(after).startswith(data[:-1] + b",[]" * 9 + b",[[1,")

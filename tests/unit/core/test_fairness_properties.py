@@ -48,7 +48,7 @@ class TestEnvy:
         assert envy.tolist() == [[0, 0], [0, 0]]
 
     def test_is_no_more_than_a_row_could_use_of_anothers_share(self) -> None:
-        """The first row may use one GPU: the fast one, not also the second row's other two."""
+        """The first row can use one GPU only: the fast one, without the second row's other two."""
         shares = arr((1, 0), (2, 1))
         assert envy_matrix(W6, shares, np.ones(2)).tolist() == [[0, 3], [-6, 0]]
         limited = envy_matrix(W6, shares, np.ones(2), limits=arr(1, 9))

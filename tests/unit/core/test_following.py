@@ -1,4 +1,4 @@
-"""Every round starts from the state that the round before left; each manipulation is reported."""
+"""Every round starts from the state that the previous round left; manipulations are reported."""
 
 from __future__ import annotations
 

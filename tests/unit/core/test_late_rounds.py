@@ -242,7 +242,7 @@ class TestAnyLife:
                 assert sum(one.amount_micro for one in term.shares) == (
                     term.amount_micro + term.borne_micro
                 )
-                # the difference is at most another remainder
+                # a different remainder changes the amount by at most 1
                 assert term.amount_micro <= was.amount_micro + 1
                 if term.charged_until_us < term.ends_us:
                     protected_us = 1200 * SECOND_US

@@ -1,4 +1,4 @@
-"""The recommended lease length, in cases made by hand; and the figures of a run at a length."""
+"""The recommended lease length in hand-made cases, and the figures of a run at one length."""
 
 from __future__ import annotations
 
@@ -108,8 +108,8 @@ class TestARunAtALength:
             # The jobs run one after the other, and end at 200 and 400 s. The second deserves half a
             # GPU until then, and so has a sharing loss.
             (200, 10, 0, LengthFigures(200, 2, 300.0, 0.0, 0.5, 0, 1)),
-            # In turns, they switch at 100, 200, 300 and 400 s. With a rest of 20 s each, they end
-            # at 420 and 440 s. Four cold starts take 10 s each of 440 s.
+            # The jobs take turns of 100 s. At 400 s each has 20 s of work left, so they end at 420
+            # and 440 s. Four cold starts of 10 s are the overhead of 440 s.
             (100, 10, 0, LengthFigures(100, 2, 430.0, 40 / 440, 0.5, 4, 1)),
             # The same overhead, here by checkpoints at the expiries of four leases.
             (100, 0, 10, LengthFigures(100, 2, 430.0, 40 / 440, 0.5, 4, 1)),

@@ -1,4 +1,4 @@
-"""The refusal of a job: value and price of one slot, compared with a search of every start."""
+"""The value and price with which the market refuses a job, compared with a search of all starts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def random_utility(rng: random.Random) -> Utility:
 
 
 def random_case(seed: int) -> tuple[Search, SlotUse]:
-    """A job of random value, and random leases in a pool of 8 GPUs, by hours."""
+    """A job of random value, and random leases of whole hours in a pool of 8 GPUs."""
     rng = random.Random(seed)  # noqa: S311 - a case, not a secret
     curve = price_curve(CREDIT_MICRO, rng.choice((1000, 2000, 9000)), 8)
     holds, room = [], 8

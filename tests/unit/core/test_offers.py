@@ -1,4 +1,4 @@
-"""The entitlement after a tenant's own settings, and the return of lent GPUs. Pure."""
+"""The entitlement after a tenant's own settings, and the return of lent GPUs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The last moments at which gangs would have fitted, and the effect of limits; expected by hand."""
+"""The last moment at which a gang would have fitted, and the effect of limits."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class TestRoom:
         assert [room.last(gpus) for gpus in (2, 3, 4)] == [1, 0, 0]
 
     def test_is_what_was_surely_there_where_places_may_have_changed(self) -> None:
-        """The renewal may have been placed on node 2 at first, while the grant took its GPUs."""
+        """The renewed job may first have been placed on node 2, with the grant on node 1."""
         terms = [pick(1, (2, 2)), pick(2, (1, 2), renewed=True), pick(3, (3, 4))]
         room = Room((2, 2, 4), {1: 2, 2: 2, 3: 4}, terms)
         # The third pick took four GPUs of one node, so four were free there at all earlier moments.

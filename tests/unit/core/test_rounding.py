@@ -57,10 +57,7 @@ class TestSmallGangs:
         assert round_shares(rows, [2], UNIT) == [(2,), (0,)]
 
     def test_are_not_taken_apart_where_others_can_do_without(self) -> None:
-        """With a GPU less, the gang would lose all four.
-
-        Of the others, the last misses least (1.9).
-        """
+        """With one GPU less, the gang could not run at all. So one of the others gets no GPU."""
         rows = [want("4.5", gangs=(4,)), want("1.9"), want("1.9")]
         assert round_shares(rows, [5], UNIT) == [(4,), (1,), (0,)]
 
@@ -76,7 +73,7 @@ class TestSmallGangs:
 def play(
     ideals: list[int], gangs: list[int], capacity: int, rounds: int
 ) -> tuple[list[int], list[int]]:
-    """Rounds of one type as in the paper; return the sums of real and the deviations."""
+    """Play rounds of one type as in the paper; return the sums of GPUs and the deviations."""
     devs, sums = [0] * len(ideals), [0] * len(ideals)
     for _ in range(rounds):
         rows = [
@@ -180,7 +177,7 @@ class TestManyRounds:
     def test_average_what_is_ideal_within_one_gang(
         self, tenants: list[tuple[int, int]], capacity: int
     ) -> None:
-        """The ideals use all GPUs of the type; the bound on deviations adds an error."""
+        """The ideals use all GPUs of the type. Limiting the deviations adds an error."""
         total = sum(weight for weight, _ in tenants)
         ideals = [weight * capacity * UNIT // total for weight, _ in tenants]
         ideals[0] += capacity * UNIT - sum(ideals)

@@ -49,7 +49,7 @@ class TestChronus:
         assert first.deadline_us == (12_198 + 282) * MINUTE_US
 
     def test_knows_best_effort_jobs_by_their_class(self) -> None:
-        # Best-effort jobs have a deadline in the file nevertheless: the minute of their submission.
+        # In the file, best-effort jobs have a deadline too: the minute of their submission.
         classes = {job.name: job.job_class for job in chronus("MIX1").jobs}
         assert classes["chronus-2"] == "best_effort"
         assert set(classes.values()) == {"best_effort", "strict_slo"}

@@ -65,7 +65,7 @@ class TestJobsThatStillWait:
         assert with_them.p90 > without.p90
 
     def test_say_nothing_of_what_is_later_than_they_were_seen(self) -> None:
-        """They count up to their current wait, so new ones make no estimate earlier."""
+        """They count only with their wait so far, so new jobs make no estimate earlier."""
         started = past(*[0.5, 1.5] * 20)
         assert correction_by([*started, *waiting(400, 0.0)][:PAST_MOST], LEASE_US) == (
             correction_by(started, LEASE_US)

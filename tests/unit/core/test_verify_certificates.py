@@ -99,7 +99,7 @@ class TestACertificate:
         assert finding.lacks_certificate
 
     def test_of_another_solver_may_have_failed(self) -> None:
-        """It then has fewer lines, and an older version."""
+        """The certificate then has fewer lines and an older version."""
         pool = StagedPool(staged_rounds(6, policy="oef"))
         row = pool.rounds[4]
         own, _, _ = row.snapshot.policy_version.partition(" highs ")
@@ -130,7 +130,7 @@ class TestACertificate:
 
 class TestAnOwnTenant:
     def test_under_a_name_of_nobodys_is_missing(self, pool: StagedPool) -> None:
-        """A portal that hides a tenant renames it and all its jobs: nothing else contradicts."""
+        """If a portal hides a tenant by renaming it and all its jobs, no other check fails."""
 
         own = RoundHistory(pool.files().get).own(day_of(BEGIN_US))
 

@@ -20,7 +20,7 @@ def hazard(z: float) -> float:
 
 @pytest.mark.parametrize("z", [-2.5, -1.1, 0.0, 0.6, 1.3, 2.0, 3.9])
 def test_it_is_the_mean_and_deviation_of_the_truncated_normal(z: float) -> None:
-    """With an error of a tenth, no correction for the start is needed."""
+    """With a standard error of a tenth, the correction for the job's start is negligible."""
     error_us = WHOLE_US // 10
     ran_us = round(WHOLE_US + z * error_us)
     left = work_left(WHOLE_US, ran_us, 100)
@@ -45,7 +45,7 @@ def test_where_the_error_is_nothing_it_is_the_rest_and_a_twentieth_at_least() ->
 
 
 def test_a_job_that_reaches_its_estimate_is_not_taken_to_end() -> None:
-    """With an error of a quarter, 0.8 of the error is still left on average."""
+    """With a standard error of a quarter, 0.8 standard errors of work are left on average."""
     left = work_left(WHOLE_US, WHOLE_US, 250)
     assert left.mean_us == WHOLE_US // 4 * 798 // 1000
     assert left.deviation_us == WHOLE_US // 4 * 603 // 1000

@@ -1,4 +1,4 @@
-"""A machine's GPUs, by a fake of NVIDIA's library."""
+"""A machine's GPUs, read through a fake of NVIDIA's library."""
 
 from __future__ import annotations
 

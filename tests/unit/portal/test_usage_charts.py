@@ -76,7 +76,7 @@ class TestTheNamesOfLeases:
             )
             return int(drawn(chart).layout.margin.t)
 
-        # A line of 14 pixels, and its distance from the drawing.
+        # The margin holds a line of text of 14 pixels, and its distance from the drawing.
         assert top(1, 2) >= 24
         assert top(1) == 16
 

@@ -1,4 +1,4 @@
-"""The log's text for a round that does not follow, without data of others if these are hidden."""
+"""The log's text for a round that does not follow from the previous one."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ class TestASharedFolder:
             assert read_text(folder / "out.log") == "hello"
             assert read_text(job / "progress.json") == "{}"
             assert claim(folder, never=True) is None
-            # The portal can overwrite the file with its own end, as for a lost lease.
+            # The portal can overwrite the file, as it does to record the end of a lost lease.
             write_json(folder / "exit.json", {"lost": True})
             write_text(folder / "until", "5")
             (folder / "until").unlink()

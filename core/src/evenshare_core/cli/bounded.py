@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 Result = TypeVar("Result")
-# The limit of CPU seconds for a round. The slowest measured rounds take less than one second.
+# CPU seconds allowed per round. The slowest measured rounds take less than one second.
 LIMIT_S = 600
 
 

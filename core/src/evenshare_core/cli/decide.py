@@ -99,7 +99,10 @@ def _bounds(snapshot: Snapshot) -> Iterator[tuple[str, bool]]:
 
 
 def _asked(snapshot: Snapshot, options: Options) -> Snapshot:
-    """Return the snapshot for the chosen policy; another policy drops its memory and options."""
+    """Return the snapshot with the chosen policy and options.
+
+    Stored options are kept only for the same policy, stored memory only for its same version.
+    """
     name = options["policy"] or snapshot.policy
     other = name != snapshot.policy
     chosen = {} if other else dict(snapshot.options)

@@ -77,7 +77,7 @@ def _rules(policy: str, chosen: dict[str, Any], options: Options) -> Rules:
         raise InputError(str(error)) from error
     lease_us = _lease_us(options)
     checkpoint_us = _us(options, "checkpoint_s")
-    if checkpoint_us >= lease_us:  # then no job would ever end
+    if checkpoint_us >= lease_us:  # otherwise no job would ever end
         raise InputError("--checkpoint-s must be shorter than --lease-s")
     least_us, most_us = _us(options, "least_lease_s"), _us(options, "most_lease_s")
     if not checkpoint_us < (least_us or lease_us) <= lease_us:
@@ -156,7 +156,7 @@ def _scenario(options: Options, workload: Workload, measured: Speeds | None) -> 
 
 
 def _check_checkpoints(options: Options, workload: Workload) -> None:
-    """Reject a checkpoint as long as a lease: such a job would never end."""
+    """Reject a checkpoint that takes as long as a lease, because the job would never end."""
     lease_us = _lease_us(options)
     for job in workload.jobs:
         if job.checkpoint_us is not None and job.checkpoint_us >= lease_us:
@@ -167,7 +167,7 @@ def _check_checkpoints(options: Options, workload: Workload) -> None:
 
 
 def _check_history(changes: Sequence[NodeChange], workload: Workload) -> None:
-    """Reject a history that ends before the first job: its start is probably wrong."""
+    """Reject a node history that ends before the first job, because its start is probably wrong."""
     last_us = max((change.at_us for change in changes), default=0)
     if 0 < last_us < min(job.submitted_us for job in workload.jobs):
         raise InputError(

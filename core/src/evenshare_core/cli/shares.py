@@ -77,10 +77,11 @@ def summarise(problem: ShareProblem, solution: ShareSolution) -> dict[str, Any]:
 
 
 def properties(problem: ShareProblem, shares: Array) -> dict[str, Any]:
-    """Measure properties of shares, independently of their policy.
+    """Measure properties of shares, independently of the policy that made them.
 
-    `envy[l][i]` is the gain of l from the share of i, per unit of weight. `pareto_slack` is the
-    possible increase of the total while no throughput falls; None if no optimum was proven.
+    `envy[l][i]` is what tenant l would gain with the share of tenant i, per unit of weight.
+    `pareto_slack` is the possible increase of the total while no throughput falls; None if no
+    optimum was proven.
     """
     given = (problem.speedups, shares)
     envy = envy_matrix(*given, problem.pi)

@@ -1,6 +1,6 @@
 """`simulate`: run a trace under policies on a simulated pool.
 
-Each policy runs on equal nodes; the figures are those of the papers.
+Every policy runs on the same nodes and is measured by the papers' figures.
 """
 
 from __future__ import annotations

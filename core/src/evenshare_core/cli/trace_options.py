@@ -10,7 +10,7 @@ from evenshare_core.simulation.trace_formats import FIELDS, FORMS
 
 
 def add_trace_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add options for the format, the mapping of columns, and the set."""
+    """Add options for the format, the mapping of columns, and the set of jobs to read."""
     add = parser.add_argument
     forms = ", ".join(FORMS)
     add(

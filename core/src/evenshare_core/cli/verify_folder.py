@@ -14,7 +14,7 @@ from evenshare_core.verification.verdict import EXIT_CODES, ProofVerdict
 
 
 def verify_folder(options: Options, out: Stream) -> None:
-    """Print a line per round, and the head.
+    """Print the result of each round and of the log's head.
 
     Raises:
         CliError: a round or the head is wrong or unproven; `code` is the exit status.

@@ -23,8 +23,8 @@ from evenshare_core.money.revenue import IdleSums, Mark, split_amount, weights_b
 class LeaseRecord(NamedTuple):
     """A lease that has ended.
 
-    `overhead_us` is the part of its time without useful work. `lease` is the simulator's own
-    number; `number` counts the job's leases.
+    `overhead_us` is the part of its time without useful work. `lease` is the simulator's own number
+    of the lease. `number` is 1 for the job's first lease.
     """
 
     lease: int
@@ -82,7 +82,7 @@ class Books:
     # Open terms by lease: start, idle quota at the start if a charge will follow, and the remainder
     # carried from earlier terms.
     _begun: dict[int, tuple[int, Mark | None, int]] = field(default_factory=dict)
-    _marks: dict[str, tuple[int, Mark]] = field(default_factory=dict)  # the latest mark by GPU type
+    _marks: dict[str, tuple[int, Mark]] = field(default_factory=dict)  # (time, latest mark) by type
     _borrowed: dict[str, int] = field(default_factory=dict)  # GPUs borrowed now, by type
     # idle quota at the start of the current borrowing, by type
     _lent_since: dict[str, Mark] = field(default_factory=dict)
@@ -144,7 +144,7 @@ class Books:
         self._borrow(at_us, lease.gpu_type, -lease.borrowed)
 
     def contributed(self) -> dict[tuple[str, int], int]:
-        """Return idle quota, in GPU-us by (GPU type, lender), during borrowing of the type."""
+        """Return the quota idle while its type was borrowed, in GPU-us by (GPU type, lender)."""
         contributed = dict(self._lent)
         for gpu_type, before in self._lent_since.items():
             idle = self._idle[gpu_type]

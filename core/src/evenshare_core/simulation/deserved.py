@@ -65,7 +65,7 @@ class TenantPeriod(NamedTuple):
 
 @dataclass(slots=True)
 class TenantHours:
-    """Tenants' GPU-us by hour from the first submission; `job_gpu_us`: deserved by job."""
+    """Tenants' GPU-us by hour from the first submission. `job_gpu_us`: deserved, by job."""
 
     groups: list[_Group] = field(default_factory=list)
     job_gpu_us: dict[int, float] = field(default_factory=dict)
@@ -116,9 +116,9 @@ class _Group:
     def __init__(self, tenant: int, masks: Sequence[int]) -> None:
         self.tenant = tenant
         self.flow = TypeFlow(masks)
-        # (instant, order, GPUs or sign, type bit or job's mask, job)
+        # (instant, kind of step, GPUs, bit of the type or mask of the job, job)
         self.steps: list[tuple[int, int, int, int, SimJob | None]] = []
-        self.hours: dict[int, tuple[list[int], list[int]]] = {}  # received, deserved by set
+        self.hours: dict[int, tuple[list[int], list[int]]] = {}  # (received, deserved) by set
 
     def by_period(self, hours: int) -> dict[int, tuple[list[int], list[int]]]:
         if hours == 1:

@@ -169,9 +169,10 @@ class _KeptRounds:
         has_use = terms.granted or ends or occupancy.version != self._posted_of
         if has_use or prices is not self._posted or surcharges or answer.prices:
             prices, surcharges = self._post(terms, ends, answer.prices)
-        # Changed prices remain until the usage changes, and refuse jobs only under limits.
+        # The new prices stay until the usage changes. They can refuse jobs only if there are
+        # limits.
         is_priced_anew = self.is_limited and prices is not state.prices
-        # A surcharge that did not change matches the queue, and stays until the next event.
+        # An unchanged surcharge already matches the queue, so it stays until the next event.
         is_moving = surcharges != state.surcharges or (surcharges and prices != state.prices)
         gave = answer.grants or ends or is_priced_anew or is_moving
         outlasts = self._session.outlasts_renewals and not self.is_limited

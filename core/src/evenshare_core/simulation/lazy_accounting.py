@@ -49,7 +49,7 @@ class LazyClaim(ClaimSums):
 
     def _note(self) -> None:
         rounds = self._rounds
-        # the last round that it processed, or before which it was created
+        # the last processed round; at first, the last round before the claim was created
         self._round_us = rounds.last_us
         self._index = len(rounds.runs) - 1
         self._count = rounds.runs[-1][1]

@@ -88,7 +88,7 @@ class Occupancy:
         if self.overfull:
             self._kept.clear()
             return free_capacity_by_type(self._nodes_now(), leases, at_us, spread=spread)
-        for one in self._kept.values():  # free again, unless the round used them
+        for one in self._kept.values():  # held-back nodes are free again, unless used
             self._touched.update(one.held_back)
         fresh: dict[str, dict[int, int]] = {name: {} for name in self._sizes}
         for node_id in self._touched:

@@ -203,7 +203,7 @@ def _missed(seen: Sequence[Seen], until_us: int) -> float | None:
 
 
 def _times(one: Seen, until_us: int) -> tuple[float, float, float]:
-    """Return JCT and queue in seconds, and slowdown; for an open job, up to the end of the run."""
+    """Return JCT and queue in seconds, and slowdown, of an open job up to the end of the run."""
     end_us = until_us if one.end_us is None else one.end_us
     jct_us = end_us - one.job.submitted_us
     return (

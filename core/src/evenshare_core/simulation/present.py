@@ -179,7 +179,7 @@ def _gone(snapshot: Snapshot) -> list[Change]:
 
 
 def _starting(snapshot: Snapshot) -> list[Change]:
-    """Return a hold for each granted lease that has not started; here it starts at once."""
+    """Return a hold for each granted lease that has not started; the run starts it at once."""
     held = {row.job for row in snapshot.service.jobs if row.held}
     for change in snapshot.changes:
         if change.kind is ChangeKind.HOLD:

@@ -12,7 +12,8 @@ seconds with gang g ends when the integral of its rate reaches g d. A cancelled 
 cancellation.
 
 The reference depends on the trace, the quotas and the nodes, and not on a policy. It has no
-borrowing, leases, gangs or overhead. Types faster than the one of the durations do not speed it up.
+borrowing, leases, gangs or overhead. A GPU type that is faster than that of the stated durations
+does not speed it up.
 
 Source: LTGF (TPDS 2021) eq. (13)(14). Water filling is our addition: a reference that leaves its
 own quota idle would be too easy to beat.
@@ -83,7 +84,7 @@ class _Class:
     def __init__(self, gang: int, weight: int, mask: int) -> None:
         self.gang, self.weight, self.mask = gang, weight, mask
         self.jobs, self.integral = 0, 0.0
-        # (the value of the integral at which the job ends, job)
+        # (the rate's integral when the job ends, job)
         self.heap: list[tuple[float, int]] = []
 
 
@@ -183,7 +184,7 @@ def water_fill(
 
 
 def _level(rows: Iterable[_Class], gpus: float) -> float:
-    """Return the level at which classes, sorted by gang over weight, use `gpus`; else infinity."""
+    """Return the level at which `rows`, sorted by gang over weight, use `gpus`, or infinity."""
     inside = list(rows)
     weights = sum(row.weight * row.jobs for row in inside)
     for row in inside:

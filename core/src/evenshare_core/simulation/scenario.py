@@ -139,10 +139,11 @@ def _add(total: dict[int, int], more: Mapping[int, int]) -> None:
 
 
 def infinite(scenario: Scenario, rules: Rules) -> Result:
-    """Return the lower bound: each job starts at the first round after its submission.
+    """Run without a limit of GPUs: each job starts at the first round after its submission.
 
-    It keeps its GPUs until its end, on the fastest type that it can use. A cancelled job ends at
-    the first round after its cancellation, as in a run.
+    This is a lower bound of completion times. A job keeps its GPUs until its end, on the fastest
+    type that it can use. A cancelled job ends at the first round after its cancellation, as in a
+    run.
     """
     books = Books()
     for job in scenario.workload.jobs:
@@ -187,5 +188,5 @@ def _alone(books: Books, job: SimJob, round_us: int, gpu_type: str, speed_milli:
 
 
 def _round_at(at_us: int, round_us: int) -> int:
-    """Return the first round at or after an instant; without a grid, the instant."""
+    """Return the first round at or after an instant; the instant itself if `round_us` is 0."""
     return -(-at_us // round_us) * round_us if round_us else at_us

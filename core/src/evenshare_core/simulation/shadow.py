@@ -96,7 +96,7 @@ class Watch:
 
 @dataclass(frozen=True, slots=True)
 class WatchedPool:
-    """A watch with numbers: jobs by (ready, name), tenants in the order of the quotas.
+    """A watch with jobs numbered by (ready, name) and tenants in the order of the quotas.
 
     `left_out`: jobs that are not a gang of whole GPUs of one type on known nodes; neither side
     counts them. `guessed`: jobs of unknown work, because they have not ended.
@@ -255,8 +255,8 @@ def _sim_job(
 def _guess_us(job: ObservedJob, at_us: int, ran: Mapping[str, int]) -> int:
     """Estimate the work of a job that has not ended.
 
-    It is the median of its tenant's jobs, else of all jobs, else an hour. A job that has run longer
-    than this needs as long again as it has run. The time limit is an upper bound.
+    The estimate is the median run time of its tenant's jobs, else of all jobs, else an hour. If the
+    job has already run longer, it is twice the time so far. The time limit is an upper bound.
     """
     guess_us = ran.get(job.tenant, ran.get("", UNKNOWN_WORK_US))
     so_far_us = at_us - job.started_us if job.started_us is not None else 0

@@ -33,15 +33,15 @@ class SingleTenantRun(NamedTuple):
 
 
 def run(cluster: Cluster, jobs: tuple[SimJob, ...], rules: Rules) -> SingleTenantRun | None:
-    """Run such a pool; return None if the pool is not of this kind."""
+    """Return the result of a single tenant's run; None if the run is not of this simple kind."""
     queue = static_queue(cluster, jobs, rules)
     return None if queue is None else _run(cluster, jobs, queue)
 
 
 def static_queue(cluster: Cluster, jobs: tuple[SimJob, ...], rules: Rules) -> StaticQueue | None:
-    """Return the policy's queue if a run is of this kind, else None.
+    """Return the policy's queue if a fast run is possible, else None.
 
-    A gang that can never run excludes this kind, as only the policy can report the gang.
+    It is not possible if a gang can never run, because only the policy can report the gang.
     """
     policy = policy_named(rules.policy)
     tenants = {job.tenant for job in jobs}

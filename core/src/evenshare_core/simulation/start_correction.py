@@ -29,9 +29,9 @@ LEAST_PAST = 20  # known outcomes needed to correct p50 or to narrow p90
 # only the newest estimates of a group: last month's queue says little about today's
 PAST_MOST = 200
 MOST_FACTOR = 10.0
-# Estimates of one forecast err together, so 200 of them are worth fewer separate ones, and they
-# miss an unprecedented burst. Only a p90 that is too early breaks its promise, so its level is
-# above 0.9. At a level of 0.95, only 81 % of the starts in bursts were in time.
+# The estimates of one forecast have a common error, so 200 of them count as fewer independent ones.
+# They also miss unprecedented bursts. Only a p90 that is too early breaks its promise, so its level
+# is above 0.9. At a level of 0.95, only 81 % of the starts in bursts were in time.
 P50, P90 = 0.5, 0.97
 
 
@@ -109,16 +109,16 @@ def _factors(past: Sequence[PastEstimate], lease_us: int) -> Factors:
 def _score(row: PastEstimate, said_us: int, lease_us: int) -> tuple[float, bool]:
     """Return the score, and whether it is a lower bound.
 
-    The estimated wait is at least a lease length. Otherwise a wait of five rounds instead of an
-    estimated one would multiply estimates of hours by five.
+    The estimated wait is at least a lease length. Otherwise a wait of five rounds that was
+    estimated as one round would multiply estimates of hours by five.
     """
     waited_us = row.seen_us if row.wait_us is None else row.wait_us
     return waited_us / max(1, said_us, lease_us), row.wait_us is None
 
 
 def _quantile(scores: Sequence[tuple[float, bool]], level: float) -> float:
-    """Return the quantile of the scores; with too few starts, the largest score, at least 1."""
-    share, left = 1.0, len(scores) + 1  # one more for the estimate to correct
+    """Return the quantile of the scores; if starts are few, the largest score, at least 1."""
+    share, left = 1.0, len(scores) + 1  # one more score, for the estimate to correct
     for score, is_censored in sorted(scores):  # at equal scores, starts come before censored ones
         if not is_censored:
             share *= 1 - 1 / left

@@ -2,15 +2,15 @@
 
 Each run continues the pool from its state under its own policy. It draws the unknown values:
 durations from jobs that ended, and arrivals from the pool's recent past. A job's p50 and p90 are
-quantiles of its starts over the runs. The quantiles of n runs are those of n + 1: if the draws were
-right, an actual start would be below p90 nine times out of ten. The draws are inexact, so the
-outcomes of past estimates correct both (`evenshare_core.simulation.start_correction`).
+quantiles of its starts over the runs. The quantiles are taken over n + 1 values for n runs: if the
+draws were right, an actual start would be below p90 nine times out of ten. The draws are inexact,
+so the outcomes of past estimates correct both (`evenshare_core.simulation.start_correction`).
 
 | drawn | from |
 |---|---|
 | work of a job with an estimate | estimate x (work / estimate) of past jobs that had an estimate |
 | work of a job without an estimate | work of past jobs of its tenant, else of the pool |
-| ... if the job has run longer than all of them | as long again as it has run, in the median |
+| ... if the job has run longer than all of them | a draw; its median is the time that it has run |
 | arrivals | the recent past in a cycle from a random instant, with its utilities |
 
 The caller passes the random numbers. Nodes, quotas and credit stay unchanged; no job is cancelled.
@@ -50,7 +50,7 @@ LEAST_RUNS = 9  # with fewer runs, p90 would be above all starts
 LEAST_ENDED = 10  # ended jobs needed before their durations are used for other jobs
 LEAST_LONGER = 3  # ended jobs needed that took longer than a job has run so far
 ARRIVALS_MOST = 20_000  # arrivals in one run
-LONGEST = 0.95  # the highest draw, at which a job takes 19 times as long again
+LONGEST = 0.95  # the highest draw: the time left is 19 times the time so far
 NO_RESOURCES = Resources(0)
 NONE = Correction()
 
@@ -62,7 +62,7 @@ class NoEstimate(StrEnum):
     BACKING_OFF = "backing_off"  # its process was lost, and may be lost again
     TOO_LITTLE_KNOWN = "too_little_known"  # too few jobs have ended to know how long jobs take
     TOO_MUCH_WORK = "too_much_work"  # the runs were stopped before it started in half of them
-    PRICE_ABOVE_MAX = "price_above_max"  # as `BEYOND`, and its own maximum price blocks it now
+    PRICE_ABOVE_MAX = "price_above_max"  # as `BEYOND`, and the job's maximum price blocks it now
     BEYOND = "beyond"  # in half of the runs it had not started when the run ended
     REFUTED = "refuted"  # p90 has passed and the job still waits; set when the estimate is read
 
@@ -139,8 +139,8 @@ class Survival:
     def draw_left(self, done: int, rng: Random, *, least: int) -> int:
         """Draw the remaining duration of an item that has lasted `done`.
 
-        The longer totals decide it. If there are fewer than `least`, or the draw is beyond them, it
-        is as long again in the median, at most 19 times as long.
+        It is drawn from the totals longer than `done`. If fewer than `least` are longer, or the
+        draw exceeds them all, its median is the time so far, and its maximum 19 times that.
         """
         first, drawn = bisect_right(self._totals, done), rng.random()
         if len(self._totals) - first >= least:
@@ -338,7 +338,7 @@ def _arrivals(
         return ()
     span_us, at_us = history.span_us, snapshot.at_us
     shift_us = rng.randrange(span_us)
-    # The delays of arrivals after the start, in the first cycle.
+    # The delay of each arrival after the start, in the first cycle.
     waits = sorted(
         ((job.submitted_us - at_us + 2 * span_us - shift_us) % span_us, job.id, job) for job in past
     )

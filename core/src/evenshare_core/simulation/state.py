@@ -62,7 +62,7 @@ class Rules:
     seed: int = 0
     cold_us: int = 0
     checkpoint_us: int = 0
-    lease_bounds_us: tuple[int, ...] = ()  # as in a snapshot: bounds of lease lengths, in us
+    lease_bounds_us: tuple[int, ...] = ()  # bounds of lease lengths in us, as in a snapshot
 
 
 def _split(row: Grant | Renew) -> Split:
@@ -92,7 +92,7 @@ class SimulationState:
         self.surcharges = () if self.policy.traits.clears_prices else cluster.surcharges
         self.profiles = tuple(cluster.profiles[key] for key in sorted(cluster.profiles))
         self.sim_jobs = {job.id: job for job in jobs}
-        self.deadlines = deadlines_of(jobs)  # by job, of all jobs, as `estimates`
+        self.deadlines = deadlines_of(jobs)  # of all jobs, by job, like `estimates`
         self.profilers = {job.id: job.id for job in jobs if job.is_profiler}
         self.estimates = (
             estimates_of(jobs, cluster, cold_us=rules.cold_us, checkpoint_us=rules.checkpoint_us)
@@ -114,8 +114,8 @@ class SimulationState:
         self.tenants: tuple[Tenant, ...] = ()  # tenants with limited credit, if given
         self._cancelled: list[int] = []
         self.quotas: tuple[Entitlement, ...] | None = None
-        self.reported_quotas: dict[tuple[int, str], int] = {}  # the quotas that the sums have
-        self.has_sums = False  # whether the sums have any change
+        self.reported_quotas: dict[tuple[int, str], int] = {}  # last reported to the sums
+        self.has_sums = False  # whether any change was reported to the sums
         self.last_us = start_us  # the instant of the last round
         self._node_changes = sorted(cluster.changes, key=lambda change: change.at_us)
         for job in sorted(jobs, key=lambda job: job.id):
@@ -270,7 +270,7 @@ class SimulationState:
 
     @property
     def has_surcharge(self) -> bool:
-        """Whether a price has a surcharge; without a queue, it falls round by round."""
+        """Whether any price has a surcharge, which falls round by round while no job waits."""
         return any(row.surcharge_micro for row in self.surcharges)
 
     def changes_in_order(self) -> list[Change]:

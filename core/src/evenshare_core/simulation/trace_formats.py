@@ -101,7 +101,7 @@ FORMATS: dict[str, dict[str, str]] = {
 }
 # Values of `form`. The last ones have no header of column names.
 FORMS = (*FORMATS, "sacct", "swf", "philly_json")
-# A header with all of these columns is of the format.
+# A format is recognised by a header with all of these columns.
 _SIGNS: dict[str, frozenset[str]] = {
     "philly": frozenset({"tenant", "submit_time_s", "duration_s", "gpus"}),
     "helios": frozenset({"vc", "gpu_num", "submit_time", "duration"}),

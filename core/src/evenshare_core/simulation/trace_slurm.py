@@ -278,7 +278,7 @@ class _SacctRow:
 
 
 class _Tres(NamedTuple):
-    """The GPUs of a list of trackable resources, and the other ones by field of a job."""
+    """The GPUs in a list of trackable resources, and the other resources by the job's field."""
 
     gpus: int
     extra: Mapping[str, object]

@@ -322,9 +322,9 @@ def read_churn(
 ) -> tuple[NodeChange, ...]:
     """Read lines of (time, active, total): from each instant on, that share of the nodes is up.
 
-    `begin` is the instant of the run's 0; by default that of the first line. Earlier lines count
-    from 0 on. The number of nodes that are up is rounded down. The seed determines a single order
-    of losses for the whole run: the node lost last returns first.
+    `begin` is the instant of time 0 in the run, by default that of the first line. Earlier lines
+    count from 0 on. The number of nodes that are up is rounded down. The seed determines a single
+    order of losses for the whole run: the node lost last returns first.
 
     Raises:
         ValueError: a column is missing, or a line is invalid; the message has its number.
@@ -337,7 +337,7 @@ def read_churn(
         raise ValueError("a history of nodes needs the columns time, active and total")
     changes: list[NodeChange] = []
     up = len(order)
-    # The last of several lines for one instant counts; for instants before 0, the last of them all.
+    # Of several lines for one instant, or before 0, only the last counts.
     for at_us, now_up in dict(_counts(reader, len(order), begin)).items():
         changes += [NodeChange(at_us, node.id, 0) for node in order[now_up:up]]
         changes += [NodeChange(at_us, node.id, node.gpus) for node in order[up:now_up]]

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from evenshare_core.formulations.lp import ConstraintRows
 from evenshare_core.formulations.selector_whole import solve_whole
 
-NODES = 200  # the limit of nodes in a search
+NODES = 200  # the most nodes that a search may visit
 Slots = NDArray[np.int64]
 
 

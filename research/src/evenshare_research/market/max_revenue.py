@@ -37,7 +37,7 @@ import numpy.typing as npt
 from evenshare_research.market.book import Counts, Ints, MarketBook, WindowMinima
 from evenshare_research.market.model import MarketJob, MarketSchedule, by_arrival
 
-CHUNK = 16  # number of starts tried together
+CHUNK = 16  # how many starts are tried at once
 NOTHING = -(1 << 62)
 Starts = npt.NDArray[np.intp]
 

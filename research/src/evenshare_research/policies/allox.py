@@ -69,7 +69,7 @@ MATCHED, LEFT_OVER = "matched", "left_over"
 # exact.
 LONGEST_MS = 3 * 10**10
 MOST_JOBS = 200
-# cost of an impossible pair: more than any matching without it
+# cost of an impossible pair; higher than that of any matching without such a pair
 NEVER = 2 * LONGEST_MS * MOST_JOBS**2
 
 
@@ -154,7 +154,7 @@ class Allox(Policy):
 
 
 class AlloxOrder(NamedTuple):
-    """Waiting jobs in the order of placement; each of `matched` only on its type."""
+    """Waiting jobs in the order of placement; jobs in `matched` only get their matched type."""
 
     matched: list[QueuedJob]
     others: list[QueuedJob]

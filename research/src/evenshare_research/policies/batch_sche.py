@@ -17,7 +17,7 @@ estimates, a later job goes ahead only if it delays no earlier one (conservative
 
 Departures, each with its test in tests/papers/test_batch_sche.py:
 
-- No prices inside a partition, so no job is rejected (7); and no parameter servers.
+- There are no prices inside a partition, so no job is rejected (7), and no parameter servers.
 - Plans are made for the first `plan_jobs` of a tenant's waiting jobs; later ones wait.
 - A job without an estimate is taken to need `unknown_s`. Wrong estimates delay planned jobs;
   no lease is ended for this.

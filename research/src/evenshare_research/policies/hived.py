@@ -350,7 +350,7 @@ class HivedPicks(OrderedPicks):
         return sorted(tries, key=lambda one: one.gpu_type != first)
 
     def place(self, one: QueuedJob, free_capacity: FreeCapacity) -> Placement | None:
-        """Place a job on its cells, ending spot leases there; without cells, on idle GPUs."""
+        """Place a job on its cells, where spot leases end, or on idle GPUs if it has no cells."""
         name, placement = self._use.assigned.get(one.job.id, ("", ()))
         if name != one.gpu_type:
             return super().place(one, free_capacity)

@@ -19,13 +19,14 @@ GPU type. Jobs planned for the first slot are placed first. Then come running be
 waiting ones by the least work left. Jobs planned for later slots wait. SLO jobs are always renewed;
 best-effort jobs are renewed if no SLO job took their GPUs.
 
-Of starts with equal reward the earliest is better: a slot counts a thousandth of a point.
+Of starts with equal reward, the earliest is preferred: each slot earlier adds a thousandth of a
+point.
 
 Departures, each with its test in tests/papers/test_three_sigma.py:
 
 - A cycle is a round of the pool; UniSched sets 60 s.
 - The distribution is the estimate with its standard error, and not a history by features of jobs.
-  A job without error has `error`. A job without estimate is taken to need `unknown_s`.
+  If it states no error, `error` is used. A job without an estimate is taken to need `unknown_s`.
 - Best-effort jobs are preempted only when their leases end, and are no part of the program, as in
   UniSched.
 - A job that can meet no deadline by any of its lengths is a best-effort job. In 3Sigma, the

@@ -1,9 +1,9 @@
 """Comparison of policies on a trace: fairness, waiting, waste and CPU seconds.
 
-By default, rounds are every second, so that the grid does not make jobs of a minute unfair. Leases
-are 900 s, cold starts 30 s. The first line is the floor: a cluster in which every job starts at
-once. Estimates are the jobs' durations, wrong by up to the given share. Without a trace, it uses
-the two days of Philly in the demo:
+By default, rounds are every second. Longer rounds would make short jobs seem unfair. Leases are
+900 s, cold starts 30 s. The first line is the floor: a cluster in which every job starts at once.
+Estimates are the jobs' durations, wrong by up to the given share. Without a trace, it uses the two
+days of Philly in the demo:
 
     python -m evenshare_research.reproduce.compare [TRACE] [--nodes 40,60,88] [--policies P,...]
 

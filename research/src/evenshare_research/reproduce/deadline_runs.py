@@ -34,7 +34,7 @@ DAY_US = 24 * HOUR_US
 SLOT_US = 5 * MINUTE_US  # length of a round and of a lease
 SPREAD_MILLI = 900
 SEED = 1
-# The paper's profiling runs, and the GPUs of its comparison: 2 of 96 nodes used only for profiling.
+# The paper's profiling runs. They are compared with profiling on reserved GPUs: 2 of 96 nodes.
 PROFILED_GPUS, PROFILED_US = 2, 5 * MINUTE_US
 STATIC_GPUS = 2 * NODES * NODE_GPUS // 96
 # Approximate CPU seconds of a run by policy; 10 for others.

@@ -36,7 +36,7 @@ from evenshare_research.reproduce.shown import (
 )
 
 DAYS = 3
-# First day: nodes. Both days are Fridays, chosen before any run on them.
+# The number of nodes by first day. Both days are Fridays, chosen before any run on them.
 SLICES = {"2017-12-01": 23, "2017-11-17": 19}
 START, NODES = next(iter(SLICES.items()))
 SOURCE = (

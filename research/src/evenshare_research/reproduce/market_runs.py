@@ -31,7 +31,7 @@ from evenshare_research.market.rounds import MarketRules, MarketRun, run_market
 from evenshare_research.reproduce.market_jobs import LARGE, MarketWorkload, small_workload, workload
 from evenshare_research.reproduce.runs import KeptRun
 
-LAST_INTERVAL = 9  # in this interval tau is 512 hours
+LAST_INTERVAL = 9  # the last interval, in which tau is 512 hours
 # The paper's doubling intervals with one round each, and an operator's fixed batches. Lambda of
 # Lemma 1 is 13 to 27 here with the least theta, and 65 to 395 by the paper's rule. With that many
 # rounds, f would fall to 0 before the first job starts.

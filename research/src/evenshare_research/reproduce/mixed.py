@@ -39,7 +39,7 @@ LEAST, MOST = 1.39, 2.15
 ERROR_SEEDS = 20
 # An upper bound on the quanta until no trade is left.
 TRADE_QUANTA = 200
-MOST_ROUNDS = 12 * 24 * 30  # a month: a run with more rounds is stuck
+MOST_ROUNDS = 12 * 24 * 30  # a month of rounds; a run with more is stuck
 GANGS, GANG_WEIGHTS = (1, 2, 4), (70, 10, 10)  # sizes as in Philly, up to a node
 
 

@@ -98,7 +98,7 @@ def _counterexamples() -> dict[str, Any]:
     types: Rows = ((1, 3), (1, 4), (1, 1))
     speedups, weights, _ = virtual_tenants([types, [(1, 5)]])
     claimed = speedups.copy()
-    claimed[2] = (1, 3 - 1e-9)  # exactly (1, 3) would tie with the first job type
+    claimed[2] = (1, 3 - 1e-9)  # a report of exactly (1, 3) would tie with the first job type
     gains = [
         (np.array(types) * solve_shares(problem, NONCOOPERATIVE).shares[:3]).sum()
         for problem in (

@@ -21,7 +21,7 @@ PLOTLY = ROOT / "static" / "vendor" / "plotly-basic.min.js"
 VERDICTS = tuple(ClaimVerdict)
 # Parts with their findings; None if a part was not run.
 Done = Sequence[tuple[Part, Findings | None]]
-Verdicts = Mapping[str, tuple[ClaimVerdict, ...] | None]  # verdicts by part
+Verdicts = Mapping[str, tuple[ClaimVerdict, ...] | None]  # the verdicts of claims, by part
 NOT_RUN = "not run here"
 
 

@@ -41,7 +41,7 @@ GPUS_BY_DAY = DATA / "venus_gpus.csv"
 # The day was chosen before any run on it. The paper's slice has this number of tenants.
 DAY, TENANTS = "2020-07-01", 16
 HOURS = 4
-# Work of the jobs over the GPU-time of these hours. As it exceeds 1, jobs still run after them.
+# The jobs' work divided by the GPU-time of the hours. As it exceeds 1, jobs still run afterwards.
 ASKED = 2.5
 # Longer jobs are excluded: a few jobs of weeks would be most of the work, and leave nodes free.
 MOST_H = 24
