@@ -63,7 +63,7 @@ class SubmittingView(SchedulingView):
     money: Money = NoMoney()
 
     def submitted(self, made: Submitted, specs: list[Any]) -> list[dict[str, Any]]:
-        """Return the new jobs; for a repeated key, the present jobs of the first request."""
+        """Return the new jobs, or for a repeated key the current state of the first ones."""
         root = root_of(self.request)
         if made.is_replay:
             with tenant_scope(made.jobs[0].tenant_id):
@@ -120,7 +120,7 @@ class JobList(Listed, SubmittingView):
 
 
 def _phase_asked(request: Request, name: str) -> str:
-    """Return the phase that a parameter names; synonyms and any letter case work; "" without one.
+    """Return the phase that a parameter names, by synonym and in any case; "" without one.
 
     Raises:
         Problem: the parameter names no phase.

@@ -60,7 +60,7 @@ def end_written_off(
 def note_orphans(
     pool: Pool, health: ExecutorHealth | None, token: int, orphans: Collection[str]
 ) -> None:
-    """Record the processes that still run although their lease has ended, and since when.
+    """Record the processes that run after the end of their lease, and when each was noticed.
 
     Raises:
         FencedError: another holder has taken the pool.

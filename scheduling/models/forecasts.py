@@ -66,9 +66,9 @@ class StartEstimate(models.Model):
     """The estimated start of one job, computed at `at` (pool time).
 
     `raw_p50` and `raw_p90` are the values before correction. Without `raw_p50`, `p50` is
-    uncorrected. If there is no estimate, `reason` is the cause; only `p90` may also be missing.
-    Estimates that are `kept` stay for a month: the calibration page counts their p50 and p90 once
-    these times have passed. The pool's next forecast deletes the others.
+    uncorrected. If there is no estimate, `reason` is the cause. An estimate may also lack only
+    `p90`. Estimates that are `kept` stay for a month: the calibration page counts their p50 and p90
+    once these times have passed. The pool's next forecast deletes the others.
     """
 
     class Fate(models.TextChoices):

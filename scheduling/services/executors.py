@@ -45,9 +45,9 @@ def accept_losses(
 ) -> AcceptedLosses:
     """Accept that the leases which the pool's executor does not list are lost.
 
-    The next round ends them as lost, and their jobs wait again; a lease that is listed again before
-    continues. Leases that vanish later are not accepted. `seen`: the name that
-    `scheduling.selectors.operate.losses` gave the leases that the actor saw; if None, all present
+    The next round ends them as lost, and their jobs wait again. A lease that is listed again before
+    that round continues. Leases that vanish later are not accepted. `seen`: the name that
+    `scheduling.selectors.operate.losses` gave the leases that the actor saw; if None, all current
     ones are accepted. Repeating it changes nothing.
 
     Raises:

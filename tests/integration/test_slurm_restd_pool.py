@@ -134,7 +134,7 @@ def no_tool(_slurm: Slurm, tool: str, *_arguments: str) -> None:
 
 @contextmanager
 def loses_answers(behind: Path) -> Iterator[tuple[Path, threading.Event]]:
-    """Yield a socket that forwards requests, but no answer to a submission until the event."""
+    """Yield a socket that forwards requests, but drops answers to submissions until the event."""
     path, lost = behind.with_name("loses"), threading.Event()
 
     def serve(listener: socket.socket) -> None:

@@ -198,7 +198,7 @@ def _unpack(
 
 
 def packed_damage(part: str, packed: bytes, expected: str, where: str = "") -> Damage | None:
-    """Return the damage of a compressed (zlib or gzip) part of a round, or None."""
+    """Return what is wrong with a compressed (zlib or gzip) part; None if it is intact."""
     damages: list[Damage] = []
     _unpack(part, packed, expected, damages, where)
     return damages[0] if damages else None

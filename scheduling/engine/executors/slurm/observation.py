@@ -24,7 +24,7 @@ from scheduling.engine.executors.slurm.cluster_text import (
 )
 from scheduling.engine.executors.slurm.commands import UNLIMITED, Slurm, is_over, parse_minutes
 
-# The maximum number of jobs per poll; a partition with more jobs is not watched.
+# The maximum number of jobs per poll. A partition with more jobs cannot be observed.
 MOST_JOBS = 200_000
 TENANT_KEYS = ("account", "user")
 # Columns of squeue with their widths. squeue pads rows to these widths, so they are small. A list
@@ -160,8 +160,8 @@ def join(
 ) -> dict[tuple[str, int], ObservedRow]:
     """Merge a poll into the known rows.
 
-    A queued or running job that is no longer listed counts as ended when it was last observed:
-    Slurm forgets ended jobs after MinJobAge.
+    If a queued or running job is no longer listed, its end is the time at which it was last
+    observed. Slurm forgets ended jobs after MinJobAge.
     """
     joined = dict(known)
     for key, row in known.items():
