@@ -120,7 +120,7 @@ class JobList(Listed, SubmittingView):
 
 
 def _phase_asked(request: Request, name: str) -> str:
-    """Return the phase that a parameter names, by synonym and in any case; "" without one.
+    """Return the phase that a parameter names (synonyms and any letter case), or "" without it.
 
     Raises:
         Problem: the parameter names no phase.
@@ -140,7 +140,7 @@ class JobBulk(SubmittingView):
 
     @described("job_submit_bulk", schemas.Bulk, schemas.BulkMade, 201, *schemas.ONCE)
     def post(self, request: Request) -> Response:
-        """Submit up to 1,000 jobs of one tenant; if one is invalid, none, and list all errors."""
+        """Submit up to 1,000 jobs of one tenant, or none if any is invalid; lists all errors."""
         key = idempotency_key(request)
         specs = fields_only(request.data, ("jobs",)).get("jobs")
         if not isinstance(specs, list) or not 1 <= len(specs) <= BULK_MAX:

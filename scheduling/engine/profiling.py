@@ -33,8 +33,8 @@ RUN_GPUS = SIZES[-1]
 FRESH = timedelta(days=7)
 # The maximum number of a tenant's runs that wait or run at once in a pool.
 RUNS_MOST = 2
-# The time for which a run is kept without a waiting job: another one may arrive. A run that has
-# waited for longer does not count towards its tenant's limit.
+# The time for which a run is kept although no job waits for it, since another job may come. A run
+# that has waited for longer does not count towards its tenant's limit.
 KEPT = timedelta(hours=1)
 SOURCE = "profiling"
 
@@ -145,7 +145,7 @@ def _seen(profiles: Sequence[int]) -> Mapping[tuple[int, int], datetime]:
 
 
 def _withdraw(active: Sequence[Job], wishes: Collection[int], at: datetime) -> None:
-    """Cancel runs that have waited long without a waiting job. This round ends them."""
+    """Cancel runs that have waited long and that no job needs; this round ends them."""
     idle = [run.pk for run in active if run.profile_id not in wishes and _has_waited_long(run, at)]
     if idle:
         rows = Job.objects.filter(pk__in=idle, state=Job.State.PENDING)

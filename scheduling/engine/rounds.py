@@ -149,7 +149,7 @@ def _run(pool: Pool, token: int, at: datetime, *, wall_at: datetime, scale: int)
     snapshot, decision = _decide(pool, snapshot, token, at)
     fault_point("round.after_decide")
     decided = time.perf_counter_ns()
-    # The certificate measures fairness. A failure of this is recorded in it and stops no round.
+    # The certificate measures fairness. If this fails, the certificate says so; the round goes on.
     certificate = certify_round(snapshot, decision)
     if certificate.failure:
         log.warning("round.uncertified", pool=pool.name, why=certificate.failure)

@@ -309,7 +309,7 @@ def _breaks(before: Disclosed | None, after: Disclosed) -> tuple[str, ...]:
 
 
 def _public_breaks(broken: tuple[str, ...], number: int, visibility: str) -> tuple[str, ...]:
-    """Return the breaks for all readers; without details if tenants see only their own rows."""
+    """Return the reasons that all readers may see, without details if tenants see only own rows."""
     if not broken or visibility != Pool.Visibility.OWN:
         return broken
     return (f"It does not begin with what round {number - 1} left.",)

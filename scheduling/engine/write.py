@@ -53,7 +53,7 @@ class RoundPlan:
 
 @dataclass
 class Unfunded:
-    """Decided terms that cannot be paid: by jobs of grants and leases of renewals, with reasons."""
+    """Decided terms that cannot be paid, with reasons: grants by job, renewals by lease."""
 
     jobs: dict[int, SupersededReason] = field(default_factory=dict)
     leases: dict[int, SupersededReason] = field(default_factory=dict)

@@ -78,7 +78,7 @@ def note_orphans(
 
 
 def _end(token: str, stop: Intent, at: datetime) -> Report:
-    """Return an end of the lease when its stop was due; leases that never started cost nothing."""
+    """Report that the lease ended when its stop was due; leases that never started cost nothing."""
     due_us = to_us(min(stop_due(stop), at))
     started_at = stop.lease.started_at
     started_us = due_us if started_at is None else to_us(started_at)

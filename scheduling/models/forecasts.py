@@ -18,7 +18,7 @@ class StartForecast(models.Model):
     process, which writes only while state and claim are unchanged. `beat_at` is the time of its
     last heartbeat. `cpu_ms` is the CPU time of its process; if the process was lost, it is the time
     until the loss was noticed. No other forecast, of any pool, starts before `rest_until`. `facts`:
-    the assumptions, counts only.
+    the assumptions, as counts.
     """
 
     class State(models.TextChoices):

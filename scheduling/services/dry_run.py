@@ -52,8 +52,8 @@ ZERO = Decimal("0.000000")
 class DryRun(Answer, frozen=True, rename={"deadline": "deadline_answer"}):
     """Whether a job could run, and the price of a borrowed GPU-hour.
 
-    `price`: the price in credits posted now. `price_after`: the price from its first renewal on,
-    with its own GPUs in use, if nothing else changes.
+    `price`: the price in credits posted now. `price_after`: the price from the job's first renewal
+    on, with the job's GPUs in use, if nothing else changes.
     """
 
     COMPONENT = "DryRunAnswer"

@@ -185,9 +185,9 @@ def latest_correction(snapshot: Snapshot) -> Correction:
 def _keep(row: StartForecast, snapshot: Snapshot, forecast: Forecast) -> None:
     """Replace the pool's estimates by these.
 
-    For calibration, a job's first estimate is kept, and one each time the time since its submission
-    has doubled. So there are few per job, of long waits as well as short ones. The time since
-    submission includes the job's leases.
+    For calibration, a job's first estimate is kept, and another one whenever the time since its
+    submission has doubled. So each job has few kept estimates, for short and long waits. The time
+    since submission includes the job's leases.
     """
     of_pool = StartEstimate.objects.filter(pool_id=row.pool_id)
     of_pool.filter(kept=False).delete()

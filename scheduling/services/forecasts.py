@@ -147,7 +147,7 @@ def ended_values(now: datetime, cpu_s: float) -> dict[str, Any]:
 
 
 def mine(forecast_id: int, claim: str) -> Any:
-    """Return the row that the process of this claim may write; empty if it was given up."""
+    """Return a query for the row that this claim's process may write; empty if it was given up."""
     return StartForecast.objects.filter(pk=forecast_id, state=State.RUNNING, claim=claim)
 
 

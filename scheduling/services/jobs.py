@@ -45,7 +45,7 @@ def release_job(*, actor: Actor, job: Job) -> None:
     """Release a job from quarantine, so that rounds consider it again.
 
     Raises:
-        PermissionDenied: the actor may not operate.
+        PermissionDenied: the actor has no operator rights.
     """
     with operation(actor):
         locked = Job.objects.select_for_update(no_key=True).get(pk=job.pk)

@@ -101,7 +101,7 @@ def sync_nodes(
     are not added (`pools_beside`). Calling it again with the same nodes changes nothing.
 
     Raises:
-        PermissionDenied: the actor may not operate.
+        PermissionDenied: the actor has no operator rights.
     """
     with operation(actor):
         # A concurrent sync could add the same node.

@@ -258,7 +258,7 @@ class Story:
 
 
 def lines_and_shares() -> list[tuple[Any, ...]]:
-    """Return the meter's rows without ids: equal for equal events."""
+    """Return the meter's rows without ids, which are the same for the same events."""
     return [
         (
             line.lease_id,

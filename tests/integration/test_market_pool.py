@@ -146,7 +146,7 @@ class TestTheOffers:
         assert offered_now(pool, lab) == 0
 
     def test_are_made_where_the_pool_was_made_without_and_never_again(self, pool: Pool) -> None:
-        """The pool is older than offers. It is seeded again after all offers are revoked."""
+        """The pool is older than offers. Seeding makes them once, not again after a revocation."""
         IdleOffer.objects.filter(pool=pool).delete()
         SharingSetting.objects.filter(pool=pool).delete()
         assert seed_demo()

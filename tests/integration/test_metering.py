@@ -322,7 +322,7 @@ class TestAnHour:
         story.post_round(1441)
         story.meter()
         settled = story.settle()
-        # A term that ends exactly on the hour is settled with the next hour: the last is open.
+        # A term that ends on the hour is settled with the next hour, so the last term is open.
         assert (settled.transfers, settled.until) == (24, at(1440))
         story.looked(1500)
         story.settle()

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.usefixtures("committed_db")
 
 POLICIES = ("ltgf", "evenshare", "oef")
 HOWS = ("cut", "kill", "exception")
-# The tenants whose quotas are two of the GPU types.
+# Each of two tenants owns all GPUs of one type.
 OWNERS = {"a100": "a", "v100": "b"}
 # The number of jobs in each test; the first job borrows another tenant's GPUs.
 JOBS = 9

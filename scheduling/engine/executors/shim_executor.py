@@ -307,7 +307,7 @@ class ShimExecutor(ABC):
         return act()
 
     def _ask(self, grace: Mapping[str, float]) -> dict[str, EngineWord]:
-        """Ask shims to stop within seconds of grace; return the engine's observations.
+        """Ask shims to stop within their `grace` in seconds; return the engine's observations.
 
         Unclaimed tokens never start.
         """

@@ -80,7 +80,7 @@ class FirstStart:
 def read_starts(now: Mapping[int, datetime], jobs: Collection[int]) -> dict[int, StartView]:
     """Return the estimates of the newest forecast of each pool, by job. At most two queries.
 
-    `now`: pool time by pool, for the pools of the jobs. An estimate whose p90 is before that was
+    `now`: pool time by pool, for the pools of the jobs. If its p90 is before `now`, an estimate was
     wrong and is reported as refuted. A job that is not in the newest forecast is left out, even if
     an older forecast had it. Callers pass queued jobs: jobs that have started are not left out.
     """

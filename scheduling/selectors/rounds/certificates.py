@@ -109,7 +109,7 @@ class OverclaimView(Answer, frozen=True, rename=_NAMES):
 
 
 class CertificateView(Answer, frozen=True, rename={"findings": "lines"}):
-    """The measurements made in the round; `same_again` is null if its bytes are not kept."""
+    """The measurements made in the round; `same_again` is null if the round's bytes are gone."""
 
     COMPONENT = "CertificateWhole"
 

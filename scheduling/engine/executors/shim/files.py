@@ -222,7 +222,7 @@ def read_text(path: Path, *, at_most: int = 2**16) -> str:
 
 
 def number(value: object, default: float) -> float:
-    """Return a number read from such a file; `default` if the value is not a number."""
+    """Return a number from a job's file, or `default` if the value is not a number."""
     with contextlib.suppress(OverflowError):  # A whole number may have thousands of digits.
         return float(value) if isinstance(value, int | float) else default
     return default

@@ -40,7 +40,7 @@ _QUEUED = frozenset(("PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPEC
 
 @dataclass(frozen=True)
 class ObservedRow:
-    """A job as last observed. Times are seconds since 1970, or None if not yet or unknown.
+    """A job as last observed. Times are seconds since 1970, or None before the event or if unknown.
 
     `gpus` is 0 if it requests none. `gpu_type` is Slurm's name of the requested type; empty for any
     type. `is_lost`: the job vanished from the list before its end was observed.
@@ -221,7 +221,7 @@ def observed_nodes(
 ) -> tuple[NamedNode, ...]:
     """Return the partition's nodes; a node that is down has no GPUs, unless it was `used`.
 
-    If a node has GPUs of several types, the first counts.
+    If a node has GPUs of several types, only those of the first type are returned.
     """
     options = ("--noheader", "--Node", "--partition", slurm.options.partition)
     rows = parse_nodes(slurm.ask("sinfo", *options, "--format", NODE_FORMAT))

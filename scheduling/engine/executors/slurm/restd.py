@@ -64,7 +64,7 @@ class RestdJob(msgspec.Struct, frozen=True, gc=False):
     het_job_offset: int | None = None
 
     def as_job(self) -> SlurmJob:
-        """Return the job in the form of the executor."""
+        """Return the job in the form that the executor uses."""
         limit = UNLIMITED if self.time_limit is None else self.time_limit
         started, ended = self.start_time or None, self.end_time or None
         job_id = self.het_job_id or self.job_id
