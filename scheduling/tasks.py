@@ -64,7 +64,7 @@ def tick(**_: Any) -> None:
 
 
 def _wake_sealing() -> None:
-    """Request the sealing of unsealed rounds: their message was lost, or there are many."""
+    """Request the sealing of rounds that a lost message or a long backlog has left unsealed."""
     try:
         for pool_id in unsealed_pools():
             wake_sealing(pool_id)

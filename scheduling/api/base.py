@@ -191,7 +191,7 @@ class OperatePoolView(OperateView):
     def edited(self, name: str) -> Iterator[tuple[Pool, datetime]]:
         """Lock the pool, its nodes and quotas in a transaction; yield the pool and its time.
 
-        The state that If-Match is compared with cannot change until the edit is made.
+        The state that If-Match is compared with cannot change until the transaction ends.
 
         Raises:
             Problem: 404.
@@ -222,7 +222,7 @@ def idempotency_key(request: Request) -> str | None:
 def replay_header(*, is_replay: bool) -> dict[str, str]:
     """Return the header that marks the repeated answer of an earlier request.
 
-    Source: Stripe's API introduced the name, and others adopted it.
+    Source: the header's name comes from Stripe's API.
     """
     return {REPLAY_HEADER: "true"} if is_replay else {}
 

@@ -40,7 +40,7 @@ from tenants.scopes import site_scope
 
 log = structlog.get_logger(__name__)
 
-# Per person: the rounds of a day at once, then 20 bundles per second.
+# Per user: a burst as large as the rounds of a day, then 20 bundles per second.
 BUNDLES = Rate(per_s=20, full=1000)
 RETRY_S = 5
 NUMBER_END = 2**62

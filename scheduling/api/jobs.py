@@ -63,7 +63,7 @@ class SubmittingView(SchedulingView):
     money: Money = NoMoney()
 
     def submitted(self, made: Submitted, specs: list[Any]) -> list[dict[str, Any]]:
-        """Return the new jobs; for a repeated key, the present jobs of the first request."""
+        """Return the new jobs, or for a repeated key the current state of the first ones."""
         root = root_of(self.request)
         if made.is_replay:
             with tenant_scope(made.jobs[0].tenant_id):
@@ -120,7 +120,7 @@ class JobList(Listed, SubmittingView):
 
 
 def _phase_asked(request: Request, name: str) -> str:
-    """Return the phase that a parameter names; synonyms and any letter case work; "" without one.
+    """Return the phase that a parameter names (synonyms and any letter case), or "" without it.
 
     Raises:
         Problem: the parameter names no phase.
@@ -140,7 +140,7 @@ class JobBulk(SubmittingView):
 
     @described("job_submit_bulk", schemas.Bulk, schemas.BulkMade, 201, *schemas.ONCE)
     def post(self, request: Request) -> Response:
-        """Submit up to 1,000 jobs of one tenant; if one is invalid, none, and list all errors."""
+        """Submit up to 1,000 jobs of one tenant, or none if any is invalid; lists all errors."""
         key = idempotency_key(request)
         specs = fields_only(request.data, ("jobs",)).get("jobs")
         if not isinstance(specs, list) or not 1 <= len(specs) <= BULK_MAX:

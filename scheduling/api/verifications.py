@@ -25,7 +25,7 @@ from tenants.selectors.access import MembershipFacts
 from tenants.selectors.quotas import pools_of
 from tenants.tokens import Scope
 
-# Per person: 60 reports at once, then one every ten seconds.
+# Per user: a burst of 60 reports, then one every ten seconds.
 REPORTS = Rate(per_s=0.1, full=60)
 EVIDENCE = (
     "Keep the head that you pinned and its signatures: two heads signed by the installation's"

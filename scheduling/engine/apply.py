@@ -69,7 +69,7 @@ def apply_round(plan: RoundPlan) -> Round:
 
     Raises:
         FencedError: another holder has taken the pool.
-        IntegrityError: a round of this instant is committed already.
+        IntegrityError: a round with the same time is committed already.
     """
     snapshot = plan.snapshot
     at = from_us(snapshot.at_us)

@@ -158,7 +158,7 @@ def _pools_of(day: date) -> list[int]:
 
 
 def archive_next(pool: Pool, day: date) -> bool:
-    """Archive the next rounds of a pool's day in one file; return whether any were left.
+    """Archive the next rounds of a pool's day in one file; return whether it archived any.
 
     Raises:
         ArchivingError: the file differs from the data written, or rounds are not sealed yet.

@@ -1,4 +1,4 @@
-"""Submits the jobs of imported traces when their instant of pool time has come."""
+"""Submits the jobs of imported traces when their submission time is reached in pool time."""
 
 from __future__ import annotations
 

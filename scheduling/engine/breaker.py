@@ -129,7 +129,7 @@ class GuardedExecutor:
         if self.health is None or self.health.failures < FAILURES:
             return
         now = Func(function="clock_timestamp", output_field=DateTimeField())
-        # No cool-down lasts this long: if one ends later, the clock was set back.
+        # A cool-down never lasts this long. If one ends later, the clock was set back.
         too_late = now + timedelta(seconds=max(COOL_DOWN_MAX_S, PROBE_S))
         # Compare-and-swap: only one of several processes makes the probe.
         over = ExecutorHealth.objects.filter(

@@ -19,12 +19,12 @@ from evenshare_core.simulation.trace_fields import OPTIONAL_READERS
 class TraceJob:
     """A job of a trace. `submit_s` counts from the slice's start; 0 means waiting at the start.
 
-    `profile` names its job type, or is empty; `duration_s` is the duration on the job type's
-    slowest GPU type. `utility` is the value of its completion as text
-    (`evenshare_core.domain.utilities`); such a job declares its duration. `estimate_s` is the
-    declared duration if it differs from `duration_s`, else 0. `deadlines`: (microseconds after the
-    submission, the value of an end until then). `stop_when` is the metric that ends it, in the form
-    of a request, after at most `iterations`; such a job declares no duration.
+    `profile` names its job type, or is empty. `duration_s` is the duration on the job type's
+    slowest GPU type. `estimate_s` is the declared duration if it differs from `duration_s`, else 0.
+    `utility` is the value of the job's completion as text (`evenshare_core.domain.utilities`); a
+    job with a utility declares its duration. `deadlines`: pairs of a time in microseconds after the
+    submission, and the job's value if it ends by then. `stop_when` is the metric that ends the job
+    after at most `iterations`, in the form of a request. A job with a metric declares no duration.
     """
 
     trace_id: int

@@ -1,8 +1,8 @@
 """Compares the current rows with the last round and returns timed changes. Pure.
 
 Only states are compared, not messages. In whatever order events were recorded, the changes turn the
-sums of `service` into the sums of the rows. Facts recorded late count from the last round on,
-because the sums before it are closed.
+sums in `service` into the sums of the rows. Facts that were recorded late count only from the last
+round on, because the sums up to that round are final.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def _job_changes(
     def add(
         instant_us: int, kind: ChangeKind, gpus: int = 0, gpu_types: tuple[str, ...] = ()
     ) -> None:
-        # A job's instants never decrease and stay within the interval.
+        # Clamp the time: the changes of a job are in order of time, within the interval.
         nonlocal clock_us
         clock_us = min(max(instant_us, clock_us), at_us)
         weight = job.weight if kind is ChangeKind.ACTIVE else 1

@@ -164,8 +164,8 @@ def round_late_s(
     """Return for how many wall seconds a round has been due, or None if none is due.
 
     It is due since the first grid instant after `checked_at`. A new pool is due since its clock was
-    set. If it counted from the latest instant, pools that are always late would keep it waiting for
-    ever.
+    set. Counted from the latest grid instant, a new pool would always seem less late than pools
+    that are always late, and would wait for ever.
     """
     now = reading(clock, wall)
     if now.paused:
@@ -189,6 +189,6 @@ def wall_now() -> datetime:
 
 
 def _anchor(clock: PoolClock, shown_at: datetime, wall: datetime) -> None:
-    """Continue from `wall` on with the pool time of `shown_at`."""
+    """Set the clock so that from `wall` on it continues with the pool time of `shown_at`."""
     clock.anchor_pool = pool_time(clock, shown_at)
     clock.anchor_wall = wall

@@ -81,7 +81,7 @@ def _jobs(
 
 
 def _change(job: Job, said: Evaluations) -> _Change | None:
-    """Return the change of a job's history by a report, or None if there is none."""
+    """Return how a report changes a job's history, or None if it does not."""
     criterion = criterion_of(job)
     if criterion is None:
         return None

@@ -20,7 +20,7 @@ _json = msgspec.json.Encoder().encode
 
 
 class EventDraft(NamedTuple):
-    """An event without its number; fields in the order of the columns; `data` is JSON text."""
+    """An event without its number. Fields are in the order of the columns; `data` is JSON text."""
 
     kind: str
     at: datetime

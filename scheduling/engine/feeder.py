@@ -64,7 +64,7 @@ def _due(row: TraceFeed, until: datetime) -> list[tuple[TraceJob, int, datetime]
 
 
 def _next_at(row: TraceFeed, jobs: Sequence[TraceJob]) -> datetime:
-    """Return when the next job is due; at its end the trace starts again."""
+    """Return when the next job is due. After its last job the trace starts again."""
     if row.position == len(jobs):
         row.cycle += 1
         row.position = next(i for i, job in enumerate(jobs) if job.submit_s > 0)
@@ -110,7 +110,7 @@ def _submit(feed_row: TraceFeed, due: list[tuple[TraceJob, int, datetime]]) -> N
 
 
 def _said_fields(job: TraceJob) -> dict[str, Any]:
-    """Return a trace job's fields for its utility, and for its duration or stopping metric."""
+    """Return the fields for a trace job's utility, and for its duration or stopping metric."""
     fields: dict[str, Any] = {}
     if job.iterations:
         fields["iterations"] = job.iterations

@@ -17,7 +17,7 @@ from scheduling.models import GpuType, Intent, Lease
 
 
 class _New(NamedTuple):
-    """A lease to be written. `ready`: its slots are free now, and its job has no other lease."""
+    """A lease to be written. `ready`: its slots are free now, and its job holds no other lease."""
 
     id: int
     number: int

@@ -42,7 +42,7 @@ log = structlog.get_logger(__name__)
 
 
 class _MeasuredShape(NamedTuple):
-    """The key of an average. For the times to resume and to suspend it is only the job type."""
+    """The key of an average. The times to resume and to suspend are averaged per job type only."""
 
     profile: int
     kind: str

@@ -22,7 +22,7 @@ from tenants.scopes import engine_scope
 
 # A mass disappearance: more than a fifth of a pool's launched leases, and at least three.
 MASS_SHARE, MASS_LEAST = 5, 3
-# Between two listings, at most this time counts as missing: seconds, or round intervals if longer.
+# The most time between two listings that counts as missing: in seconds, or if longer, in rounds.
 HEARD_S, HEARD_ROUNDS = 60, 2
 
 log = structlog.get_logger(__name__)

@@ -120,7 +120,7 @@ class _EngineWord:
                 row.name, state=EngineNodeState.DOWN, reason="the engine has no such node"
             )
         if trouble and node.state == EngineNodeState.UP and row.state == Node.State.UP:
-            # The engine refused to resume the node: leases placed there would wait.
+            # The engine refused to resume the node, so leases placed there would wait.
             node = replace(
                 node, state=EngineNodeState.DRAINED, reason="the drain by the portal remains"
             )

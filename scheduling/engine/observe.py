@@ -163,7 +163,7 @@ class _ReportBounds:
     """The bounds of plausible times for the leases that reports may change.
 
     Without them a machine with a wrong clock could start a lease before the end of the lease that
-    held its GPUs. The books would then show two holders of the same GPUs, for ever.
+    held its GPUs. The books would then permanently show two holders of the same GPUs.
     """
 
     def __init__(self, pool_id: int, leases: Sequence[Lease], at: datetime) -> None:
@@ -174,7 +174,7 @@ class _ReportBounds:
         if fresh:
             launches = Intent.objects.filter(lease__in=fresh, kind=Intent.Kind.LAUNCH)
             self._ordered = dict(launches.values_list("lease_id", "at"))
-            # A process that was launched after `at` may already run, so the bound is the present.
+            # A process that was launched after `at` may already run, so the bound is now.
             self._now_us = max(self._at_us, to_us(read_clock(pool_id).pool_at))
         # The time before a renewal or a stop is already charged, or never will be if no start was
         # known. So earlier times in late reports are moved to the renewal or stop.
@@ -200,7 +200,7 @@ class _ReportBounds:
             started_us = to_us(lease.started_at)
         ended_us = report.ended_us
         if ended_us is not None:
-            # The engine reports ends until `at`; a lost process ends when the engine is checked.
+            # The engine reports ends until `at`. A lost process ends at the time of the check.
             ended_us = max(min(ended_us, self._at_us), started_us)
         if abs(started_us - report.started_us) > SECOND_US:
             log.warning(
@@ -257,7 +257,7 @@ def _ended(observed: _Observed, lease: Lease, report: Report) -> None:
     successor = observed.waiting.get(lease.job_id)
     if report.state is ReportState.STOPPED:
         if report.started_us < report.ended_us:
-            _started(observed, lease, report)  # the process ran unobserved; its time is charged
+            _started(observed, lease, report)  # its start was not reported; its time is charged
         reason = EndReason(lease.end_reason or EndReason.LOST)
         _close(observed, lease, ended_at, reason, None)
         if reason in _STATE_AFTER:
@@ -366,7 +366,7 @@ def _write_jobs(observed: _Observed) -> None:
     jobs, states, ends, codes, losses, until = zip(*observed.jobs, strict=True)
     run(
         "UPDATE scheduling_job j SET state = x.state, ended_at = x.at, exit_code = x.code,"
-        # The reason for the wait was written by the round that took the lease back.
+        # The reason for the wait was written by the round that ended the lease.
         " reason_code = CASE WHEN x.state = 'pending' THEN j.reason_code ELSE '' END,"
         " losses = x.losses, backoff_until = x.until, version = version + 1"
         " FROM unnest(%s::bigint[], %s::text[], %s::timestamptz[], %s::int[], %s::int[],"

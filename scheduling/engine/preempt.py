@@ -1,4 +1,4 @@
-"""Leases that a round ends before their expiry: their notices, and those that are spared.
+"""Leases that a round ends before their expiry: their notices, and the leases that are spared.
 
 Only the writer calls it, under the pool's fence. Source: `docs/adr/0150-a-notice-stands.md`.
 """

@@ -33,8 +33,8 @@ RUN_GPUS = SIZES[-1]
 FRESH = timedelta(days=7)
 # The maximum number of a tenant's runs that wait or run at once in a pool.
 RUNS_MOST = 2
-# The time for which a run is kept without a waiting job: another one may arrive. A run that has
-# waited for longer does not count towards its tenant's limit.
+# The time for which a run is kept although no job waits for it, since another job may come. A run
+# that has waited for longer does not count towards its tenant's limit.
 KEPT = timedelta(hours=1)
 SOURCE = "profiling"
 
@@ -42,7 +42,7 @@ log = structlog.get_logger(__name__)
 
 
 class _Wish(NamedTuple):
-    """A waiting job, and the number of GPUs on which its job type is to be measured."""
+    """A waiting job, and the number of GPUs on which its job type must be measured."""
 
     job: Job
     gpus: int
@@ -109,8 +109,8 @@ def _waiting(pool: Pool, seen_at: datetime) -> list[Job]:
 def _past_sizes(profiles: Collection[Profile], at: datetime) -> dict[int, set[int] | None]:
     """Return the recently profiled sizes of each job type, or None if its runs report nothing.
 
-    If a run reported nothing, or was cancelled before it reported, no more runs are created until
-    the job type is declared again.
+    None means that a run reported nothing, or was cancelled before its first report. No more runs
+    are then created until the job type is declared again.
     """
     ids = [row.pk for row in profiles]
     sizes: dict[int, set[int] | None] = {one: set() for one in ids}
@@ -145,7 +145,7 @@ def _seen(profiles: Sequence[int]) -> Mapping[tuple[int, int], datetime]:
 
 
 def _withdraw(active: Sequence[Job], wishes: Collection[int], at: datetime) -> None:
-    """Cancel runs that have waited long without a waiting job. This round ends them."""
+    """Cancel runs that have waited long and that no job needs; this round ends them."""
     idle = [run.pk for run in active if run.profile_id not in wishes and _has_waited_long(run, at)]
     if idle:
         rows = Job.objects.filter(pk__in=idle, state=Job.State.PENDING)
@@ -159,9 +159,9 @@ def _has_waited_long(run: Job, at: datetime) -> bool:
 
 
 def _make(pool: Pool, wishes: Sequence[_Wish], active: Sequence[Job], at: datetime) -> int:
-    """Create a run for each wish without one, within its tenant's limit."""
+    """Create the missing runs, within the limit of each tenant."""
     busy = {run.profile_id for run in active}
-    # A run without GPUs, or in quarantine, does not delay other job types.
+    # A run that gets no GPUs, or is in quarantine, must not delay other job types.
     of_tenant = Counter(
         run.tenant_id for run in active if not (run.quarantine or _has_waited_long(run, at))
     )
@@ -183,7 +183,7 @@ def _make(pool: Pool, wishes: Sequence[_Wish], active: Sequence[Job], at: dateti
 
 
 def _run(pool: Pool, wish: _Wish, at: datetime) -> Job:
-    """Return a job that measures on these GPUs: they are the tenant's own, or cost nothing."""
+    """Return a profiling run on these GPUs. It uses the tenant's own GPUs, or costs nothing."""
     job, gpus = wish
     name = job.profile.name if job.profile else ""
     lasts_s = max(1, pool.profiling_s // len(SIZES))

@@ -1,8 +1,8 @@
 """The names of a round's rows in its bundle: pseudonyms that are valid for the pool's day.
 
-The database maps the round's ids to tenants. If a row (a job type, for example) was deleted
-before, its name is made from its number and the secret of the day. So no reader can compute the
-name.
+The database maps the round's ids to tenants. If a row (a job type, for example) was deleted before,
+its pseudonym is made from its number and the secret of the day. So no reader can compute the
+pseudonym.
 """
 
 from __future__ import annotations

@@ -22,8 +22,8 @@ Decide = Callable[[Snapshot], Decision]
 def find_faulty_job(snapshot: Snapshot, decide: Decide) -> Job | None:
     """Return a waiting job without which the policy would succeed, by bisection.
 
-    Return None if the policy fails without any waiting job: then no job is the cause. It takes
-    about 2 log2(jobs) decisions. If several jobs are faulty, each call finds one.
+    Return None if the policy also fails without any waiting job. The search takes about 2
+    log2(jobs) decisions. If several jobs are faulty, each call finds one.
     """
     held = {lease.job for lease in snapshot.leases}
     waiting = sorted((job for job in snapshot.jobs if job.id not in held), key=arrival_order)

@@ -40,8 +40,8 @@ def reconcile(
 ) -> int:
     """Record the executor's reports at `at`; return how many processes have ended.
 
-    Leases that an operator wrote off end first. A process without a lease is stopped, and recorded
-    as long as it still runs. A launched lease that is not listed ends by the rules of
+    First end the leases that an operator wrote off. A process without a lease is stopped, and stays
+    recorded as long as it runs. A launched lease that is not listed ends by the rules of
     `scheduling.engine.missing`. If the executor does not answer, nothing else changes: no lease is
     declared lost.
 

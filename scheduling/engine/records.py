@@ -51,7 +51,7 @@ def price_row(price: PoolPrice) -> dict[str, Any]:
 def surcharge_row(row: Surcharge) -> dict[str, Any]:
     """Return a price's surcharge by the queue, with its inputs, as billing reads it.
 
-    Step and cap are relative to the base. All are missing if the operator has set no surcharge.
+    Step and cap are relative to the base. The fields are missing if the pool has no surcharge.
     """
     return {
         "queued": row.queued,

@@ -21,7 +21,7 @@ from tenants.scopes import site_scope
 
 # The maximum number of forecasts per call.
 FITS_AT_ONCE = 16
-# Refit if the newest iteration is at least 5 % above that of the last fit, or with few evaluations.
+# Refit if the newest iteration is 5 % above that of the last fit, or while evaluations are few.
 GROWTH_PERCENT = 105
 FEW = 10
 UNFIT = "the cap: no curve could be fitted to its evaluations"

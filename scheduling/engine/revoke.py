@@ -92,7 +92,7 @@ def revoke_quarantined(pool_id: int, token: int, *, at: datetime) -> int:
 def withdraw_waiting(pool_id: int, token: int, leases: Sequence[int], *, at: datetime) -> int:
     """End leases that wait for GPUs of `leases` on nodes that take no leases; return how many.
 
-    Their jobs wait again. So no program starts on the GPUs of a process that could not be ended.
+    Their jobs wait again. No program may start on GPUs of a process that could not be ended.
 
     Raises:
         FencedError: another holder has taken the pool.

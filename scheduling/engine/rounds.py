@@ -49,7 +49,7 @@ from tenants.scopes import engine_scope
 log = structlog.get_logger(__name__)
 
 ON_DEMAND_GAP = timedelta(seconds=1)
-# The maximum number of jobs that a round quarantines because they make its policy fail.
+# The maximum number of jobs that one round may quarantine because the policy fails with them.
 MAX_FAULTY_JOBS = 8
 
 
@@ -149,7 +149,7 @@ def _run(pool: Pool, token: int, at: datetime, *, wall_at: datetime, scale: int)
     snapshot, decision = _decide(pool, snapshot, token, at)
     fault_point("round.after_decide")
     decided = time.perf_counter_ns()
-    # The certificate measures fairness. A failure of this is recorded in it and stops no round.
+    # The certificate measures fairness. If this fails, the certificate says so; the round goes on.
     certificate = certify_round(snapshot, decision)
     if certificate.failure:
         log.warning("round.uncertified", pool=pool.name, why=certificate.failure)
@@ -184,10 +184,9 @@ def _run(pool: Pool, token: int, at: datetime, *, wall_at: datetime, scale: int)
 
 
 def _profile(pool: Pool, token: int, at: datetime) -> None:
-    """Create profiling runs, unless rows cannot be read.
+    """Create profiling runs; skip this if rows cannot be read.
 
-    The snapshot then quarantines the jobs of these rows, and the next round creates runs for the
-    rest.
+    The snapshot then quarantines the jobs of these rows, and the next round creates the runs.
     """
     try:
         make_profiling_runs(pool, token, at=at)
@@ -237,7 +236,7 @@ def _decide(pool: Pool, snapshot: Snapshot, token: int, at: datetime) -> tuple[S
             if faulty_job is None:
                 raise
             _quarantine(pool, token, {faulty_job.id: f"{type(error).__name__}: {error}"})
-            # the last round's state is the same in the new snapshot
+            # The new snapshot contains the same state of the last round.
             snapshot, _ = _snapshot(pool, at)
     return snapshot, decide_round(snapshot)
 
@@ -253,7 +252,7 @@ def _extensions(pool_id: int) -> list[Extension]:
         Extension(
             lease_token(job, number, settings.INSTALLATION),
             job,
-            # A round may take the GPUs only when both have passed.
+            # The process may run until the later of both: until then no round may take the GPUs.
             to_us(max(expires_at, protected_until or expires_at)),
         )
         for job, number, expires_at, protected_until in rows

@@ -29,7 +29,7 @@ log = structlog.get_logger(__name__)
 
 # With a round every 10 s a pool keeps 60,000 rounds, which are all checked within a day and a half.
 ROUNDS_AT_ONCE = 2000
-# Kinds of findings: the stored bytes changed; the round does not follow from the previous round.
+# Kinds of findings: stored bytes changed, or a round does not follow from the previous round.
 DAMAGE, BREAK = "damage", "break"
 
 

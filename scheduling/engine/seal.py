@@ -60,7 +60,7 @@ log = structlog.get_logger(__name__)
 
 # Rounds per transaction. With 10,000 jobs each takes 0.4 s, and the same worker runs the ticks.
 ROUNDS_AT_ONCE = 4
-# The gzip level. For 10,000 jobs it takes half the time of level 9, and the result is 3 % larger.
+# The gzip level. For 10,000 jobs it takes half as long as level 9, and the result is 3 % larger.
 PACKING = 5
 # Packages whose versions affect decisions, in addition to the policy's version.
 DECIDING = ("evenshare-core", "highspy", "msgspec", "numpy", "ortools")
@@ -233,7 +233,7 @@ class _Sealer:
         )
 
     def _note(self, findings: Sequence[dict[str, Any]]) -> None:
-        """Keep findings on rounds for as long as the bytes of the rounds are kept."""
+        """Store findings on rounds for as long as the bytes of the rounds are kept."""
         if not findings:
             return
         rounds = kept_rounds(Round.objects.filter(pool=self.pool))
@@ -282,7 +282,7 @@ def _with(record: RoundRecord, **changes: Any) -> RoundRecord:
 
 
 def _store(round_: Round, sha256: str, data: bytes) -> None:
-    """Store a bundle, to be kept as long as the bytes of its round."""
+    """Store a bundle for as long as the bytes of its round are kept."""
     day = round_.wall_at.date()
     with connection.cursor() as cursor:
         cursor.execute("SELECT evenshare_make_bundle_day(%s)", [day])
@@ -309,7 +309,7 @@ def _breaks(before: Disclosed | None, after: Disclosed) -> tuple[str, ...]:
 
 
 def _public_breaks(broken: tuple[str, ...], number: int, visibility: str) -> tuple[str, ...]:
-    """Return the breaks for all readers; without details if tenants see only their own rows."""
+    """Return the reasons that all readers may see, without details if tenants see only own rows."""
     if not broken or visibility != Pool.Visibility.OWN:
         return broken
     return (f"It does not begin with what round {number - 1} left.",)

@@ -19,7 +19,7 @@ class SlotMap:
     freeing: dict[int, list[int]] = field(default_factory=dict)
 
     def take(self, placement: Placement) -> tuple[list[tuple[int, int]], bool] | None:
-        """Choose slots, lowest free ones first, then those about to be released.
+        """Choose slots: the lowest free ones first, then slots about to be released.
 
         Returns ([(node, slot), ...], whether all are free now), or None if a node has too few: it
         was drained or lost since the snapshot.

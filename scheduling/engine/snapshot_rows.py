@@ -64,7 +64,7 @@ _JOB_FIELDS = len(Job.__struct_fields__)
 
 
 class StoredJob(NamedTuple):
-    """A row of `_JOBS`: the fields of the job come first and in their order, then the rest."""
+    """A row of `_JOBS`: first the fields of the job in their order, then the other columns."""
 
     job: Job
     state: str
@@ -101,7 +101,7 @@ def _stored_job(row: tuple[Any, ...]) -> StoredJob:
 
 
 def with_price_limits(rows: Sequence[StoredJob], limits: Mapping[int, int]) -> Sequence[StoredJob]:
-    """Return jobs whose highest price is at most that of their tenant; `limits` by tenant id."""
+    """Return the jobs with their price limits lowered to those of their tenants, by id."""
     if not limits:
         return rows
 

@@ -53,7 +53,7 @@ class RoundPlan:
 
 @dataclass
 class Unfunded:
-    """Decided terms that cannot be paid: by jobs of grants and leases of renewals, with reasons."""
+    """Decided terms that cannot be paid, with reasons: grants by job, renewals by lease."""
 
     jobs: dict[int, SupersededReason] = field(default_factory=dict)
     leases: dict[int, SupersededReason] = field(default_factory=dict)
@@ -121,7 +121,7 @@ def write_terms(
 ) -> None:
     """Record terms (lease, term number, decided figures), their events and reservations."""
     snapshot = write.plan.snapshot
-    # Fixed at the grant: it decides later whether rounds were late for the term.
+    # Fixed at the grant, to decide later whether rounds were late for the term.
     lateness = {"late_us": LATE_ROUNDS * snapshot.round_us}
     if kind is Kind.GRANTED and write.protected_us:
         lateness["protected_us"] = write.protected_us

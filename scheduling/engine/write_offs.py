@@ -60,7 +60,7 @@ def end_written_off(
 def note_orphans(
     pool: Pool, health: ExecutorHealth | None, token: int, orphans: Collection[str]
 ) -> None:
-    """Record the processes that still run although their lease has ended, and since when.
+    """Record the processes that run after the end of their lease, and when each was noticed.
 
     Raises:
         FencedError: another holder has taken the pool.
@@ -78,7 +78,7 @@ def note_orphans(
 
 
 def _end(token: str, stop: Intent, at: datetime) -> Report:
-    """Return an end of the lease when its stop was due; leases that never started cost nothing."""
+    """Report that the lease ended when its stop was due; leases that never started cost nothing."""
     due_us = to_us(min(stop_due(stop), at))
     started_at = stop.lease.started_at
     started_us = due_us if started_at is None else to_us(started_at)

@@ -91,7 +91,7 @@ EVENTS = {
         bought_type=TEXT, sold_type=TEXT, buyer=WholeNumber(), seller=WholeNumber()
     ),
 }
-# Rows of before have no theta.
+# Older rows have no theta.
 PRICE = WithFields(
     gpu_type=TEXT, base_micro=WholeNumber(), price_micro=WholeNumber(), used=WholeNumber(),
     capacity=WholeNumber(),
@@ -1267,15 +1267,15 @@ class Migration(migrations.Migration):
         hold_choices("scheduling"),
         hold_names("scheduling"),
         hold_counts("scheduling"),
-        # The clock goes on from there, and no calendar goes beyond the year 9999.
+        # A clock continues from its anchors, and no calendar goes beyond the year 9999.
         hold_condition(
             "scheduling_poolclock",
             "anchors_within_reach",
             "anchor_pool < '5000-01-01' AND anchor_wall < '5000-01-01'",
         ),
-        # As of all amounts that people write (0228): a posted price takes no larger base.
+        # The limit of all amounts that users enter (0228); a posted price accepts no larger base.
         hold_condition("scheduling_pricesetting", "base_fits", "base < 1000000000000"),
-        # Pages count years back from a pool's present instant, and from its last round to the next.
+        # Pages subtract years from a pool's current time, and from the times of its last round.
         hold_condition(
             "scheduling_poolclock", "anchors_counted", within_reach("anchor_pool", "anchor_wall")
         ),

@@ -9,11 +9,11 @@ from scheduling.models.cluster import Pool
 
 
 class RoundArchive(models.Model):
-    """A file with the stored bytes of rounds of one pool and one day, written and read back.
+    """A file with the stored bytes of rounds of one pool and one day.
 
     It holds rounds `first` to `last` of `day` (as `RoundBlob.day`). `members` is the number of
     parts; `bytes` and `sha256` are the size and the hash of the whole file. `problem` is the error
-    of the last check, at `checked_at`. A file is marked by `dropped_at` first and deleted at
+    of the last check, at `checked_at`. A file is first marked by `dropped_at`, then deleted at
     `deleted_at`. The application's role may change these four columns; no row is ever deleted.
     """
 

@@ -9,10 +9,10 @@ from tenants.models import Tenant
 
 
 class Arrival(models.Model):
-    """A job that will be submitted at a later instant of pool time.
+    """A job that will be submitted at a later pool time.
 
-    The round of that instant creates the Job and deletes the row. Counts, lists and policies
-    therefore never see future jobs. `extra` holds the optional fields of
+    The round at that time creates the Job and deletes the row. Counts, lists and policies therefore
+    never see future jobs. `extra` holds the optional fields of
     `evenshare_core.simulation.trace_formats.OPTIONAL`.
     """
 

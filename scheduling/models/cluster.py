@@ -108,11 +108,11 @@ class PoolClock(models.Model):
 
 
 class PoolFence(models.Model):
-    """The fence of a pool: the lock of its writer, and the counters from which the writer draws.
+    """The fence of a pool: the lock of its writer, and the counters for the writer's numbers.
 
     A round takes the fence and increments `token` if `until` has passed. Every write of the round
-    locks this row at its token, so a stale holder writes nothing. `next_event` and `next_round` are
-    drawn under that lock, so their numbers have no gaps.
+    locks this row at its token, so a stale holder writes nothing. The numbers from `next_event` and
+    `next_round` have no gaps, because they are drawn under that lock.
     """
 
     pool = models.OneToOneField(
@@ -186,7 +186,7 @@ class Node(models.Model):
         DRAINED = "drained", "drained"
         DOWN = "down", "down"
 
-    # The audit log's name of a drain, whose reason pages show.
+    # The audit log's name for a drain; pages show its reason.
     DRAIN_ACTION = "node.drained"
 
     pool = models.ForeignKey(

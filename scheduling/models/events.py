@@ -98,7 +98,7 @@ class LeaseEvent(models.Model):
 
 
 class Intent(models.Model):
-    """A call of the executor for a lease, stored with the plan and made after the commit.
+    """A call to the executor for a lease, stored with the round's writes and made after the commit.
 
     There is at most one per (lease, kind, term), so delivering it twice changes nothing.
     """

@@ -18,7 +18,7 @@ class StartForecast(models.Model):
     process, which writes only while state and claim are unchanged. `beat_at` is the time of its
     last heartbeat. `cpu_ms` is the CPU time of its process; if the process was lost, it is the time
     until the loss was noticed. No other forecast, of any pool, starts before `rest_until`. `facts`:
-    the assumptions, counts only.
+    the assumptions, as counts.
     """
 
     class State(models.TextChoices):
@@ -66,9 +66,9 @@ class StartEstimate(models.Model):
     """The estimated start of one job, computed at `at` (pool time).
 
     `raw_p50` and `raw_p90` are the values before correction. Without `raw_p50`, `p50` is
-    uncorrected. If there is no estimate, `reason` is the cause; only `p90` may also be missing.
-    Estimates that are `kept` stay for a month: the calibration page counts their p50 and p90 once
-    these times have passed. The pool's next forecast deletes the others.
+    uncorrected. If there is no estimate, `reason` is the cause. An estimate may also lack only
+    `p90`. Estimates that are `kept` stay for a month: the calibration page counts their p50 and p90
+    once these times have passed. The pool's next forecast deletes the others.
     """
 
     class Fate(models.TextChoices):

@@ -55,7 +55,7 @@ class Lease(models.Model):
     class Meta:
         constraints = [
             models.UniqueConstraint(fields=["job", "number"], name="lease_number_once"),
-            # At most one lease of a job holds GPUs; a moved job's next lease waits until then.
+            # At most one lease of a job holds GPUs. A moved job's next lease waits for the release.
             models.UniqueConstraint(
                 fields=["job"],
                 condition=Q(state__in=("launching", "running", "stopping")),

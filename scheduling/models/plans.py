@@ -13,9 +13,9 @@ from tenants.models import Tenant
 class JobPlan(models.Model):
     """A job's plan, as `round` of the job's pool last published it, at the time `at`.
 
-    Pool time; credits, prices per GPU-hour. The plan of a refused job has neither times nor a cost.
-    `needed` is the price at which it would be admitted, `lowest` the lowest price at the time. A
-    plan is not binding. Each batch computes it again; a row is written if the plan changed.
+    Times are pool time; prices are credits per GPU-hour. The plan of a refused job has no times and
+    no cost. `needed` is the price at which it would be admitted, `lowest` the lowest price at the
+    time. A plan is not binding. Each batch computes it again; a row is written if the plan changed.
     """
 
     job = models.OneToOneField(Job, on_delete=models.CASCADE, primary_key=True, related_name="plan")

@@ -10,7 +10,7 @@ from scheduling.models.cluster import Pool
 class Round(models.Model):
     """A committed scheduling decision of a pool. Append-only.
 
-    `at` is the instant on the round grid: the policy's `now`. `summary` holds counts for lists,
+    `at` is the time of the round on its grid: the policy's `now`. `summary` holds counts for lists,
     `shares` the rows of the decision per (tenant, type). In pools with profiles both hold
     `throughput_milli`, GPUs x speed of the leases after the round. `superseded`: changes between
     snapshot and apply: [{"item", "id", "why"}, ...].
@@ -46,7 +46,7 @@ class Round(models.Model):
     class Meta:
         constraints = [
             models.UniqueConstraint(fields=["pool", "number"], name="round_number_once"),
-            # At most one round is committed per instant, even if two processes wrongly hold the
+            # At most one round is committed per grid time, even if two processes wrongly hold the
             # fence.
             models.UniqueConstraint(fields=["pool", "at"], name="round_instant_once"),
         ]

@@ -74,7 +74,7 @@ def read_job_class(given: Mapping[str, object], errors: FieldErrors) -> str | No
 
 
 def read_deadline(given: Mapping[str, object], errors: FieldErrors) -> str | None:
-    """Read a deadline as text: a duration from the submission, or an instant."""
+    """Read a deadline as text: a duration after the submission, or a date and time."""
     value = given.get("deadline", "")
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 10**8:
         value = str(value)
@@ -88,7 +88,7 @@ def read_deadline(given: Mapping[str, object], errors: FieldErrors) -> str | Non
 
 
 def deadline_at(text: str, submitted: datetime) -> datetime | None:
-    """Return the instant of a deadline, for a job submitted at `submitted`.
+    """Return the time of a deadline, for a job submitted at `submitted`.
 
     Return None if the text is not a deadline.
     """

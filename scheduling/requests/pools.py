@@ -103,7 +103,7 @@ def _read_base(given: Mapping[str, object], errors: FieldErrors) -> Decimal:
 
 def _read_theta(given: Mapping[str, object], errors: FieldErrors) -> Decimal:
     value = given.get("theta")
-    # With theta 1 the price would always be 0.
+    # If theta were 1, the price would always be 0.
     if isinstance(value, Decimal) and 1 < value <= THETA_MAX and value == round(value, 3):
         return value
     errors.add("theta", f"Write more than 1 and at most {THETA_MAX}, with three decimals.")

@@ -15,7 +15,7 @@ TOTAL_TEXT = f"is longer than {TOTAL_BYTES:,} bytes in total"
 VARIABLES = 256
 COMMAND_HINT = 'Write the program and its arguments: ["python", "train.py"].'
 
-# Variables that decide which code a program loads, or that the executor sets itself.
+# Variables that control which code a program loads, or that the executor sets itself.
 DENIED_STARTS = (
     *("LD_", "DYLD_", "PYTHON", "SLURM_", "SBATCH_", "EVENSHARE_", "BASH_FUNC_", "MALLOC_"),
     *("GCONV_", "PERL5", "RUBY", "NODE_", "CUDA_VISIBLE", "NVIDIA_VISIBLE"),

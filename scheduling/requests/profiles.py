@@ -22,7 +22,7 @@ from tenants.input.requests import (
 )
 
 PRIORITY_MAX, TYPES_MAX = 1000, 64
-# No GPU is faster than another by this factor; a larger ratio means a wrong unit.
+# No GPU is faster than another by this factor. A larger ratio shows that a unit is wrong.
 RATIO_MAX = 1000
 SPEEDS_HINT = 'Write a speed for each GPU type that it can run on: {"k80": "1", "v100": "4.81"}.'
 

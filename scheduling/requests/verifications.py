@@ -20,7 +20,7 @@ SPANS = {"rounds": ("first", "last"), "statement": ("since", "until")}
 
 
 class VerificationRequest(Request, frozen=True, kw_only=True):
-    """The verified span, the head it was checked with, and the result."""
+    """The verified span, the head of the log that was used, and the result."""
 
     NOUN: ClassVar[str] = "a verification"
 

@@ -72,7 +72,7 @@ class Visibility:
 
 
 def read_visibility(pool_id: int, access: Access) -> Visibility:
-    """Return what a person may see of the tenants that have or had quota in a pool. Three queries.
+    """Return what a user may see of the tenants that have or had quota in a pool. Three queries.
 
     A pseudonym is the tenant's rank by its first quota in the pool, so it does not change when
     tenants come and go.

@@ -112,7 +112,7 @@ def ask_round(*, tenant_id: int, request: JobRequest, offer: PoolOffer, now: Poo
 
 
 def with_job(snapshot: Snapshot, asked: AskedJob) -> Snapshot:
-    """Return the snapshot with one more job, whose id is the highest. Pure."""
+    """Return the snapshot with one more job, which gets the highest id. Pure."""
     job = asked.job
     came = Change(
         job.submitted_us, ChangeKind.ACTIVE, job.tenant, job.id, job.gpus, job.gpu_types, job.weight

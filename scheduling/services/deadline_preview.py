@@ -20,7 +20,7 @@ def _or_null(number: int) -> int | None:
 
 
 class DeadlinePreview(Answer, frozen=True, rename={"number": "round"}):
-    """The answer of round `round` if nothing else changes. `text`: why there is no answer."""
+    """Round `round`'s answer to the job if nothing else changes. `text`: why there is no answer."""
 
     COMPONENT = "PreviewRow"
 

@@ -41,8 +41,8 @@ from tenants.models import Tenant
 from tenants.scopes import site_scope, tenant_scope
 
 log = structlog.get_logger(__name__)
-BUDGET_S = 1.5  # seconds; a simulation that needs more has no reliable estimate
-ANSWER_S = 2.0  # seconds in total: the last round may end after the budget
+BUDGET_S = 1.5  # in seconds; a simulation that takes longer has no reliable estimate
+ANSWER_S = 2.0  # in seconds, in total: the last round may end after the budget
 PLANNED = frozenset({Reason.PLANNED_LATER.value, Reason.NEXT_BATCH.value})
 PRICES = frozenset({Reason.PRICE_ABOVE_MAX.value, Reason.PRICE_ABOVE_VALUE.value})
 NOTE = "feasibility, not a reservation"
@@ -52,8 +52,8 @@ ZERO = Decimal("0.000000")
 class DryRun(Answer, frozen=True, rename={"deadline": "deadline_answer"}):
     """Whether a job could run, and the price of a borrowed GPU-hour.
 
-    `price`: the price in credits posted now. `price_after`: the price from its first renewal on,
-    with its own GPUs in use, if nothing else changes.
+    `price`: the price in credits posted now. `price_after`: the price from the job's first renewal
+    on, with the job's GPUs in use, if nothing else changes.
     """
 
     COMPONENT = "DryRunAnswer"
@@ -213,10 +213,10 @@ def _refusal(
     error: InvalidInputError,
     now: Clocks,
 ) -> DryRun:
-    """Return the answer if only the job's size is wrong; otherwise raise its error."""
+    """Return the answer if only the job's size is wrong; otherwise raise `error`."""
     codes = {one.code for one in error.errors}
     if offer is not None and codes == {"too_large"}:
-        # Only the size is wrong, so the request for one GPU is valid and has the accepted types.
+        # Only the size is wrong, so a request for one GPU is valid and gives the accepted types.
         one = read_job_request({**spec, "gpus": 1}, replace_fields(offer, at_most={}))
         accepted = one.gpu_types or tuple(sorted(offer.gpus))
         largest = max(accepted, key=lambda name: offer.gpus.get(name, 0), default="")
@@ -268,7 +268,7 @@ class _Question(NamedTuple):
 def _answer(question: _Question, choice: StartProspect) -> DryRun:
     """Return the answer for a GPU type.
 
-    The whole quota of the tenant is assumed to be free at best; the rest is borrowed.
+    At best the tenant's whole quota is free, and the rest is borrowed.
     """
     request, offer = question.request, question.offer
     if request.gpus > offer.gpus.get(choice.gpu_type, 0):

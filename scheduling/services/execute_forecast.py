@@ -52,10 +52,10 @@ from tenants.scopes import site_scope
 log = structlog.get_logger(__name__)
 
 HORIZON_US = 24 * HOUR_US
-BUDGET_S = 6.0  # CPU seconds of all runs together; the forecast reports runs that were cut off
-PRICE_BUDGET_S = 3.0  # CPU seconds of the price runs, in addition
+BUDGET_S = 6.0  # in CPU seconds, of all runs together; the forecast reports runs that were cut off
+PRICE_BUDGET_S = 3.0  # in CPU seconds, additional, for the price runs
 BEAT_S = 1.0
-PAST_READ = 1_000  # the most past estimates read; the correction uses some
+PAST_READ = 1_000  # the maximum number of past estimates read; the correction uses some of them
 
 
 class ForecastUnwantedError(Exception):
@@ -119,7 +119,7 @@ def _forecast(row: StartForecast, watch: _Watch, cpu: Callable[[], float]) -> st
         )
     facts = _facts(snapshot, history, forecast)
     watch.begin(PRICE_BUDGET_S)
-    # Price runs have a separate generator, so that the starts are the same with and without them.
+    # Price runs have a separate random generator, so that they do not change the estimated starts.
     rng = Random(f"{pool_id} {number} prices")  # noqa: S311 - draws, not secrets
     with rare_collections():
         outlook = look_at_prices(Start(snapshot, work), history, rng, watch.stop)
@@ -185,9 +185,9 @@ def latest_correction(snapshot: Snapshot) -> Correction:
 def _keep(row: StartForecast, snapshot: Snapshot, forecast: Forecast) -> None:
     """Replace the pool's estimates by these.
 
-    For calibration, a job's first estimate is kept, and one each time the time since its submission
-    has doubled. So there are few per job, of long waits as well as short ones. The time since
-    submission includes the job's leases.
+    For calibration, a job's first estimate is kept, and another one whenever the time since its
+    submission has doubled. So each job has few kept estimates, for short and long waits. The time
+    since submission includes the job's leases.
     """
     of_pool = StartEstimate.objects.filter(pool_id=row.pool_id)
     of_pool.filter(kept=False).delete()

@@ -108,7 +108,7 @@ def _simulate(
 
 
 def _differs(row: Simulation, present: Rules) -> bool:
-    """Return whether the request has another policy or option than the pool.
+    """Return whether the requested policy or its options differ from those of the pool.
 
     Options that were not given have their defaults.
     """

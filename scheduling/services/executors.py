@@ -45,14 +45,14 @@ def accept_losses(
 ) -> AcceptedLosses:
     """Accept that the leases which the pool's executor does not list are lost.
 
-    The next round ends them as lost, and their jobs wait again; a lease that is listed again before
-    continues. Leases that vanish later are not accepted. `seen`: the name that
-    `scheduling.selectors.operate.losses` gave the leases that the actor saw; if None, all present
+    The next round ends them as lost, and their jobs wait again. A lease that is listed again before
+    that round continues. Leases that vanish later are not accepted. `seen`: the name that
+    `scheduling.selectors.operate.losses` gave the leases that the actor saw; if None, all current
     ones are accepted. Repeating it changes nothing.
 
     Raises:
         InvalidInputError: on `pool`: no losses are frozen, or other leases than the actor saw.
-        PermissionDenied: the actor may not operate.
+        PermissionDenied: the actor has no operator rights.
     """
     with operation(actor):
         rows = ExecutorHealth.objects.select_for_update()
@@ -103,7 +103,7 @@ def change_executor_options(
     Raises:
         InvalidInputError: by field, as `executor_options.partition`; on `executor_options`: they
             changed after the actor saw them.
-        PermissionDenied: the actor may not operate.
+        PermissionDenied: the actor has no operator rights.
     """
     with operation(actor):
         pool = Pool.objects.select_for_update(no_key=True).get(pk=pool_id)

@@ -81,7 +81,7 @@ def claim_forecast() -> tuple[int, str] | None:
 
 
 def _is_due(pool: Any) -> bool:
-    """Return whether a round with a queue was decided since, or enough pool time has passed."""
+    """Return whether a round came since the last forecast; without a queue, whether that is old."""
     if pool.has_queue or pool.seen_at is None:
         return bool(pool.seen != pool.last)
     return bool(read_clock(pool.pk).pool_at - pool.seen_at >= REST_WITHOUT_QUEUE)
@@ -147,7 +147,7 @@ def ended_values(now: datetime, cpu_s: float) -> dict[str, Any]:
 
 
 def mine(forecast_id: int, claim: str) -> Any:
-    """Return the row that the process of this claim may write; empty if it was given up."""
+    """Return a query for the row that this claim's process may write; empty if it was given up."""
     return StartForecast.objects.filter(pk=forecast_id, state=State.RUNNING, claim=claim)
 
 

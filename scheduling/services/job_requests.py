@@ -112,7 +112,7 @@ def _check_types(asked: tuple[str, ...], offer: PoolOffer, errors: FieldErrors) 
 def _profile(
     given: Mapping[str, object], asked: tuple[str, ...], offer: PoolOffer, errors: FieldErrors
 ) -> tuple[str, tuple[str, ...]]:
-    """Return the job type, and those GPU types of `asked` (empty: any) on which it can run."""
+    """Return the job type, and the GPU types of `asked` (empty: any) on which it can run."""
     name = given.get("profile", "")
     if name == "":
         return "", asked

@@ -16,8 +16,8 @@ def cancel_job(*, job: Job, now: PoolNow) -> Job:
     """Cancel a job and return it with its new state.
 
     A waiting job is cancelled at once. For a job that holds GPUs, `cancel_asked_at` is set: the
-    engine stops its lease, and the executor gives the job time to write a checkpoint. Repeating it,
-    or cancelling an ended job, is safe.
+    engine stops its lease, and the executor gives the job time to write a checkpoint. Repeated
+    calls, and calls for an ended job, change nothing.
     """
     with tenant_scope(job.tenant_id):
         # The lock decides a race with a round: either the round finds the job cancelled, or this
@@ -45,7 +45,7 @@ def release_job(*, actor: Actor, job: Job) -> None:
     """Release a job from quarantine, so that rounds consider it again.
 
     Raises:
-        PermissionDenied: the actor may not operate.
+        PermissionDenied: the actor has no operator rights.
     """
     with operation(actor):
         locked = Job.objects.select_for_update(no_key=True).get(pk=job.pk)

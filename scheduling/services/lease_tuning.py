@@ -39,7 +39,7 @@ class LeaseTuningError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class LeaseTuning:
-    """The results. `start`: the start of the runs in pool time; `present_s`: the pool's length.
+    """The results. `start`: when the runs start (pool time); `present_s`: the pool's length.
 
     `jobs`: the number of jobs submitted since the start; `rows` are sorted by length.
     """

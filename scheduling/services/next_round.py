@@ -36,7 +36,7 @@ HORIZON_US = 24 * HOUR_US
 
 
 class PreemptedForIt(Answer, frozen=True):
-    """Leases that would end early for the job; `own_leases` are of the job's tenant."""
+    """Leases that would end early for the job; `own_leases` belong to the job's tenant."""
 
     leases: int = 0
     own_leases: int = 0
@@ -46,7 +46,7 @@ class PreemptedForIt(Answer, frozen=True):
 
     @property
     def count(self) -> int:
-        """All leases that would make room."""
+        """The number of leases that would end for the job."""
         return self.leases + self.moved
 
 

@@ -101,7 +101,7 @@ def sync_nodes(
     are not added (`pools_beside`). Calling it again with the same nodes changes nothing.
 
     Raises:
-        PermissionDenied: the actor may not operate.
+        PermissionDenied: the actor has no operator rights.
     """
     with operation(actor):
         # A concurrent sync could add the same node.
@@ -140,7 +140,7 @@ def _carry_out(actor: Actor, pool: Pool, change: SyncedNode) -> None:
 def _plan(pool: Pool, there: Sequence[EngineNode], beside: Sequence[Pool]) -> NodeSync:
     used = Q(leaseslot__holding=True) | Q(leaseslot__planned=True)
     rows = Node.objects.filter(pool=pool).select_related("gpu_type")
-    # Slots are numbers, and leases may hold the highest ones, so GPUs cannot be removed.
+    # Slots are numbered and leases may hold the highest ones, so GPUs cannot be removed.
     known = {row.name: row for row in rows.annotate(last=Max("leaseslot__slot", filter=used))}
     others = Node.objects.filter(pool__in=beside).values_list("name", "pool__name")
     held = {name: _held_text(other) for name, other in others}

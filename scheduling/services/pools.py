@@ -50,7 +50,7 @@ def change_pool(
 
     Raises:
         InvalidInputError: by field; errors of options are on `options.NAME`.
-        PermissionDenied: the actor may not operate.
+        PermissionDenied: the actor has no operator rights.
     """
     with operation(actor):
         pool = Pool.objects.select_for_update(no_key=True).get(pk=pool_id)
@@ -133,7 +133,7 @@ def set_pool_clock(
 
     Raises:
         InvalidInputError: on `scale`.
-        PermissionDenied: the actor may not operate.
+        PermissionDenied: the actor has no operator rights.
     """
     with operation(actor):
         pool = Pool.objects.get(pk=pool_id)
@@ -162,7 +162,7 @@ def set_price(*, actor: Actor, pool_id: int, request: PriceRequest) -> bool:
 
     Raises:
         InvalidInputError: on `gpu_type`.
-        PermissionDenied: the actor may not operate.
+        PermissionDenied: the actor has no operator rights.
     """
     with operation(actor):
         pool = Pool.objects.get(pk=pool_id)
@@ -192,8 +192,8 @@ def patch_pool(*, actor: Actor, settings: PoolSettings, request: PoolChangeReque
     Another policy starts with its own defaults.
 
     Raises:
-        InvalidInputError: by field, with the errors of all of them; prices as `prices.v100.base`.
-        PermissionDenied: the actor may not operate.
+        InvalidInputError: with the errors of all fields; prices are named like `prices.v100.base`.
+        PermissionDenied: the actor has no operator rights.
     """
     pool = settings.pool
     errors = FieldErrors()

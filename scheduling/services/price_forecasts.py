@@ -19,7 +19,7 @@ from evenshare_core.simulation.starts import History
 from evenshare_core.units import SECOND_US
 from scheduling.models import GpuType, PriceForecast
 
-POINTS, STEP = 24, timedelta(minutes=15)  # six hours
+POINTS, STEP = 24, timedelta(minutes=15)  # six hours of prices
 KEEP_EVERY = timedelta(hours=1)
 KEPT = 200
 

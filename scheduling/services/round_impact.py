@@ -10,7 +10,7 @@ from tenants.answers import Answer
 
 
 class Standing(Answer, frozen=True):
-    """A tenant's figures of a round: GPUs, and rho after it."""
+    """A tenant's figures after a round: GPUs and rho."""
 
     COMPONENT = "QuotaStanding"
 

@@ -85,8 +85,8 @@ def settings_impact(
 ) -> SettingsImpact:
     """Return the next round under another policy, its options and time settings.
 
-    It is decided twice, on one snapshot. The snapshot leaves out nodes by the present lease length;
-    a longer lease may also have to avoid a maintenance window.
+    It is decided twice, on one snapshot. The snapshot leaves out nodes that are near maintenance by
+    the current lease length. A longer lease may have to avoid more nodes.
 
     Raises:
         tenants.input.errors.InvalidInputError: by field, as in `change_pool`.

@@ -50,7 +50,7 @@ def set_sharing(
 
     Raises:
         InvalidInputError: the tenant has no quota of the type now.
-        PermissionDenied: the actor may not (any more).
+        PermissionDenied: the actor is not, or no longer, a manager of the tenant.
     """
     with _managed(tenant, actor):
         pool = Pool.objects.get(pk=pool_id)
@@ -79,7 +79,7 @@ def set_price_limit(
     on.
 
     Raises:
-        PermissionDenied: the actor may not (any more).
+        PermissionDenied: the actor is not, or no longer, a manager of the tenant.
     """
     with _managed(tenant, actor):
         pool = Pool.objects.get(pk=pool_id)
@@ -117,7 +117,7 @@ def make_offer(
 
     Raises:
         InvalidInputError: by field.
-        PermissionDenied: the actor may not (any more).
+        PermissionDenied: the actor is not, or no longer, a manager of the tenant.
         tenants.idempotency.MismatchError: the key was used with another offer.
         tenants.idempotency.InFlightError: the same request is still being served.
     """
@@ -162,7 +162,7 @@ def revoke_offer(
     An offer that was already revoked or has ended is not changed.
 
     Raises:
-        PermissionDenied: the actor may not (any more).
+        PermissionDenied: the actor is not, or no longer, a manager of the tenant.
     """
     with _managed(tenant, actor):
         rows = IdleOffer.objects.select_related("gpu_type", "pool")

@@ -44,7 +44,7 @@ def request_simulation(*, actor: Actor, pool_id: int, request: SimulationRequest
     Raises:
         InvalidInputError: on `policy`, `options.NAME` or `hours`; without a field if no job is open
             or too many simulations are open.
-        PermissionDenied: the actor may not operate.
+        PermissionDenied: the actor has no operator rights.
     """
     with operation(actor):
         # With the lock, concurrent requests count each other's simulations.
@@ -107,7 +107,7 @@ def cancel_simulation(*, actor: Actor, simulation_id: int) -> bool:
     Its process notices within seconds and ends without a result.
 
     Raises:
-        PermissionDenied: the actor may not operate.
+        PermissionDenied: the actor has no operator rights.
     """
     with operation(actor):
         row = Simulation.objects.select_for_update(of=("self",)).select_related("pool")
@@ -162,7 +162,7 @@ def give_up_simulation(simulation_id: int, claim: str, failure: str) -> bool:
 
 
 def mine(simulation_id: int, claim: str) -> Any:
-    """Return the row that the process of this claim may write; empty if it was given up."""
+    """Return a query for the row that this claim's process may write; empty if it was given up."""
     return Simulation.objects.filter(pk=simulation_id, state=State.RUNNING, claim=claim)
 
 

@@ -34,7 +34,7 @@ from tenants.rate import Rate, take
 from tenants.scopes import tenant_scope
 
 BULK_MAX = 1000
-# A tenant may submit at once as many jobs as its rate allows in this many seconds.
+# The length of a burst: a tenant may submit at once what its rate allows in this many seconds.
 BURST_S = 10
 # The cost of a request against the rate: a bulk is one transaction, but a long one.
 ONE, BULK = 1.0, 20.0
@@ -202,7 +202,7 @@ def _check_budgets(by: _Submitter, read: Sequence[_Accepted]) -> None:
     """Refuse jobs that would have to borrow while a blocking budget is used up.
 
     Raises:
-        InvalidInputError: at least one job would have to.
+        InvalidInputError: at least one job would have to borrow.
     """
     books = blocking_books(by.tenant, {one.offer.book for one in read})
     errors = FieldErrors()

@@ -45,7 +45,7 @@ _LEASE = {
 
 
 class LeaseUsage(Answer, frozen=True, rename=_LEASE):
-    """A lease: the resources that it may use, and their mean use."""
+    """A lease: the resources that its program may use, and their mean use."""
 
     COMPONENT = "LeaseUsageRow"
 

@@ -25,8 +25,8 @@ MOMENT = 1 / 8
 class LeaseSamples:
     """The samples of the nodes of a lease, by node.
 
-    `begin_us` and `end_us` are pool time, which is `scale` times wall time; samples outside of them
-    are ignored.
+    `begin_us` and `end_us` are pool time, which is `scale` times wall time. Samples outside of this
+    period are ignored.
     """
 
     lease: int

@@ -38,7 +38,7 @@ class OtherHeadError(Exception):
 def keep_verification(
     *, tenant: Tenant, user: User, facts: PoolFacts, request: VerificationRequest, key: str | None
 ) -> MadeVerification:
-    """Store a verification that a person's client reports; with a key, only once.
+    """Store a verification that a user's client reports; with a key, only once.
 
     Raises:
         tenants.transparency.DamagedLogError: hashes of the log are missing.

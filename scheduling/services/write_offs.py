@@ -32,13 +32,13 @@ def end_lease(
 ) -> bool:
     """Have the next round end a lease whose process should have ended; return whether this is new.
 
-    The lease ends at the time at which its stop was due, for the reason of the stop. A process that
-    still runs is stopped when it is listed again. If it is unknown whether the process ended, the
-    lease's nodes are drained. Repeating it changes nothing.
+    The end of the lease is the time at which its stop was due, and its reason is that of the stop.
+    A process that still runs is stopped when it is listed again. If it is unknown whether the
+    process ended, the lease's nodes are drained. Repeating it changes nothing.
 
     Raises:
         InvalidInputError: `lease` is not a lease of the pool, or not overdue.
-        PermissionDenied: the actor may not operate.
+        PermissionDenied: the actor has no operator rights.
     """
     with operation(actor):
         leases = Lease.objects.filter(pool=pool, job__uid=job, number=number)

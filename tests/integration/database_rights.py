@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.db import connections
 
-# History: the application may only insert. It may change all other tables.
+# History: the application may only insert into these tables. It may change all others.
 APPEND_ONLY = (
     "billing_entry",
     "billing_loggedtransfer",
@@ -27,8 +27,8 @@ APPEND_ONLY = (
     "tenants_lognode",
     "tenants_transparencylog",
 )
-# The trigger on entries writes balances, as the owner. Another trigger copies the tenant's budget
-# to a limit. The state of a file of rounds changes; its trigger refuses other changes.
+# A trigger on entries, which runs as the owner, writes balances. Another one copies the tenant's
+# budget to a limit. A trigger on files of rounds allows only changes of their state.
 COLUMNS = {
     "billing_account": {"overrun"},
     "scheduling_roundarchive": {"checked_at", "problem", "dropped_at", "deleted_at"},

@@ -43,7 +43,7 @@ class Stage(ABC):
 
     @abstractmethod
     def now_us(self) -> int:
-        """Return the present instant of pool time."""
+        """Return the current pool time in microseconds."""
 
     @abstractmethod
     def wait(self, seconds: float) -> None:
@@ -183,7 +183,7 @@ class ExecutorContract(CallsContract):
         assert stage.reports() == before
 
     def test_a_launch_that_comes_late_changes_nothing(self, stage: Stage) -> None:
-        """A round slept before its call, and continues when the job's next lease runs."""
+        """A round that slept before its call continues when the job's next lease runs."""
         old = stage.lease(runs_s=60)
         stage.launch(old)
         stage.over(old)

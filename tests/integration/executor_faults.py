@@ -76,7 +76,7 @@ def reuses_ids(reports: Reports) -> Reports:
 
 
 def talks_nonsense(reports: Reports) -> builtins.list[Any]:
-    """Return reports that are each malformed in another way."""
+    """Return malformed reports, each with a different fault."""
     wrong: builtins.list[Any] = [None, "running", 7, {"token": "es-1-1"}]
     for number, one in enumerate(reports):
         started: Any = one.started_us

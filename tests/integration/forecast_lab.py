@@ -40,14 +40,14 @@ def busy_lab() -> Cluster:
 
 @contextmanager
 def lab_of(stages: Stages, make: Callable[[], Cluster] = busy_lab) -> Iterator[Cluster]:
-    """Yield a copy of a pool whose clock shows its own time now."""
+    """Yield a copy of a pool whose clock now shows the pool's own time."""
     with stages.copy(make) as lab:
         set_clock(lab)
         yield lab
 
 
 def foreseen_lab() -> Cluster:
-    """Return the same pool with its start forecast, which contains few prices."""
+    """Return the pool of `busy_lab` with its start forecast, which contains few prices."""
     made = busy_lab()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(prices, "POINTS", 1)

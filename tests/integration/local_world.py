@@ -54,7 +54,7 @@ class LocalWorld:
     tokens: list[str] = field(default_factory=list)
 
     def lease(self, *argv: str, job: Job | None = None, **fields: Any) -> str:
-        """Create a job (or use one) with a lease that is ready to launch; return its token."""
+        """Create a job (or use `job`) with a lease that is ready to launch; return its token."""
         made = job or self.lab.submit("a", 1, 60, command=list(argv), **fields)
         number = Lease.objects.filter(job=made).count() + 1
         now = read_clock(self.lab.pool.pk).pool_at

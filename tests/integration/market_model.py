@@ -1,7 +1,7 @@
 """A second implementation of the rules for offers and credit (docs/money.md), in plain Python.
 
-Whole micro-credits and seconds of pool time. It reads the terms that rounds gave. It computes their
-costs and earnings, the reservations, and each tenant's spending and remaining credit.
+Amounts are micro-credits, times are seconds of pool time. The model reads the terms of rounds. It
+computes costs, earnings, reservations, and each tenant's spending and remaining credit.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ FREEDOM = ["RESERVE", "LEND", "LEND_AND_BORROW"]
 
 @dataclass
 class ModelOffer:
-    """An offer of GPUs at a floor price or more, until an instant."""
+    """An offer of GPUs until a given time; `floor` is its lowest price."""
 
     gpus: int
     floor: int
@@ -108,7 +108,7 @@ class Term:
     shares: dict[int, int] = field(default_factory=dict)
     settled: bool = False
     round_at: int | None = None  # the first round at or after the term's expiry
-    borne: int = 0  # the operator's payment to lenders for time without rounds
+    borne: int = 0  # what the operator pays to lenders for time without rounds
 
     @property
     def worst(self) -> int:
@@ -117,7 +117,7 @@ class Term:
 
     @property
     def charged_until(self) -> int:
-        """The end of the charge: its end, or its expiry if rounds were late."""
+        """When the charge stops: at the term's end, or at its expiry if rounds were late."""
         assert self.ends is not None
         is_late = self.round_at is not None and self.round_at > self.expires + LATE_S
         return min(self.ends, self.expires) if is_late else self.ends

@@ -140,7 +140,7 @@ class Story:
         self._event("ended", minute, data | {"gpu_type": "v100"}, lease)
 
     def post_round(self, minute: float, price: str = "1.000000") -> None:
-        """Write a round that posts the next price; earlier events are then complete."""
+        """Write a round that posts the next price; all earlier events are then known."""
         self.round += 1
         Round.objects.create(
             pool=self.pool,
@@ -258,7 +258,7 @@ class Story:
 
 
 def lines_and_shares() -> list[tuple[Any, ...]]:
-    """Return the meter's rows without ids: equal for equal events."""
+    """Return the meter's rows without ids, which are the same for the same events."""
     return [
         (
             line.lease_id,

@@ -15,7 +15,7 @@ from scheduling.models import ExecutorHealth, Intent, Job, Lease
 from tests.integration.executor_contract import Stage
 from tests.tools import PATIENCE_S
 
-# States of the lease in the database. `ordered`: launching, but the executor was not called yet.
+# States of the lease in the database. `ordered`: launching, but the executor has not been called.
 RECORDED = ("no row", "ended", "ordered", "launching", "running", "stopping")
 # States of its process. `unknown`: the executor has forgotten it; `over`: it has ended.
 PROCESSES = ("unknown", "runs", "over", "stopped")

@@ -32,8 +32,8 @@ from tests.tools import PATIENCE_S, eventually
 
 CHILD = Path(__file__).with_name("slurm_process.py")
 
-# A gang counts to a number in steps of 0.1 s and saves the count on a stop; only the first rank
-# counts. Each start writes a line, and the program ends with the given code.
+# The program of a gang counts to a number in steps of 0.1 s and saves the count on a stop; only the
+# first rank counts. Each start writes a line, and the program ends with the given code.
 COUNTER = """
 import os, pathlib, signal, sys, time
 home = pathlib.Path(os.environ["EVENSHARE_JOB_DIR"])

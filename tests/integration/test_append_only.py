@@ -35,14 +35,14 @@ TODAY = date(2030, 1, 1)
 
 
 def make_day(day: date) -> None:
-    """Create partitions like a round of that day and its sealing."""
+    """Create the partitions that a round of that day and its sealing would create."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT evenshare_make_blob_day(%s)", [day])
         cursor.execute("SELECT evenshare_make_bundle_day(%s)", [day])
 
 
 class TestTheApplicationsRole:
-    """Rights on every table and partition, also future ones."""
+    """Rights on every table and partition, including future ones."""
 
     def test_may_only_add_to_history_and_knows_no_partition(self, committed_db: str) -> None:
         assert committed_db
@@ -94,7 +94,7 @@ class Column(NamedTuple):
     type: str
 
 
-# By type: an SQL expression that differs from the value of the column {}.
+# By type: an SQL expression whose value differs from that of the column {}.
 OTHER = {
     "boolean": "NOT {}",
     "bigint": "coalesce({}, 0) + 1000003",

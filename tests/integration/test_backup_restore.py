@@ -53,7 +53,7 @@ PASSWORDS = {"owner": "owner-pass-4711", "app": "app-pass-0815"}
 
 @dataclass
 class Drill:
-    """A portal in the middle of its rounds, and its backup."""
+    """A portal between two of its rounds, and its backup."""
 
     lab: Cluster
     folder: Path
@@ -136,7 +136,7 @@ def rows() -> dict[str, int]:
 
 
 def story() -> Cluster:
-    """Two hours of two tenants, one of which borrows from the other; settled, with live leases."""
+    """Two settled hours: one of two tenants borrows from the other; some leases still run."""
     lab = cluster({"a": 6, "b": 2}, nodes=2, gpus=4)
     for hours in range(4):
         lab.submit("b", 4, 4000, after_s=hours * 1200)

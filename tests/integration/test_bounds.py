@@ -27,7 +27,7 @@ OTHERS = ("django_", "auth_")
 
 
 class Column(NamedTuple):
-    """A column, and the check constraints of its table on this column only."""
+    """A column, and the check constraints of its table that concern only this column."""
 
     table: str
     name: str

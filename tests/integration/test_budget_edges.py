@@ -16,7 +16,7 @@ from tenants.selectors.credit import PeriodUse, credit_left
 from tests.integration.metering_story import Story, at
 
 pytestmark = pytest.mark.django_db
-MIDNIGHT = 12 * 60  # minutes from noon, when the story starts
+MIDNIGHT = 12 * 60  # in minutes after noon, when the story starts
 DAY, LEASE_MIN = timedelta(days=1), 30
 WORST = worst_case_micro(2, 3_000_000, HOUR_US // 2)
 

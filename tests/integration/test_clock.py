@@ -17,7 +17,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def wall(monkeypatch: pytest.MonkeyPatch) -> list[timedelta]:
-    """A stopped wall clock: append its distance from the present to move it."""
+    """A stopped wall clock. To move it, append its new distance from the present."""
     offsets = [timedelta(0)]
     now = clock.wall_now()
     monkeypatch.setattr(clock, "wall_now", lambda: now + offsets[-1])
@@ -108,7 +108,7 @@ class TestAnyClock:
 class TestAnUnwatchedPool:
     def test_pauses_after_an_hour_and_wakes_for_a_viewer(self, wall: list[timedelta]) -> None:
         pool_id = pool_with(60, pause_unwatched_s=3600)
-        for minutes in range(0, 64, 2):  # always ticked, never viewed
+        for minutes in range(0, 64, 2):  # always ticking, never viewed
             wall.append(timedelta(minutes=minutes))
             PoolClock.objects.update(seen_wall=clock.wall_now())
             now = clock.tick_clock(pool_id)

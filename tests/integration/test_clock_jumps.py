@@ -1,6 +1,6 @@
 """After the machine's clock jumps or the machine sleeps, rounds continue and engines are queried.
 
-Instead of the clock, stored wall times are shifted, in the opposite direction.
+Stored wall times are shifted in the opposite direction, in place of the clock.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class TestABreaker:
 
 
 class ForgetfulExecutor(VirtualExecutor):
-    """Its engine may forget processes for ten minutes."""
+    """An executor whose engine may forget processes for ten minutes."""
 
     traits = VirtualExecutor.traits._replace(silence_s=600)
 

@@ -28,7 +28,7 @@ BEGIN, LATER = at(-9999), at(10 * 365 * 24 * 60)
 
 @pytest.fixture
 def story() -> Story:
-    """Three days: a borrows from b and c, then b from all including itself; one hour is open."""
+    """Three days: a borrows from b and c, later b from all, itself included; an hour is open."""
     story = Story({"a": 4, "b": 4, "c": 2}, capacity=12)
     story.entitle(0, {"a": 4, "b": 4, "c": (2, 1)}, 12)
     story.post_round(0, price="3.000000")

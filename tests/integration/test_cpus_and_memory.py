@@ -64,7 +64,7 @@ class TestASnapshot:
 
     @pytest.mark.parametrize("policy", ["drf", "evenshare"])
     def test_is_as_it_was_where_no_node_tells_anything(self, policy: str) -> None:
-        """If only jobs of a trace declare CPUs, and no node, the snapshot's bytes stay the same."""
+        """If jobs of a trace declare CPUs but no node does, the snapshot's bytes do not change."""
         lab = shared(policy)
         job = lab.submit("a", 1, 60)
         before = seen(lab)

@@ -173,7 +173,7 @@ class CreditMachine(RuleBasedStateMachine):
 
     @rule(who=WHO, which=st.integers(0, 50), late=st.integers(-60, 20))
     def settle(self, who: str, which: int, late: int) -> None:
-        """End a term and settle its hour: it cost less than reserved, or more if it was late."""
+        """End a term and settle its hour; late rounds make it cost more than reserved."""
         party, lender = self.parties[who], self.parties["b" if who == "a" else "a"]
         if not party.holds:
             return

@@ -60,5 +60,5 @@ def test_a_dry_run_says_what_the_round_then_answers(lab: Cluster) -> None:
     assert preview.answer is not None
     assert (preview.number, preview.answer.state) == (answer.round, answer.state)
     assert preview.answer.chance_milli == answer.chance_milli
-    # A minute of eleven is spare, and declarations were wrong by 7 %.
+    # A minute of eleven is spare, and the declared durations were wrong by 7 %.
     assert answer.chance_milli in range(800, 980)

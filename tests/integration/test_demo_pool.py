@@ -96,7 +96,7 @@ def counted(demo: RunningTree) -> tuple[float, int]:
 
 
 class TestATreeThatHasJustStarted:
-    """While its pools have their first rounds."""
+    """Tests during the first rounds of the pools."""
 
     def test_serves_its_front_page(self, demo: RunningTree) -> None:
         assert demo.front_page() in (200, 302), demo.text()

@@ -1,4 +1,4 @@
-"""The next round is that of the pool which is latest relative to its interval."""
+"""The next round is always that of the pool that is latest relative to its interval."""
 
 from __future__ import annotations
 

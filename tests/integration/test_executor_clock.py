@@ -113,7 +113,7 @@ def test_an_end_that_is_told_after_a_renewal_is_no_earlier_than_that(
 def test_a_start_that_is_told_after_a_renewal_or_a_stop_is_charged_as_it_is_written(
     monkeypatch: pytest.MonkeyPatch, is_cancelled: bool
 ) -> None:
-    """An engine accepted a launch, and did not answer while the lease was renewed or taken back."""
+    """The engine accepted a launch, then was silent while the lease was renewed or taken back."""
     lab = cluster({"a": 8}, lease_s=20, policy="ltgf")
     job = lab.submit("a", 8, 15)
     launch = VirtualExecutor.launch

@@ -1,6 +1,6 @@
-"""Every fault point x {exception, kill -9, database cut}: healed within two rounds.
+"""Every fault point with each fault (exception, kill -9, database cut) is healed within two rounds.
 
-A point that is not reached fails its test, so the list of points cannot rot.
+A point that is not reached fails its test, so the list of points stays correct.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ BY_METRIC: dict[str, Any] = {
 
 
 def eventful_cluster() -> Cluster:
-    """A pool whose round reaches every point: leases end, wait, are renewed, cancelled, settled."""
+    """A pool whose round reaches every point: leases end, wait, are renewed and cancelled."""
     lab = cluster(
         {"a": 5, "b": 3}, lease_s=20, grace_s=1, policy="ltgf", profiling_s=20, begin=LONG_AGO
     )

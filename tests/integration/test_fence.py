@@ -80,7 +80,7 @@ class TestTheFence:
         assert take_fence(lab.pool.pk, holder="two") == token + 1
 
     def test_is_no_longer_held_than_asked_though_the_clock_was_set_back(self) -> None:
-        """The holder has died, and by the clock its time would end only in ten minutes."""
+        """The holder has died, and by the wrong clock its time would end only in ten minutes."""
         lab = busy_cluster()
         token = take_fence(lab.pool.pk, holder="one")
         assert token is not None

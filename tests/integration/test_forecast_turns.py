@@ -93,7 +93,7 @@ class TestItsTurn:
     def test_comes_after_four_times_what_a_lost_one_may_have_used(
         self, lab: Cluster, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """The lost process's CPU time is unknown: at most the time since its start."""
+        """The lost process's CPU time is unknown, but at most the time since its start."""
         clock = Clock(monkeypatch)
         first = service.claim_forecast()
         assert first is not None

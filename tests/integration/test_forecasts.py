@@ -205,7 +205,7 @@ class TestWhatBecameOfIt:
     def test_is_its_first_start_after_the_round_of_the_forecast(
         self, lab: Cluster, leases: list[tuple[int, int | None]], fate: str, first: int | None
     ) -> None:
-        """`leases`: (round of the grant, counted from the forecast; minute of the start)."""
+        """`leases`: (round of the grant, counted from the forecast's; minute of the start)."""
         estimate = StartEstimate.objects.filter(kept=True).order_by("-job").first()
         assert estimate is not None
         round_ = known(estimate.forecast.round)

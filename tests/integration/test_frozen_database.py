@@ -23,7 +23,7 @@ def frozen(services: Services) -> Iterator[None]:
 
 
 def processes(services: Services) -> list[int]:
-    """Return the server first, so that it starts no more children, then its children."""
+    """Return the server's process, then its children: stopped first, it starts no more children."""
     server = int((services.postgres.cluster / "postmaster.pid").read_text().split()[0])
     entries = (entry for entry in Path("/proc").iterdir() if entry.name.isdecimal())
     return [server, *(int(entry.name) for entry in entries if parent(entry) == server)]
@@ -40,7 +40,7 @@ class TestAFrozenDatabase:
     def test_is_told_by_readyz_while_it_is_frozen(
         self, committed_db: str, services: Services
     ) -> None:
-        """The first probe hangs on its open connection; the next probe waits for it."""
+        """The first probe hangs on its open connection, and the next probe waits for the first."""
         assert committed_db
         cluster({"a": 1})
         PoolClock.objects.update(paused=True)

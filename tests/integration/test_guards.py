@@ -1,4 +1,4 @@
-"""Raw SQL that PostgreSQL itself refuses to the application, on the scheduling tables."""
+"""Raw SQL of the application on the scheduling tables that PostgreSQL itself refuses."""
 
 from __future__ import annotations
 

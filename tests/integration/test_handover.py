@@ -146,7 +146,7 @@ class TestAMove:
     def test_whose_new_lease_was_withdrawn_gets_another_that_waits_for_the_old_process_too(
         self, slow: SlowExecutor, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """If a job had two held leases, every round would fail while an engine does not answer."""
+        """If two leases of a job held GPUs, every round would fail until the engine answers."""
         lab = cluster({"a": 8}, lease_s=20, policy="ltgf")
         job = lab.submit("a", 2, 1000)
         lab.round()

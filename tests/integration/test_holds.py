@@ -233,7 +233,7 @@ class TestHolds:
 
 class TestAPromiseThatNoColumnHolds:
     def test_is_not_made_and_stops_nobody_else(self) -> None:
-        """The next term would overflow the column of the reservation; others still borrow."""
+        """The next term would overflow the reservation's column; other tenants still borrow."""
         lab = cluster({"a": 0, "b": 4, "c": 0}, nodes=1, gpus=8, lease_s=30 * 86_400)
         most = Decimal(10) ** 14 - Decimal("0.000001")
         Budget.objects.filter(tenant=lab.tenants["a"]).update(reserved=most)

@@ -32,7 +32,7 @@ pytestmark = [
 ]
 
 AT_ONCE = 7
-# About 2,000 files are written in total.
+# About 2,000 files are written altogether.
 EXAMPLES = 300
 RUNS = "sleep 6000"
 UNTIL_ITS_END = "until [ -e end ]; do sleep 0.05; done; exit 3"

@@ -97,7 +97,7 @@ def test_no_lie_of_a_job_changes_when_it_ran(world: LocalWorld, lie: str) -> Non
 
 
 def test_a_shim_that_its_job_kills_has_ended_when_the_engine_saw_that(world: LocalWorld) -> None:
-    """The job has written other ends, and a start that is years in the future."""
+    """The job wrote a different end, and a start that is years in the future."""
     lie = claims(started_us=FUTURE_US) + ends(code=0, started_us=1, ended_us=2)
     token = begun(world, lie + RUNS)
     killed_us = world.now_us()

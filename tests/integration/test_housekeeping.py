@@ -33,7 +33,7 @@ def test_old_attempts_go_and_history_stays() -> None:
 
 @pytest.mark.usefixtures("committed_db")
 def test_old_intents_go_by_the_task_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Their age counts from their lease's end; in this test any age is old enough."""
+    """The age of an intent counts from its lease's end; in this test any age is old enough."""
     monkeypatch.setattr(engine, "KEEP_INTENTS", "0 seconds")
     lab = cluster({"a": 4})
     lab.submit("a", 1, 5)

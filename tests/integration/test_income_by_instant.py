@@ -1,4 +1,7 @@
-"""Income over time with carried remainders, from events to checked books; and older books."""
+"""Income over time with carried remainders, from events to checked books.
+
+Also covers books that were written before this rule.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,7 @@ def amounts(story: Story, line: UsageLine) -> dict[str, str]:
 
 class TestATermOfTwoHalves:
     def test_pays_3_and_1(self) -> None:
-        """b and c have (1, 0) idle GPUs, then (2, 2). The former rule would pay 12/5 and 8/5."""
+        """b and c have (1, 0) idle GPUs, later (2, 2). The former rule would pay 12/5 and 8/5."""
         story = Story({"a": 0, "b": 1, "c": 0}, capacity=1)
         story.post_round(0, price="4.000000")
         lease = story.run(0, "a", borrowed=1, price="4.000000")
@@ -105,7 +108,7 @@ class TestWeightsThatAreLong:
 
 
 def version_1(sweep: Sweep) -> dict[str, Any]:
-    """Return the state of a sweep in the format that only knew the former rule."""
+    """Return a sweep's state in the format from when only the former rule existed."""
     state = sweep.to_state()
     types = {}
     for name, sums in sweep._types.items():
@@ -153,7 +156,7 @@ class TestBooksOfBefore:
         assert violations() == []
 
     def test_are_checked_by_their_rule(self) -> None:
-        """The term that was open at the change of the rule pays its lenders by the former rule."""
+        """A term that was open when the rule changed pays its lenders by the former rule."""
         story = Story({"a": 0, "b": 1, "c": 0}, capacity=1)
         story.post_round(0, price="4.000000")
         lease = story.run(0, "a", borrowed=1, price="4.000000")

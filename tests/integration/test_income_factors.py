@@ -83,7 +83,7 @@ class TestTheIntervals:
         assert int(after) > 60
 
     def test_are_those_of_the_report_where_an_end_came_late(self) -> None:
-        """b's lease ended at minute 5; reported after 20, it counts until the change at 10."""
+        """The end at minute 5 is reported after 20, so b's lease counts until the change at 10."""
         story = Story({"a": 0, "b": 4})
         busy = story.run(0, "b", own=4)
         story.post_round(1)
@@ -101,7 +101,7 @@ class TestTheIntervals:
     def test_hold_where_a_report_is_later_than_is_looked_for(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """The report is two hours late: the quick read gives a wrong weight, so more is read."""
+        """The report is two hours late: a short read gives a wrong weight, so more is read."""
         story = Story({"a": 0, "b": 4, "c": 4})
         busy = story.run(0, "b", own=4)
         story.post_round(1)
@@ -156,7 +156,7 @@ class TestAnyStory:
             story = play(data)
             story.meter()
             check(story)
-            # Another name for each example, because history cannot be deleted.
+            # Each example needs another name, because history cannot be deleted.
             transaction.set_rollback(True)
 
 

@@ -76,7 +76,7 @@ class TestARound:
         assert one.is_profiled
         view = read_estimate(job)
         assert view is not None
-        # On a V100, the only type that the job accepts, it takes a quarter of that.
+        # On a V100, the only type that the job accepts, the same work takes a quarter of the time.
         assert view.work_s == pytest.approx(125, rel=0.01)
         assert (view.source, view.basis) == (EstimateSource.MEASURED, 5)
 

@@ -1,4 +1,7 @@
-"""If rounds are late, the operator pays: books, budgets and checks of terms that no round ended."""
+"""If rounds are late, the operator pays for the terms that no round ended in time.
+
+Tests the books, budgets and checks of such terms.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ def violations() -> list[str]:
 
 
 def outage(*, renewed: bool = False) -> Story:
-    """a borrows 2 of b's GPUs for half an hour, and no round comes for 4.5 hours."""
+    """a borrows 2 of b's GPUs for half an hour, and the next round comes only after 4.5 hours."""
     story = Story({"a": 0, "b": 8}, late_min=LATE_MIN)
     story.post_round(0, price="3.000000")
     lease = story.run(0, "a", borrowed=2, price="3.000000")

@@ -1,8 +1,8 @@
 """Every writer of a lease, tested on every state in which it may find the lease.
 
 Another writer may change a lease between a writer's read and its write: a round that slept, a
-cancellation, a report. A table has the result for each state. A pair that is not in it, or a new
-state, fails.
+cancellation, a report. A table has the result for each state. The test fails if a state is new, or
+if a pair of writer and state is not in the table.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ WRITERS: dict[str, Writer] = {
     "report stopped": reported(ReportState.STOPPED),
 }
 SAME = "as it was"  # the lease's row, terms and events after a write.
-# A state and the events that lead to it; the number of terms shows whether it was renewed.
+# A state, and the events that lead to it; the number of terms shows whether the lease was renewed.
 TABLE = {
     "renewal": {
         "waiting": "renewed", "launching": "renewed", "running": "renewed",

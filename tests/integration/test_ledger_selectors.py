@@ -1,4 +1,4 @@
-"""The data of money pages, and their numbers of queries."""
+"""The data of money pages, and the number of queries that each needs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def plain(*amounts: Decimal) -> list[str]:
 
 @pytest.fixture
 def story() -> Story:
-    """A settled hour, in which a pays b and c 3 credits, and half of the next hour, still open."""
+    """In a settled hour a pays b and c 3 credits; half of the next hour is over and still open."""
     story = Story({"a": 4, "b": 4, "c": 2}, capacity=10)
     story.post_round(0, price="3.000000")
     lease = story.run(0, "a", own=4, borrowed=2, price="3.000000")

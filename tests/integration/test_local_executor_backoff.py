@@ -85,7 +85,7 @@ class TestAJobThatKillsItsShim:
         assert [round_.number for round_ in rounds if not replay_stored_round(round_).same] == []
 
     def says_why(self, client: Client, lab: Cluster, job: Job) -> None:
-        """Check after the next round that the page shows why the job waits and until when."""
+        """After the next round, check that the page shows why and until when the job waits."""
 
         def is_told() -> bool:
             turn(lab)

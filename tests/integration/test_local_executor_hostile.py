@@ -25,7 +25,7 @@ pytestmark = [
 ]
 
 CANARY = "a-strangers-secret"
-# Paths below the job's folder; {n} is the number of its present lease, {m} of the next one.
+# Paths below the job's folder; {n} is the number of its current lease, {m} that of the next one.
 PLACES = (
     ".",
     "leases",

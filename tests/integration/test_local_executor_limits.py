@@ -1,4 +1,4 @@
-"""Limits of a local job: its dead man's limit, the portal's life, its output, and reads of it."""
+"""Limits of a local job: its dead man's limit, the portal's life, the size of its output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The end of `make run` with a real job, which never outlives the portal, and its next start."""
+"""`make run` with a real job: the job never outlives the portal, which then starts again."""
 
 from __future__ import annotations
 

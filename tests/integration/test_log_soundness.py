@@ -174,7 +174,7 @@ class TestALogThatWasBent:
     def test_is_found_by_what_was_seen_of_it_where_it_was_made_again_with_care(
         self, session: Session
     ) -> None:
-        """A shorter log, or one with other records, is consistent; the remembered root differs."""
+        """A shorter or different log may be consistent, but its root is not the remembered one."""
         assert faults() == set()
         session.execute("DELETE FROM tenants_logentry WHERE log_id = 1 AND index >= 15")
         session.execute(

@@ -1,6 +1,6 @@
-"""The market on the portal: the price rises, a job is refused, and admitted when it falls.
+"""The market on the portal: a job is refused at a high price and admitted when the price falls.
 
-Also a job's utility in every way to declare it, and its plan in every place.
+Also tests every way to declare a job's utility, and every place that shows its plan.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class TestAJob:
         assert "kind must be one of" in bad.quarantine
 
     def test_that_has_lost_more_than_can_be_written_down_stops_no_round(self) -> None:
-        """Its value fell for twelve years of pool time, which a fast clock passes in a day."""
+        """Its value falls for twelve years of pool time, which a fast clock covers in a day."""
         lab = pool()
         lost = lab.submit("b", 2, 60, utility={"kind": "linear", "k": "-1000000000", "g": "1"})
         Job.objects.filter(pk=lost.pk).update(submitted_at=BEGIN - timedelta(days=12 * 366))

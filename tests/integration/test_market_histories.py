@@ -57,7 +57,7 @@ def seconds(at: datetime) -> int:
 
 
 class Markets(RuleBasedStateMachine):
-    """north (4 of 8 GPUs) and east (2) lend, south (1) borrows, or the reverse; 1 has no owner."""
+    """north (4 of 8 GPUs) and east (2) lend to south (1), or the reverse; 1 GPU is in no quota."""
 
     policy = ""
     number = steps = 0
@@ -86,10 +86,10 @@ class Markets(RuleBasedStateMachine):
         self.offers: list[tuple[str, ModelOffer, UUID]] = []
         self.promises: list[tuple[int, int, int]] = []  # (owner, revoked at, GPUs back by)
         self.is_lending = False
-        self.charges: dict[UUID, list[int]] = {}  # [amount charged, sum of the corrections so far]
+        self.charges: dict[UUID, list[int]] = {}  # [amount charged, sum of its corrections so far]
         self.lend_an_hour()
         if is_short:
-            self.budget("south", 500_000, True)  # less is left than its next term costs
+            self.budget("south", 500_000, True)  # south can pay less than its next term costs
 
     def lend_an_hour(self) -> None:
         """Lend and settle an hour: later steps need leases to stop and charges to correct."""
@@ -173,7 +173,7 @@ class Markets(RuleBasedStateMachine):
         self.rounds()
 
     def deliver(self, times: int) -> None:
-        """Meter events and settle hours several times, which must have the effect of once."""
+        """Meter events and settle hours several times, which must have the same effect as once."""
         meter_pool(self.lab.pool.pk)
         for _ in range(times):
             settle_pool(self.lab.pool.pk)
@@ -231,7 +231,7 @@ class Markets(RuleBasedStateMachine):
         self.count("budgets")
 
     def correct(self, which: int, percent: int) -> None:
-        """Return a part of a charge, all of it or too much; or charge more."""
+        """Return a part of a charge, or all, or too much; or charge more."""
         charge = list(self.charges)[which % len(self.charges)]
         source, known = Transfer.objects.get(pk=charge), self.charges[charge]
         back = known[0] * percent // 100 or 1

@@ -112,7 +112,7 @@ class TestSixMinutesOfTheDemo:
         # The price rises above that of a full pool at the operator's theta of 2, and falls again.
         assert most > 2 * BASE
         assert min(prices[prices.index(most) :]) < most * Decimal("0.6")
-        # A refused job has a price at which it would start, which is above its value of an hour.
+        # A refused job would start at a price that is above the job's value of an hour.
         assert len(refusals) > 5
         assert all(price > value for value, price in refusals)
         lender = the_lender()
@@ -146,7 +146,7 @@ class TestTheOffers:
         assert offered_now(pool, lab) == 0
 
     def test_are_made_where_the_pool_was_made_without_and_never_again(self, pool: Pool) -> None:
-        """The pool is older than offers. Once its manager has revoked all, it is seeded again."""
+        """The pool is older than offers. Seeding makes them once, not again after a revocation."""
         IdleOffer.objects.filter(pool=pool).delete()
         SharingSetting.objects.filter(pool=pool).delete()
         assert seed_demo()
@@ -209,7 +209,7 @@ def the_lender() -> Tenant:
 
 
 def offered_now(pool: Pool, lab: Cluster) -> int:
-    """Return the GPUs of those offers whose floor is at most the last posted price, idle or not."""
+    """Return the GPUs of the offers whose floor is at most the last posted price, idle or not."""
     (view,) = sharing_views(pool.pk, the_lender().pk, lab.at)
     return view.effective.lendable(view.bounds.gpus)
 

@@ -84,7 +84,7 @@ TOO_DEAR = ("price_above_max", "")
 def test_a_dry_run_says_what_the_next_batch_does(
     more: dict[str, Any], code: str, value: str
 ) -> None:
-    """With 2 GPUs on top of the 4 in use, eta(6) is 4.196152, so a bid of 4 is too low."""
+    """With 2 GPUs in addition to the 4 in use, eta(6) is 4.196152, so a bid of 4 is too low."""
     lab = market()
     spec = {"pool": lab.pool.name, "gpus": 2, "command": ["true"], "duration_s": 600, **more}
     run = dry_run_job(tenant=lab.tenants["b"], spec=spec, now=lambda _: lab.now())

@@ -158,7 +158,7 @@ class TestAVirtualPool:
         play(lab, 20)
         job.refresh_from_db()
         assert job.state == "succeeded"
-        # The last part of a lease is measured as well: 373 s of work in iterations of 250 ms.
+        # The last part of a lease is measured as well: 373 s of work, in iterations of 250 ms.
         assert Measurement.objects.get().iterations == 373 * 4
         submit(lab, Profile.objects.get(), "v100")
         play(lab, 3)
@@ -213,7 +213,7 @@ class TestReports:
         teller.say(10, 1_000_000)
         teller.say(30, 5_000_000)
         row = Measurement.objects.get()
-        # First 100 ms each, then 200 ms each.
+        # Iterations take 100 ms each at first, then 200 ms each.
         assert (row.reports, row.iterations, row.mean) == (2, 30, 150_000_000)
 
     def test_tell_the_costs_of_a_lease_once(self, teller: Teller) -> None:

@@ -229,7 +229,7 @@ class TestTheTask:
 
 
 def full_hours() -> Story:
-    """Two hours in which a borrows 2 GPUs of b at 1 credit, and a later check of the pool."""
+    """Two hours in which a borrows 2 GPUs from b at 1 credit, and a later check of the pool."""
     story = Story({"a": 0, "b": 8})
     lease = story.run(0, "a", borrowed=2, price="1.000000")
     story.post_round(59)
@@ -322,7 +322,7 @@ class TestAnHour:
         story.post_round(1441)
         story.meter()
         settled = story.settle()
-        # A term that ends exactly on the hour is settled with the next hour: the last is open.
+        # A term that ends on the hour is settled with the next hour, so the last term is open.
         assert (settled.transfers, settled.until) == (24, at(1440))
         story.looked(1500)
         story.settle()
@@ -347,7 +347,7 @@ class TestAnHour:
         lease = story.run(0, "a", own=4, borrowed=2, price="3.000000")
         story.post_round(5)
         story.end(10, lease)
-        story.meter()  # the end is not metered yet, because no round has followed it
+        story.meter()  # the end is not metered yet, because no later round exists
         story.looked(65)
         assert story.settle().until == at(0)
         story.meter()
@@ -369,7 +369,7 @@ class TestAnHour:
 
     def test_pays_a_tenant_that_lends_to_itself_on_both_sides(self) -> None:
         story = Story()
-        # own is 0, so a and b have 4 idle GPUs each
+        # own is 0, so a and b each have 4 idle GPUs
         lease = story.run(0, "a", borrowed=2, price="2.000000")
         story.end(30, lease)
         story.post_round(60)

@@ -117,7 +117,7 @@ class TestTheFeed:
         TraceFeed.objects.filter(pool=pool).update(max_pending=500)
         lab.round(after_s=ROUND_S)
         late = Job.objects.filter(pool=pool, submitted_at__gt=BEGIN)
-        # Jobs that arrive now must not get times from before the trace was held back.
+        # Jobs that arrive now must not get times that precede the pause of the trace.
         assert late.exists()
         assert all(job.submitted_at >= lab.at - timedelta(seconds=ROUND_S) for job in late)
 
@@ -224,7 +224,7 @@ class TestASwitchOfThePolicy:
         self.rounds_replay(pool)
 
     def leases_end_at_their_terms(self, pool: Pool, *besides: str) -> None:
-        """Check that leases ended only by their jobs' ends, at their expiry, or for `besides`."""
+        """Check that leases ended only with their job, at their expiry, or by `besides`."""
         ended = Lease.objects.filter(pool=pool, state="ended")
         assert ended.count() > 30
         assert {lease.end_reason for lease in ended} <= {"finished", "not_renewed", *besides}

@@ -18,7 +18,7 @@ LONG_S = 100_000
 
 
 def full(**fields: Any) -> Cluster:
-    """A pool of 16 GPUs that jobs of `a` and `c` hold, one each; half is the quota of `b`.
+    """A pool of 16 GPUs, all held by one-GPU jobs of `a` and `c`; half of them is the quota of `b`.
 
     Under the default policy. The leases are older than the minimum runtime, and none ends soon.
     """

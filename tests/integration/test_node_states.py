@@ -1,4 +1,4 @@
-"""Node states in both directions, with a Slurm whose answers the test sets."""
+"""Node states synchronised in both directions, with a Slurm whose answers the test sets."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ from tests.factories import Cluster, cluster
 
 pytestmark = pytest.mark.usefixtures("committed_db")
 LONG_S = 100_000
-# Under these policies no tenant borrows.
+# Under these policies no tenant can borrow.
 PARTITIONED = {"batch_sche", "yarn_cs"}
 
 
@@ -299,7 +299,7 @@ class TestOthersThatNarrow:
         impact = quota_impact(
             pool_id=lab.pool.pool.pk, edits=edits, since=lab.pool.at, now=lab.pool.now()
         )
-        # 3 own GPUs, 1 by the offer, and 1 unallocated.
+        # 3 own GPUs, 1 lent by the offer, and 1 unallocated.
         assert {row.tenant: row.after.got for row in impact.rows}[south] == 5
         Quota.objects.filter(tenant=south).update(gpus=3)
         lab.pool.round(after_s=10)

@@ -173,7 +173,7 @@ class TestASave:
 
     @pytest.mark.parametrize("is_old", [False, True])
     def test_is_told_by_names_and_undone(self, is_old: bool) -> None:
-        """Old records contain row numbers for ever, since the log is append-only."""
+        """Old records always contain row numbers, since the log is append-only."""
         lab = cluster({"a": 4, "b": 4})
         actor = operator()
         record = save(lab, actor, [edit(lab, "a", 6)], BEGIN + DAY)

@@ -22,7 +22,7 @@ lab = staged(crowded)
 
 
 def snapshot_of(lab: Cluster) -> Snapshot:
-    """Return the snapshot of its next round, in which its leases end."""
+    """Return the snapshot of the pool's next round, in which all leases end."""
     at = next_instant(lab.pool.pk, lab.now())
     return read_snapshot(lab.pool.pk, number=next_number(lab.pool.pk), at=at)
 

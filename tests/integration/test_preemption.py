@@ -194,7 +194,7 @@ class TestAProtectedLease:
         until = {lease.protected_until for lease in Lease.objects.all()}
         assert until == {lab.at + timedelta(seconds=300)}
         lab.round(after_s=30)
-        # This holds after its expiry too, and under a policy without a minimum runtime.
+        # This must hold after its expiry too, and under a policy without a minimum runtime.
         Pool.objects.update(policy="ltgf", options={})
         lab.pool.refresh_from_db()
         lab.rounds(5, every_s=50)
@@ -242,7 +242,7 @@ class TestAProtectedLease:
         assert lab.pool.lease_s == 60
 
     def test_is_not_granted_into_a_maintenance_window(self) -> None:
-        """Its protection is longer than a lease length, and would reach into maintenance."""
+        """Its protection is longer than a lease length, and would overlap the maintenance."""
         lab = cluster(
             {"a": 4}, nodes=1, policy=POLICY.name, lease_s=60, options={"min_runtime_s": 1800}
         )
@@ -292,7 +292,7 @@ class TestABeneficiaryThatIsGone:
     def test_frees_what_its_own_tenants_new_term_was_counted_without(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """A renewal got the ending lease's quota; with both leases it would count twice."""
+        """A renewal got the ending lease's quota, which would count twice if both leases ran."""
         lab = cluster({"a": 4, "b": 4}, nodes=2, gpus=4, policy=POLICY.name)
         lab.submit("a", 4, 4000)
         lab.round()

@@ -1,6 +1,6 @@
 """A round that preempts gives notice once or never, even if it is killed at any of its points.
 
-tests/integration/test_fault_matrix.py has the matrix of all points. Here the round ends a lease
+tests/integration/test_fault_matrix.py tests all points with all faults. Here the round ends a lease
 before its expiry, in a pool whose borrowers pay.
 """
 
@@ -27,7 +27,7 @@ from tests.stages import Stages
 from tests.toy_policy.preempting import POLICY
 
 LONG_S = 40_000
-# Points before the commit, at which nothing is stored; after the commit notice was given.
+# Points before the commit: nothing is stored yet. After the commit, notice was given.
 BEFORE = (
     *("observe.before_commit", "round.after_decide", "round.first_write", "round.mid_write"),
     "round.before_commit",

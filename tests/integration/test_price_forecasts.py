@@ -129,7 +129,7 @@ class TestAForecast:
 
 class TestWithoutAQueue:
     def test_one_is_made_too_and_knows_who_came_before(self, idle: Cluster) -> None:
-        """The pool is idle, so the price is 0 now; expected arrivals, as in the past, raise it."""
+        """The price of the idle pool is 0 now; arrivals like those of the past will raise it."""
         row = forecast()
         assert not row.estimates.exists()
         assert row.facts["prices"] == {"v100": 0}
@@ -212,7 +212,7 @@ class TestTheCount:
         assert (view.counted, view.hit_rate) == (0, None)
 
     def test_of_a_seeded_history_holds_what_the_runs_say(self, foreseen: Cluster) -> None:
-        """Forecasts promise that four of five prices hit; a single history must exceed half."""
+        """Forecasts promise four of five prices in the band; one history must exceed half."""
         lab = foreseen
         for _ in range(40):
             lab.round(after_s=600)

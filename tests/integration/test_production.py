@@ -1,4 +1,4 @@
-"""The production form, process by process, from a copy of the image's files.
+"""The production setup, process by process, from a copy of the image's files.
 
 It tests everything except the container: the image's files and its build step, the entry point's
 roles, and the health checks. Also compose's broker, and the shell commands of docs/operations.md.

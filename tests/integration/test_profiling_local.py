@@ -1,4 +1,4 @@
-"""Profiling runs as real processes: programs see that they are runs, and end after their time."""
+"""Profiling runs as real processes: programs see that they are profiled, and end on time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files of rounds are kept for a set time and while they are cited, their proofs always."""
+"""Files of rounds are kept for a set time, longer while they are cited; their proofs always."""
 
 from __future__ import annotations
 

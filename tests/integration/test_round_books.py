@@ -39,7 +39,7 @@ def test_a_story_is_the_same_in_all_tables() -> None:
     check_that_the_worst_case_is_reserved(lab)
     check_that_a_lease_and_its_events_say_the_same()
     check_that_jobs_know_their_leases()
-    # No executor call was refused; intents of rounds and of waiting leases look the same.
+    # No executor call was refused. Intents of rounds and of waiting leases look the same.
     assert set(Intent.objects.values_list("state", "attempts", "last_error")) == {("done", 0, "")}
 
 

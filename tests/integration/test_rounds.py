@@ -199,7 +199,7 @@ class TestARound:
         Budget.objects.create(tenant=lab.tenants["a"], book="other")
         lab.submit("a", 4, 1000)
         lab.round()
-        lab.submit("a", 2, 1000)  # the job borrows at the price that the first round posted
+        lab.submit("a", 2, 1000)  # the job borrows at the price posted by the first round
         lab.round(after_s=10)
         reserved = dict(
             Budget.objects.filter(tenant=lab.tenants["a"]).values_list("book", "reserved")
@@ -208,7 +208,7 @@ class TestARound:
         assert reserved["other"] == 0
 
     def test_reserves_no_less_than_admission_promised(self) -> None:
-        """Rounding half to even would reserve less than the term costs and admission required."""
+        """Rounding half to even would reserve less than the cost that admission required."""
         lab = cluster({"a": 4, "b": 4}, lease_s=11, policy="ltgf")
         lab.submit("a", 4, 1000)
         lab.round()
@@ -317,5 +317,5 @@ class TestSupersession:
         monkeypatch.setattr(engine, "dispatch", lambda *_, **__: 0)
         lab.round(after_s=20)
         job.refresh_from_db()
-        # Its process may still report that it finished, and the job must not run again then.
+        # Its process may still report that it finished; then the job must not run again.
         assert (job.state, job.leases_held) == ("stopping", 1)

@@ -55,7 +55,7 @@ def started(data: Path) -> RunningTree:
     tree = RunningTree(data, free_port(), DEMO_SLURM="1")
     tree.wait_until_ready()
     tree.pause_all_pools_but("slurm")
-    # Without viewers the demo's tenants submit nothing, so these tests have the GPUs.
+    # Without viewers the demo's tenants submit nothing, so all GPUs are free for these tests.
     tree.query("UPDATE scheduling_poolclock SET viewed_wall = now() - interval '1 day'")
     evenshare(tree, "login", "--username", "rosa", "--password", "evenshare-demo")
     return tree
@@ -92,7 +92,7 @@ def output(tree: RunningTree, job: str) -> str:
 
 
 def sleeper(tree: RunningTree, gpus: int, gpu_type: str) -> None:
-    """Submit a job that lasts, and wait until it runs."""
+    """Submit a job that sleeps for a long time, and wait until it runs."""
     before = marked(tree, "ready")
     submit(tree, gpus, gpu_type, "python", "-c", SLEEPER)
     eventually(lambda: marked(tree, "ready") > before)
@@ -171,7 +171,7 @@ class TestADaemonOfTheCluster:
         assert f"[slurm] {name} has ended and starts again in 0.5 s (SIGKILL" in running.text()
 
     def test_is_no_child_that_outlives_its_keeper(self, running: RunningTree) -> None:
-        """The process that keeps the daemons may be killed too: the next one starts them all."""
+        """The process that keeps the daemons may be killed too; the next one starts them all."""
         daemons = {pid for pid, line in running.processes().items() if "slurm.conf -N" in line}
         assert len(daemons) == len(NODES)
         running.kill("portal.demo.slurm.keep")

@@ -200,7 +200,7 @@ class TestADamagedRound:
 
 
 class TestAFaultOfOurs:
-    """The portal's errors, unlike damage, are in no record, because records are permanent."""
+    """The portal's own errors: unlike damage they are in no record, as records are permanent."""
 
     @pytest.fixture
     def broken(self, monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:

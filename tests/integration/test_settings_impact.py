@@ -26,7 +26,7 @@ LENGTHS = {
 
 
 def crowded() -> Cluster:
-    """Two tenants whose jobs, one of them a gang, compete for 8 GPUs whose leases end now."""
+    """Two tenants whose jobs, one of them a gang, compete for 8 GPUs; all leases end now."""
     lab = cluster({"a": 4, "b": 4}, nodes=2, gpus=4, lease_s=20, policy="ltgf")
     for _ in range(6):
         lab.submit("a", 1, 100_000)
@@ -80,7 +80,7 @@ class TestThePreview:
         assert impact.waiting.after == applied["waiting"]
 
     def test_tells_of_another_order(self, lab: Cluster) -> None:
-        """First in, first out continues with jobs of a; by GPU-time received, b is next."""
+        """First in, first out continues with jobs of a. By GPU-time received, b is next."""
         impact = estimate(lab, "fifo")
         a, b = (lab.tenants[name].pk for name in "ab")
         holds = {row.tenant: (row.before.got, row.after.got) for row in impact.rows}

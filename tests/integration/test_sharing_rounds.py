@@ -21,7 +21,7 @@ pytestmark = pytest.mark.usefixtures("committed_db")
 
 
 def mixed(policy: str = "oef") -> Cluster:
-    """Two types of 4 GPUs each; jobs of `a` are no faster on the fast type, jobs of `b` much."""
+    """Two types of 4 GPUs each. Jobs of `a` have equal speed on both; jobs of `b` differ much."""
     lab = cluster({"a": 2, "b": 2}, nodes=1, gpus=4, lease_s=20, policy=policy)
     lab.add_type("k80", nodes=1, gpus=4, quotas={"a": 2, "b": 2})
     for tenant, speed in (("a", 1000), ("b", 6000)):

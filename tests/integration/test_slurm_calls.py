@@ -1,4 +1,4 @@
-"""The number of the `slurm` executor's calls, and the isolation of faulty leases."""
+"""The number of calls that the `slurm` executor makes, and the isolation of faulty leases."""
 
 from __future__ import annotations
 

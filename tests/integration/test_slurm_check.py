@@ -22,7 +22,7 @@ from tests.tools import eventually
 
 
 def check(*arguments: str) -> tuple[str, int]:
-    """Return its output, and its exit status."""
+    """Run `check_slurm`; return its output and its exit status."""
     out = io.StringIO()
     try:
         call_command("check_slurm", *arguments, stdout=out)

@@ -134,7 +134,7 @@ class TestAKilledController:
         saved = own_cluster.conf.parent / "state/job_state"
         job = submit(own_cluster, LONG_JOB, "--nodes=2", "--gres=gpu:4")
         await_state(own_cluster, job, "RUNNING")
-        # The controller saves its state after some seconds; killed before, it would lose the job.
+        # The controller saves its state after some seconds; if killed before, it loses the job.
         before = saved.stat().st_mtime_ns if saved.exists() else 0
         eventually(lambda: saved.exists() and saved.stat().st_mtime_ns > before)
         own_cluster.kill_controller()

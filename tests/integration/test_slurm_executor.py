@@ -33,7 +33,7 @@ pytestmark = pytest.mark.usefixtures("committed_db")
 
 FINISHED, STOPPED, RUNNING = ReportState.FINISHED, ReportState.STOPPED, ReportState.RUNNING
 CANARIES = {"SECRET_KEY": "canary-key-9b1", "DATABASE_URL": "postgres://canary-user-9b2@/x"}
-# Prints its rank on each node; on a stop it saves the rank and exits to be continued.
+# Prints its rank on each node. On a stop it saves the rank and exits, to be continued later.
 CHECKPOINTS = """
 import os, signal, sys, time
 rank = os.environ.get("RANK", "0")
@@ -67,7 +67,7 @@ def _no_last_word(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def last_id(world: SlurmWorld) -> int:
-    """Return the highest job id, because other tests may have had jobs on the same cluster."""
+    """Return the highest job id; other tests may have had jobs on the same cluster."""
     table = world.slurm.run("squeue", "--noheader", "--states=all", "--format=%A")
     return max(map(int, table.split()), default=0)
 
@@ -391,7 +391,7 @@ class TestAKilledController:
 class TestAJobThatSlurmEnds:
     @pytest.mark.parametrize("gpus", [(1,), (1, 1)])
     def test_has_not_ended_by_itself(self, world: SlurmWorld, gpus: tuple[int, ...]) -> None:
-        """An administrator cancels the job: each of its processes gets SIGTERM at once."""
+        """An administrator cancels the job, and all of its processes get SIGTERM at once."""
         token = world.shell("echo ready; sleep 6000", gpus=gpus)
         world.says(token, *["ready"] * len(gpus))
         job = world.queued(token)

@@ -1,4 +1,4 @@
-"""Nodes of a real Slurm: found by `sync_nodes`, with states in both directions."""
+"""Nodes of a real Slurm: found by `sync_nodes`, with states synchronised in both directions."""
 
 from __future__ import annotations
 

@@ -153,7 +153,7 @@ class TestTheNodes:
 
 
 def failure(slurm: Slurm, token: str) -> str:
-    """Return why a job is refused now and may be accepted later."""
+    """Return why a job is refused now, although it may be accepted later."""
     (said,) = slurm.submit(as_made(submission(token))).values()
     assert isinstance(said, ExecutorError)
     return str(said)
@@ -165,7 +165,7 @@ class TestAJob:
         eventually(lambda: {slurm.queue()[token].state for token in answers} == {"RUNNING"})
         for job_id in answers.values():
             nodes = slurm.ask("squeue", "--noheader", f"--jobs={job_id}", "--format=%N")
-            assert nodes.strip() == "node-2"  # The node that was requested, not the first free one.
+            assert nodes.strip() == "node-2"  # the requested node, not the first free one
 
     def test_that_cannot_be_is_refused_in_slurms_words(self, slurm: RestdSlurm) -> None:
         nowhere = submission("es-23-1", NodeGroup(("node-99",), "gpu:a100:1", 0, 0))

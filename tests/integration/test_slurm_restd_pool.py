@@ -134,7 +134,7 @@ def no_tool(_slurm: Slurm, tool: str, *_arguments: str) -> None:
 
 @contextmanager
 def loses_answers(behind: Path) -> Iterator[tuple[Path, threading.Event]]:
-    """Yield a socket that forwards requests, but no answer to a submission until the event."""
+    """Yield a socket that forwards requests, but drops answers to submissions until the event."""
     path, lost = behind.with_name("loses"), threading.Event()
 
     def serve(listener: socket.socket) -> None:
@@ -234,7 +234,7 @@ class TestTheCheck:
 
 
 def check(*arguments: str) -> tuple[str, int]:
-    """Return its output, and its exit status."""
+    """Run `check_slurm`; return its output and its exit status."""
     out = io.StringIO()
     try:
         call_command("check_slurm", *arguments, stdout=out)

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.usefixtures("committed_db")
 
 POLICIES = ("ltgf", "evenshare", "oef")
 HOWS = ("cut", "kill", "exception")
-# The tenants whose quotas are two of the GPU types.
+# Each of two tenants owns all GPUs of one type.
 OWNERS = {"a100": "a", "v100": "b"}
 # The number of jobs in each test; the first job borrows another tenant's GPUs.
 JOBS = 9
@@ -39,7 +39,7 @@ CONCERNED = [
 OF_A_ROUND = [point for point in POINTS if point.startswith("round.") or point in CONCERNED]
 # The steps of a job that its test stops before the end.
 ENDLESS = 60_000
-# The number of jobs for cancellation: they wait, so that one of them runs by then.
+# The number of jobs to cancel: they wait in the queue, so that one of them runs at each point.
 STOCK = 4
 
 
@@ -96,7 +96,7 @@ def assert_books_and_rounds(pool: Pool) -> None:
 
 
 class TestJobsOfThreeTenants:
-    """By policy another fault: a killed worker, a node lost and back, a killed controller."""
+    """Each policy has its own fault: a killed worker, a lost node, a killed controller."""
 
     @pytest.mark.parametrize("policy", POLICIES)
     def test_end_once_and_are_charged_once(self, policy: str, world: SlurmRounds) -> None:
@@ -149,7 +149,7 @@ class TestJobsOfThreeTenants:
             eventually(lambda: saved.exists() and saved.stat().st_mtime_ns > before)
             world.slurm.kill_controller()
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(commands, "CALL_S", 1.0)  # Each call waits this long.
+                patch.setattr(commands, "CALL_S", 1.0)  # the timeout of each Slurm call
                 for _ in range(3):
                     world.turn()
             assert self.lost(world) == lost_before

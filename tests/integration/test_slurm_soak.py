@@ -133,11 +133,11 @@ class Soak:
         return False
 
     def kill_worker(self) -> bool:
-        """Kill a worker at a point, which this round may not reach."""
+        """Kill a worker at a point, if this round reaches the point."""
         return self.world.turn_that_is_killed(self.chance.choice(OF_A_ROUND))
 
     def kill_controller(self) -> bool:
-        """Kill it right after it saved its state; jobs that it forgets are lost after minutes."""
+        """Kill the controller after it saved its state; jobs that it forgets are lost later."""
         saved = self.world.slurm.conf.parent / "state/job_state"
         before = saved.stat().st_mtime_ns if saved.exists() else 0
         deadline = time.monotonic() + STATE_SAVED_S

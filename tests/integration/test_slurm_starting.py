@@ -23,7 +23,7 @@ def world(tmp_path: Path, slurm_cluster: SlurmCluster) -> Iterator[SlurmRounds]:
 
 
 def _phases(job: Job) -> dict[str, list[str]]:
-    """Return the phases of a tenant's jobs in lists, by the filter that finds them."""
+    """Return the phases that lists show for a tenant's jobs, by the filter that finds the jobs."""
     return {
         state: [row.phase for row in jobs_page(job.tenant_id, JobFilter(state=state)).rows]
         for state in ("", "starting", "running")

@@ -106,7 +106,7 @@ class TestAJob:
         ],
     )
     def test_that_says_an_end_that_cannot_be_has_ended(self, world: UsersWorld, said: str) -> None:
-        """Otherwise it would hold its GPUs for ever."""
+        """Otherwise the job would hold its GPUs for ever."""
         ends = f"""echo '{{"started_us": 1, {said}}}' > leases/1/exit.json; touch done"""
         token, _ = begun(world, f"{ends}; kill -9 $PPID")
         report = world.ended(token)

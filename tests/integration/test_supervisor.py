@@ -86,7 +86,7 @@ class TestAStartThatCannotWork:
 
 
 def refusal(data: Path, **environment: str) -> str:
-    """Return the one line of a start that must fail."""
+    """Return the only line that a start prints when it must fail."""
     tree = RunningTree(data, free_port(), **environment)
     try:
         assert tree.process.wait(PATIENCE_S) == 1

@@ -25,7 +25,7 @@ AGREED = HEADER + (
 
 @pytest.fixture
 def place(committed_db: str) -> Cluster:
-    """Two tenants with 4 GPUs of 8 each since the start, nine days ago."""
+    """Two tenants, each with 4 of 8 GPUs since the start nine days ago."""
     assert committed_db
     town = cluster({"north": 4, "south": 4})
     PoolClock.objects.update(paused=True, anchor_pool=NOW)

@@ -164,7 +164,7 @@ class TestALeaseThatItsEngineDoesNotEnd:
         stage.end()
         stage.round()
         assert stage.lease().state == "ended"
-        # The engine recorded no work of it, so its work is unchanged.
+        # The engine did not answer, so the row of the job's work is unchanged.
         assert VirtualWork.objects.get(job=stage.runs).token
 
     def test_that_still_runs_is_not_adopted_but_stopped(self, stage: Stage) -> None:

@@ -42,7 +42,7 @@ class ReportState(StrEnum):
 
 @dataclass(frozen=True)
 class Launch:
-    """A request to start a job's process. A lease keeps the same `token` for ever."""
+    """A request to start a job's process. The lease's `token` never changes."""
 
     token: str
     job_id: int
@@ -159,10 +159,10 @@ class Executor(Protocol):
     """Runs processes for leases. All calls are idempotent by token.
 
     A call may come twice, late, or after a later call, because a process that held a pool's fence
-    may have slept while another process continued. So a token is started at most once for ever. It
+    may have slept while another process continued. So a token is never started more than once. It
     never starts after a request to stop it, or after a later lease of its job was launched or
-    stopped. A late call is answered with the present state. Each use creates a new object: no state
-    is kept in memory. No call may wait for its engine longer than CALL_S; every call may raise
+    stopped. A late call returns the current state. Each use creates a new object: no state is kept
+    in memory. No call may wait for its engine longer than CALL_S; every call may raise
     ExecutorError.
     """
 
@@ -181,7 +181,7 @@ class Executor(Protocol):
         """Report every token of the pool that was launched, until it is forgotten.
 
         A token that ended after `at_us` is reported as running. A launched lease that is not
-        reported counts as lost, as `ExecutorTraits.silence_s` describes.
+        reported counts as lost after the time in `ExecutorTraits.silence_s`.
 
         Raises:
             ExecutorError: the running processes cannot be determined now.
@@ -240,5 +240,5 @@ def token_number(token: str) -> int:
 
 
 def lease_token(job_id: int, lease_number: int, installation: str) -> str:
-    """Return a lease's name for the engine, always the same: installation-job-leasenumber."""
+    """Return a lease's constant name for the engine: installation-job-leasenumber."""
     return f"{installation}-{job_id}-{lease_number}"

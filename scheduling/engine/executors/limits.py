@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from scheduling.engine.clock import wall_now, wall_time
 from scheduling.models import Pool
 
-# If the clocks differ by less, they are the same: the database runs on this machine.
+# With a smaller difference the clocks count as the same clock: the database runs on this machine.
 SAME_CLOCK = timedelta(seconds=1)
 
 

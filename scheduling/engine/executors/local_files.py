@@ -45,7 +45,7 @@ class LogWindow(NamedTuple):
 
     @property
     def offset(self) -> int:
-        """The start of `data`; later than requested if the requested bytes were not kept."""
+        """The start of `data`: later than requested if the requested bytes were not kept."""
         return self.next_offset - len(self.data)
 
 
@@ -175,7 +175,7 @@ def _said(job_id: int, name: str, most: int) -> bytes:
 def said_of_lease(
     text: bytes, most: int, lease: int, refusal: Callable[[Any], str]
 ) -> tuple[dict[str, Any] | None, str]:
-    """Return a file's report on a lease, or why it is refused; (None, "") if there is none."""
+    """Return (a file's report on a lease, why it is refused); (None, "") without a report."""
     if not text:
         return None, ""
     if len(text) > most:
@@ -201,7 +201,7 @@ def parse_progress(text: bytes) -> dict[str, Any] | None:
 
 
 def is_storable_progress(value: object) -> bool:
-    """Return whether it is an object that the database can store and a page can show."""
+    """Return whether the value is an object that the database can store and a page can show."""
     return isinstance(value, dict) and _storable(value, PROGRESS_DEPTH)
 
 

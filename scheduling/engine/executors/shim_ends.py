@@ -65,7 +65,7 @@ def report_of(
     heard = _heard(token, span.started_us, instants.clock.scale)
     started_us = instants.pool_us(span.started_us, at_us)
     if span.ended_us is not None:
-        # It has ended: if its end is in the future, the clock or the job's file is wrong.
+        # The program has ended. If its end is in the future, the clock or the job's file is wrong.
         is_to_come = span.ended_us >= now_us
         ended_us = at_us if is_to_come else instants.pool_us(span.ended_us, at_us)
         how = (ended if seen is None else seen.exit or ended) or {"lost": True}
@@ -80,7 +80,7 @@ def report_of(
 
 
 def _heard(token: str, started_us: int | None, scale: int) -> dict[str, Any]:
-    """Return a job's own reports on its work."""
+    """Return the job's own reports: progress, iterations and evaluations."""
     job, lease = token_job(token), token_number(token)
     said = parse_iterations(read_iterations(job), lease=lease, started_us=started_us, scale=scale)
     metric = parse_evaluations(read_evaluations(job), lease=lease)

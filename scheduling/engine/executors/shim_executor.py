@@ -2,7 +2,7 @@
 
 The folders decide which processes run, the database which leases exist. Every call reads the
 folders again, so that after a crash the next worker adopts the running processes. A token's program
-is started at most once for ever, because its shim claims the folder by a hard link. Each executor
+is never started more than once, because its shim claims the folder by a hard link. Each executor
 starts and wakes shims, and detects dead ones, in its own way.
 """
 
@@ -254,7 +254,7 @@ class ShimExecutor(ABC):
         try:
             return read_json(path)
         except (PermissionError, BlockingIOError):
-            # Its mode or a file lease prevents reading; our own files can be reopened.
+            # The file's mode or a file lease prevents reading; our own files can be reopened.
             if not is_others(path):
                 raise
             return closed
@@ -307,7 +307,7 @@ class ShimExecutor(ABC):
         return act()
 
     def _ask(self, grace: Mapping[str, float]) -> dict[str, EngineWord]:
-        """Ask shims to stop within seconds of grace; return the engine's observations.
+        """Ask shims to stop within their `grace` in seconds; return the engine's observations.
 
         Unclaimed tokens never start.
         """
@@ -366,7 +366,7 @@ class ShimExecutor(ABC):
             self._clearing(token, partial(self._claim_for_ever, token))
 
     def _is_open(self, token: str) -> bool:
-        """Return whether a shim has claimed the token, and has not recorded its end."""
+        """Return whether a shim has claimed the token and has not recorded the program's end."""
         record = self._claim(token)
         if record is None or record.get("never"):
             return False

@@ -46,7 +46,7 @@ class VirtualExecutor:
     traits = ExecutorTraits(simulates=True, is_exclusive=True)
 
     def launch(self, launches: Sequence[Launch]) -> list[Report]:
-        """Start work; report a token that runs already in its present state.
+        """Start work; for a token that already runs, report its current state.
 
         A late token is reported as stopped: its lease, or a later lease of its job, was launched or
         stopped before. Work that cannot run on its lease's GPU type is not started: it is reported

@@ -29,7 +29,7 @@ BAR = 30
 
 
 class Command(BaseCommand):
-    """Read a trace line by line and submit its jobs, now or each at its own instant."""
+    """Read a trace line by line and submit its jobs, now or each at its own time."""
 
     help = "Import a trace (Philly, Helios, Chronus, Slurm, SWF, own). docs/traces.md"
 

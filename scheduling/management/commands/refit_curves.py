@@ -1,4 +1,4 @@
-"""`manage.py refit_curves`: fit learning curves as long as new reports come; a worker starts it."""
+"""`manage.py refit_curves`: fit learning curves while there are new reports; a worker starts it."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from django.core.management.base import BaseCommand
 
 from scheduling.engine.refits import refit
 
-NICE = 10  # lower than the priority of rounds and pages
+NICE = 10  # a lower priority than rounds and pages
 PAUSE_S = 2.0
 # The process waits this long for more work, because starting a new one costs more than a fit.
 IDLE_S, LIFE_S = 60.0, 1800.0
 
 
 class Command(BaseCommand):
-    """Forecasts when jobs stop by their metrics, until it has been idle for a while."""
+    """Forecasts when jobs stop by their metrics; ends after it was idle for a while."""
 
     help = "Fit learning curves to reports of jobs (started by a worker)."
     requires_system_checks = []

@@ -10,7 +10,7 @@ from django.core.management.base import BaseCommand, CommandParser
 
 from scheduling.services.execute_simulation import execute_simulation
 
-NICE = 10  # lower than the priority of rounds, pages and metering
+NICE = 10  # a lower priority than rounds, pages and metering
 
 
 class Command(BaseCommand):

@@ -20,7 +20,7 @@ ROW = "{:>8}  {:>16}  {:>8}  {:>11}  {:>12}  {:>8}  {:>10}"
 
 
 class Command(BaseCommand):
-    """Simulate the lengths, and print them next to each other. Nothing is changed."""
+    """Simulate several lease lengths, and print the results side by side. Nothing is changed."""
 
     help = "Simulate a pool's last days with several lease lengths and recommend a length."
 

@@ -27,7 +27,7 @@ class AnswerKind(StrEnum):
 
     MISSED = "missed"
     REFUSED = "refused"
-    MOVED = "moved"  # planned before, and now planned for other times, with a cause
+    MOVED = "moved"  # planned before, but now for other times; the cause is given
     PLANNED = "planned"
 
 
@@ -52,7 +52,7 @@ _NAMES = {"dated": "jobs_with_deadlines", "hidden": "rows_hidden"}
 
 
 class RoundAnswers(Answer, frozen=True, rename=_NAMES):
-    """The answers of a round; `counts` include all of them, `rows` only those that you may see.
+    """The answers of a round. `counts` include all of them, `rows` only those that you may see.
 
     `dated`: the number of the round's jobs with deadlines, with or without a new answer. `hidden`:
     the number of answers that are not in `rows`, because you may not see them or the table is full.

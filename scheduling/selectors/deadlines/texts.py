@@ -11,7 +11,7 @@ def limit_text(limit: str) -> str:
 
 
 def none_text(limit: str) -> str:
-    """Return why a refusal has no earliest deadline, as a sentence."""
+    """Return, as a sentence, why no earliest possible deadline is known for a refused job."""
     return NONE_WOULD_DO.get(limit, "No feasible deadline is known.")
 
 

@@ -7,9 +7,9 @@ from itertools import count
 
 from scheduling.models import Job, VirtualWork
 
-# A clone gets a name that none of this many last jobs of the tenant has.
+# The number of the tenant's newest jobs whose names a clone must not have.
 RECENT = 1000
-# Matches a clone's name. A number is no sign of a clone: "resnet-50" is not the 50th "resnet".
+# Matches a clone's name. A number does not suffice: "resnet-50" is not the 50th "resnet".
 _COPY = re.compile(r"(.+?)-copy(?:-([2-9]|[1-9][0-9]{1,5}))?")
 NAME_MAX = 63
 

@@ -22,7 +22,7 @@ TEXT_MAX = 80
 
 @dataclass(frozen=True, slots=True)
 class JobListFilter:
-    """The filter of a job list; empty values do not filter. `before` is the key of a page.
+    """The filter of a job list; empty values do not filter. `before` is the start of a page.
 
     `tenants`: None for all tenants; the caller has checked that the viewer may see them. `text`: a
     part of a job's name. `phases` are those of `scheduling.selectors.jobs.phases`; `states` are

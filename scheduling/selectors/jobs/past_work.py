@@ -27,8 +27,8 @@ class PastJobs:
     """Jobs in the order of their ids; `tenants`: slugs by id.
 
     `guessed`: the number of jobs whose work is not known yet. `quarantined`: the number of jobs
-    left out. `scaled`: the number of jobs to whose first deadline step a simulation gives more
-    points.
+    left out. `scaled`: the number of jobs whose first deadline step earns more points in a
+    simulation.
     """
 
     jobs: tuple[SimJob, ...]
@@ -45,9 +45,9 @@ def past_jobs(
 
     With `since`, only jobs that were submitted then or later.
 
-    A job's work is the duration given for the virtual executor. Without one, it is the work of its
-    leases. Unless the job succeeded or failed, `left_us` is added, or for a cancelled job the same
-    work again. The sum is then at least the job's estimate, and at least a second.
+    A job's work is the duration given for the virtual executor. Without one, it is the work that
+    its leases did. If the job has not ended, `left_us` is added; if it was cancelled, the same work
+    is added again. The sum is then at least the job's estimate, and at least a second.
     """
     rows = Job.objects.filter(pool_id=pool_id).select_related("profile").order_by("id")
     if since is not None:
@@ -88,7 +88,7 @@ def past_jobs(
 
 
 def open_jobs_count(pool_id: int, at: datetime) -> int:
-    """Return the number of jobs submitted before an instant and not over then.
+    """Return the number of jobs that were submitted before an instant and had not ended by then.
 
     Jobs in quarantine are left out.
     """
@@ -135,7 +135,7 @@ def _sim_job(row: Job, work_us: int, price_limit: int | None, *, failed: bool) -
         estimate_us=None if row.estimate_s is None else row.estimate_s * SECOND_US,
         cancel_us=None if cancelled_at is None else max(to_us(cancelled_at), submitted_us),
         failed=failed,
-        # Names need not be unique, but a trace has a line per job: the number makes them unique.
+        # Job names need not be unique, but names in a trace must be. So the job's number is added.
         name=f"{row.pk}-{' '.join(row.name.split())}"[:NAME_MAX],
         model=row.profile.name if row.profile else "",
         cpus=row.cpus,

@@ -32,13 +32,13 @@ class PreemptionRow(Answer, frozen=True):
     them. `numbers`: the values that the rule compared, if you may see both tenants.
     """
 
-    number: Hidden[int]  # the event's number
+    number: Hidden[int]  # the number of the event that gave notice
     lease: Hidden[int]
-    finished: Hidden[bool]  # its process ended by itself before the stop
+    finished: Hidden[bool]  # the process ended by itself before the stop
     at: Annotated[datetime, about("When notice was given.")]
     round: int
     rule: Annotated[str, about("guarantee, pays, defragment or gang.")]
-    words: str  # the rule as the end of a sentence
+    words: str  # the name of the rule, as the end of a sentence
     moved: Annotated[bool, about("The job continued on other nodes.")]
     gpus: int
     gpu_type: str
@@ -128,7 +128,7 @@ def _views(
 
 
 def _used(events: Sequence[LeaseEvent]) -> set[tuple[int, int | None]]:
-    """Return the beneficiaries, by round, whose lease of that round started or still may start."""
+    """Return (job, round) of beneficiaries whose lease from that round started or still may."""
     if not events:
         return set()
     with site_reading():

@@ -27,7 +27,7 @@ NO_QUEUE = "This policy has no queue: it divides the GPUs again in each round."
 UNREADABLE = "The last round cannot be read, so there are no positions until the next round."
 FIRST = "No round has been decided yet."
 NOT_YET = "The order of the last round is not known yet."
-# At most this many jobs have positions and are read for a page; the others follow by arrival.
+# At most this many jobs have positions and are read for a page. Other jobs follow by arrival.
 FIRST_JOBS = 1000
 BEHIND = f"Only the first {FIRST_JOBS:,} jobs have positions; later jobs are listed by arrival."
 # For this many rounds, the first jobs are kept for pages that continue an earlier order.
@@ -42,7 +42,7 @@ class QueuePosition(NamedTuple):
 
 
 class QueueKey(NamedTuple):
-    """A queued job's place as a sort key: jobs with a position first, others by arrival."""
+    """The sort key of a queued job: jobs with a position come first, others follow by arrival."""
 
     unplaced: int
     place: int

@@ -51,9 +51,9 @@ STEPS = 12  # bars of the chart
 class StartView(Answer, frozen=True, rename={"at": "as_of", "until": "simulated_until"}):
     """When a queued job may start, in pool time, by simulations from a round on.
 
-    Half of the simulated starts came by `p50`, nine of ten by `p90`. If `p90` is null and `p50` is
-    not, p90 is later than `simulated_until`. If `reason` is not empty there is no reliable
-    estimate, and `why` explains it.
+    Half of the simulated starts came by `p50`, nine of ten by `p90`. If only `p90` is null, it is
+    later than `simulated_until`. If `reason` is not empty there is no reliable estimate, and `why`
+    explains it.
     """
 
     COMPONENT = "StartRow"
@@ -80,7 +80,7 @@ class FirstStart:
 def read_starts(now: Mapping[int, datetime], jobs: Collection[int]) -> dict[int, StartView]:
     """Return the estimates of the newest forecast of each pool, by job. At most two queries.
 
-    `now`: pool time by pool, for the pools of the jobs. An estimate whose p90 is before that was
+    `now`: pool time by pool, for the pools of the jobs. If its p90 is before `now`, an estimate was
     wrong and is reported as refuted. A job that is not in the newest forecast is left out, even if
     an older forecast had it. Callers pass queued jobs: jobs that have started are not left out.
     """
@@ -141,7 +141,7 @@ def _why(reason: str, job: Job, facts: Mapping[str, Any]) -> str:
     if reason != NoEstimate.PRICE_ABOVE_MAX or job.max_price is None or not accepted:
         return NO_ESTIMATE.get(reason, reason)
     price, name = min((price, name) for name, price in accepted.items())
-    if price <= job.max_price:  # then the maximum price of its tenant is lower
+    if price <= job.max_price:  # Otherwise the maximum price of the job's tenant is lower.
         return NO_ESTIMATE[reason]
     of_type = f" of {name}" if len(prices) > 1 else ""
     return (
@@ -202,7 +202,7 @@ class Calibration:
         return sum(step.by_p50 for step in self.steps)
 
 
-# Join open estimates with leases here, because their outcome is stored only with the next forecast.
+# Join open estimates with leases here: their stored outcomes change only with the next forecast.
 _COUNTS = """
 WITH past AS (
     SELECT e.job_id, e.p50, e.p90, coalesce(e.started_at, s.started_at) AS started_at, j.ended_at

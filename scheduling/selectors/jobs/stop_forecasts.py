@@ -51,7 +51,7 @@ class MetricView:
 def read_stop_forecasts(jobs: Sequence[Job]) -> dict[int, StopView]:
     """Return the stop forecasts of the jobs that have one, by job id.
 
-    A single query; none if none of the jobs stops by a metric.
+    A single query, or none if no job stops by a metric.
     """
     by_metric = [job.pk for job in jobs if job.stop_metric]
     if not by_metric:

@@ -103,7 +103,7 @@ class JobListPage:
     """Rows, and the start of the next page: the key `next_before`, or the mark `next_after`.
 
     Rows are newest first. A page of queued jobs is sorted by pool name, then by the order in
-    `queues`. On the last page both are None.
+    `queues`. On the last page the key and the mark are None.
     """
 
     rows: tuple[JobListRow, ...]

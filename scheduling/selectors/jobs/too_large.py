@@ -68,7 +68,7 @@ def why_too_large(
 ) -> ReasonText:
     """Return whether the pool lacks `needed` GPUs of every type, or they are drained or down now.
 
-    `numbers`: those of the round's reason; unlike `sizes`, without nodes in maintenance.
+    `numbers`: those of the round's reason; unlike `sizes`, they exclude nodes in maintenance.
     """
     able = {name: size for name, size in sizes.items() if name in accepted}
     recorded = numbers or {}
@@ -86,7 +86,7 @@ def why_too_large(
     gpus, away = able[name]
     if name == recorded.get("gpu_type") and "capacity" in recorded:
         away = max(away, gpus - recorded["capacity"])
-    if not away:  # nodes came back since the round, or are away for maintenance
+    if not away:  # nodes returned since the round, or are in maintenance
         return written(Reason.TOO_LARGE, UNSCHEDULABLE, None)
     shown = {"needed": needed, "gpus": gpus, "away": away, "gpu_type": name}
     return written(Reason.TOO_LARGE, UNSCHEDULABLE, shown)

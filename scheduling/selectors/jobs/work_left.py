@@ -46,8 +46,8 @@ class WorkAssumptions:
     """The numbers of jobs by the source of their estimated work.
 
     `estimate`: the job's own. `tenant`, `pool`: the median hold time of ended jobs. `unknown`: an
-    hour. `past`: the number of these jobs that have done all of it, and are assumed to need as long
-    again. `pool_s`: the pool's median in seconds, or None if no job has ended.
+    hour. `past`: the number of jobs that have done their estimated work already, and are assumed to
+    need the same time again. `pool_s`: the pool's median in seconds, or None if no job has ended.
     """
 
     estimate: int = 0
@@ -74,8 +74,8 @@ def work_left(snapshot: Snapshot) -> tuple[dict[int, Work], WorkAssumptions]:
 
     A job's work is its estimate. Without one, it is the median hold time of its tenant's ended jobs
     in this pool, else of all the pool's jobs, else an hour. The work done is the time that its
-    leases held, times the speed of their GPU type. If that is all of it, the job is assumed to need
-    the same time again.
+    leases held, times the speed of their GPU type. If a job has done all its estimated work, it is
+    assumed to need the same time again.
     """
     held = _held(snapshot)
     medians = _medians(snapshot)

@@ -31,7 +31,7 @@ HEALTH_ROUNDS = 20
 
 @dataclass(frozen=True, slots=True)
 class PoolFailure:
-    """Failing rounds of a pool: first and last failure (wall time), their number and the error."""
+    """Failing rounds of a pool: first and last failure (wall time), their number, last error."""
 
     pool: str
     first_at: datetime
@@ -84,7 +84,7 @@ class StuckIntents:
 
 @dataclass(frozen=True, slots=True)
 class FailingExecutor:
-    """An executor whose breaker is open: consecutive failed calls, since when (wall time)."""
+    """An executor whose breaker is open: failed calls in a row, and since when (wall time)."""
 
     pool: str
     failures: int
@@ -94,7 +94,7 @@ class FailingExecutor:
 
 @dataclass(frozen=True, slots=True)
 class FrozenLosses:
-    """`missing` of a pool's `launched` leases vanished at the same time; since when (wall time).
+    """Leases of a pool that vanished together: `missing` of `launched`, `since` a wall time.
 
     `accepted`: an operator confirmed that all of them are gone, and the next round ends them.
     """

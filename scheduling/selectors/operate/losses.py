@@ -14,7 +14,7 @@ from tenants.answers import Answer, about
 
 
 class MissingLease(Answer, frozen=True, rename={"number": "lease", "is_accepted": "accepted"}):
-    """A launched lease that its executor no longer lists, since an instant of wall time.
+    """A launched lease that its executor no longer lists, and since when (wall time).
 
     `lease` is its number among the leases of its job.
     """
@@ -32,7 +32,7 @@ class MissingLease(Answer, frozen=True, rename={"number": "lease", "is_accepted"
 
 @dataclass(frozen=True, slots=True)
 class FrozenLeases:
-    """Leases of a pool that vanished, out of `launched` ones; the longest missing comes first.
+    """Leases of a pool that vanished, of `launched` leases. The longest missing lease comes first.
 
     `seen` identifies this set, so that an operator accepts no other leases than those shown.
     """

@@ -60,8 +60,8 @@ class OverdueLease(Answer, frozen=True, rename=_NAMES):
 
 @dataclass(frozen=True, slots=True)
 class OverduePool:
-    """The overdue leases of a pool: how many, the first due time (pool time), and how many written
-    off.
+    """The overdue leases of a pool: their number, the first due time (pool time), and how many were
+    written off.
     """
 
     pool: str
@@ -72,7 +72,7 @@ class OverduePool:
 
 @dataclass(frozen=True, slots=True)
 class OrphanProcesses:
-    """Processes of a pool that still run although their lease has ended; since when (wall time)."""
+    """Processes of a pool that run after the end of their lease, and since when (wall time)."""
 
     pool: str
     count: int

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from scheduling.models import ExecutorHealth, Pool
 
-# Errors of adapters and tools that mean that the engine did not answer; all others are answers.
+# Errors of adapters and tools that mean that the engine did not answer. All others are its answers.
 _SILENCE = re.compile(
     r"(did|does|do) not answer|timed? ?out|unable to contact|unreachable|"
     r"connection (refused|reset|closed|failure|aborted)|connect failure|no route to host|"
@@ -23,7 +23,7 @@ _SILENCE = re.compile(
 
 
 class SilentPool(NamedTuple):
-    """A pool whose executor failed and is not called for now; since when, in wall time."""
+    """A pool whose executor failed and is currently not called, and since when (wall time)."""
 
     name: str
     since: datetime
@@ -40,7 +40,7 @@ def pools_by_name(pools: Collection[int]) -> dict[str, SilentPool | None]:
 
 
 def silent_pools(pools: Collection[int]) -> list[SilentPool]:
-    """Return the pools whose executor is not called for now, by name. A single query."""
+    """Return the pools whose executor is currently not called, by name. A single query."""
     rows = ExecutorHealth.objects.filter(
         pool__in=pools, open_until__isnull=False, failing_since__isnull=False
     )

@@ -42,7 +42,7 @@ class HeldGpus:
 class NodeUse:
     """A node and the leases on it, in slot order; `state` is up, drained or lost.
 
-    `away`: maintenance keeps new leases from it, by the rule of rounds.
+    `away`: maintenance keeps new leases off the node, by the rule of rounds.
     """
 
     name: str
@@ -213,7 +213,7 @@ def pool_overview(
 ) -> PoolOverview:
     """Return a pool's nodes, holds, claims, last rounds and prices. Seven queries.
 
-    `away`: ids of nodes that maintenance keeps new leases from.
+    `away`: ids of nodes that get no new leases because of maintenance.
     """
     nodes = Node.objects.filter(pool_id=pool_id).order_by("gpu_type__rank", "gpu_type", "name")
     rows = list(nodes.select_related("gpu_type"))
@@ -255,7 +255,7 @@ def _holds(
 ) -> tuple[dict[int, list[HeldGpus]], dict[tuple[int, str], Counter[str]]]:
     """Return the leases by node, and own and borrowed GPUs by (tenant, GPU type).
 
-    A waiting lease holds those granted GPUs that are free already: the round counts them as taken,
+    A waiting lease holds the granted GPUs that are already free: the round counts them as taken,
     and no other grant gets them. GPUs that the previous lease still holds count as that lease's.
     """
     held = LeaseSlot.objects.filter(node=OuterRef("node"), slot=OuterRef("slot"), holding=True)

@@ -184,7 +184,7 @@ class RoundsSince:
     guarantee: int
     pays: int
     defragment: int
-    gang: int = 0  # 0 in totals that are older than this rule
+    gang: int = 0  # 0 in totals from before this rule existed
 
 
 @dataclass(frozen=True, slots=True)

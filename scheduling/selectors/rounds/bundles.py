@@ -138,9 +138,9 @@ def packed_bundle(pool_id: int, number: int) -> bytes | None:
 
 
 def bundle_damage(round_: Round, expected: str) -> Damage | None:
-    """Return the damage of the bundle of a round whose bytes are kept, or None if it is intact.
+    """Return what is wrong with the bundle of a round whose bytes are kept; None if it is intact.
 
-    `expected`: the hash in its record.
+    `expected`: the hash in the round's record.
     """
     try:
         packed = packed_bundle(round_.pool_id, round_.number)

@@ -43,9 +43,9 @@ class CertificateItemView(
 ):
     """A property of a round: whether it holds, and the numbers that the caller may see.
 
-    For misreports, `checked` of `of` reports were tried. The best one multiplies the speed on
-    `gpu_type` by `factor`, or on all types but the slowest if `gpu_type` is empty. `bound`: the
-    proof that no report gains, if there is one.
+    For misreports, `checked` of `of` possible reports were tried. The best report multiplies the
+    speed on `gpu_type` by `factor`, or on all types but the slowest if `gpu_type` is empty.
+    `bound`: the proof that no report gains, if there is one.
     """
 
     COMPONENT = "CertificateLine"
@@ -94,7 +94,7 @@ class OverclaimView(Answer, frozen=True, rename=_NAMES):
     """A job type whose declared speed on a GPU type is above the measured one, times a common
     factor.
 
-    `excess`: the fraction by which it is above. The spreads of the reports explain only less.
+    `excess`: the fraction by which it is above. The spread of the reports cannot explain that much.
     """
 
     COMPONENT = "CertificateOverclaim"
@@ -109,7 +109,7 @@ class OverclaimView(Answer, frozen=True, rename=_NAMES):
 
 
 class CertificateView(Answer, frozen=True, rename={"findings": "lines"}):
-    """The measurements made in the round; `same_again` is null if its bytes are not kept."""
+    """The measurements made in the round; `same_again` is null if the round's bytes are gone."""
 
     COMPONENT = "CertificateWhole"
 

@@ -99,7 +99,7 @@ class Counterfactual:
 
     @property
     def best(self) -> ReportTrial | None:
-        """The report with the largest gain, or None if no report gains."""
+        """The trial with the largest gain, or None if no report gains."""
         gains = [one for one in self.tried if one.gain > self.noise]
         return max(gains, key=lambda one: one.gain, default=None)
 

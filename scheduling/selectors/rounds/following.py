@@ -24,7 +24,7 @@ UNFOLLOWED = "It does not; operators can see the cause."
 
 
 class Following(Answer, frozen=True, rename={"before": "round"}):
-    """Whether a round starts from the state that round `round` left; 0: from an empty state.
+    """Whether a round starts from the state that round `round` left, or if 0, from an empty state.
 
     `follows` is null if this can no longer be checked. `why` lists the differences, in full for
     operators.

@@ -74,7 +74,7 @@ def nothing_counted() -> dict[str, Any]:
 
 
 def _is_readable(summary: object) -> bool:
-    """Return whether a list can show the summary; the round's page reports changes of it."""
+    """Return whether a list can show the summary. The round's page reports a changed summary."""
     return (
         isinstance(summary, dict)
         and all(isinstance(summary.get(name), int) for name in COUNTS)

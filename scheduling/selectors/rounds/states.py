@@ -138,7 +138,7 @@ def posted_prices(before: Iterable[Mapping[str, Any]], decision: Decision) -> li
 
 
 def state_damages(round_: Round) -> tuple[Damage, ...]:
-    """Return the damages of the state that a round left, if the state is kept.
+    """Return what is wrong with the state that a round left, if the state is kept.
 
     The newest round must have its state; those of older rounds are moved to files with their bytes.
     """
@@ -177,7 +177,7 @@ def _filed_damages(round_: Round, archive: RoundArchive) -> tuple[Damage, ...]:
 
 
 def damages_of(round_: Round) -> tuple[Damage, ...]:
-    """Return all damages of a round, read `with_seals`."""
+    """Return everything that is wrong with a round, read `with_seals`."""
     return (*row_damages(round_), *byte_damages(round_), *state_damages(round_))
 
 

@@ -89,7 +89,7 @@ def kept_rounds(rounds: QuerySet[Round], *, in_files: bool = False) -> QuerySet[
 
 
 def row_damages(round_: Round) -> tuple[Damage, ...]:
-    """Return the damage of a round's row, if any; the round must be read `with_seals`."""
+    """Return what is wrong with a round's row, if anything; the round must be read `with_seals`."""
     if getattr(round_, "sealed", True):
         return ()
     return (Damage(ROW, "was changed after it was written"),)
@@ -172,7 +172,7 @@ def round_decision(round_: Round) -> Decision:
 
 
 def byte_damages(round_: Round) -> tuple[Damage, ...]:
-    """Return the damages of a round's bytes; empty if they are no longer kept."""
+    """Return what is wrong with a round's bytes; empty if they are intact or no longer kept."""
     try:
         round_bytes(round_)
     except DamagedRoundError as error:
@@ -185,7 +185,7 @@ def byte_damages(round_: Round) -> tuple[Damage, ...]:
 def _unpack(
     part: str, packed: bytes, expected: str, damages: list[Damage], where: str = ""
 ) -> bytes:
-    """Return the bytes of one part; append its damage to `damages`, with its place `where`."""
+    """Return the bytes of one part; append a `Damage`, whose text ends in `where`, if needed."""
     data = unpacked(packed)
     if data is None:
         why = f"cannot be unpacked from the {len(packed):,} bytes that are there{where}"
@@ -198,7 +198,7 @@ def _unpack(
 
 
 def packed_damage(part: str, packed: bytes, expected: str, where: str = "") -> Damage | None:
-    """Return the damage of a compressed (zlib or gzip) part of a round, or None."""
+    """Return what is wrong with a compressed (zlib or gzip) part; None if it is intact."""
     damages: list[Damage] = []
     _unpack(part, packed, expected, damages, where)
     return damages[0] if damages else None

@@ -62,7 +62,7 @@ def log_head(pool: str) -> ShownHead:
 def last_verification(
     user_id: int, pool_id: int, kind: str, *, tenant_id: int | None = None
 ) -> SaidVerification | None:
-    """Return the last verification by a person's client, or None. A single query.
+    """Return the last verification by a user's client, or None. A single query.
 
     `tenant_id`: only verifications for this tenant; for any tenant if None.
     """

@@ -51,7 +51,7 @@ def list_quotas(
 
 
 def kept_quotas(pool_id: int, at: datetime) -> dict[tuple[int, str], Entitlement]:
-    """Return those quotas in force whose idle GPUs are not all lent. Two queries.
+    """Return the quotas in force whose idle GPUs are not all lent. Two queries.
 
     By tenant and GPU type, because a tenant may keep its GPUs of one type and lend another. The
     tenants' own settings apply, and their offers at the last posted price.

@@ -16,7 +16,7 @@ from evenshare_core.money.fixed_point import to_micro
 from scheduling.selectors.rounds.states import posted_rows
 from tenants.models import PriceLimit
 
-# An offer is open from its creation until, but not at, its end. After it is revoked, no later
+# An offer is open from its creation until its end (exclusive). After it is revoked, no later
 # snapshot counts it, even a snapshot of an earlier time.
 _RULES = """
 SELECT s.tenant_id, t.name, s.mode, s.borrow_limit, s.lend_limit, s.by_offer,
@@ -52,7 +52,7 @@ class SharingRule(NamedTuple):
 
     @property
     def offered(self) -> int:
-        """The GPUs of those offers whose floor is at most the last posted price."""
+        """The GPUs of the offers whose floor is at most the last posted price."""
         return offered(self.offers, self.price_micro)
 
     def narrow(self, bounds: Entitlement, price_micro: int | None = None) -> Entitlement:

@@ -101,8 +101,8 @@ def linked_trade(pool_id: int, number: int) -> TradeLink | None:
 
     A reversal has the fields of the trade that it undoes, except the time and the sign of the rate.
     Of several equal trades a policy undoes the newest one in force
-    (`gandiva_fair.trading.undo_wrong`), so trades and reversals pair up like brackets. If a change
-    of policy dropped trades without a record, they stay unpaired below the newer ones.
+    (`gandiva_fair.trading.undo_wrong`), so trades and reversals pair up like brackets. A change of
+    policy may drop trades without a record. They stay unpaired, below the newer trades.
     """
     trades = LeaseEvent.objects.filter(pool_id=pool_id, kind=LeaseEvent.Kind.TRADED)
     row = trades.filter(number=number).values("round", "data").first()
@@ -117,7 +117,7 @@ def linked_trade(pool_id: int, number: int) -> TradeLink | None:
     else:
         alike = alike.filter(round__gte=row["round"], number__gt=number)
         order = (F("round").asc(), F("number").asc())
-    # At the first event that is not in a pair, the depth is 1.
+    # The depth first reaches 1 at the event that pairs with this one.
     counted = Case(When(data__rate_micro=rate, then=-1), default=1)
     depth = Window(Sum(counted), order_by=order)
     match = alike.annotate(depth=depth).filter(depth=1).order_by(*order).first()

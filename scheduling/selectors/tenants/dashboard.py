@@ -82,7 +82,7 @@ class WaitingJobs:
 class RunningJob:
     """A job that holds GPUs, or will once other leases release them. Times are pool time.
 
-    `is_starting`: its program has not started, in this lease or the one that it is moved from.
+    `is_starting`: its program has not started, in this lease or in the one before a move.
     """
 
     job: UUID
@@ -261,7 +261,7 @@ def running_jobs(pool_id: int, tenant_id: int) -> list[RunningJob]:
 
 
 def term_length() -> Coalesce:
-    """Return the expression for the length of a lease's present term."""
+    """Return the expression for the length of a lease's current term."""
     lasts = ExpressionWrapper(F("expires_at") - F("starts_at"), output_field=DurationField())
     terms = LeaseTerm.objects.filter(lease=OuterRef("pk"), number=OuterRef("term"))
     first = ExpressionWrapper(F("expires_at") - F("granted_at"), output_field=DurationField())

@@ -136,12 +136,12 @@ def spendable(tenant_id: int, book: str, at: datetime) -> Decimal | None:
 
 
 def _base(posted: Mapping[str, int], setting: PriceSetting) -> Decimal:
-    """Return the base of the posted price, or if it has none, that of the operator's setting."""
+    """Return the base of the posted price; if that has none, the base of the operator's setting."""
     return to_credits(posted["base_micro"]) if "base_micro" in posted else setting.base
 
 
 def _theta(posted: Mapping[str, int], setting: PriceSetting) -> Decimal:
-    """Return theta in the same way; some policies set it themselves."""
+    """Return theta like `_base`; some policies set theta themselves."""
     milli = posted.get("theta_milli")
     return setting.theta if milli is None else Decimal(milli) / ONE_MILLI
 

@@ -1,6 +1,6 @@
 """Holds one lease's process; the `local` executor starts it, and it outlives its starter.
 
-    python -I -S shim/ FOLDER          run the program of FOLDER/spec.json, once for ever
+    python -I -S shim/ FOLDER          run the program of FOLDER/spec.json, at most once
     python -I -S shim/ --end ROOT      end every shim below ROOT, and wait; `--now`: no grace
 
 It is a separate program (only the standard library, no Django), small and quick to start. It has

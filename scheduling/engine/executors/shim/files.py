@@ -106,7 +106,7 @@ def move_away(*folders: Path) -> None:
 def reopen(lease: Path) -> None:
     """Restore our rights to the folders of a lease and of its job, which we own.
 
-    Files that the job's user has closed to us are renamed; without its claim the lease is over.
+    Files that the job's user has closed to us are renamed. If the claim is renamed, the lease ends.
     """
     if not is_shared(lease.parents[1]):
         for folder in (lease.parents[1], lease.parent, lease):
@@ -142,7 +142,7 @@ def remove(path: Path, *, only_folders: bool = False) -> None:
 
 
 def claim(folder: Path, *, never: bool = False) -> dict[str, Any] | None:
-    """Claim a lease's folder for ever, by a link; return None if it is claimed already.
+    """Claim a lease's folder permanently, by a link; return None if it is claimed already.
 
     `never`: claim it without a process, so that none ever starts for this lease.
     """
@@ -222,8 +222,8 @@ def read_text(path: Path, *, at_most: int = 2**16) -> str:
 
 
 def number(value: object, default: float) -> float:
-    """Return a number read from such a file; `default` if the value is not a number."""
-    with contextlib.suppress(OverflowError):  # whole numbers may have thousands of digits
+    """Return a number from a job's file, or `default` if the value is not a number."""
+    with contextlib.suppress(OverflowError):  # A whole number may have thousands of digits.
         return float(value) if isinstance(value, int | float) else default
     return default
 

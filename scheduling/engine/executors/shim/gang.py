@@ -46,7 +46,7 @@ NO_NEWS = ("lacks support for cpu binding", "got SIGCONT")
 FAREWELL_S = 5.0
 # Killed tasks without an answer within this time are gone with their node; srun would wait on.
 LAST_WORD_S = 5.0
-# Tasks are killed this much before the shim would kill the leader, which must notify them.
+# Tasks are killed this long before the shim would kill the leader, which has to notify them.
 EARLIER_S = 1.0
 TICK_S = 0.5
 _MOST_LINE = 2**16

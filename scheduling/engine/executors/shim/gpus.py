@@ -29,7 +29,7 @@ MOST_GPUS = 32
 ANSWER_S = 5.0
 # A tool that wrote its output, or was killed, ends within this time, or hangs in the kernel.
 END_S = 5.0
-# A helper that has not answered for this long hangs itself.
+# A helper that has not answered for this long is itself hanging.
 HELPER_S = 30.0
 FAILURES = 3
 MOST_BYTES = 2**16
@@ -248,7 +248,7 @@ def _ask_tool(tool: str, path: str, orders: int) -> tuple["subprocess.Popen[byte
 
 
 def _read_within(output: int, orders: int) -> bytes | None:
-    """Read to the end; None after the time limit, past the size limit, or if the shim ended."""
+    """Read to the end; return None after a limit of time or size, or once the shim has ended."""
     deadline = time.monotonic() + ANSWER_S
     data = b""
     while (left_s := deadline - time.monotonic()) > 0 and len(data) <= MOST_BYTES:

@@ -172,9 +172,9 @@ class Shim:
                 self._usage.tick()
 
     def _recognise_the_engine(self) -> None:
-        """Detect an engine that ends the whole job: it signals the program and this process.
+        """Detect that the engine ends the whole job: it signals both the program and this process.
 
-        The program then did not end by itself. Our signal may come a moment later.
+        The program then did not end by itself, even if our own signal arrives a moment later.
         """
         status = self._status
         if self._asked or status is None or os.waitstatus_to_exitcode(status) not in TERMINATED:

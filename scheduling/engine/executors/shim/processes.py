@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-# The longest wait for a killed process; one that takes longer hangs in the kernel.
+# The longest wait for a killed process. A process that takes longer hangs in the kernel.
 REAP_S = 10.0
 
 

@@ -67,7 +67,7 @@ def program_environment(spec: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _become(spec: Mapping[str, Any], parent: int, output: int, error: int) -> NoReturn:
-    """In the child: set up its own group, die with the parent, then exec."""
+    """Run in the child: create its process group, let it die with the parent, then exec."""
     try:
         os.setpgid(0, 0)
         _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -22,7 +22,7 @@ def ports_of(name: str) -> Iterator[int]:
 def is_free(port: int) -> bool:
     """Return whether no process listens on the port of this node now."""
     with socket.socket() as probe:
-        # As servers do, ignore ended connections that still occupy the port.
+        # As servers do, ignore closed connections that still occupy the port.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("", port))
@@ -38,7 +38,7 @@ def free_port_of(name: str, *, is_free: Callable[[int], bool] = is_free) -> int:
 
 
 def single_node_facts(name: str) -> dict[str, str]:
-    """Return a gang's environment variables for a program on a single node."""
+    """Return the environment variables of a gang for a program that runs on one node."""
     return {
         "NNODES": "1",
         "NODE_RANK": "0",

@@ -29,7 +29,7 @@ from .program import program_environment
 VERSION = 1
 FIRST_S, EVERY_S, SELDOM_S = 1.0, 10.0, 80.0
 MOST_ROWS = 240
-# The maximum rows of all ranks together, and the minimum of each rank: a page reads all of them.
+# The maximum number of rows of all ranks together, since a page reads all; the minimum per rank.
 GANG_ROWS, LEAST_ROWS = 960, 40
 ANSWER_LOOK_S = 0.25
 

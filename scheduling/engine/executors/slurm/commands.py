@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from scheduling.engine.executors.base import CALL_S, ExecutorError
 from scheduling.engine.executors.slurm.options import SlurmOptions
 
-# With more submissions at once the controller accepts jobs no faster.
+# More concurrent submissions do not make the controller accept jobs any faster.
 SUBMITTERS = 4
 # The maximum number of job ids in a command's arguments.
 IDS_AT_ONCE = 500
@@ -33,7 +33,7 @@ _PASSING = re.compile(
 )
 _SEPARATOR = "\x1f"
 _COLUMNS = ("%i", "%T", "%l", "%S", "%e", "%U", "%j", "%k")
-# Distinguishes messages of sbatch from those of the program that runs it as another user.
+# Marks messages of sbatch; messages of the program that runs it as another user have no mark.
 _SAID_BY_SBATCH = re.compile(r"^sbatch: ", re.MULTILINE)
 
 
@@ -64,8 +64,8 @@ class Submission:
     """A job to submit: `script` runs `argv` on its first node, in `folder`.
 
     Its output goes to the file `output`. `minutes` is its time limit. `account` is the Slurm
-    account that is charged; if empty, that of the portal's user. `user` is the Unix user of the
-    job; if empty, the portal's user.
+    account that is charged; if empty, the default account of the portal's user. `user` is the Unix
+    user of the job; if empty, the portal's user.
     """
 
     token: str
@@ -364,7 +364,7 @@ def lease_jobs(
 
 
 def keep_open(jobs: dict[str, SlurmJob], job: SlurmJob) -> None:
-    """Add a job by its token; of several with one token, keep one that runs or may still run."""
+    """Add a job by its token; if several jobs have the token, keep one that is not over."""
     known = jobs.get(job.token)
     if known is None or _rank(job.state) > _rank(known.state):
         jobs[job.token] = job

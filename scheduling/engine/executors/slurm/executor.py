@@ -3,8 +3,8 @@
 Evenshare decides which job runs where, and Slurm runs it: a Slurm job requests exactly the nodes
 that the policy chose. The folders of jobs are on a file system that all nodes share. The shim works
 as for `local`: it claims its lease, starts the program, asks it to checkpoint, and records its end.
-So a lease's program starts at most once for ever, whatever Slurm does. Slurm's ids may be reused,
-so they are only hints.
+So a lease's program never starts more than once, whatever Slurm does. Slurm's ids may be reused, so
+they are only hints.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ from scheduling.engine.executors.spans import EngineWord, instant
 from scheduling.models import Job, Lease, Pool
 from tenants.scopes import site_scope
 
-# Until then an unlisted lease is not lost: a restarted controller may forget jobs for a while.
+# An unlisted lease is lost only after this time: a restarted controller may forget its jobs.
 SILENCE_S = 600
 # After the end of a Slurm job, its shim's record may take this long to become visible here.
 LAST_WORD_S = 5.0
@@ -124,7 +124,7 @@ class SlurmExecutor(ShimExecutor):
             job = queue.get(lease.token)
             if job is None or job.state != "RUNNING" or job.started is None or job.ended is None:
                 continue
-            # The job keeps this limit. Jobs from before the option was set have another limit.
+            # Such a job keeps its limit. Jobs from before the option was set have another limit.
             if job.limit_minutes == options.limit_minutes:
                 continue
             until = dead_mans_limit(pool, from_us(lease.until_us), skew)
@@ -305,7 +305,7 @@ class SlurmExecutor(ShimExecutor):
             for token, job in queue.items()
             if token.startswith(f"{settings.INSTALLATION}-")
             and not is_over(job.state)
-            # `_settle` handles jobs whose end is not recorded yet.
+            # Jobs whose end is not recorded yet are left to `_settle`.
             and not (self._root / "active" / token).exists()
             and self._is_long_over(token)
         ]
@@ -314,7 +314,7 @@ class SlurmExecutor(ShimExecutor):
             _end(slurm, left)
 
     def _is_long_over(self, token: str) -> bool:
-        """Return whether the folder has said for some time that no process runs, or will run."""
+        """Return whether the folder has stated for some time that no process runs or will run."""
         claim = self._claim(token)
         if claim is None or self._is_open(token):
             return False
@@ -432,7 +432,7 @@ class SlurmExecutor(ShimExecutor):
 
 
 def _end(slurm: Slurm, job_ids: Collection[int]) -> None:
-    """Cancel jobs. A refusal is only logged, so that other results are used; it will be retried."""
+    """Cancel jobs; log a refusal and continue with other jobs, because a later call retries."""
     try:
         slurm.cancel(job_ids)
     except RestdRefusedError as error:

@@ -24,7 +24,7 @@ from scheduling.engine.executors.slurm.cluster_text import (
 )
 from scheduling.engine.executors.slurm.commands import UNLIMITED, Slurm, is_over, parse_minutes
 
-# The maximum number of jobs per poll; a partition with more jobs is not watched.
+# The maximum number of jobs per poll. A partition with more jobs cannot be observed.
 MOST_JOBS = 200_000
 TENANT_KEYS = ("account", "user")
 # Columns of squeue with their widths. squeue pads rows to these widths, so they are small. A list
@@ -40,7 +40,7 @@ _QUEUED = frozenset(("PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPEC
 
 @dataclass(frozen=True)
 class ObservedRow:
-    """A job as last observed. Times are seconds since 1970, or None if not yet or unknown.
+    """A job as last observed. Times are seconds since 1970, or None before the event or if unknown.
 
     `gpus` is 0 if it requests none. `gpu_type` is Slurm's name of the requested type; empty for any
     type. `is_lost`: the job vanished from the list before its end was observed.
@@ -160,8 +160,8 @@ def join(
 ) -> dict[tuple[str, int], ObservedRow]:
     """Merge a poll into the known rows.
 
-    A queued or running job that is no longer listed counts as ended when it was last observed:
-    Slurm forgets ended jobs after MinJobAge.
+    If a queued or running job is no longer listed, its end is the time at which it was last
+    observed. Slurm forgets ended jobs after MinJobAge.
     """
     joined = dict(known)
     for key, row in known.items():
@@ -221,7 +221,7 @@ def observed_nodes(
 ) -> tuple[NamedNode, ...]:
     """Return the partition's nodes; a node that is down has no GPUs, unless it was `used`.
 
-    If a node has GPUs of several types, the first counts.
+    If a node has GPUs of several types, only those of the first type are returned.
     """
     options = ("--noheader", "--Node", "--partition", slurm.options.partition)
     rows = parse_nodes(slurm.ask("sinfo", *options, "--format", NODE_FORMAT))

@@ -22,7 +22,7 @@ Word = Annotated[str, Meta(pattern=r"^[^\x00\n]+$", max_length=400)]
 USER, OTHERS = "{user}", "*"
 AbsolutePath = Annotated[str, Meta(pattern=r"^(/[^\x00\n]*)?$", max_length=400)]
 
-# A unix socket's path has at most 107 bytes. TCP only to this host, as tokens are not encrypted.
+# A unix socket's path has at most 107 bytes. TCP must be local, as tokens are not encrypted.
 RestdUrl = Annotated[
     str,
     Meta(
@@ -105,7 +105,7 @@ class SlurmOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         return f"gpu:{name}:{gpus}" if name else f"gpu:{gpus}"
 
     def account_of(self, tenant: str) -> str:
-        """Return the Slurm account of a tenant's jobs; if empty, that of the portal's user."""
+        """Return the Slurm account of a tenant's jobs, or "" for that of the portal's user."""
         return self.accounts.get(tenant, self.account)
 
     def user_of(self, tenant: str) -> str:

@@ -44,7 +44,7 @@ from scheduling.engine.executors.slurm.restd_http import (
 
 # Slurm's error numbers about jobs; other numbers mean that the controller was not reached.
 _OF_JOBS = range(2000, 3000)
-# Invalid job id; job is already completing; job has already finished.
+# Slurm's errors: invalid job id; job is already completing; job has already finished.
 _ENDED = frozenset((2017, 2021, 2084))
 
 
@@ -64,7 +64,7 @@ class RestdJob(msgspec.Struct, frozen=True, gc=False):
     het_job_offset: int | None = None
 
     def as_job(self) -> SlurmJob:
-        """Return the job in the form of the executor."""
+        """Return the job in the form that the executor uses."""
         limit = UNLIMITED if self.time_limit is None else self.time_limit
         started, ended = self.start_time or None, self.end_time or None
         job_id = self.het_job_id or self.job_id
@@ -200,7 +200,7 @@ def _is_of_request(error: ExecutorError) -> bool:
 def submission_body(options: SlurmOptions, submission: Submission) -> dict[str, Any]:
     """Return the body for `job/submit`: a job, or one component per group of nodes."""
     components = [_component(options, submission, group) for group in submission.groups]
-    # Quoted for the shell, which reads only this line, so that no file of the script is needed.
+    # Quoted for the shell. The shell reads only this line, so the script needs no file.
     script = f"#!/bin/sh\nexec {shlex.join(submission.argv)}\n"
     if len(components) == 1:
         return {"script": script, "job": components[0]}

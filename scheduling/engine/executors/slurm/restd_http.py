@@ -37,7 +37,7 @@ _Reply = TypeVar("_Reply", bound="RestdAnswer")
 
 
 class RestdFault(msgspec.Struct, frozen=True):
-    """An error in an answer. Its number is Slurm's; two names of the field occur."""
+    """An error in an answer, with Slurm's number. The number's field has two different names."""
 
     error: str | None = ""
     description: str | None = ""
@@ -65,7 +65,7 @@ class RestdAnswer(msgspec.Struct, frozen=True):
 
     @property
     def is_good(self) -> bool:
-        """Whether the request was carried out."""
+        """Whether the request was successful."""
         return not self.errors
 
 

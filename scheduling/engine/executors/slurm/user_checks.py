@@ -57,7 +57,7 @@ def usable_users(options: SlurmOptions) -> Iterator[UnixUser]:
 
 
 def _members(user: UnixUser, known: Mapping[str, UnixUser]) -> str:
-    """Return which other tenants' users could read the user's files through the group."""
+    """Return the users of other tenants that could read the user's files through the group."""
     inside = [
         other.name
         for other in known.values()

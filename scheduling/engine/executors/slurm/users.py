@@ -19,12 +19,12 @@ from typing import NamedTuple
 from scheduling.engine.executors.shim.files import is_shared, lease_folder, make_private, read_text
 from scheduling.engine.executors.slurm.options import SlurmOptions
 
-# Users can enter the root but not list it, so they find only files whose names they know.
+# Users can enter the root but not list it: they can open only paths that they know.
 ROOT_MODE = 0o711
 WORK_MODE, LEASES_MODE = 0o3770, 0o2750
 # A file that the portal writes in the job's folder: the user as which its leases are submitted.
 RECORD = "unix-user"
-# A former user's files that the next lease must be able to write again; their content is useless.
+# Files of a former user that the next lease must be able to write. Their content is not needed.
 REPLACED = ("lease", "progress.json", "iterations.json", "evaluations.json")
 _OWN = ("leases", "uid", RECORD)
 
@@ -196,7 +196,7 @@ def _take_over(job: Path, user: UnixUser) -> None:
 
 
 def _open_up(root: Path) -> None:
-    """Allow users to enter the root, whose names they cannot list, and to read the shims."""
+    """Allow users to enter the root, but not to list it, and to read the shims."""
     make_private(root)
     for folder, mode in ((root, ROOT_MODE), (root / "shims", 0o755)):
         with contextlib.suppress(FileNotFoundError):

@@ -44,7 +44,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True)
 class PartitionLook:
-    """The result of a poll; GPUs as jobs requested them."""
+    """The result of a poll; numbers of GPUs are those that jobs requested."""
 
     at: int
     running: int
