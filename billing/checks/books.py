@@ -230,7 +230,8 @@ def daily_spend_equals_lines() -> CheckReport:
 
 
 def gifts_were_approved() -> CheckReport:
-    """Check that allowances come from the operator, and that another user approved transfers."""
+    """Check that allowances come from the operator, and that another user approved each transfer.
+    """
     wrong = rows(
         """
         WITH sides AS (

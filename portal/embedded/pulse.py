@@ -114,7 +114,7 @@ class Sign:
 
     @property
     def factor(self) -> float:
-        """Return the factor by which the process's patience is multiplied now."""
+        """Return the factor by which the patience for this process is multiplied now."""
         return float(2 ** min(self.restarts, MOST_DOUBLINGS))
 
 

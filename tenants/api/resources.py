@@ -145,7 +145,7 @@ def page_of(
     key: Callable[[T], Sequence[int]],
     shown: Callable[[T], object] | None = None,
 ) -> Page:
-    """Return the page of rows that were read with one more than its limit.
+    """Return a page from rows that were read with one more than its limit.
 
     `key` of its last row is the start of the next page; `shown` converts rows to answers.
     """

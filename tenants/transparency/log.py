@@ -93,7 +93,7 @@ def append(log: str, records: Sequence[bytes], first: int) -> int:
     Existing entries are skipped, so that the call can be repeated after a crash.
 
     Raises:
-        ConflictingEntryError: another record is at one of these places, or the log ends before.
+        ConflictingEntryError: a place has another record, or the log ends before `first`.
     """
     with locked_log(log) as locked:
         if not 0 <= first <= locked.size:

@@ -67,8 +67,8 @@ class Asker:
                 self._find(look.address, look.path)
 
     def _find(self, address: str, path: str) -> None:
-        """Store a user who gets 200, and the words of the queries; try member and operator by
-        turns.
+        """Store a user who gets 200, trying member and operator in turn, and the words of the
+        queries.
         """
         sides = (self._pair.operator, self._pair.one)
         for side in sides if len(self._clients) % 2 else sides[::-1]:

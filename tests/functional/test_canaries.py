@@ -31,7 +31,7 @@ from tests.functional.canaries import (
 )
 from tests.functional.two_tenants import Pair, Side
 
-# For local clients and holders of its token: it has totals over all tenants.
+# Only for local clients and holders of its token: it has totals over all tenants.
 OF_THE_SITE = ("metrics",)
 LOOKS = tuple(
     (address, route)

@@ -50,7 +50,7 @@ _LINES = ("var(--accent)", "var(--ink)", "var(--ok)", "var(--warn)", "var(--bad)
 
 
 def line_look(place: int) -> Look:
-    """Return the look of the n-th series, if series have no colours, as policies do."""
+    """Return the look of the n-th series, for series without a fixed colour, such as policies."""
     return Look(_LINES[place % len(_LINES)], DASHES[place % len(DASHES)])
 
 

@@ -46,7 +46,7 @@ ASKED_BACK = frozenset(
 
 # Of these, the ends before the lease's expiry, with notice.
 EARLY = frozenset({"preempted", "moved"})
-# Of these, the ends that were no preemption, with a label.
+# Of these, the ends that do not count as preemptions, each with its label.
 NO_PREEMPTION = {"lost": "lost", "node_lost": "lost", "drained": "taken back"}
 
 WORDED_CUTS = 3
@@ -222,7 +222,7 @@ def headline(story: JobStory, held: LeaseView | None, spent: Spent, now: datetim
 
 
 def _queued_text(story: JobStory) -> Headline:
-    """Return start and end; the page inserts the instant, because a duration would not advance."""
+    """Return the text around the time of queueing, which the page inserts and keeps up to date."""
     if story.job.quarantine:
         return Headline("In quarantine: rounds skip it.")
     reason = f": {story.waits_for.reason.text}" if story.waits_for else ""

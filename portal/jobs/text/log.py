@@ -197,7 +197,7 @@ def _started(logged: _LoggedEvent) -> LogLine:
     bold = "First lease" if lease.number == 1 else "Started again"
     if logged.arrives:
         bold = "Moved"
-    # otherwise the line of the grant has it
+    # if the lease was granted earlier, the line of the grant has the reason
     why = logged.why if lease.granted_at == logged.event.at else None
     text = f"on {where(logged.hold)}: {_figures(logged.event)}{logged.length}."
     return LogLine(logged.at, "running", bold, text, logged.event.round, why=why)
