@@ -230,8 +230,7 @@ def daily_spend_equals_lines() -> CheckReport:
 
 
 def gifts_were_approved() -> CheckReport:
-    """Check that allowances come from the operator, and that another user approved each transfer.
-    """
+    """Check that allowances come from the operator, and that another user approved transfers."""
     wrong = rows(
         """
         WITH sides AS (

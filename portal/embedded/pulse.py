@@ -29,7 +29,7 @@ BEAT = "beat"
 PATIENCE_S = {BEAT: 60.0, "default": 60.0, "rounds": 120.0}
 # Several times the slowest observed start: 120 s, with 16 busy processes on 2 cores.
 STARTING_S = 900.0
-# The wait doubles at each restart, at most this often, until it was healthy for WELL_S.
+# Patience doubles at each restart, at most this often, until the process is healthy for WELL_S.
 MOST_DOUBLINGS = 4
 WELL_S = 900.0
 # Processor time that counts as progress; a thread that polls in a loop uses less.

@@ -45,7 +45,7 @@ WINDOW = "reads a window of days; in tables this small PostgreSQL uses no index"
 COUNTED = "counts the waiting jobs, by an index"
 NOT_FOUND = "index entries of intents that no query plan shows; later rounds read none"
 SNAPSHOT = "a round is decided from all waiting jobs"
-# Addresses that may read more, and why.
+# URLs that may read more, and why.
 PAST_GROWS = {
     "t/<slug:slug>/ledger/statement/": PERIOD,
     "t/<slug:slug>/ledger/statement.csv": PERIOD,
@@ -110,7 +110,7 @@ def _is_growth(small: Reading, more: Reading) -> bool:
 
 
 def _excuse(name: str, excused: dict[str, str]) -> str:
-    """Return the reason of an address, with or without its query."""
+    """Return why a URL may read more, with or without its query."""
     exact = [begin for begin in excused if name.partition("?")[0] == begin]
     begins = exact or [
         begin for begin in excused if name.startswith(begin) and begin != "t/<slug:slug>/"

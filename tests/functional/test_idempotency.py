@@ -32,7 +32,7 @@ def stage() -> ApiStage:
 
 
 def with_keys() -> set[str]:
-    """Return the addresses that take a key, by the OpenAPI schema."""
+    """Return the URLs that take a key, by the OpenAPI schema."""
     return {
         path.removeprefix("/api/v1/")
         for path, operations in document()["paths"].items()
@@ -42,7 +42,7 @@ def with_keys() -> set[str]:
 
 
 def bodies(stage: ApiStage, **more: Any) -> dict[str, Any]:
-    """Return a request for each address that takes a key."""
+    """Return a request for each URL that takes a key."""
     spec = stage.spec(**more)
     return {"jobs": spec, "jobs/bulk": {"jobs": [spec]}}
 

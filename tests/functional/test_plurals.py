@@ -45,7 +45,7 @@ def text_of(page: str) -> str:
 
 
 def visited(client: Client, *starts: str) -> dict[str, str]:
-    """Return all linked pages by address; none is refused or left out."""
+    """Return all linked pages by URL; none is refused or left out."""
     pages: dict[str, str] = {}
     queue, known = deque(starts), set(starts)
     while queue:

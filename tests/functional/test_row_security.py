@@ -33,7 +33,7 @@ PEOPLE = (
     tenants.AuditRecord,
 )
 SECURED = [model for model in OWNED if model not in PEOPLE]
-# Models without a filter, and the address that would show their rows.
+# Models whose filter is removed, each with a URL that would show its rows.
 FORGOTTEN = [
     (Job, "api/v1/jobs"),
     (Job, "t/<slug:slug>/jobs/"),

@@ -84,13 +84,11 @@ class Side:
 
     @property
     def amount(self) -> Decimal:
-        """A unique amount of credits that it tried to transfer."""
+        """A unique amount of credits: the tenant tried to transfer it."""
         return Decimal(sum(self.word.encode()) ** 2) / 100
 
     def words_in(self, lab: Cluster) -> dict[str, str]:
-        """Return the words of addresses about one of its pools; cached, because no test runs
-        rounds.
-        """
+        """Return values for URLs about one of its pools; cached, because no test runs rounds."""
         known = self.pool_words.setdefault(lab.pool.pk, {})
         known.update(known or pool_words(lab))
         return {**self.words, **known}
@@ -111,7 +109,7 @@ class Pair:
 
 
 def pool_words(lab: Cluster) -> dict[str, str]:
-    """Return the words of addresses for a pool and its objects."""
+    """Return values for placeholders of URLs about a pool and its objects."""
     last = Round.objects.filter(pool=lab.pool).order_by("-number")[0]
     return {
         "pool": lab.pool.name,
@@ -315,7 +313,7 @@ def _give_notice(lab: Cluster, side: Side, other: Side) -> None:
 
 
 def _finish(side: Side, operator: Side, logs: Path) -> None:
-    """Create rows that no round makes, and the words of addresses."""
+    """Create rows that no round makes, and the values for placeholders of URLs."""
     assert side.manager is not None
     assert operator.manager is not None
     word, lab = side.word, side.alone
