@@ -143,7 +143,9 @@ def _swept(pool_id: int, lines: Sequence[IncomeLine], late: timedelta | None) ->
 
 
 def _metered(pool_id: int) -> tuple[int, list[tuple[int, int]]]:
-    """Return the last metered event of the pool, and the times at which it was at rest."""
+    """Return the last metered event of the pool, and the updates without rounds that the meter
+    used.
+    """
     cursor = MeterCursor.objects.filter(pool_id=pool_id)
     row = cursor.values_list("event_number", "state__rests").first()
     return (row[0], [(number, us) for number, us in row[1] or ()]) if row else (0, [])

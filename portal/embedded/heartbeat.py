@@ -1,4 +1,4 @@
-"""A worker's heartbeat: its task, since when, and whether messages wait for it.
+"""A worker's heartbeat: its task, the task's start, and whether messages wait for the worker.
 
 The main process of a worker writes it every `pulse.PULSE_EVERY_S` from its own thread, once it is
 ready. Instants are of the monotonic clock, which all processes of a machine share. So a jump of the

@@ -47,7 +47,7 @@ def choose(programs: Path, home: Path) -> Identity:
 
 
 def as_nobody(programs: Path, home: Path) -> Identity:
-    """Keep programs and data in a private folder of `nobody` in /var/tmp, found again by a hash."""
+    """Keep programs and data in a private folder of `nobody` in /var/tmp, named by a hash."""
     nobody = pwd.getpwnam("nobody")
     digest = hashlib.sha256(str(home.resolve()).encode()).hexdigest()[:10]
     own = Path("/var/tmp") / f"evenshare-{digest}"  # noqa: S108 - checked below

@@ -130,7 +130,7 @@ class Stalled:
 class PulseWatch:
     """Judges signs of life on the monotonic clock, which stops while a laptop sleeps.
 
-    A file that a former run left in the folder `run` is no sign of life.
+    A file in the folder `run` from a former run is no sign of life.
     """
 
     def __init__(self, run: Path, now: float) -> None:

@@ -39,7 +39,7 @@ DISTINCT = 10
 # Placeholders for secrets in examples, tutorials and Django's own `startproject`.
 PLACEHOLDERS = ("django-insecure-", "change", "example", "replace", "secret-key", "your-")
 OLDEST_SERVER = 160000
-# The last commit with each of the migrations that squashed ones replaced.
+# The last commit that has all the migrations which were squashed later.
 BEFORE_SQUASHED = "9bae3794"
 UTC_NAMES = ("UTC", "Etc/UTC", "GMT", "Etc/GMT", "Zulu", "Etc/Zulu", "UCT", "Etc/UCT")
 VERIFIED = ("require", "verify-ca", "verify-full")

@@ -75,9 +75,9 @@ _body_of = cache(request_serializer)
 class Described(ApiView):
     """A resource that is read at `address`; its docstring is the description.
 
-    `operation` is its name there, `parameters` its query parameters. `who` may see it. `shows` are
-    the fields of tenants' rows in the response, as `Job.name`; tests check their visibility for all
-    kinds of users.
+    `operation` is its name in the description, `parameters` its query parameters. `who` may see it.
+    `shows` are the fields of tenants' rows in the response, as `Job.name`; tests check their
+    visibility for all kinds of users.
     """
 
     operation: ClassVar[str]

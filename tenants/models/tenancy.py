@@ -377,7 +377,7 @@ class RateBucket(models.Model):
 
     key = models.CharField(max_length=80, primary_key=True)
     left = models.FloatField()
-    # Without an index: each submission updates it, within the row's own page.
+    # No index: each submission updates it, and without one the update stays within the row's page.
     at = models.DateTimeField()
 
 

@@ -162,7 +162,7 @@ class PeriodCharges:
 def charges_of_periods(
     book: str, periods: dict[int, tuple[datetime, datetime]]
 ) -> dict[int, PeriodCharges]:
-    """Return the charges of tenants, relative to their periods, by tenant."""
+    """Return the charges in each tenant's period, and unsettled ones before it, by tenant."""
     if not periods:
         return {}
     charges: dict[int, PeriodCharges] = defaultdict(PeriodCharges)

@@ -69,7 +69,7 @@ def origins() -> list[str]:
 def locked_log(log: str) -> Iterator[LockedLog]:
     """Open a transaction, or a part of the open one, as the only writer of a log.
 
-    The log is created if it does not exist. The lock is of the transaction, not of a row. To
+    The log is created if it does not exist. The lock belongs to the transaction, not to a row: to
     lock a row, Postgres requires the right to change it, which the application lacks.
     """
     with site_scope(), connection.cursor() as cursor:

@@ -89,9 +89,9 @@ TOKEN_DROP = Row(204, 404, 404, 404, 404, 404, 401, 403)
 class Route:
     """The statuses by method; methods that are not listed get 405, or one of `others`.
 
-    `path` fills the URL in; `body` is what POST sends: JSON for the API, else a form. `shows`:
-    fields of the tenant's rows in the answer to its manager, or, if it is a 404 for them, to the
-    operator. None fails a test until the fields are listed.
+    `path` has values for parts of the URL; `body` is what POST sends: JSON for the API, else a
+    form. `shows`: fields of the tenant's rows in the answer to its manager, or, if it is a 404 for
+    them, to the operator. None fails a test until the fields are listed.
     """
 
     methods: dict[str, Row]
@@ -218,7 +218,7 @@ TABLE: dict[str, Route] = {
     "t/<slug:slug>/credit/": Route(
         {"GET": TENANT_PAGE, "POST": Row(403, 403, 422, 404, 404, 403, 302, 302)}
     ).showing("TransferRequest.reason"),
-    # Probes for local clients, which the test client is
+    # Probes for local clients, such as the test client
     "healthz": get(PUBLIC).showing(),
     "readyz": get(PUBLIC).showing(),
     "metrics": get(PUBLIC).showing(),

@@ -67,9 +67,7 @@ class Asker:
                 self._find(look.address, look.path)
 
     def _find(self, address: str, path: str) -> None:
-        """Store a user who gets 200, trying member and operator in turn, and the words of the
-        queries.
-        """
+        """Store a user who gets 200 (member and operator by turns), and the words of the SQL."""
         sides = (self._pair.operator, self._pair.one)
         for side in sides if len(self._clients) % 2 else sides[::-1]:
             client = bearer(side.secret) if is_api(address) else session(side.session)
@@ -176,7 +174,7 @@ def guards_off(services: Services) -> Iterator[None]:
             superuser.execute(f"REVOKE {grant} FROM evenshare_app")
 
 
-# Change all rows; if constraints refuse some, the rows with a value, otherwise a single row.
+# Try to change all rows, then the rows with a value, then a single row: constraints may refuse.
 ROWS = ("true", '"{column}" IS NOT NULL', "ctid = (SELECT max(ctid) FROM {table})")
 
 

@@ -59,7 +59,7 @@ def asked(turn: int) -> Iterator[Ask]:
 
     Over all turns, every requester sends all requests of the table.
 
-    A method that a URL lacks is lacking for all requesters: only the owner or a stranger tries it.
+    Only the owner or a stranger tries methods that a URL does not have: they fail for everyone.
     """
     for row, (address, route) in enumerate(TABLE.items()):
         for column, method in enumerate(METHODS):

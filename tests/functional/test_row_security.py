@@ -24,7 +24,7 @@ from tests.functional.two_tenants import Pair, Side
 from tests.scope import SECURED as WATCHED
 from tests.scope import uncompared
 
-# Read before there is a tenant's scope, to find the user and their tenants.
+# Read before a tenant's scope starts, to find the user and their tenants.
 PEOPLE = (
     tenants.Tenant,
     tenants.User,

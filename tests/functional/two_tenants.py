@@ -1,7 +1,7 @@
 """Two tenants with rows of every kind, in shared and in separate pools.
 
-Each has a word in every text, so that no page can show its fields to the other without the word.
-Ids and amounts are distinguished by their values.
+All texts of a tenant contain one word, which reveals them on a page of the other tenant. Ids and
+amounts are distinguished by their values.
 """
 
 from __future__ import annotations
@@ -221,7 +221,7 @@ def _operator() -> Side:
 
 
 def name_of_own(side: Side, base: Decimal) -> None:
-    """Give the objects and the price of its separate pool unique values."""
+    """Give unique values to the objects and the price of the tenant's separate pool."""
     pool = side.alone.pool
     for node in Node.objects.filter(pool=pool):
         Node.objects.filter(pk=node.pk).update(name=f"{side.word}-{node.name}")
@@ -371,7 +371,7 @@ def _finish(side: Side, operator: Side, logs: Path) -> None:
 
 
 def _share(side: Side, lab: Cluster) -> str:
-    """Have it lend only by an offer, and set a maximum price; return the offer's id."""
+    """Have the tenant lend only by an offer, and set a maximum price; return the offer's id."""
     assert side.manager is not None
     who: dict[str, Any] = {
         "tenant": side.tenant, "actor": Actor(side.manager, f"{side.word}-request"),

@@ -56,8 +56,8 @@ WORDED_CUTS = 3
 class Spent:
     """A job's waiting and running time in seconds of pool time, and its preemptions.
 
-    `moved`: rounds ended its lease and granted another one at once. `early`: preemptions before the
-    lease expired. `lost`: its process was lost.
+    `moved`: how often a round ended its lease and granted another one at once. `early`: preemptions
+    before the lease expired. `lost`: how often its process was lost.
     """
 
     waited_s: float
