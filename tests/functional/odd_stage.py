@@ -124,7 +124,6 @@ def _words(lab: Cluster, **more: object) -> Words:
 
 
 def _pools_without(there: OddStage) -> None:
-    """Create pools without any activity."""
     there.states["no nodes, no tenants, no round"] = _words(_lab({}, nodes=0))
     there.states["no round"] = _words(_lab({OWN: 4, OTHER: 4}))
     waiting = _lab({OWN: 4}, nodes=0)

@@ -167,7 +167,6 @@ def _quota_title(courses: Sequence[TenantCourse], gpu_type: str) -> str:
 
 
 def _gpus_text(gpus: int, gpu_type: str) -> str:
-    """Return "3 v100", or "3 GPUs" for all types."""
     return f"{thousands(gpus)} {gpu_type}" if gpu_type else plural(gpus, "GPU")
 
 

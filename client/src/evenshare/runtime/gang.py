@@ -386,7 +386,6 @@ class GangKeeper(Keeper):
             self._board.say(ended=True)
 
     def _wake(self) -> None:
-        """Wake the thread now."""
         with contextlib.suppress(OSError):
             os.write(self._pipe[1], b"\0")
 
