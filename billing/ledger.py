@@ -37,7 +37,7 @@ class UnbalancedError(LedgerError):
 
 
 class ConflictError(LedgerError):
-    """A transfer with another body has the id."""
+    """The id belongs to a transfer with a different body."""
 
 
 class CreditLimitError(LedgerError):
@@ -306,7 +306,7 @@ def _move(postings: Sequence[Posting]) -> None:
             """,
             [list(column) for column in zip(*entries, strict=True)],
         )
-    # Only after the entries: with the smaller overrun, the old balance would be below the limit.
+    # Save these after the entries: with the smaller overrun, the old balance would break the limit.
     for repaying in repaid:
         repaying.save(update_fields=["overrun"])
     _tell_budgets(change, settled)
@@ -315,9 +315,10 @@ def _move(postings: Sequence[Posting]) -> None:
 def _hold_limits(
     accounts: Sequence[Account], change: Mapping[int, int], settled: Mapping[int, int]
 ) -> list[Account]:
-    """Refuse transfers below a credit limit, except for settlements of GPU-time already used.
+    """Refuse transfers that would exceed a credit limit, except settlements of GPU-time already
+    used.
 
-    Return the accounts whose overrun shrinks, with the new value, not saved.
+    Return the accounts whose overrun shrinks, with the new overrun set but not saved.
     """
     repaid = []
     for account in accounts:

@@ -1,4 +1,4 @@
-"""Celery tasks of billing, which are wake-ups: a lost or repeated one changes only the timing."""
+"""Celery tasks of billing. They are wake-ups: a lost or repeated one changes only the timing."""
 
 from __future__ import annotations
 

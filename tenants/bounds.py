@@ -1,8 +1,9 @@
-"""Checks of values that Postgres can store and our code cannot read: the database refuses them.
+"""Constraints against values that Postgres can store but our code cannot read.
 
 They are NaN and infinite numbers, and instants and days outside of the years 1 to 9999. For
 migrations: the last one of an app that adds columns runs `bound_columns` again, and
 `tests/integration/test_bounds.py` reports forgotten columns.
+
 Source: docs/adr/0228-shapes-of-rows.md.
 """
 

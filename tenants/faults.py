@@ -1,6 +1,6 @@
 """Named points at which tests inject faults. Inert unless a test arms them.
 
-A point costs one comparison. The fault matrix iterates over `POINTS`. There, an armed point that is
+A point costs one comparison. The fault matrix iterates over `POINTS`. In it, an armed point that is
 never reached is an error, so the list cannot become outdated.
 """
 

@@ -1,4 +1,4 @@
-"""Password hashing: a limited number at once per process, and without a connection meanwhile.
+"""Password hashing: a limited number at once per process, each without a database connection.
 
 A hash takes a core for a good part of a second and some 16 MB. All of Django's hashing uses these
 classes, by `PASSWORD_HASHERS` in portal/site/settings.py.
@@ -32,7 +32,8 @@ class HashingGate:
 
     @contextmanager
     def turn(self, wait_s: float = WAIT_S) -> Iterator[None]:
-        """Return the thread's connection to the pool, wait for a turn, and hold it.
+        """Give the thread's database connection back to the pool, wait for a turn, and keep the
+        turn.
 
         Raises:
             HashingBusyError: no turn came within `wait_s`.
@@ -47,10 +48,10 @@ class HashingGate:
 
 
 def _give_connection_back() -> None:
-    """Return this thread's pooled connection; the next query takes one again.
+    """Give this thread's connection back to the pool; the next query takes one again.
 
-    Not inside a transaction. A connection without a pool belongs to the thread, so no other thread
-    waits for it.
+    Skipped inside a transaction. A connection without a pool belongs to the thread, so no other
+    thread waits for it.
     """
     if connection.settings_dict["OPTIONS"].get("pool") and not connection.in_atomic_block:
         connection.close()

@@ -275,7 +275,7 @@ def replace_periods(
 
 
 def peak(periods: Iterable[Sequence[Period]], now: datetime) -> tuple[int, int, datetime]:
-    """Return the GPUs of quotas now, their maximum from now on, and the first instant of it."""
+    """Return the GPUs of quotas now, their maximum from now on, and when it is first reached."""
     rows = [one for row in periods for one in row]
     edges = sorted({now, *(one.since for one in rows if one.since > now)})
     sums = [(sum(one.terms.gpus for one in rows if one.holds_at(at)), at) for at in edges]

@@ -18,7 +18,7 @@ from tenants.scopes import site_scope
 
 ACTION = "access.refused"
 ROLE_GONE = "The site role was removed meanwhile."
-# Attempts of a person at one URL are one record per window; at all URLs at most this many records.
+# Records are limited to one per person, URL and window, and to this number per person and window.
 WINDOW, MOST = timedelta(days=1), 20
 # Fields of a form that show the attempt. Never a password.
 ASKED = ("do", "username", "role", "site_role", "slug", "name", "scopes")
@@ -31,8 +31,8 @@ def record_refusal(
 ) -> bool:
     """Record a refused change, in its own transaction; return whether it was new.
 
-    `subject`: method and URL; `asked` is reduced to the fields of `ASKED`. Each refusal is also a
-    line of the process's log, which has those that the audit log omits.
+    `subject`: method and URL; `asked` is reduced to the fields of `ASKED`. The process's log gets a
+    line for each refusal, also for those that the audit log omits.
     """
     subject = subject[:SUBJECT_MAX]
     log.info(ACTION, person=actor.user.get_username(), subject=subject, reason=why)

@@ -17,8 +17,8 @@ from django.db import migrations
 _ALL = "(SELECT evenshare_sees_all())"
 _TENANTS = "(SELECT evenshare_tenants())::bigint[]"
 
-# The rows visible in a tenant's scope. The condition is on a column, or on the row that they belong
-# to, whose own policy applies inside the condition.
+# The rows visible in a tenant's scope. A condition tests the row's own column, or whether the scope
+# shows the row that it belongs to.
 OF_TENANT = f"tenant_id = ANY ({_TENANTS})"
 OF_LEASE = "EXISTS (SELECT FROM scheduling_lease l WHERE l.id = lease_id)"
 OF_JOB = "EXISTS (SELECT FROM scheduling_job j WHERE j.id = job_id)"

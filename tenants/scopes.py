@@ -100,5 +100,4 @@ def _scope(value: str) -> Iterator[None]:
 
 
 def _array(ids: Collection[int]) -> str:
-    """Return the ids as a Postgres array."""
     return "{" + ",".join(f"{one:d}" for one in ids) + "}"

@@ -25,7 +25,7 @@ STRETCH = (TENANT, POOL, SINCE, UNTIL)
 
 @dataclass(frozen=True, slots=True)
 class AskedTime:
-    """A range of a pool's time."""
+    """A requested range of pool time."""
 
     since: datetime
     until: datetime
@@ -37,7 +37,7 @@ class MoneyView(SchedulingView):
     who = Who.TENANT
 
     def asked_ids(self) -> Sequence[int] | None:
-        """Return the id of the query's tenant, else of all tenants whose money the caller sees."""
+        """Return the tenant ids of the query, else those of the caller; None means all tenants."""
         tenant = self.filtered_tenant(Action.SEE_MONEY)
         if tenant is not None:
             return [tenant.pk]
@@ -65,7 +65,7 @@ class MoneyView(SchedulingView):
         """Return `since` and `until` of the query.
 
         Raises:
-            Problem: 400 if one is before the first instant that the database supports.
+            Problem: 400 if either is too early for the database.
         """
         since, until = read_time(self.request, "since"), read_time(self.request, "until")
         for name, instant in (("since", since), ("until", until)):

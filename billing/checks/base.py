@@ -21,7 +21,7 @@ class CheckReport:
     hidden: int = 0
 
     def wrong(self, what: str) -> None:
-        """Add a violation; after the first `SHOWN` they are only counted."""
+        """Add a violation. After the first `SHOWN`, violations are only counted."""
         if len(self.violations) < SHOWN:
             self.violations.append(what)
             return

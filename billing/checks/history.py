@@ -134,7 +134,9 @@ def rounds_as_logged() -> CheckReport:
 
 
 def prices_equal_decisions() -> CheckReport:
-    """Check that each posted price equals that of its event, and of its round's stored decision."""
+    """Check that each posted price equals the price in its event and in its round's stored
+    decision.
+    """
     report = report_of(
         count("billing_postedprice"),
         [

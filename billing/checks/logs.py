@@ -29,7 +29,7 @@ from tenants.transparency.scrub import FAULTS_MAX
 from tenants.transparency.soundness import LogFault, entry_faults
 
 PART = 2000
-# The check of all transfers is hourly; a transfer that is not in the log by then is missing.
+# All transfers are checked hourly; a transfer that is not in the log after this time is missing.
 LATE = timedelta(hours=3)
 
 

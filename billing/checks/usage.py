@@ -140,7 +140,7 @@ def _swept(cursor: MeterCursor, report: CheckReport) -> Iterator[list[ClosedTerm
 
 
 def _steps(rests: Sequence[list[int]], since: list[int] | None) -> dict[int, list[int | None]]:
-    """Return the sweep's steps after each event number; None is the change to the present rule."""
+    """Return the sweep's steps after each event number; None is the switch to the present rule."""
     rows: list[tuple[int, int | None]] = [(number, until_us) for number, until_us in rests]
     if since is not None:
         rows.insert(since[1], (since[0], None))
@@ -282,8 +282,8 @@ def reserved_covers_open_terms() -> CheckReport:
 def _open_terms(cursor: MeterCursor) -> list[tuple[Any, ...]]:
     """Return the priced terms that the meter has not closed.
 
-    They belong to leases that are open in its sweep, from their present term on, or to leases that
-    the meter has not read yet.
+    Of leases that are open in the meter's sweep, these are the present and later terms. Of leases
+    that the meter has not read yet, these are all terms.
     """
     sweep = Sweep.from_state(cursor.state.get("sweep", {}))
     first_open = dict(sweep.running.keys())

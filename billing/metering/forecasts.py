@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from django.db import connection
 
-# Count an instant only once its price is known. A price was posted at or after it, or the pool was
-# checked since and all events are metered. A concurrent call has changed `points`.
+# An instant counts once its price is known: a later price was posted, or the pool was checked later
+# and all events are metered. `points` differs if a concurrent call has counted the same instants.
 _COUNT = """
 WITH newest AS (
     SELECT greatest(

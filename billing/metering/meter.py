@@ -70,9 +70,9 @@ def meter_pool(pool_id: int, *, limit: int = 5000) -> Metered:
 
 
 def _rule_since(cursor: MeterCursor, rests: Sequence[object]) -> dict[str, list[int]]:
-    """Return where the present rule of splitting terms started; empty if it always applied.
+    """Return when the meter began to split terms by the present rule; empty if it always did.
 
-    A sweep of version 1 used the former rule; it continues by the present one.
+    A sweep of version 1 used the former rule, and continues with the present one.
     """
     if cursor.state.get("sweep", {}).get("version") == 1:
         return {"rule_since": [cursor.event_number, len(rests)]}
@@ -82,7 +82,7 @@ def _rule_since(cursor: MeterCursor, rests: Sequence[object]) -> dict[str, list[
 def _rest(sweep: Sweep, fence: PoolFence | None, last: int) -> datetime | None:
     """Return the time of the pool's last check if the sweep waits for a later event, else None.
 
-    A pool without changes writes no rounds, so no later event would release the waiting ones.
+    A pool without changes writes no rounds, so that event would never come.
     """
     if fence is None or fence.last_checked_at is None or last < fence.next_event - 1:
         return None

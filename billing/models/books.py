@@ -390,11 +390,13 @@ class UsageShare(models.Model):
 
     A line's shares sum to its `amount` plus the operator's part of it.
 
-    `weight` over the sum of the line's weights is the lender's part. At each instant of the term it
-    is its idle quota over all idle quota (`evenshare_core.money.revenue.idle.plain_weights`). If
-    the line has no `carried`, it is the integral of its idle quota in GPU-microseconds.
-    `lent_gpu_us` is its part of the line's GPU-time. `hour` repeats the line's, so that a lender's
-    income of a period is one index scan.
+    The lender's part of the line is `weight` divided by the sum of the line's weights. At each
+    instant of the term, it is the lender's idle quota divided by all idle quota
+    (`evenshare_core.money.revenue.idle.plain_weights`). If the line has no `carried`, `weight` is
+    the integral of the lender's idle quota in GPU-microseconds.
+
+    `lent_gpu_us` is the lender's part of the line's GPU-time. `hour` repeats the line's, so that a
+    lender's income of a period is one index scan.
     """
 
     line = models.ForeignKey(UsageLine, on_delete=models.PROTECT, related_name="shares")

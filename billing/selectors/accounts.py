@@ -217,7 +217,7 @@ def ledger_page(
 
 
 def ledger_row(transfer_id: uuid.UUID, *, tenant_id: int | None) -> LedgerRow | None:
-    """Return a transfer as a tenant sees it, or None if it does not touch its account."""
+    """Return a transfer as a tenant sees it, or None if it does not touch the tenant's account."""
     account = _accounts_of(tenant_id).filter(entries__transfer_id=transfer_id).first()
     return _ledger_rows([transfer_id], account).get(transfer_id) if account else None
 

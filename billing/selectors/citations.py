@@ -12,8 +12,8 @@ from evenshare_core.money.budgets import BudgetPeriod, calendar_period
 from scheduling.models import Pool, PoolFence
 from tenants.models import Budget
 
-# Referenced rounds: those since the instant, those of terms whose usage counts after it, and those
-# of unmetered terms that run at it. If there are none, the next round.
+# The oldest of: rounds since the instant, rounds of terms whose usage counts since then, rounds of
+# terms that still ran, and the next round.
 _CITED = """
 SELECT least(
     (SELECT min(number) FROM scheduling_round WHERE pool_id = %(pool)s AND at >= %(since)s),

@@ -1,8 +1,8 @@
 """A tenant's lending income in a pool: lines, sums, and the reconciliation with the ledger.
 
-A line is a share of a borrower's term: own idle / total idle x price x GPUs x time. Like the
-transfer that settles it, it counts at the instant at which its hour closes. So the lines of a range
-of pool time sum to the ledger's income in it, and the unsettled rest is known. Read-only.
+A line is a share of a borrower's term: own idle / total idle x price x GPUs x time. It counts at
+the end of its hour, like the transfer that settles it. So the settled lines of a range of pool time
+sum to the ledger's income in that range. Read-only.
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@ from django.db import connection
 
 from evenshare_core.money.fixed_point import sum_to_micro
 
-# Paid and earned are separate in a transfer: a tenant that is its own lender has an entry on each
-# side. A refund counts by its credit entry, an additional charge by its debit entry.
+# A tenant that is its own lender has two entries in a transfer, one for each side. A refund counts
+# by its credit entry, an additional charge by its debit entry.
 _CORRECTED = """
 WITH RECURSIVE chain AS (
     SELECT charge.id AS charge_id, correction.id

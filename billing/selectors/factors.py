@@ -1,9 +1,9 @@
 """Own and total idle quota behind incomes, interval by interval, from lease events. Read-only.
 
 They are not stored: a page of lines needs a sweep over the events of its time. The sweep starts at
-the last round before the first term, with the quotas then and the events of leases that
-held GPUs. It misses a lease whose end was reported later than `LATE`. The weights of the shares
-then differ, and more events are read.
+the last round before the first term, with the quotas and the running leases of that round. It
+misses a lease whose end was reported more than `LATE` afterwards. The weights of the shares then
+differ, and more events are read.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def _steps(
 
 
 def _differs(sweep: FactorSweep, line: IncomeLine, tenant_id: int) -> bool:
-    """Return whether the sweep's weight differs; False for shares without a carried remainder."""
+    """Return whether the sweep's weight differs from the stored one, if a remainder was carried."""
     closed = sweep.closed.get((line.lease_id, line.term))
     if closed is None:
         return True
@@ -143,7 +143,9 @@ def _swept(pool_id: int, lines: Sequence[IncomeLine], late: timedelta | None) ->
 
 
 def _metered(pool_id: int) -> tuple[int, list[tuple[int, int]]]:
-    """Return the last metered event of the pool, and the times at which it was at rest."""
+    """Return the last metered event of the pool, and the updates without rounds that the meter
+    used.
+    """
     cursor = MeterCursor.objects.filter(pool_id=pool_id)
     row = cursor.values_list("event_number", "state__rests").first()
     return (row[0], [(number, us) for number, us in row[1] or ()]) if row else (0, [])

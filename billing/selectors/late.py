@@ -2,7 +2,7 @@
 
 The ledger has one entry of the operator per hour and borrower. Here it is split: the operator's
 part of each line goes to the shares in proportion, by largest remainder. Ties go by tenant id, the
-operator last. So it is never more than a share, and sums to the operator's part.
+operator last. So no part exceeds its share, and the parts sum to the operator's part of the line.
 `evenshare_core.verification.statement` computes the same. Read-only.
 """
 

@@ -128,7 +128,7 @@ def revenue_history(
 
     A settled hour counts at its end, like its transfers. So do that hour's quota, and the utility
     of jobs that completed in it. Steps without any quota or income are left out. With `step` None,
-    it is chosen so that the time with quotas has some tens of steps. Four queries.
+    a step is chosen that splits the time with quotas into some tens of steps. Four queries.
     """
     with site_reading():
         cursor = MeterCursor.objects.filter(pool_id=pool_id)

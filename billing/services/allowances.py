@@ -46,7 +46,7 @@ class AllowanceLine:
 def give_allowance(
     *, actor: Actor, request: AllowanceRequest, key: str | None = None
 ) -> PostedAllowance:
-    """Post an allowance; the same name, or the same key, posts it once.
+    """Post an allowance, only once for a name or a key.
 
     Raises:
         InvalidInputError: on `tenant` or `book`, or the name has another amount.

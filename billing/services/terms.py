@@ -68,7 +68,7 @@ def require_book(slug: str) -> Book:
 def lock_budget(tenant: Tenant, book: Book) -> Budget:
     """Open a tenant's account if it has none, and lock account and budget.
 
-    The account first, as for transfers, because the limit is copied to it.
+    The account is locked first, as for transfers, because the limit is copied to it.
     """
     accounts = open_accounts(open_book(book.slug), [tenant.pk])
     Account.objects.select_for_update().get(pk=accounts[tenant.pk])

@@ -94,10 +94,10 @@ def progress(fraction: float | None) -> Markup:
 def share_bar(
     badge: TenantBadge, got: float, quota: float, demand: float, *, most: float, width: int = 220
 ) -> Markup:
-    """Draw GPUs received as a bar, quota as an upright, demand as dots.
+    """Draw GPUs received as a bar, quota as a vertical line, demand as dots.
 
-    GPUs above the quota are hatched. `most` is the largest value of the table: all rows have one
-    scale.
+    GPUs above the quota are hatched. `most` is the largest value of the table, so that all rows
+    have the same scale.
     """
     unit = (width - 4) / max(most, got, quota, demand, 1)
     own = min(got, quota)

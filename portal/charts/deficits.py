@@ -17,7 +17,9 @@ HOURS = 24
 
 @dataclass(frozen=True, slots=True)
 class DayDeficit:
-    """The GPU-seconds deserved on the last day, and the part not received in its hour."""
+    """The GPU-seconds deserved on the last day, and those of them not received within the same
+    hour.
+    """
 
     short_gpu_s: float
     deserved_gpu_s: float

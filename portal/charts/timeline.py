@@ -119,7 +119,7 @@ def _clock(job: JobTimeline, x: Scale, bottom: float) -> Markup:
 
 
 def _tick(at: float, caption: str) -> Markup:
-    """Draw a label over its mark, moved to the left at the right edge."""
+    """Draw a label over its mark, or to the left of it at the chart's right edge."""
     half = text_width(caption) / 2
     return text(min(at, WIDTH - half), 14, caption, anchor="middle")
 

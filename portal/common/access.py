@@ -40,7 +40,7 @@ class About:
     access: Access | None = None
     tenant: Tenant | None = None
     pool: PoolFacts | None = None
-    # True if the URL names the pool; otherwise it is the tenant's first pool, or a job's.
+    # True if the URL names the pool; False if it is the tenant's first pool, or a job's.
     chose_pool: bool = False
     own_pools: dict[int, list[str]] = field(default_factory=dict)
 

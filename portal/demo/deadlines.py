@@ -1,9 +1,9 @@
 """The demo's fifth pool, `deadlines`: three teams with deadlines, and one without.
 
-Four nodes, so that it costs little next to the other pools. In one of every three hours of its
-clock (three minutes for the reader) demand exceeds capacity (`portal.demo.deadlines_trace`). Some
-deadlines are then refused, with the earliest feasible one. In the first such hour a node is under
-maintenance, so that plans move.
+It is small, with four nodes. In one of every three hours of its clock (three minutes for the
+reader) demand exceeds capacity (`portal.demo.deadlines_trace`). Some deadlines are then refused,
+with the earliest feasible one. In the first such hour a node is under maintenance, so that plans
+move.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ POOL = SmallPool(
     begin=BEGIN,
     scale=60,
     round_s=10,
-    # Lengths in seconds: a round, the paper's two leases, and an hour (a minute for the reader).
+    # In seconds: a round, the paper's two lease lengths, and an hour (a minute for the reader).
     lease_s=600,
     trace="deadlines_12h",
     hours=HOURS,

@@ -33,7 +33,7 @@ def _strict(rng: random.Random, duration_s: int) -> tuple[str, str]:
 
 
 def _soft(rng: random.Random, duration_s: int) -> tuple[str, str]:
-    """Return UniSched's steps: 100, 80, 50, 20 points until 1, 1.1, 1.2, 1.5 of the deadline."""
+    """Return UniSched's steps: 100, 80, 50, 20 points until 1, 1.1, 1.2, 1.5 times the deadline."""
     tenth_s = round(duration_s * rng.uniform(0.12, 0.2))
     return "-".join(str(tenth_s * tenths) for tenths in (10, 11, 12, 15)), "100-80-50-20"
 

@@ -1,11 +1,10 @@
 """The demo's fourth pool, `market`: teams of different patience, and a market-clearing price.
 
-Six nodes, so that it costs little next to the other pools. In one of every three hours of its clock
-(three minutes for the reader) some teams are in a hurry (`portal.demo.market_trace`). The price
-rises, patient jobs are refused and see the price that they needed, and the lender earns. The lender
-has two offers: one with a very low floor, and one with a high floor for the busy hour. The second
-ends after 12 hours. Near the end of the first busy hour the lender's manager revokes it, once
-(`revoke_when_due`).
+It is small, with six nodes. In one of every three hours of its clock (three minutes for the reader)
+some teams are in a hurry (`portal.demo.market_trace`). The price rises, patient jobs are refused
+and see the price that they needed, and the lender earns. The lender has two offers: one with a very
+low floor, and one with a high floor for the busy hour. The second ends after 12 hours. Near the end
+of the first busy hour the lender's manager revokes it, once (`revoke_when_due`).
 """
 
 from __future__ import annotations
@@ -48,7 +47,8 @@ POOL = SmallPool(
     hours=HOURS,
 )
 QUOTAS = {team.tenant: team.quota for team in TEAMS}
-# The lender's offers (GPUs, floor): any use reaches the first floor, busy hours the second.
+# The lender's offers (GPUs, floor): any use lifts the price to the first floor, busy hours to the
+# second.
 CHEAP, DEAR = (6, Decimal("0.02")), (4, Decimal("0.60"))
 # In the first busy hour of a new pool, its second hour.
 REVOKED_AFTER = timedelta(minutes=110)

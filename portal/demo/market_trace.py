@@ -16,7 +16,7 @@ SEED, HOURS, CYCLE_H = 20220502, 12, 3
 COLUMNS = ("trace_id", "tenant", "submit_s", "duration_s", "gpus", "utility")
 
 
-# From a job's work in GPU-hours and its duration in hours: its utility, as a trace writes it.
+# Draws a job's utility, as a trace writes it, from its GPU-hours of work and its duration in hours.
 DrawnValue = Callable[[random.Random, float, float], str]
 
 
@@ -32,7 +32,7 @@ def _hurried(rng: random.Random, gpu_h: float, hours: float) -> str:
 
 
 def _dated(rng: random.Random, gpu_h: float, hours: float) -> str:
-    """Return a deadline: a job that takes twice as long has a quarter of the value."""
+    """Return a utility with a deadline: a job that takes twice as long has a quarter of it."""
     return f"convex e={hours * (gpu_h * rng.uniform(1.0, 2.0)) ** 0.5:.3f} kappa=2"
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 SEED, HOURS = 20200427, 24
 JOBS_AN_HOUR, BACKLOG = 24, 48
-# A team leaves and returns once per CYCLE_H hours; its jobs are short, so that they end then.
+# A team leaves and returns every CYCLE_H hours; its jobs are short enough to end before it returns.
 CYCLE_H, SHORT_S = 3, 5400
 COLUMNS = ("trace_id", "tenant", "submit_s", "duration_s", "gpus", "profile")
 

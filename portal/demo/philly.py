@@ -22,7 +22,7 @@ from tenants.scopes import site_scope
 from tenants.services.tenants import create_demo_user, create_tenant, quotas_from_weights
 
 BOOK = "demo"
-# The first instant of the trace's part; the pool's time is the trace's own calendar.
+# The start of the replayed part of the trace; the pool's clock shows the dates of the trace.
 BEGIN = datetime(2017, 10, 20, 12, tzinfo=UTC)
 SLICE_S = 48 * 3600
 NODES, GPUS_PER_NODE, SCALE = 60, 8, 60

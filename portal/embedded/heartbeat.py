@@ -1,4 +1,4 @@
-"""A worker's heartbeat: its task, since when, and whether messages wait for it.
+"""A worker's heartbeat: its task, the task's start, and whether messages wait for the worker.
 
 The main process of a worker writes it every `pulse.PULSE_EVERY_S` from its own thread, once it is
 ready. Instants are of the monotonic clock, which all processes of a machine share. So a jump of the
@@ -18,13 +18,14 @@ from pathlib import Path
 
 # A task that runs this long will not end: a round would have lost its fence long ago.
 LONGEST_S = 900.0
-# An older heartbeat is ignored: on a full disk only signs of life are written.
+# An older heartbeat is ignored, because on a full disk only the time of the last sign is updated.
 STALE_S = 10.0
 
 
 @dataclass(frozen=True)
 class Heartbeat:
-    """A worker's state at the instant `at`: idle if `task` is empty, else on it since `since`.
+    """A worker's state at the instant `at`: idle if `task` is empty, else busy with it since
+    `since`.
 
     `waits_since`: since when the worker is idle although its queue holds messages.
     """

@@ -1,8 +1,8 @@
 """The user of PostgreSQL, which refuses root and users without a name.
 
-A user with a name runs it directly. Otherwise it runs in a user namespace as `nobody`, and outside
-the files stay ours. If root may not make a namespace, it runs as the real `nobody`. Data and
-programs are then in its own folder, because it cannot reach ours.
+A user with a name runs it directly. Otherwise it runs as `nobody` in a user namespace; outside of
+it, the files still belong to the portal's user. If root may not make a namespace, it runs as the
+real `nobody`. Data and programs are then in its own folder, because it cannot reach ours.
 """
 
 import hashlib
@@ -47,7 +47,7 @@ def choose(programs: Path, home: Path) -> Identity:
 
 
 def as_nobody(programs: Path, home: Path) -> Identity:
-    """Keep programs and data in a private folder of `nobody` in /var/tmp, found again by a hash."""
+    """Keep programs and data in a private folder of `nobody` in /var/tmp, named by a hash."""
     nobody = pwd.getpwnam("nobody")
     digest = hashlib.sha256(str(home.resolve()).encode()).hexdigest()[:10]
     own = Path("/var/tmp") / f"evenshare-{digest}"  # noqa: S108 - checked below

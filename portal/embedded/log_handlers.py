@@ -1,7 +1,7 @@
 """Log handlers that drop lines on a full disk instead of flooding the terminal.
 
-Python's handlers print a traceback per line that they cannot write. On a full disk, these were 37
-MB in 100 s. Standard library only: the supervisor and Django use them.
+Python's handlers print a traceback for each line that they cannot write: on a full disk, 37 MB of
+tracebacks in 100 s. Standard library only: the supervisor and Django use them.
 """
 
 from __future__ import annotations

@@ -202,7 +202,7 @@ class Postgres:
 def create_database(
     connection: psycopg.Connection, name: str, *, template: str | None = None
 ) -> None:
-    """Create a database of the owner role that only the two roles can use."""
+    """Create a database that belongs to the owner role and that only the two roles can use."""
     statement = sql.SQL("CREATE DATABASE {} OWNER {}").format(
         sql.Identifier(name), sql.Identifier(OWNER_ROLE)
     )

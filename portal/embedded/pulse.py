@@ -29,7 +29,7 @@ BEAT = "beat"
 PATIENCE_S = {BEAT: 60.0, "default": 60.0, "rounds": 120.0}
 # Several times the slowest observed start: 120 s, with 16 busy processes on 2 cores.
 STARTING_S = 900.0
-# The wait doubles at each restart, at most this often, until it was healthy for WELL_S.
+# Patience doubles at each restart, at most this often, until the process is healthy for WELL_S.
 MOST_DOUBLINGS = 4
 WELL_S = 900.0
 # Processor time that counts as progress; a thread that polls in a loop uses less.
@@ -114,7 +114,7 @@ class Sign:
 
     @property
     def factor(self) -> float:
-        """Return the factor by which the process's patience is multiplied now."""
+        """Return the factor by which the patience for this process is multiplied now."""
         return float(2 ** min(self.restarts, MOST_DOUBLINGS))
 
 
@@ -130,7 +130,7 @@ class Stalled:
 class PulseWatch:
     """Judges signs of life on the monotonic clock, which stops while a laptop sleeps.
 
-    A file that a former run left in the folder `run` is no sign of life.
+    A file in the folder `run` from a former run is no sign of life.
     """
 
     def __init__(self, run: Path, now: float) -> None:

@@ -20,7 +20,7 @@ CHECK = "--check"
 READY, ENDED = "ready: ", "has ended"
 # Lines that the terminal shows: a daemon ended.
 ALARM = re.compile(rf"\b{ENDED}\b")
-# Its jobs have KillWait to end; its controller writes its state.
+# Jobs have KillWait to end, and then the controller writes its state.
 STOP_S = 30.0
 
 

@@ -1,7 +1,7 @@
 """The embedded Valkey: broker and cache, on a Unix socket.
 
-It stores nothing on disk: its wake-ups expire within seconds, and a file that it cannot load would
-only prevent the start.
+It stores nothing on disk. Its wake-ups expire within seconds, and a damaged file would only prevent
+the start.
 """
 
 import importlib.util

@@ -15,9 +15,9 @@ from portal.embedded.errors import StartError
 MOST_BY_ITSELF, MOST = 4, 12
 # The machine's memory per web process, which itself uses about a third of it.
 MEMORY_EACH = 512 * 2**20
-# Eight pages, two log-ins, and the reserve of portal/site/lanes.py; less if many processes.
+# For eight pages, two log-ins, and the reserve of portal/site/lanes.py; fewer if many processes.
 CONNECTIONS, CONNECTIONS_LEAST = 13, 6
-# The maximum of all web processes, of PostgreSQL's 100; workers and people use the rest.
+# All web processes together use at most this many of PostgreSQL's 100; workers and people the rest.
 CONNECTIONS_OF_ALL = 72
 CGROUP = Path("/sys/fs/cgroup")
 

@@ -18,7 +18,7 @@ from tenants.api.problems import not_there
 
 
 class Public(ApiView):
-    """A view for everyone: it has no tenant's data."""
+    """A view for everyone: it returns no tenant's data."""
 
     authentication_classes = ()
     permission_classes = (AllowAny,)

@@ -26,7 +26,7 @@ def every(seconds: float) -> schedule:
 
 
 class SteadyScheduler(PersistentScheduler):  # type: ignore[misc]  # untyped in the library
-    """Stores send times; an entry sent after now, because the clock was set back, is due."""
+    """Stores send times. After the clock was set back, an entry with a later send time is due."""
 
     def setup_schedule(self) -> None:
         super().setup_schedule()

@@ -1,4 +1,4 @@
-"""The Celery application: two queues, one tick.
+"""The Celery application: two queues, and beat's schedule.
 
 Messages are wake-ups and contain at most ids. If all of them are lost, or each is delivered twice,
 only the timing changes: PostgreSQL is the only source of truth.

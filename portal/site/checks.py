@@ -39,7 +39,7 @@ DISTINCT = 10
 # Placeholders for secrets in examples, tutorials and Django's own `startproject`.
 PLACEHOLDERS = ("django-insecure-", "change", "example", "replace", "secret-key", "your-")
 OLDEST_SERVER = 160000
-# The last commit with each of the migrations that squashed ones replaced.
+# The last commit that has all the migrations which were squashed later.
 BEFORE_SQUASHED = "9bae3794"
 UTC_NAMES = ("UTC", "Etc/UTC", "GMT", "Etc/GMT", "Zulu", "Etc/Zulu", "UCT", "Etc/UCT")
 VERIFIED = ("require", "verify-ca", "verify-full")
@@ -128,7 +128,7 @@ def _key_problems(name: str, value: str) -> Iterator[str]:
 
 
 def _demo_key_problems(value: str, file: Path) -> Iterator[str]:
-    """Refuse a demo's key: it is in a folder with many readers and signs its people's sessions."""
+    """Refuse a demo's key: it signs sessions of demo users, and many may read its folder."""
     try:
         of_this_demo = file.read_text()
     except OSError:

@@ -32,7 +32,7 @@ log = structlog.get_logger(__name__)
 
 # A pool is late after two missed rounds and some seconds.
 INTERVALS, SLACK_S = 2, 5.0
-# Intents are executed in their round, or retried in the next one.
+# Intents are executed in the round that made them, or retried in the next one.
 INTENT_INTERVALS, INTENT_SLACK_S = 3, 30.0
 # Rounds are sealed within seconds; many at once, after an upgrade, take minutes.
 SEAL_SLACK_S = 120.0

@@ -18,7 +18,7 @@ from django.urls import reverse
 
 # Connections reserved for /readyz, /metrics and the board of open pages, one each.
 RESERVED = 3
-# Servers of tests have no connection pool; pages are then limited as with this pool size.
+# Test servers have no connection pool; their pages are limited as with a pool of this size.
 POOL_SIZE = 13
 RETRY_AFTER_S = 5
 

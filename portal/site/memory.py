@@ -31,8 +31,8 @@ def give_back_what_is_freed() -> bool:
 def keep_what_is_loaded() -> None:
     """Exclude modules from all later garbage collections, once they are imported.
 
-    A full collection visited them each time. After a fork it also wrote to pages that a worker's
-    processes share.
+    Otherwise each full collection visits them. After a fork, it would also write to pages that a
+    worker's processes share.
     """
     gc.collect()
     gc.freeze()

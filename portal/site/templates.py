@@ -16,7 +16,7 @@ BEHIND_A_TAG = re.compile(r"(?<=>)[ \t]*\n\s*")
 
 
 class Loader(filesystem.Loader):
-    """Reads templates without the layout that they have for people.
+    """Reads templates without the line breaks and indentation of their source.
 
     Words stay separated by one space. A file's last line break is removed, so that a tag made of a
     template can be inside a sentence. Only a template's own text is affected: the content of a

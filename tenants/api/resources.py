@@ -75,9 +75,9 @@ _body_of = cache(request_serializer)
 class Described(ApiView):
     """A resource that is read at `address`; its docstring is the description.
 
-    `operation` is its name there, `parameters` its query parameters. `who` may see it. `shows` are
-    the fields of tenants' rows in the response, as `Job.name`; tests check their visibility for all
-    kinds of users.
+    `operation` is its name in the description, `parameters` its query parameters. `who` may see it.
+    `shows` are the fields of tenants' rows in the response, as `Job.name`; tests check their
+    visibility for all kinds of users.
     """
 
     operation: ClassVar[str]
@@ -145,7 +145,7 @@ def page_of(
     key: Callable[[T], Sequence[int]],
     shown: Callable[[T], object] | None = None,
 ) -> Page:
-    """Return the page of rows that were read with one more than its limit.
+    """Return a page from rows that were read with one more than its limit.
 
     `key` of its last row is the start of the next page; `shown` converts rows to answers.
     """

@@ -1,4 +1,4 @@
-"""Line numbers of YAML errors as editors count them; YAML has more line breaks."""
+"""Line numbers of YAML errors as editors count them: YAML has more kinds of line breaks."""
 
 from __future__ import annotations
 

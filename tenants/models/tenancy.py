@@ -281,8 +281,8 @@ class DailySpend(models.Model):
     """A tenant's charges in a book by the settled hours of a day of pool time, in UTC.
 
     Only two writers exist. Settlement adds the sums of usage lines by day, in its own transaction.
-    A correction adds its change to the day of the corrected charge. Rounds read from it what a
-    budget has left, because they do not know billing's tables.
+    A correction adds its change to the day of the corrected charge. Rounds read the rest of a
+    budget from here, because they do not know billing's tables.
 
     `unsettled`: charges of metered but unsettled hours of the day. They are part of
     `Budget.reserved`; a budget of a later period does not count them (0221).
@@ -377,7 +377,7 @@ class RateBucket(models.Model):
 
     key = models.CharField(max_length=80, primary_key=True)
     left = models.FloatField()
-    # Without an index: each submission updates it, within the row's own page.
+    # No index: each submission updates it, and without one the update stays within the row's page.
     at = models.DateTimeField()
 
 

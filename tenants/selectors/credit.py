@@ -96,8 +96,8 @@ def credit_left(
 ) -> dict[int, CreditLeft]:
     """Return the remaining credit at an instant of pool time, by tenant.
 
-    A single query, and another if a budget applies. `lock`: lock the budgets before a promise; in
-    the order of tenants, as metering and the ledger do.
+    Takes one query, or two if a budget applies. `lock` locks the budgets, for callers that reserve
+    credit. They are locked in tenant order, as in metering and the ledger.
     """
     rows = Budget.objects.filter(book=book, tenant_id__in=tenant_ids).order_by("tenant_id")
     budgets = list(rows.select_for_update() if lock else rows)
@@ -162,7 +162,7 @@ class PeriodCharges:
 def charges_of_periods(
     book: str, periods: dict[int, tuple[datetime, datetime]]
 ) -> dict[int, PeriodCharges]:
-    """Return the charges of tenants, relative to their periods, by tenant."""
+    """Return the charges in each tenant's period, and unsettled ones before it, by tenant."""
     if not periods:
         return {}
     charges: dict[int, PeriodCharges] = defaultdict(PeriodCharges)

@@ -86,8 +86,8 @@ def deactivate_person(*, actor: Actor, username: str) -> None:
     Jobs and memberships stay. Repeating it changes nothing.
 
     Raises:
-        InvalidInputError: on `username`: no such person, or the actor, who could not undo
-            it. So the last operator stays active.
+        InvalidInputError: on `username`: no such person, or it is the actor, who could not
+            undo it. So the last operator stays active.
         PermissionDenied: the actor may not operate (any more).
     """
     with operation(actor):

@@ -69,7 +69,7 @@ def origins() -> list[str]:
 def locked_log(log: str) -> Iterator[LockedLog]:
     """Open a transaction, or a part of the open one, as the only writer of a log.
 
-    The log is created if it does not exist. The lock is of the transaction, not of a row. To
+    The log is created if it does not exist. The lock belongs to the transaction, not to a row: to
     lock a row, Postgres requires the right to change it, which the application lacks.
     """
     with site_scope(), connection.cursor() as cursor:
@@ -93,7 +93,7 @@ def append(log: str, records: Sequence[bytes], first: int) -> int:
     Existing entries are skipped, so that the call can be repeated after a crash.
 
     Raises:
-        ConflictingEntryError: another record is at one of these places, or the log ends before.
+        ConflictingEntryError: a place has another record, or the log ends before `first`.
     """
     with locked_log(log) as locked:
         if not 0 <= first <= locked.size:

@@ -157,7 +157,7 @@ def _of_nodes(log_id: int, first: int, end: int) -> Iterable[LogFault]:
 
 
 def _of_surplus(log_id: int, end: int) -> Iterable[LogFault]:
-    """Yield faults for hashes over missing entries, which the log once had."""
+    """Yield a fault for each hash over missing entries: they were deleted from the log."""
     levels = LogNode.objects.filter(log=log_id, index__gte=0)
     for level in range(1, 63):
         last = levels.filter(level=level).order_by("-index").values_list("index", flat=True).first()

@@ -36,7 +36,7 @@ def serious(page: Page) -> list[str]:
 
 
 def on_a_phone(page: Page) -> list[str]:
-    """Return the serious violations of a checked page when narrow: its colours are the same."""
+    """Return the serious violations of a narrow page, except colours, which were checked before."""
     return findings(page, without=["color-contrast"])
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from playwright.sync_api import ConsoleMessage, Page
 
-# htmx logs both when it drops a request. The second states the cause: a newer request, or a slow
+# htmx logs both when it drops a request; the second names the cause, a newer request or a slow
 # response. On a busy machine that is normal, and pages handle it.
 DROPPED = "error: htmx:afterRequest,"
 WHY = ("error: htmx:sendAbort,", "error: htmx:timeout,")

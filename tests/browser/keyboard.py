@@ -9,7 +9,7 @@ import pytest
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-# Twice the stops of any page: stops before a target may change meanwhile.
+# Twice the stops of any page, because stops before the target may change meanwhile.
 MOST_STOPS = 200
 
 

@@ -71,7 +71,7 @@ class TestAnOpenPage:
         page.evaluate("window.sameDocument = true")
         page.locator("h1", has_text="Queued").wait_for()
         there.play(1)
-        # No further round comes before it.
+        # No other round runs before the page shows "Running".
         page.locator("h1", has_text="Running").wait_for()
         assert there.cluster.pool.rounds.count() == 2
         assert page.evaluate("window.sameDocument") is True

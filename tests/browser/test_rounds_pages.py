@@ -17,7 +17,7 @@ __all__ = ["page"]  # pytest finds the fixture by this name
 
 
 def explained_stage() -> Stage:
-    return stage(policy="ltgf")  # the page explains picks of ltgf by rho
+    return stage(policy="ltgf")  # the page explains the order of ltgf by rho
 
 
 copy = copied(explained_stage)

@@ -1,8 +1,8 @@
-"""Expected statuses of every address of the site by requester, for the matrix test.
+"""Expected statuses of every URL of the site by requester, for the matrix test.
 
 A new route must get a row here, or the test fails. The requesters:
 
-- `owner`: member of the tenant of the address.
+- `owner`: member of the tenant of the URL.
 - `mate`: viewer of the same tenant.
 - `manager`: manager of the same tenant.
 - `neighbour`: manager of another tenant of the same pool, which shows tenants only their rows.
@@ -89,9 +89,9 @@ TOKEN_DROP = Row(204, 404, 404, 404, 404, 404, 401, 403)
 class Route:
     """The statuses by method; methods that are not listed get 405, or one of `others`.
 
-    `path` fills the address in; `body` is what POST sends: JSON for the API, else a form. `shows`:
-    fields of the tenant's rows in the answer to its manager, or, if it is a 404 for them, to the
-    operator. None fails a test until the fields are listed.
+    `path` has values for parts of the URL; `body` is what POST sends: JSON for the API, else a
+    form. `shows`: fields of the tenant's rows in the answer to its manager, or, if it is a 404 for
+    them, to the operator. None fails a test until the fields are listed.
     """
 
     methods: dict[str, Row]
@@ -218,7 +218,7 @@ TABLE: dict[str, Route] = {
     "t/<slug:slug>/credit/": Route(
         {"GET": TENANT_PAGE, "POST": Row(403, 403, 422, 404, 404, 403, 302, 302)}
     ).showing("TransferRequest.reason"),
-    # Probes for local clients, which the test client is
+    # Probes for local clients, such as the test client
     "healthz": get(PUBLIC).showing(),
     "readyz": get(PUBLIC).showing(),
     "metrics": get(PUBLIC).showing(),
@@ -336,8 +336,8 @@ for _view in VIEWS:
             shows=_view.shows,
         )
 
-# The other site roles get the operator's status for GET, except at these addresses. They may not
-# change anything.
+# The other site roles get the operator's status for GET, except at these URLs. They may not change
+# anything.
 FINANCE_GETS = {
     "t/<slug:slug>/": 404,
     "t/<slug:slug>/jobs/": 404,

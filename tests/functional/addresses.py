@@ -1,4 +1,4 @@
-"""Requests to every address of the URL table, filled in and rolled back."""
+"""Requests to every URL of the site, with values for its placeholders; changes are rolled back."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ UNSAFE = ("POST", "PUT", "PATCH", "DELETE")
 
 
 def routes(resolver: Any = None, prefix: str = "") -> Iterator[str]:
-    """Return the patterns of all addresses of the site."""
+    """Return the patterns of all URLs of the site."""
     for entry in (resolver or get_resolver()).url_patterns:
         here = prefix + str(entry.pattern)
         if isinstance(entry, URLResolver):
@@ -33,14 +33,14 @@ def is_api(address: str) -> bool:
 
 
 def template_of(address: str, route: Route) -> str:
-    """Return the address with words of `PATHS` and of its row for its parts, and its query."""
+    """Return the URL with its parts replaced by those of `PATHS` and the route, and its query."""
     parts = {**PATHS, **route.path}
     path = "/" + re.sub(r"<(?:\w+:)?(\w+)>", lambda found: parts[found[1]], address)
     return path + (f"?{route.query}" if route.query else "")
 
 
 def words_of(address: str, route: Route) -> list[str]:
-    """Return the words of a stage in a request: in its address, its query or its body."""
+    """Return the placeholders in a request: in its URL, its query or its body."""
     asked = template_of(address, route) + json.dumps(route.body)
     return sorted(set(re.findall(r"\{(\w+)\}", asked)))
 

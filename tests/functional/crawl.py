@@ -1,4 +1,4 @@
-"""GET of every address, with every role: no answer may be a server error."""
+"""GET of every URL, with every role: no answer may be a server error."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NO_PAGES = frozenset({"readyz"})
 
 
 class Look(NamedTuple):
-    """An address of a state: its pattern, and the path to request."""
+    """A URL in one state of the site: its pattern, and the path to request."""
 
     state: str
     address: str
@@ -25,10 +25,10 @@ class Look(NamedTuple):
 
 
 def looks(states: Mapping[str, Words]) -> Iterator[Look]:
-    """Yield all addresses of the access table, filled with the words of each state.
+    """Yield all URLs of the access table, with the values of each state for their placeholders.
 
-    Addresses for which a state has no word are left out, and so are repeated paths: lists of the
-    whole site are requested once.
+    URLs for which a state lacks a value are left out. Repeated paths, such as lists of the whole
+    site, are requested once.
     """
     seen: set[str] = set()
     for state, words in states.items():
@@ -52,7 +52,7 @@ class Clients(Protocol):
 
 
 def failures(client: Clients, look: Look, roles: Iterable[str]) -> Iterator[str]:
-    """Yield the server errors of an address, by role."""
+    """Yield the server errors of a URL, by role."""
     for role in roles:
         status = asked(client(role, api=is_api(look.address)), look.path).status_code
         if status >= 500:

@@ -289,7 +289,7 @@ def grow(made: GrownStage, session: psycopg.Connection[Any], *, copies: int, que
     for at in range(6):
         lab.submit((OWN, OTHER)[at % 2], 6, 40_000, command=["true"])
     job = Job.objects.filter(state="pending", tenant=lab.tenants[OWN]).latest("pk")
-    # Each copy has the six waiting jobs.
+    # Each copy contains the same six waiting jobs.
     queue_jobs(session, copies=queued // 6)
     session.execute("ANALYZE")
     lab.round(after_s=60)

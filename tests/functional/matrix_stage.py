@@ -29,7 +29,7 @@ CANARY = "canary"
 
 @dataclass
 class Stage:
-    """The objects of the addresses, and all requesters."""
+    """The objects that URLs name, and all requesters."""
 
     words: dict[str, str]
     lab: Cluster
@@ -127,7 +127,7 @@ def busy_lab() -> Cluster:
 
 
 def words_of(made: Stage) -> dict[str, str]:
-    """Return the words of addresses: the tenant's objects, and those of its pool."""
+    """Return values for placeholders of URLs: the tenant's objects, and those of its pool."""
     lab = made.lab
     tenant = lab.tenants["canary-lab"]
     return {

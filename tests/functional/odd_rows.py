@@ -1,4 +1,4 @@
-"""Damaged values for every kind of column, and the addresses that read it: for a sweep."""
+"""Damaged values for every kind of column, and the URLs that read it: for a sweep."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ JSON = (
     "[[1]]", '[["a", "b"]]', '{"a": 1e400}', '{"no-such": 7}', "[[987654321, 1]]",
     '{"kind": "steep"}',
 )  # fmt: skip
-# Maximum number of addresses that are requested per column.
+# Maximum number of URLs that are requested per column.
 ADDRESSES = 6
 
 
@@ -48,7 +48,7 @@ EDGES: dict[str, tuple[object, object, object]] = {
 
 
 class Damage(NamedTuple):
-    """A table, the changes (SQL by column), and addresses that read it."""
+    """A table, the changes (SQL by column), and URLs that read it."""
 
     table: str
     changes: Sequence[Mapping[str, str]]
@@ -56,7 +56,7 @@ class Damage(NamedTuple):
 
 
 class Asker:
-    """Requests addresses as a user who may see them."""
+    """Requests URLs as a user who may see them."""
 
     def __init__(self, pair: Pair) -> None:
         self._pair = pair
@@ -67,9 +67,7 @@ class Asker:
                 self._find(look.address, look.path)
 
     def _find(self, address: str, path: str) -> None:
-        """Store a user who gets 200, and the words of the queries; try member and operator by
-        turns.
-        """
+        """Store a user who gets 200 (member and operator by turns), and the words of the SQL."""
         sides = (self._pair.operator, self._pair.one)
         for side in sides if len(self._clients) % 2 else sides[::-1]:
             client = bearer(side.secret) if is_api(address) else session(side.session)
@@ -83,7 +81,7 @@ class Asker:
                 return
 
     def reading(self, table: str, columns: Sequence[str]) -> list[str]:
-        """Return addresses whose queries name the table and a column, evenly chosen."""
+        """Return URLs whose queries name the table and a column, evenly chosen."""
         found = [
             path
             for path, words in self._words.items()
@@ -176,7 +174,7 @@ def guards_off(services: Services) -> Iterator[None]:
             superuser.execute(f"REVOKE {grant} FROM evenshare_app")
 
 
-# Change all rows; if constraints refuse some, the rows with a value, otherwise a single row.
+# Try to change all rows, then the rows with a value, then a single row: constraints may refuse.
 ROWS = ("true", '"{column}" IS NOT NULL', "ctid = (SELECT max(ctid) FROM {table})")
 
 

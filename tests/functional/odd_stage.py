@@ -1,6 +1,6 @@
-"""Pools, tenants and jobs in rare states, for a crawl of all addresses.
+"""Pools, tenants and jobs in rare states, for a crawl of all URLs.
 
-A state is the words of addresses (`tests/functional/access_table.py`) that lead to it.
+A state is a set of values for placeholders of URLs (`tests/functional/access_table.py`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ TENANT_ROLES = ("owner", "viewer", "manager")
 SITE_ROLES = ("operator", "finance", "auditor")
 # All requesters: people of the tenant, of another one, of the site, and an anonymous one.
 ROLES = (*TENANT_ROLES, "neighbour", *SITE_ROLES, "nobody")
-# The tenant of all states, and the tenant with which it shares its pools.
+# The tenant that all states belong to, and the tenant with which it shares its pools.
 OWN, OTHER = "odd-lab", "other-lab"
 PRINTABLE = '<b>&amp;{{ 7|add:7 }}" ß漢字'
 LONG_SLUG = "l" + "-o" * 31
@@ -124,7 +124,6 @@ def _words(lab: Cluster, **more: object) -> Words:
 
 
 def _pools_without(there: OddStage) -> None:
-    """Create pools without any activity."""
     there.states["no nodes, no tenants, no round"] = _words(_lab({}, nodes=0))
     there.states["no round"] = _words(_lab({OWN: 4, OTHER: 4}))
     waiting = _lab({OWN: 4}, nodes=0)

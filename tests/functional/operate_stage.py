@@ -36,7 +36,7 @@ def tag(stage: ApiStage, path: str) -> str:
 def edit(
     stage: ApiStage, method: str, path: str, body: Any = None, *, seen: str, as_: str = "otto"
 ) -> Any:
-    """Edit with the ETag of a GET of `seen` (an address, or a quoted ETag)."""
+    """Edit with the ETag of a GET of `seen` (a URL, or a quoted ETag)."""
     etag = seen if seen.startswith('"') else tag(stage, seen)
     return stage.call(method, path.format(pool=stage.pool), body, as_=as_, **{"If-Match": etag})
 
@@ -60,7 +60,7 @@ def overdue_lease(stage: ApiStage) -> Lease:
 
 
 def edits(stage: ApiStage) -> dict[str, tuple[str, str, Any, str]]:
-    """Return every edit: method, address, a valid body, and the source of its ETag."""
+    """Return every edit: method, URL, a valid body, and the source of its ETag."""
     pool = stage.pool
     one, nodes = f"operate/pools/{pool}", f"operate/nodes?pool={pool}"
     windows, quotas = f"operate/maintenance?pool={pool}", f"operate/quotas?pool={pool}"

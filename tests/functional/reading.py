@@ -33,8 +33,8 @@ def vacuum(session: psycopg.Connection[Any], *, analyze: bool = False) -> None:
 def _counts() -> Reading:
     """Return the present counts.
 
-    An idle session flushes its counts within ten seconds; this one does it at once, and reads them
-    with the next statement.
+    An idle session would flush its counts only after up to ten seconds; this one flushes them at
+    once.
     """
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_stat_force_next_flush(), pg_stat_clear_snapshot()")

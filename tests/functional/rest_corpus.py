@@ -73,14 +73,14 @@ PAGES = 3
 
 
 class Ask(NamedTuple):
-    """An address and its requester."""
+    """A URL and its requester."""
 
     caller: str
     path: str
 
 
 def asks(stage: RestStage) -> Iterator[Ask]:
-    """Yield every address of the API for each state's words and callers, each once."""
+    """Yield every URL of the API with the values and callers of each state, each once."""
     seen: set[Ask] = set()
     for words, callers, of_lists in stage.states.values():
         every = [
@@ -111,7 +111,7 @@ def _lists(words: Mapping[str, str]) -> Iterator[str]:
 
 
 def answers(stage: RestStage) -> dict[str, str]:
-    """Return each answer by caller and address."""
+    """Return each answer by caller and URL."""
     found: dict[str, str] = {}
     for ask in asks(stage):
         path, page = ask.path, 1

@@ -34,7 +34,7 @@ from tests.functional.two_tenants import two_tenants
 ROOT = Path(__file__).resolve().parents[2]
 Words = dict[str, str]
 WALL = datetime(2030, 1, 1, 9, 30, 15, 123456, tzinfo=UTC)
-# A schema that comes before the database's own functions in the search path, and new defaults.
+# Defines clock functions in a schema that is searched before PostgreSQL's own, and new defaults.
 FIXED_CLOCK = f"""
 CREATE SCHEMA fixed;
 GRANT USAGE ON SCHEMA fixed TO PUBLIC;
@@ -67,7 +67,7 @@ ENDS = ("by REST", "failed", "cancelled while it runs", "in quarantine", "too la
 
 
 class State(NamedTuple):
-    """The words of addresses, the callers, and the callers of filters and pages."""
+    """Values for placeholders of URLs, the callers, and the callers of filters and pages."""
 
     words: Words
     callers: tuple[str, ...]
@@ -76,7 +76,7 @@ class State(NamedTuple):
 
 @dataclass
 class RestStage:
-    """The objects of addresses by state, and the callers."""
+    """The states by name, and the callers."""
 
     states: dict[str, State] = field(default_factory=dict)
     secrets: dict[str, str] = field(default_factory=dict)

@@ -214,7 +214,7 @@ class TestADeactivatedPerson:
 
 
 def test_of_two_operators_who_deactivate_each_other_one_stays(committed_db: str) -> None:
-    """Concurrently: the first one locks both rows, and the second is no operator any more."""
+    """They act concurrently. The first locks both rows; the second is then no operator any more."""
     assert committed_db
     names = ("otto", "olga")
     for name in names:

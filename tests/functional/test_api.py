@@ -197,7 +197,7 @@ class TestAJob:
         assert Job.objects.count() == 1
 
     def test_made_under_a_key_is_shown_as_it_is_now(self, live: ApiStage) -> None:
-        """A repeated submission returns the job's present state, like the job's own address."""
+        """A repeated submission returns the job's present state, like the job's own URL."""
         spec = live.spec()
         asked = {"jobs": (spec, "k1"), "jobs/bulk": ({"jobs": [spec, spec]}, "k2")}
         for path, (body, key) in asked.items():

@@ -1,8 +1,8 @@
 """The published schema, tested on pools, tenants and jobs in rare states.
 
-`schemathesis` gets the words of the odd stage for addresses, queries and bodies. It sends requests
-as a member of the tenant, its manager and an operator. The number of examples is limited: the
-requests are the same each time except in `make soak`.
+`schemathesis` gets values of the odd stage for URLs, queries and bodies. It sends requests as a
+member of the tenant, its manager and an operator. The number of examples is limited: the requests
+are the same each time except in `make soak`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ OF_ONE_STATE = {
 
 
 def named(values: Any, words: dict[str, str]) -> Any:
-    """Replace the values of a request by the words of a state, if it has such a word."""
+    """Replace the values of a request by those of a state, if the state has them."""
     known = {key: words[word] for key, word in OF_ONE_STATE.items() if word in words}
     known["book"] = "main"
     if not isinstance(values, dict):

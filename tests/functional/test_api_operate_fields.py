@@ -436,7 +436,7 @@ def attack(stage: ApiStage, operation: Any, mode: Any, sent: Counter[int], examp
 
 
 def _seen(path: str, pool: str) -> str:
-    """Return the source of the ETag for an address."""
+    """Return the source of the ETag for a URL."""
     kind = path.removeprefix("/api/v1").split("/")[2]
     if kind == "pools":
         lists = [one for one in ("/losses", "/overdue") if one in path]

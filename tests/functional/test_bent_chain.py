@@ -323,7 +323,7 @@ class TestHousekeeping:
     def test_never_drops_what_the_next_round_begins_with(
         self, owner: Owner, settings: Any, tmp_path: Path
     ) -> None:
-        """The last state of a pool that was idle for weeks is of a day that is dropped."""
+        """After idle weeks, the day of the pool's last state is dropped, but that state is kept."""
         files_in(settings, tmp_path)
         owner.there.lab.seal()
         pool = owner.there.lab.pool

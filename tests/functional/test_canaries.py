@@ -1,4 +1,4 @@
-"""No data of another tenant at any address: two tenants, each with rows of every kind."""
+"""No data of another tenant at any URL: two tenants, each with rows of every kind."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.functional.canaries import (
 )
 from tests.functional.two_tenants import Pair, Side
 
-# For local clients and holders of its token: it has totals over all tenants.
+# Only for local clients and holders of its token: it has totals over all tenants.
 OF_THE_SITE = ("metrics",)
 LOOKS = tuple(
     (address, route)
@@ -72,7 +72,7 @@ def ask(asker: Side, method: str, address: str, route: Route, words: Mapping[str
 def own_words(
     side: Side, address: str, route: Route, labs: Sequence[Cluster]
 ) -> list[dict[str, str]]:
-    """Return the words of a tenant for an address, for each of `labs` if it is about a pool.
+    """Return a tenant's values for a URL's placeholders, for each of `labs` if it is about a pool.
 
     Simulations, windows and named nodes are those of the pool that only this tenant has.
     """
@@ -134,7 +134,7 @@ class TestEveryAddress:
 
 
 def looked(pair: Pair, me: Side, other: Side, visibility: str) -> list[str]:
-    """Return the faults in one tenant's answers at all addresses.
+    """Return the faults in one tenant's answers at all URLs.
 
     Its own pool is requested once, because visibility does not change it.
     """
@@ -180,7 +180,7 @@ def leaks(text: str, other: Side, hidden: Collection[str], visibility: str) -> l
 
 
 def strangers(address: str, route: Route, *, is_operator: bool) -> Iterator[set[str]]:
-    """Return the sets of words to replace by the other tenant's: each one, and all together.
+    """Return the placeholders to replace by the other tenant's values: each one, and all together.
 
     Operators may see both tenants' objects, but not one as a part of the other.
     """
@@ -196,7 +196,7 @@ def strangers(address: str, route: Route, *, is_operator: bool) -> Iterator[set[
 
 @dataclass(frozen=True)
 class Mixed:
-    """A request in which some words are those of the other tenant."""
+    """A request in which some values are those of the other tenant."""
 
     asker: Side
     method: str
@@ -208,7 +208,7 @@ class Mixed:
 
     @property
     def theirs(self) -> dict[str, str]:
-        """Return its words of the other tenant."""
+        """Return its values of the other tenant."""
         known = self.other.words_in(self.other.alone)
         return {name: known[name] for name in self.strange}
 
@@ -231,7 +231,7 @@ class Mixed:
             wrong.append(f"{asked}: {answer.status_code}; of nothing: {nothing.status_code}")
         if after not in ([], state):
             wrong.append(f"{asked}: changes what is the other's")
-        # An answer may repeat the requester's own words.
+        # An answer may repeat the values that the request contained.
         text = said(answer) if hidden else ""
         for word in sorted(self.theirs.values(), key=len, reverse=True):
             text = text.replace(word, "")

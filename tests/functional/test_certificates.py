@@ -196,7 +196,7 @@ class TestAPlantedViolation:
 
 
 class TestWhatATenantSees:
-    """The worst numbers of the planted round are alpha's. Its neighbour is the manager of beta."""
+    """The worst numbers of the planted round are alpha's. The neighbour is the manager of beta."""
 
     def test_is_everything_where_the_pool_shows_all(self, there: Stage) -> None:
         round_ = plant(there, envious)

@@ -1,4 +1,4 @@
-"""No foreign page can make a browser change anything, at any address, with any request."""
+"""No foreign page can make a browser change anything, at any URL, with any request."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ELSEWHERE = {
     "from elsewhere": (True, {"Origin": "https://evil.example"}),
     "from nowhere": (True, {"Origin": "null"}),
 }
-# Statuses of users who may not see or use the address.
+# Statuses of users who may not see or use the URL.
 REFUSED = (401, 403, 404)
 
 
@@ -72,7 +72,7 @@ def changes() -> list[Change]:
 
 
 def actor_of(route: Route, method: str) -> str:
-    """Return a requester with a session who may use the address, if any."""
+    """Return a requester with a session who may use the URL, if any."""
     row = route.methods.get(method)
     signed_in = [actor for actor in ACTORS if actor not in ("nobody", "reader")]
     return next((one for one in signed_in if row and getattr(row, one) not in REFUSED), "operator")

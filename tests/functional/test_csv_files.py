@@ -1,4 +1,4 @@
-"""Every address with a CSV file: no cell is a formula, and no file is truncated."""
+"""Every URL with a CSV file: no cell is a formula, and no file is truncated."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.functional.pool_stage import Stage
 
 FILES = sorted(address for address in TABLE if address.endswith(".csv"))
 RISKY, NUMBER = re.compile(r"[=+\-@\t\r]"), re.compile(r"-?\d+(\.\d+)?")
-# The name of a GPU type is a part of addresses, so it has no other such character.
+# GPU types are named in URLs, so their names contain no other risky character.
 SPELLS, APART = {"=1+1", "-a100"}, {"'=1+1", "'-a100"}
 
 

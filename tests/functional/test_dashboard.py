@@ -246,8 +246,8 @@ class TestWhatItSays:
         times = {lab.pool.pk: lab.at, other.pk: lab.at}
         with tenant_scope(busy.tenant.pk), django_assert_num_queries(1):
             uses = pool_uses(busy.tenant.pk, times)
-        # The first pool's last round used the quota of four; the other pool's had no row of this
-        # tenant.
+        # The last round of the first pool used the quota of four. The last round of the other pool
+        # had no row of this tenant.
         assert [(use.pool_id, use.quota) for use in uses] == [(lab.pool.pk, 4), (other.pk, 3)]
 
     def test_shows_no_more_points_than_a_chart_can(self, busy: Town) -> None:

@@ -1,4 +1,4 @@
-"""Jobs with deadlines in lists, the overview, and on the pool's page."""
+"""Jobs with deadlines in lists, on the overview, and on the pool's page."""
 
 from __future__ import annotations
 

@@ -408,6 +408,6 @@ class TestTheCommand:
 def test_sync_nodes_asks_who_does_it_before_its_engine(
     there: Town, options: tuple[str, ...], why: str
 ) -> None:
-    # The engine does not answer: if the command asked it first, that would be the error.
+    # The engine does not answer: if the command asked it first, the error would be different.
     with pytest.raises(CommandError, match=why):
         call_command("sync_nodes", there.cluster.pool.name, *options)

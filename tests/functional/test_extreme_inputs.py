@@ -40,7 +40,7 @@ from tests.functional.operate_stage import LATER, SOON, operate_stage, tag
 from tests.functional.turns import TURNS, dealt, some_turns
 
 PREFIX = "/api/v1/"
-# Addresses that only a tenant's managers may change.
+# URLs that only a tenant's managers may change.
 MANAGERS = re.compile(r"^transfers|/(sharing|offers)/")
 
 
@@ -154,7 +154,7 @@ class Sender:
         self._tags: dict[str, str] = {}
 
     def send(self, method: str, path: str, body: bytes | None = None, *, seen: str = "") -> Any:
-        """Call an address; request a new ETag if it is outdated."""
+        """Call a URL; request a new ETag if it is outdated."""
         as_ = "otto" if path.startswith("operate") else "ada"
         as_ = "mia" if MANAGERS.search(path) else as_
         if seen and seen not in self._tags:
@@ -241,7 +241,7 @@ class TestTheApi:
         assert sender.statuses[400] > 50 // TURNS, sender.statuses
 
 
-# Numbers and names in an address, which do not make a form different.
+# Numbers and names in URLs: forms that differ only in these are the same form.
 NAMES = re.compile(r"/(pool-\d+|aa|bb|n\d{4}|[0-9a-f-]{36}|\d+)(?=/|$)")
 PAGES_MAX = 120
 # A form accepts no more than the API's body and takes longer, so only one turn tries forms.

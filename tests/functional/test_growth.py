@@ -32,11 +32,11 @@ from tests.plugin import Services
 from tests.stages import Stages
 
 SMALL, LONG_PAST, LONG_QUEUE = (50, 100), (500, 100), (50, 1000)
-# Up to this factor and margin, reads do not count as growing with a size of ten times. The same
-# rows of a longer queue are in more blocks.
+# If a size grows tenfold, reads may grow by this factor and margin: the same rows of a longer queue
+# are in more blocks.
 FACTOR, MARGIN = 2, Reading(rows=250, blocks=500)
-# Finding one row by an index takes at most this many. PostgreSQL may choose another plan for the
-# same rows from run to run.
+# Finding one row by an index reads at most this many blocks. PostgreSQL may choose another plan for
+# the same rows from run to run.
 BLOCKS_OF_A_ROW = 4
 # The stage's rounds are old; its forecast and its simulation have no result.
 FAILING = ("/readyz", "/pools/pool-1/starts/", "/operate/pools/pool-1/what-if/1/")
@@ -45,7 +45,7 @@ WINDOW = "reads a window of days; in tables this small PostgreSQL uses no index"
 COUNTED = "counts the waiting jobs, by an index"
 NOT_FOUND = "index entries of intents that no query plan shows; later rounds read none"
 SNAPSHOT = "a round is decided from all waiting jobs"
-# Addresses that may read more, and why.
+# URLs that may read more, and why.
 PAST_GROWS = {
     "t/<slug:slug>/ledger/statement/": PERIOD,
     "t/<slug:slug>/ledger/statement.csv": PERIOD,
@@ -110,7 +110,7 @@ def _is_growth(small: Reading, more: Reading) -> bool:
 
 
 def _excuse(name: str, excused: dict[str, str]) -> str:
-    """Return the reason of an address, with or without its query."""
+    """Return why a URL may read more, with or without its query."""
     exact = [begin for begin in excused if name.partition("?")[0] == begin]
     begins = exact or [
         begin for begin in excused if name.startswith(begin) and begin != "t/<slug:slug>/"

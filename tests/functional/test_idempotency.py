@@ -17,7 +17,7 @@ from tests.functional.api_stage import ROLES, ApiStage, api_stage
 pytestmark = pytest.mark.usefixtures("db")
 REPLAYED = "Idempotent-Replayed"
 KEYED = ("jobs", "jobs/bulk")
-# Addresses that make no job, and the tests that repeat their keys.
+# Routes that create no job, each with the test class that repeats its keys.
 ELSEWHERE = {
     "operate/allowances": test_credit.TestAnAllowance,
     "transfers": test_credit.TestATransfer,
@@ -32,7 +32,7 @@ def stage() -> ApiStage:
 
 
 def with_keys() -> set[str]:
-    """Return the addresses that take a key, by the OpenAPI schema."""
+    """Return the URLs that take a key, by the OpenAPI schema."""
     return {
         path.removeprefix("/api/v1/")
         for path, operations in document()["paths"].items()
@@ -42,7 +42,7 @@ def with_keys() -> set[str]:
 
 
 def bodies(stage: ApiStage, **more: Any) -> dict[str, Any]:
-    """Return a request for each address that takes a key."""
+    """Return a request for each URL that takes a key."""
     spec = stage.spec(**more)
     return {"jobs": spec, "jobs/bulk": {"jobs": [spec]}}
 
@@ -55,7 +55,7 @@ def ids(answer: Any) -> list[str]:
 
 class TestTheScopeOfAKey:
     def test_is_person_tenant_route_and_key(self, stage: ApiStage) -> None:
-        """Sixteen requests differ in one to four of these; each matches only itself."""
+        """Sixteen requests differ in one to four of these; each matches only its own repetition."""
         people, tenants = stage.people.values(), stage.cluster.tenants.values()
         scopes = list(product(tenants, people, ("jobs", "jobs/bulk"), ("k", "K")))
         for scope in scopes:
@@ -101,7 +101,7 @@ class TestEveryAddressThatTakesAKey:
 
     @pytest.mark.parametrize("route", KEYED)
     def test_meets_none_of_another(self, stage: ApiStage, route: str) -> None:
-        """A request that differs only by person, key or address makes another job."""
+        """A request with another user, key or URL creates a new job."""
         stage.person("max", "aa", ROLES.MEMBER)
         key = {"Idempotency-Key": "once"}
         stage.post(route, bodies(stage)[route], **key)

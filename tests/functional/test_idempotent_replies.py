@@ -27,7 +27,7 @@ BODY = {"gpus": 2, "name": "träin", "at": timezone.now()}
 
 
 def asked(body: object = BODY) -> KeyedRequest:
-    """Return a request of a new person for a new tenant."""
+    """Return a request by a new person of a new tenant."""
     user = User.objects.create(username="ada")
     request = KeyedRequest.of(cluster({"north": 1}).tenants["north"], user, "jobs", "k1", body)
     assert request

@@ -368,9 +368,7 @@ class TestTheReasons:
         assert "{" not in full.sentence + full.next_step
 
     def test_give_the_numbers_of_a_round_as_of_its_beginning(self) -> None:
-        """The numbers include leases that the round renewed later, so they differ from the present
-        ones.
-        """
+        """The numbers include leases that the round renewed later, so the present ones differ."""
         numbers = {"needed": 4, "free": 34, "largest_hole": 2}
         for reason in (Reason.FRAGMENTED, Reason.NO_FREE_GPUS):
             told = why(reason.value, numbers)

@@ -19,8 +19,8 @@ NEIGHBOUR = "2001:db8:1:3::1"
 
 
 class Case(NamedTuple):
-    """Wrong passwords before, as (number, user, address); the user who signs in; whether locked
-    out.
+    """Earlier wrong passwords as (number, user, address), the user who signs in now, and whether
+    they are locked out.
     """
 
     before: list[tuple[int, str, str]]

@@ -35,7 +35,7 @@ there = staged(played_town)
 
 
 def freeze(pool: Pool, leave_out: int = 0) -> ExecutorHealth:
-    """Store the state that rounds record of a mass disappearance."""
+    """Store the state that rounds record when many leases vanish at once."""
     leases = Lease.objects.filter(pool=pool, state="running").order_by("id")
     since = wall_now() - timedelta(minutes=3)
     tokens = [f"es-{lease.job_id}-{lease.number}" for lease in leases]

@@ -1,8 +1,8 @@
-"""Every address x method x requester, with the statuses of `tests/functional/access_table.py`.
+"""Every URL x method x requester, with the statuses of `tests/functional/access_table.py`.
 
-In turns (`tests/functional/turns.py`). The first turn sends every method of the table as the owner,
-a stranger of the same pool, and one or two others. Every other method is tried in one of the turns
-by one requester.
+The test has turns (`tests/functional/turns.py`). The first turn sends every method of the table as
+the owner, a stranger of the same pool, and one or two others. Every other method is tried in one of
+the turns by one requester.
 """
 
 from __future__ import annotations
@@ -55,9 +55,11 @@ Ask = tuple[str, Route, str, str]
 
 
 def asked(turn: int) -> Iterator[Ask]:
-    """Yield the requests of a turn; over all turns, every requester sends all of the table.
+    """Yield the requests of a turn.
 
-    A missing method is missing for all requesters: the owner or a stranger tries it.
+    Over all turns, every requester sends all requests of the table.
+
+    Only the owner or a stranger tries methods that a URL does not have: they fail for everyone.
     """
     for row, (address, route) in enumerate(TABLE.items()):
         for column, method in enumerate(METHODS):
@@ -86,7 +88,7 @@ def answered_wrongly(matrix: Stage, asks: Iterable[Ask]) -> Iterator[str]:
         if answer.status_code not in allowed:
             yield f"{ask}: {answer.status_code}, not {sorted(allowed)}"
         told = said(answer) if actor in FOREIGN else ""
-        # An answer may repeat the request: the address, or the login's `next`.
+        # An answer may repeat the request: the URL, or the login's `next`.
         if any(word in told for word in own) and not echoes(told, matrix, route):
             yield f"{ask}: tells of the tenant"
 
@@ -112,7 +114,7 @@ class TestEveryAddress:
 
     def test_shows_the_owner_the_canaries_that_strangers_must_not_see(self, matrix: Stage) -> None:
         looks = [(address, route) for address, route in TABLE.items() if "GET" in route.methods]
-        # Few addresses show them; stop when there are enough.
+        # Few URLs show them; stop when there are enough.
         shown = (CANARY in said(matrix.ask("owner", "GET", *look)) for look in looks)
         assert list(islice(filter(None, shown), 20)) == [True] * 20
 
@@ -129,7 +131,7 @@ class TestEveryAddress:
                 else:
                     assert actors <= set(ANYBODY)
                     assert len(actors) == (len(ANYBODY) if method == "HEAD" else 1)
-        # Each of them tries each missing method at some address.
+        # Each requester tries each missing method at some URL.
         absent = {(how, who) for where, how, who in everything if how not in TABLE[where].methods}
         assert absent >= set(product(METHODS, ANYBODY))
 
@@ -155,7 +157,7 @@ class TestEveryAddress:
 
 
 def echoes(told: str, matrix: Stage, route: Route) -> bool:
-    """Return whether the answer has no canary apart from the request's own words."""
+    """Return whether the answer has no private value except those of the request itself."""
     for word in sorted(matrix.words.values(), key=len, reverse=True):
         told = told.replace(word, "")
     if isinstance(route.body, dict) and "username" in route.body:
@@ -173,7 +175,7 @@ def expected(route: Route, method: str, actor: str) -> set[int]:
     # A missing method must reveal nothing: it is refused, or redirected to the log-in.
     refused = set(route.others)
     if any(getattr(known, actor) == 404 for known in route.methods.values()):
-        refused.add(404)  # a hidden address is a 404 with any method
+        refused.add(404)  # a hidden URL returns 404 for any method
     if actor in ("nobody", "reader"):
         refused |= {302, 401}
     if method == "OPTIONS":

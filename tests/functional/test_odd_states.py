@@ -1,4 +1,4 @@
-"""No state of a pool, a tenant or a job makes an address fail, for any requester."""
+"""No state of a pool, a tenant or a job makes a URL fail, for any requester."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ there = staged(odd_stage)
 class TestEveryAddress:
     @pytest.mark.parametrize("turn", some_turns(1))
     def test_of_every_state_is_no_failure_for_anybody(self, there: OddStage, turn: int) -> None:
-        """In each turn, two of the roles request each address of a state."""
+        """In each turn, two of the roles request each URL of a state."""
         every = list(looks(there.states))
         assert {look.address for look in every} > {
             address for address, route in TABLE.items() if "{pool}" in route.query

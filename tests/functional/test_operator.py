@@ -54,7 +54,7 @@ ACTS = ("operate-release", "operate-quotas-undo", "operate-simulation-cancel")
 
 
 def addresses(there: Town) -> Iterator[tuple[str, str]]:
-    """Yield every address of the console, and its name."""
+    """Yield every URL of the console, and its name."""
     job = Job.objects.first()
     assert job is not None
     one = Simulation.objects.create(

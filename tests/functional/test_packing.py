@@ -16,7 +16,7 @@ from tests.functional.api_stage import api_stage
 from tests.functional.visitors import town
 
 STATIC = Path(__file__).resolve().parents[2] / "static"
-# A first load without charts has 150 kB: the frame's share, and the rest for the page.
+# A first load without charts may have 150 kB: one part for the frame, and the rest for the page.
 FRAME_BYTES, PAGE_BYTES = 115_000, 35_000
 GZIP = {"Accept-Encoding": "gzip"}
 

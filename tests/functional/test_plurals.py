@@ -25,14 +25,14 @@ NOUNS = (
 )
 VERBS_OF_ONE = r"is|was|has|does|goes|runs|waits|acts|takes|holds|stands"
 VERBS_OF_MANY = r"are|were|have|do|go|run|wait|act|take|hold|stand"
-# A version, a price or a number of an object is no count.
+# A version, a price or the number of a round is not a count.
 COUNT = r"(?<![\w.,:#/-])(?<!round )(?<!and )"
 WRONG = re.compile(
     rf"{COUNT}1 (?:{'|'.join(NOUNS)})\b"
     rf"|{COUNT}1 [a-z]+ (?:{VERBS_OF_MANY})\b"
     rf"|{COUNT}(?:[2-9]|[1-9][\d,]+) [a-z]+s (?:{VERBS_OF_ONE})\b"
 )
-# A large figure of one with its unit, after the figure's note.
+# A large figure of 1 and its unit; the note of the figure is between them.
 ONE_OF = re.compile(r'(?s)<p class="fig">\s*<span>(?:<[^>]*>\s*)*1<.{0,3000}?class="unit">([^<]*)')
 
 
@@ -45,7 +45,7 @@ def text_of(page: str) -> str:
 
 
 def visited(client: Client, *starts: str) -> dict[str, str]:
-    """Return all linked pages by address; none is refused or left out."""
+    """Return all linked pages by URL; none is refused or left out."""
     pages: dict[str, str] = {}
     queue, known = deque(starts), set(starts)
     while queue:

@@ -38,7 +38,7 @@ Names = tuple[str, ...]
 
 LINE = "/pools/pool-1/line/"
 ELSEWHERE = "/pools/pool-2/line/"
-# Not answered by the board, because a poll has no query.
+# A poll has no query, so Django answers requests with this one.
 BY_DJANGO = "?plain"
 AGES_S = 600.0
 
@@ -64,7 +64,7 @@ def django() -> Counted:
 def place(committed_db: str) -> Town:
     assert committed_db
     place = town()
-    # So that no line changes by itself, whatever the speed of the machine.
+    # No line changes by itself, whatever the speed of the machine.
     PoolClock.objects.update(paused=True, pause_reason="maintenance")
     return place
 

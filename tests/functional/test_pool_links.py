@@ -32,12 +32,12 @@ TENANT = (
 )
 POOL = ("/pools/{}/", "/pools/{}/rounds/", "/pools/{}/rounds/3/", "/pools/{}/prices/")
 REFUSED = {("oda", "/t/north/jobs/new/?pool={}")}
-# Addresses that take `?pool=`.
+# URLs that take `?pool=`.
 TAKES = {*TENANT_PAGES.values(), "credit"}
 
 
 class Links(HTMLParser):
-    """Collects the addresses of links."""
+    """Collects the URLs of links."""
 
     def __init__(self, page: str) -> None:
         super().__init__()
@@ -83,7 +83,7 @@ class TestAPageOfAPool:
 class TestTheSubmitForm:
     def test_opens_in_the_pool_of_the_page_that_leads_there(self, clocks: TwoClocks) -> None:
         first, second = (lab.pool.name for lab in clocks.labs)
-        # By name the newer pool comes first; pages without a pool in their address show the older.
+        # By name the newer pool comes first; pages without a pool in their URL show the older.
         Pool.objects.filter(name=second).update(name="a-pool")
         for path, pool in (
             ("", first),

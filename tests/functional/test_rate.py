@@ -52,7 +52,7 @@ class TestABucket:
         with pytest.raises(RateError) as caught:
             take("one", Rate(per_s=0.5, full=10), 4)
         assert caught.value.retry_after_s == 8
-        # This rate refills the bucket in no time.
+        # This rate refills the bucket at once.
         quick = Rate(per_s=1e12, full=10)
         for _ in range(3):
             take("one", quick, 10)
@@ -71,7 +71,7 @@ class TestABucket:
     def test_that_was_used_before_owes_as_a_new_one_does(self) -> None:
         take("one", SLOW, 4)
         with pytest.raises(RateError):
-            take("one", SLOW, 25)  # more than a bucket holds needs a full one
+            take("one", SLOW, 25)  # a cost above the bucket's size needs a full bucket
         RateBucket.objects.update(left=10)
         take("one", SLOW, 25)
         assert RateBucket.objects.get().left == -15

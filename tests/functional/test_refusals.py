@@ -41,7 +41,7 @@ def changes() -> Iterator[tuple[str, str, Route]]:
 
 
 def words(there: Town) -> dict[str, str]:
-    """Return words for addresses; requests are refused before the objects are looked up."""
+    """Return values for placeholders of URLs; requests are refused before objects are looked up."""
     names = dict.fromkeys(("simulation", "window", "round"), "1")
     names |= dict.fromkeys(("node", "gpu_type", "profile", "username"), "any")
     uid = str(there.submit().uid)

@@ -24,7 +24,7 @@ from tests.functional.two_tenants import Pair, Side
 from tests.scope import SECURED as WATCHED
 from tests.scope import uncompared
 
-# Read before there is a tenant's scope, to find the user and their tenants.
+# Read before a tenant's scope starts, to find the user and their tenants.
 PEOPLE = (
     tenants.Tenant,
     tenants.User,
@@ -33,7 +33,7 @@ PEOPLE = (
     tenants.AuditRecord,
 )
 SECURED = [model for model in OWNED if model not in PEOPLE]
-# Models without a filter, and the address that would show their rows.
+# Models whose filter is removed, each with a URL that would show its rows.
 FORGOTTEN = [
     (Job, "api/v1/jobs"),
     (Job, "t/<slug:slug>/jobs/"),

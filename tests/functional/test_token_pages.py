@@ -169,7 +169,7 @@ def some_token(name: str) -> ApiToken:
 
 READ = {"name": "workstation", "scopes": ["read"], "days": 7}
 OPERATE = {**READ, "scopes": ["operate", "read"]}
-# The requester, changes to the form, the statuses of page and REST, and the audit record.
+# For each case: the requester, changes to the form, page and REST statuses, and the audit record.
 MADE: list[tuple[str, dict[str, Any], tuple[int, int], list[Any]]] = [
     ("ada", {}, (200, 201), [("token.created", "ada", READ)]),
     ("eve", {"scopes": ["operate", "read"]}, (200, 201), [("token.created", "eve", OPERATE)]),
@@ -203,7 +203,7 @@ class TestBothWays:
         page, rest = answers
         assert by_page(there, who, **change) == page
         assert recorded() == records
-        # Refusals of one kind are recorded per address.
+        # Refusals of one kind are recorded per URL.
         assert by_rest(there, who, **change) == rest
         assert recorded() == records * 2
         assert ApiToken.objects.count() == 2 * (page == 200)

@@ -120,7 +120,7 @@ class TestTheOverview:
         assert 'id="t-uses"' not in clocks.page("mo", "/t/north/")
 
 
-# The user, the page, and the link of the other pool's entry.
+# For each case: the user, the page, and the link to the same page of the other pool.
 SAME_PAGES = (
     ("mo", "/t/north/", "/t/north/?pool=pool-2"),
     ("mo", "/t/north/jobs/", "/t/north/jobs/?pool=pool-2"),

@@ -130,7 +130,10 @@ class TestAPage:
             ) in text_of(there, "owner", paths[name]), name
 
     def test_tells_nobody_of_others(self, there: Stage) -> None:
-        """A verification is hidden from others, and on its user's pages of other tenants."""
+        """A verification is hidden from other users.
+
+        Its user does not see it on pages of other tenants.
+        """
         say(there, "owner", "alpha")
         say(there, "owner", "alpha", **statement())
         neighbours = ("/t/beta/ledger/statement/", "/t/beta/ledger/contribution/")

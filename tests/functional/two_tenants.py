@@ -1,7 +1,7 @@
 """Two tenants with rows of every kind, in shared and in separate pools.
 
-Each has a word in every text, so that no page can show its fields to the other without the word.
-Ids and amounts are distinguished by their values.
+All texts of a tenant contain one word, which reveals them on a page of the other tenant. Ids and
+amounts are distinguished by their values.
 """
 
 from __future__ import annotations
@@ -84,13 +84,11 @@ class Side:
 
     @property
     def amount(self) -> Decimal:
-        """A unique amount of credits that it tried to transfer."""
+        """A unique amount of credits: the tenant tried to transfer it."""
         return Decimal(sum(self.word.encode()) ** 2) / 100
 
     def words_in(self, lab: Cluster) -> dict[str, str]:
-        """Return the words of addresses about one of its pools; cached, because no test runs
-        rounds.
-        """
+        """Return values for URLs about one of its pools; cached, because no test runs rounds."""
         known = self.pool_words.setdefault(lab.pool.pk, {})
         known.update(known or pool_words(lab))
         return {**self.words, **known}
@@ -111,7 +109,7 @@ class Pair:
 
 
 def pool_words(lab: Cluster) -> dict[str, str]:
-    """Return the words of addresses for a pool and its objects."""
+    """Return values for placeholders of URLs about a pool and its objects."""
     last = Round.objects.filter(pool=lab.pool).order_by("-number")[0]
     return {
         "pool": lab.pool.name,
@@ -223,7 +221,7 @@ def _operator() -> Side:
 
 
 def name_of_own(side: Side, base: Decimal) -> None:
-    """Give the objects and the price of its separate pool unique values."""
+    """Give unique values to the objects and the price of the tenant's separate pool."""
     pool = side.alone.pool
     for node in Node.objects.filter(pool=pool):
         Node.objects.filter(pk=node.pk).update(name=f"{side.word}-{node.name}")
@@ -315,7 +313,7 @@ def _give_notice(lab: Cluster, side: Side, other: Side) -> None:
 
 
 def _finish(side: Side, operator: Side, logs: Path) -> None:
-    """Create rows that no round makes, and the words of addresses."""
+    """Create rows that no round makes, and the values for placeholders of URLs."""
     assert side.manager is not None
     assert operator.manager is not None
     word, lab = side.word, side.alone
@@ -373,7 +371,7 @@ def _finish(side: Side, operator: Side, logs: Path) -> None:
 
 
 def _share(side: Side, lab: Cluster) -> str:
-    """Have it lend only by an offer, and set a maximum price; return the offer's id."""
+    """Have the tenant lend only by an offer, and set a maximum price; return the offer's id."""
     assert side.manager is not None
     who: dict[str, Any] = {
         "tenant": side.tenant, "actor": Actor(side.manager, f"{side.word}-request"),

@@ -172,7 +172,7 @@ def store(state: Any) -> None:
 
     The state is serialized immediately, so training may change it afterwards. If the lease is
     ending, it is written and the program ends (SystemExit, code 99). On several ranks all end after
-    the same step, the one that the furthest rank is in.
+    the same step: the present step of the rank that is furthest.
 
     Raises TypeError if the default format would not restore the same state.
     """
@@ -317,7 +317,7 @@ def _save_json(state: Any) -> bytes:
 
 
 def _refuse_what_json_changes(value: Any, where: str) -> None:
-    """Raise TypeError for types that JSON changes: at the first store, not the first resume."""
+    """Raise TypeError for types that JSON changes, so that the first store fails, not a resume."""
     if isinstance(value, dict):
         for key, part in value.items():
             if not isinstance(key, str):
@@ -325,7 +325,7 @@ def _refuse_what_json_changes(value: Any, where: str) -> None:
             _refuse_what_json_changes(part, f"{where}[{key!r}]")
     elif isinstance(value, list):
         for number, part in enumerate(value):
-            # Long lists of plain numbers are common; do not descend into each.
+            # Long lists of plain numbers are common; do not call this function for each number.
             if isinstance(part, (dict, list, tuple)):
                 _refuse_what_json_changes(part, f"{where}[{number}]")
     elif isinstance(value, tuple):

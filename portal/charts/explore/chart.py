@@ -24,7 +24,7 @@ Value = Decimal | int | float | None
 
 TABLE_ROWS = 24
 BAR = 0.92  # Width of a bar as a part of its span; the rest is the gap to the next bar.
-APART = 0.08  # Distance as a part of the axis; closer labels would overlap.
+APART = 0.08  # Smallest distance of two labels, as a part of the axis.
 RANGES = ((HOUR_S, "1 h"), (6 * HOUR_S, "6 h"), (DAY_S, "24 h"), (7 * DAY_S, "7 d"))
 FONT = '"Source Sans 3", system-ui, sans-serif'
 

@@ -17,7 +17,7 @@ from scheduling.services.usage_points import UsagePoint, mean_of
 GIB, MIB = 2**30, 2**20
 MEAN = Look("var(--ink)")
 EDGE = Look("var(--accent)", "dot", width=1.6)
-# Draw only the last RULES leases, and names at this distance, as a part of the axis.
+# Only the last RULES leases get a line. Names closer than this part of the axis are left out.
 RULES, RULES_APART = 24, 0.1
 # Draw a limit only if the usage is still readable on the longer axis.
 ROOM = 4
@@ -28,7 +28,7 @@ Figure = Callable[[UsagePoint], float | None]
 
 @dataclass(frozen=True, slots=True)
 class _Course:
-    """A figure over all leases: its mean, its other edge if different, and its limit by lease.
+    """A figure over all leases: mean, lowest or highest value (`edge`), and the limit by lease.
 
     `edge_text` and `limit_text` explain the dotted line and the dashed line.
     """

@@ -19,7 +19,7 @@ _PATHS = (
     "M2.5 1.2h.9v3.6h-.9zM1.2 2.5h3.6v.9H1.2z",
     "M0 0h6v.9H0zM0 3h6v.9H0zM1 .9h.9v2.1H1zM4 3.9h.9v2.1H4z",
 )
-# Tenants 9 to 16 have the same patterns, from the grid on, in another lightness.
+# Tenants 9 to 16 repeat these patterns, starting with the grid, in another lightness.
 _PATTERN_OF = (0, 1, 2, 3, 4, 5, 6, 7, 3, 4, 5, 6, 7, 0, 1, 2)
 BORROWED = "M4.5 0H6L0 6V4.5zM6 4.5V6H4.5z"
 
@@ -50,7 +50,7 @@ _LINES = ("var(--accent)", "var(--ink)", "var(--ok)", "var(--warn)", "var(--bad)
 
 
 def line_look(place: int) -> Look:
-    """Return the look of the n-th series, if series have no colours, as policies do."""
+    """Return the look of the n-th series, for series without a fixed colour, such as policies."""
     return Look(_LINES[place % len(_LINES)], DASHES[place % len(DASHES)])
 
 

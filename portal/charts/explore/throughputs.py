@@ -41,7 +41,7 @@ def throughput_chart(
 def _line(place: int, policy: str, moments: Sequence[ThroughputPoint], now: datetime) -> Series:
     """Return the rounds of one policy as a series, with a gap where another policy takes over.
 
-    At the change, the line has a value and the gap at one instant; the table and CSV show the gap.
+    At the change, a value and the gap have the same instant; the table and CSV show only the gap.
     """
     keys: list[datetime] = []
     values: list[Value] = []

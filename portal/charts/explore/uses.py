@@ -22,7 +22,7 @@ from portal.charts.figures import plural, ratio, thousands
 from portal.charts.tenants import HIDDEN, OTHERS, TenantBadge
 from scheduling.selectors.rounds.histories import ClaimHistoryPoint, PoolHistory, TenantCourse
 
-# Minimum height of the rho axis: a rho of 0.99 then is a flat line at the fair share.
+# Minimum height of the rho axis, with which a rho of 0.99 is a flat line at the fair share.
 LEAST_RHO = 0.5
 NAME_MOST = 12
 FAIR = Band(1 - AT_SHARE, 1 + AT_SHARE, "var(--ok-wash)")
@@ -131,7 +131,7 @@ def pool_quota_chart(
     pool: str,
     gpu_type: str,
 ) -> PageChart:
-    """Draw each tenant's quota of a GPU type after trades as a line of steps."""
+    """Draw each tenant's quota of a GPU type, after trades, as a stepped line."""
     keys = through(history.at, now)
     quotas = _by_badge(history.tenants, badges, [one.quota for one in history.tenants])
     y = (0.0, max([2, *(quota for _, _, row in quotas for quota in row)]) * 1.1)
@@ -167,7 +167,6 @@ def _quota_title(courses: Sequence[TenantCourse], gpu_type: str) -> str:
 
 
 def _gpus_text(gpus: int, gpu_type: str) -> str:
-    """Return "3 v100", or "3 GPUs" for all types."""
     return f"{thousands(gpus)} {gpu_type}" if gpu_type else plural(gpus, "GPU")
 
 

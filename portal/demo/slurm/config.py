@@ -8,7 +8,7 @@ from pathlib import Path
 
 PARTITION = "gpu"
 HOST = "127.0.0.1"
-# More than a job requests, whatever the host has: only GPUs are scarce.
+# More than a job requests, whatever the host has, so that only GPUs are scarce.
 CORES, MEMORY_MB = 64, 64_000
 # Seconds of silence after which a node is down; long enough for live nodes on a busy host.
 SLURMD_TIMEOUT_S = 15

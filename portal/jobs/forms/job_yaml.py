@@ -133,7 +133,8 @@ class _YamlReader:
             if lines is not None:
                 lines[key] = self._line(event) or 1
                 if _is_null(values[key]):
-                    values[key] = None  # a field without a value is absent, also among texts
+                    # a field without a value counts as missing, even if values are texts
+                    values[key] = None
         return values
 
     def _value(self, event: Any, depth: int, *, texts: bool) -> object:

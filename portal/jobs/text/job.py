@@ -46,7 +46,7 @@ ASKED_BACK = frozenset(
 
 # Of these, the ends before the lease's expiry, with notice.
 EARLY = frozenset({"preempted", "moved"})
-# Of these, the ends that were no preemption, with a label.
+# Of these, the ends that do not count as preemptions, each with its label.
 NO_PREEMPTION = {"lost": "lost", "node_lost": "lost", "drained": "taken back"}
 
 WORDED_CUTS = 3
@@ -56,8 +56,8 @@ WORDED_CUTS = 3
 class Spent:
     """A job's waiting and running time in seconds of pool time, and its preemptions.
 
-    `moved`: rounds ended its lease and granted another one at once. `early`: preemptions before the
-    lease expired. `lost`: its process was lost.
+    `moved`: how often a round ended its lease and granted another one at once. `early`: preemptions
+    before the lease expired. `lost`: how often its process was lost.
     """
 
     waited_s: float
@@ -222,7 +222,7 @@ def headline(story: JobStory, held: LeaseView | None, spent: Spent, now: datetim
 
 
 def _queued_text(story: JobStory) -> Headline:
-    """Return start and end; the page inserts the instant, because a duration would not advance."""
+    """Return the text around the time of queueing, which the page inserts and keeps up to date."""
     if story.job.quarantine:
         return Headline("In quarantine: rounds skip it.")
     reason = f": {story.waits_for.reason.text}" if story.waits_for else ""

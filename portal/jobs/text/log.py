@@ -147,8 +147,8 @@ def _again(last: LogLine, line: LogLine) -> LogLine:
 class _LoggedEvent:
     """An event with its lease, its instant, and why the job had waited before that lease.
 
-    `moves_to`: the lease that the same round granted instead; `arrives`: this is such a lease.
-    `then`: the next lease, after a wait or not; `loss`: the cost of this lease's end. `early`: the
+    `moves_to`: the new lease, if the same round moved the job; `arrives`: this lease is the new
+    one. `then`: the job's next lease, if any; `loss`: the cost of this lease's end. `early`: the
     rule and the beneficiary of an end before the expiry. `length`: the term's length, if it is not
     the pool's present one.
     """
@@ -197,7 +197,7 @@ def _started(logged: _LoggedEvent) -> LogLine:
     bold = "First lease" if lease.number == 1 else "Started again"
     if logged.arrives:
         bold = "Moved"
-    # otherwise the line of the grant has it
+    # if the lease was granted earlier, the line of the grant has the reason
     why = logged.why if lease.granted_at == logged.event.at else None
     text = f"on {where(logged.hold)}: {_figures(logged.event)}{logged.length}."
     return LogLine(logged.at, "running", bold, text, logged.event.round, why=why)
@@ -249,7 +249,7 @@ def _new_lease(moves_to: LeaseView) -> str:
 
 
 def _unused(early: PreemptionRow) -> str:
-    """Return a text if no job used the GPUs, because a notice cannot be taken back."""
+    """Return a sentence if no job used the GPUs after a notice; empty otherwise."""
     if not early.unused:
         return ""
     return " The beneficiary gave up its grant before it started; notices are not withdrawn."

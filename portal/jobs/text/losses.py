@@ -32,9 +32,8 @@ class _Resumed(NamedTuple):
 def loss_texts(story: JobStory) -> dict[int, str]:
     """Return the cost of preemptions, by the lease that ended.
 
-    A simulated job loses no work. Other jobs have costs only of the last
-    few preemptions. The outputs must contain the ended lease's last step and the next lease's
-    first step.
+    A simulated job loses no work. For other jobs, only the last few preemptions have a cost. The
+    outputs must contain the ended lease's last step and the next lease's first step.
     """
     job = story.job
     cut = {hold.lease.pk for hold in preempted(story)}

@@ -72,7 +72,7 @@ class Output:
 
     @property
     def is_cut(self) -> bool:
-        """Return whether its middle was dropped because it exceeds the limit."""
+        """Return whether the middle of the output was dropped because it exceeds the limit."""
         return self.total > kept_bytes()
 
     @property

@@ -153,7 +153,6 @@ def _mark(text: str) -> QueueMark | None:
 
 
 def _match_text(wanted: read.JobFilter, matches: int) -> str:
-    """Return the number of matching jobs, with the filter's terms."""
     kind = f"{_label(wanted.state).lower()} job" if wanted.state else "job"
     count = f"{thousands(matches)} or more {kind}s" if matches >= read.COUNTED else ""
     named = f" with “{wanted.text}” in its name" if wanted.text else ""

@@ -8,7 +8,7 @@ from portal.embedded import supervisor
 
 
 class Command(BaseCommand):
-    """Listed by `manage.py help`; manage.py itself takes a shortcut."""
+    """Lists `up` in `manage.py help`; manage.py itself starts the portal without this class."""
 
     help = "Start PostgreSQL, Valkey, web, workers and beat; PORT and VERBOSE are read."
     requires_system_checks = ()

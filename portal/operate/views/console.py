@@ -175,7 +175,7 @@ NOTHING_DIFFERED = Unchanged("No changes, so nothing was saved.")
 
 
 def tell(request: HttpRequest, said: str) -> None:
-    """Show a button's result on the next page; `Unchanged` is not shown as a success."""
+    """Show a button's result on the next page; an `Unchanged` is not shown as a success."""
     level = messages.INFO if isinstance(said, Unchanged) else messages.SUCCESS
     messages.add_message(request, level, said)
 

@@ -93,7 +93,6 @@ def members(request: HttpRequest, slug: str) -> HttpResponse:
 
 
 def _change(request: HttpRequest, tenant: Tenant) -> str:
-    """Make the form's change; return the result."""
     actor, do = actor_of(request), text(request.POST, "do")
     if do in MEMBER_CHANGES:
         wanted = typed_request(MembershipRequest, request.POST)

@@ -80,7 +80,6 @@ def dashboard(request: HttpRequest, slug: str) -> HttpResponseBase:
 
 
 def _jobs_url(tenant: Tenant, pool: str, state: str = "") -> str:
-    """Return the URL of a tenant's job list, filtered by pool and state if given."""
     asked = {name: value for name, value in (("pool", pool), ("state", state)) if value}
     url = reverse("job-list", args=[tenant.slug])
     return f"{url}?{urlencode(asked)}" if asked else url

@@ -22,7 +22,9 @@ def owners_sentence(row: CertificateItemView) -> str:
 
 
 def value_sentence(row: CertificateItemView) -> str:
-    """Return the smallest margin of a borrower over its price; the tenant stays private."""
+    """Return the smallest margin between a borrower's value and its price; the tenant stays
+    private.
+    """
     if row.count:
         who = names_of(row) or plural(row.count, "tenant")
         return f"{who} borrowed above the value of a GPU-hour to the job."

@@ -67,7 +67,6 @@ def _deck(result: Counterfactual, round_: Round) -> str:
 
 
 def _speed(milli: int) -> str:
-    """Return 1000 as "1", 2125 as "2.125"."""
     return f"{milli / ONE_MILLI:.3f}".rstrip("0").rstrip(".")
 
 

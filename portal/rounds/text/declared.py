@@ -1,6 +1,6 @@
-"""A certificate's sentence on speeds: overclaims, and that they gain nothing.
+"""A certificate's sentence on speeds: the overclaims, and that they gain nothing.
 
-The page's rows list visible tenants, with names of only the viewer's own job types.
+The page's rows list visible tenants, and names of job types only if they are the viewer's own.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ def _note_text(policy: str, note: str) -> str:
 
 
 def applied_note(view: RoundView, key: str, item: str, text: str) -> Note | None:
-    """Return the headline's count as decided less superseded; None if the bytes are gone."""
+    """Return how many leases were decided, superseded and applied; None if the bytes are gone."""
     if view.decision is None:
         return None
     superseded = view.round.superseded

@@ -1,4 +1,4 @@
-"""The counterfactual of a stored round: its result for other speeds."""
+"""The counterfactual of a stored round: its result if other speeds had been reported."""
 
 from __future__ import annotations
 

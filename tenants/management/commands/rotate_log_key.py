@@ -1,4 +1,4 @@
-"""`manage.py rotate_log_key`: make a new key for heads of logs; the old one also signs a while."""
+"""`manage.py rotate_log_key`: make a new key for heads of logs; old ones sign for a while, too."""
 
 from __future__ import annotations
 

@@ -209,7 +209,7 @@ def _decoded(text: bytes) -> Any:
 
 
 def _unpacked(data: bytes) -> bytes:
-    """Decompress at most the largest size of a response, however far it would expand."""
+    """Decompress a response, but stop just past LARGEST_BYTES, however long the whole text is."""
     unpack = zlib.decompressobj(zlib.MAX_WBITS | 16)
     text = unpack.decompress(data, LARGEST_BYTES + 1)
     if not unpack.eof and len(text) <= LARGEST_BYTES:

@@ -8,7 +8,7 @@ from .config import UsageError
 
 
 def read_instant(option: str, text: str) -> datetime:
-    """Return an instant in UTC; a day is its first one.
+    """Return an instant in UTC; a day means its start.
 
     Raises UsageError, which names the option.
     """

@@ -159,7 +159,7 @@ def _preempted(row: Mapping[str, Any]) -> str:
 
 
 def _made_way(row: Mapping[str, Any]) -> str:
-    """Return a lease that ended early for this job."""
+    """Return the text of a lease that ended early for this job."""
     verb = "moved" if row.get("moved") else "preempted"
     job = row.get("job")
     who = named(job) if isinstance(job, Mapping) else f"a job of {named(row.get('tenant'))}"

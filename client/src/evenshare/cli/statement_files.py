@@ -85,7 +85,7 @@ def fetch_rounds(
     first, last = min(wanted), min(max(wanted), newest)
     records = fetch_records(client, pool, first, last)
     if not records:
-        # The rows are older than the log, as its first record shows.
+        # The first record of the log shows that the rows are older than the log.
         path = f"/chain/{part(pool)}/records"
         records = client.get(path, first=first, last=newest)["results"][:1]
     records = [row for row in records if row["index"] < size]

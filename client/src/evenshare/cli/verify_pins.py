@@ -113,7 +113,7 @@ def _compared(client: Client, pool: str, mine: Pin, other: Pin) -> tuple[ProofPr
     except ApiError as refused:
         if refused.status not in (400, 404, 422):
             raise
-        # The log here is shorter than the head that the portal signed for another reader.
+        # The log here is shorter than the log whose head the portal signed for another reader.
         proof = None
     return compare_heads(mine, other, proof)
 

@@ -129,7 +129,7 @@ def _guard_span(
     """
     rows = json.loads(files.read(RECORDS) or b"[]")
     size = json.loads(files.read(CHAIN) or b"{}")["size"]
-    # The head reveals a record that is not the last, but called the newest.
+    # If the portal calls an older record the newest, the size in the head reveals it.
     is_short = not records or records[-1].round != newest
     if is_short and not (records and rows[-1]["index"] == size - 1):
         raise UnreachableError(f"the portal has a head of {size} rounds, but withholds the last")
@@ -158,7 +158,7 @@ def _first(options: argparse.Namespace, client: Client, newest: int, since_us: i
 
 
 def _search(files: Files, records: list[RoundRecord]) -> Callable[[str, str], int]:
-    """Return a function that counts the rounds' own jobs that are still to be looked up."""
+    """Return a function that counts the reader's jobs in the rounds that are not looked up yet."""
     history = RoundHistory(files.read)
     days: dict[str, set[str]] = {}
     for record in records:

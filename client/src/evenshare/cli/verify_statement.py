@@ -48,7 +48,7 @@ NO_ROUNDS = "no-rounds.json"
 NOT_ASKED = "the rounds were not requested (--without-rounds)"
 # Facts that cannot be proven without the rounds.
 NEED_ROUNDS = frozenset({Gap.ROUNDS.value, Gap.NAMES.value})
-# Not a matter of time: rounds are logged within seconds, and those of rows are an hour old.
+# Waiting would not help: rounds are logged within seconds, and rows name rounds of past hours.
 NO_LOG = "the portal has no log of the pool's rounds, or none in it yet; see --without-rounds"
 
 
@@ -132,7 +132,7 @@ class _Recomputed(NamedTuple):
 
 
 def _recomputed(files: Files, rounds: StatementRounds, *, is_compared: bool) -> _Recomputed:
-    """Recompute the files; it may run in a child, which returns the rounds."""
+    """Recompute the files. This may run in a child process, which sends the rounds back."""
     report = StatementReport()
     with answers():
         lists = read_lists(files)
@@ -146,7 +146,7 @@ def _recomputed(files: Files, rounds: StatementRounds, *, is_compared: bool) -> 
             report.findings.append(
                 Finding("answer", problem.field, problem.reason, "a row as documented")
             )
-    rounds.disclosed.clear()  # not read any more, and they would be copied
+    rounds.disclosed.clear()  # not needed any more; a child process would copy them to its parent
     return _Recomputed(tenants, report, rounds)
 
 

@@ -116,7 +116,9 @@ class Folder:
         return None
 
     def newest_of_all(self) -> list[Checkpoint]:
-        """Return the newest complete set's files by rank, of any size; empty if none."""
+        """Return the files of the newest complete set by rank, for any number of ranks; empty if
+        none.
+        """
         for one in self._begin():
             parts = read_parts(self.path, one)
             if parts:

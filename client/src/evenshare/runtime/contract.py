@@ -101,7 +101,7 @@ def grace_seconds(values: Mapping[str, str]) -> float | None:
 def margin_seconds(grace_s: float) -> float:
     """Return the seconds before the end of the grace at which a program ends itself.
 
-    Its own exit code says more than that of a killed process.
+    Its own exit code gives more information than that of a killed process.
     """
     return min(2.0, grace_s / 4)
 

@@ -46,7 +46,7 @@ class EvaluationLog:
         self._written: tuple[int, float] | None = None
 
     def add(self, iteration: int, metric: float) -> None:
-        """Add the metric after `iteration` iterations; ignore it if that is not after the last."""
+        """Add the metric after `iteration` iterations; ignore it if `iteration` is not new."""
         if iteration < 1 or (self._points and iteration <= self._points[-1][0]):
             return
         points = [*self._points, (iteration, metric)]

@@ -1,4 +1,4 @@
-"""Keeps the last store of each rank of a gang, so that all resume from the same step.
+"""Keeps the newest snapshot of each rank of a gang, so that all resume from the same step.
 
 Every rank calls `resume` and then `store` after the same steps, so the n-th stores of all ranks
 belong together. A checkpoint is a set of files of the same store, one per rank (`sets`); it counts
@@ -6,27 +6,27 @@ once all of them exist. Ranks communicate by small files in the job's folder (`b
 and no clock that two machines share. Rank 0 reads them all and publishes its conclusions, which
 follow only from the files.
 
-**Start.** Each rank publishes the complete sets that it finds (it reads its own file of each), and
-a random number. Rank 0 waits for all ranks. It chooses the newest set that all have, and publishes
-it with all the numbers. Their digest is the *run*, a part of the name of each file: ranks that did
-not start together never complete a set together.
+**Start.** Each rank publishes a random number and the complete sets that it finds (it reads only
+its own file of each). Rank 0 waits for all ranks, chooses the newest set that all of them have, and
+publishes it with all the numbers. The digest of the numbers is the *run*, a part of each file's
+name: ranks that did not start together never complete a set together.
 
 **Periodically** (`every_s`) rank 0 names a store that no rank has reached yet. Each rank's thread
-writes that one while training continues. A rank that was further already misses it; that set is
-never completed, and rank 0 names one further ahead.
+writes that one while training continues. If a rank has passed this store already, its set is never
+completed, and rank 0 names a store further ahead.
 
-**End.** The signal reaches each rank at its own time; a rank that hears of another rank's signal
-acts as if it had its own. Each publishes its number of stores (its *position*), keeps that
-snapshot, and waits in its next store. Rank 0 publishes the highest position once it knows all.
-Ranks continue up to there, and each writes the snapshot of that store, which the furthest already
-have. No rank may end while another waits for it in a collective. So all continue by one more step,
-write that one, and wait there until it is complete. Then they end with 99, inside `store`.
+**End.** The signal reaches each rank at its own time; a rank that reads of another rank's signal
+acts as if it had received it. Each rank publishes its number of stores (its *position*), keeps that
+snapshot, and waits in its next store. Once rank 0 knows all positions, it publishes the highest.
+Ranks continue up to that store and write its snapshot, which the furthest ranks have already. No
+rank may end while another waits for it in a collective. So all ranks continue by one more step,
+write that store too, and wait in it until it is complete. Then they end with 99.
 
 **Failures.** A rank waits until shortly before the end of the grace. Then it ends with 99 if the
 set of the highest position is complete, for instance if a step takes longer than the grace.
 Otherwise it ends with 74, and the last complete set stays valid. The moment at which a rank is
 killed does not matter: its file is complete or absent. If a rank ends by itself, the others do not
-wait for it: they continue to their own end, or to that of the grace. A process of an older lease
+wait for it: they run until they end, too, or until the grace is over. A process of an older lease
 can neither write nor remove files, and its messages are not read.
 """
 
@@ -236,9 +236,7 @@ class GangKeeper(Keeper):
         return missing
 
     def _is_last(self, number: int) -> bool:
-        """Wait, in a store, until it is known whether it is the last one, and complete on all
-        ranks.
-        """
+        """Return whether this store is the last, once this is known and its set is complete."""
         self._wake()
         while not self._released:
             if self._highest is not None:
@@ -324,7 +322,9 @@ class GangKeeper(Keeper):
         self._board.say(**facts)
 
     def _name_due(self, now: float) -> dict[str, int]:
-        """Return the next store that all ranks write, further ahead if the last was missed."""
+        """Return the number of the next store to write on all ranks, further ahead if one was
+        missed.
+        """
         if self._stored < self._due or now < self._due_again_at or self._stored == self._first:
             return {}
         if self._due > self._complete:
@@ -386,13 +386,12 @@ class GangKeeper(Keeper):
             self._board.say(ended=True)
 
     def _wake(self) -> None:
-        """Wake the thread now."""
         with contextlib.suppress(OSError):
             os.write(self._pipe[1], b"\0")
 
 
 def _required(read: T | None, newest: CheckpointSet) -> T:
-    """Return the newest set; raise RuntimeError if it is gone, as at a second `resume`."""
+    """Return what was read; raise RuntimeError if the set is gone, as at a second `resume`."""
     if not read:
         raise RuntimeError(f"{newest.file(0)} is gone: call lease.resume() once, at the start")
     return read

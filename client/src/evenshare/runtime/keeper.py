@@ -1,4 +1,4 @@
-"""Keeps the last store of a job in memory and writes it to disk when its lease ends.
+"""Keeps the newest snapshot of a job in memory and writes it to disk when its lease ends.
 
 The following division of work avoids deadlocks and torn snapshots:
 
@@ -8,9 +8,9 @@ The following division of work avoids deadlocks and torn snapshots:
   main thread is inside a long call of native code, where Python handlers have to wait.
 - A single thread reads the pipe and writes the newest snapshot at once. If the iteration in
   progress has not ended shortly before the end of the grace, it ends the process.
-- `store` replaces the snapshot by a finished one in a single assignment; once the lease
-  is ending it also writes it and ends the process. It is the only place where that
-  happens to the program itself, so a program is never cut in the middle of a step.
+- `store` replaces the snapshot by a finished one in a single assignment. Once the lease
+  is ending, it also writes the snapshot and ends the process. Until the grace is over, a
+  program ends only there, between two steps.
 - Writers take one lock; a snapshot that is on the disk already is not written twice.
 """
 
