@@ -107,7 +107,7 @@ class TestTheConsole:
         page.goto(f"{base}/quotas/")
         cell = f"#gpus-{there.tenant.pk}-{there.cluster.gpu_type.pk}"
         page.fill(cell, "3")
-        page.click("text=Preview")
+        page.click("button:has-text('Preview')")
         page.wait_for_selector("#impact >> text=An estimate, not a promise.")
         page.context.close()
         assert complaints == []

@@ -94,7 +94,7 @@ class TestAnOperator:
         assert page.inner_text("[data-sum] .short") == "2 too many: scaled down"
         page.fill(field(there, "gpus", "south"), "2")
         assert page.inner_text("[data-sum]").split("\n")[0] == "8 of 8"
-        page.click("text=Preview")
+        page.click("button:has-text('Preview')")
         page.wait_for_selector("#impact >> text=An estimate, not a promise.")
         assert Quota.objects.count() == 3, "nothing is saved by looking"
         said = page.inner_text("#t-impact")
@@ -104,13 +104,13 @@ class TestAnOperator:
         page.fill(field(there, "gpus", "south"), "1")
         assert page.locator("#impact button[value=save]").is_disabled()
         page.fill(field(there, "gpus", "south"), "2")
-        page.click("text=Preview")
+        page.click("button:has-text('Preview')")
         page.click("#impact button[value=save]:not([disabled])")
         page.wait_for_selector(".toast >> text=You can undo this until round")
         quotas = Quota.objects.filter(tenant=there.tenant).order_by("valid_from")
         assert [quota.gpus for quota in quotas] == [4, 6]
         assert (quotas[1].valid_from.hour, quotas[1].valid_from.minute) == (0, 0)
-        page.click(".toast >> text=Undo")
+        page.click(".toast >> button:has-text('Undo')")
         page.wait_for_selector("text=Undone: the old quotas are restored.")
         assert Quota.objects.count() == 3
         page.goto("/operate/audit/")

@@ -65,7 +65,7 @@ class TestTheSentence:
     @pytest.mark.parametrize(
         ("source", "error", "words"),
         [
-            ("fitted", 250, "Expected to run 1 h ± 25 %, by its iterations and 2 reports of how"),
+            ("fitted", 250, "Expected to run 1 h ± 25 %, by its iterations and 2 reports of their"),
             ("history", 1000, "Expected to run 1 h, from 2 measured runs."),
             ("declared", 120, "Expected to run 1 h ± 12 %, as declared."),
             ("cap", 1000, "Runs at most 1 h: the time of its maximum iterations, by 2 reports."),

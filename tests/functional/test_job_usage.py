@@ -175,7 +175,7 @@ class TestAJobThatIsSampled:
         (lease,) = body["leases"]
         assert (lease["gpus_reporting"], lease["gpus"], body["gpus_idle_since"]) == (1, 2, None)
         text = page(place, job)
-        assert "GPU figures of lease 1 are of 1 of its 2 GPUs." in text
+        assert "GPU figures of lease 1 cover 1 of its 2 GPUs." in text
         assert "Mean of 1 of its 2 GPUs" in text
         assert "GPUs idle" not in text
 

@@ -53,7 +53,7 @@ class TestARun:
             in shown
         )
         assert "It ends after 2 min 30 s on GPUs" in shown
-        assert f'<a href="/jobs/{job.uid}/">{job.name}</a> waited' in shown
+        assert f'<a href="/jobs/{job.uid}/">{job.name}</a> was unknown' in shown
 
     def test_is_not_said_to_be_expected_by_its_owner(self, place: Town, run: Job) -> None:
         Job.objects.filter(pk=run.pk).update(estimate_s=150, estimate_source="profiling")

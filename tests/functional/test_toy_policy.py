@@ -91,7 +91,7 @@ class TestItsOptions:
         for option in OPTIONS:
             assert f'name="option-{option.name}"' in shown
             assert option.description in shown
-        assert "Write 1 to 64." in shown
+        assert "Range: 1 to 64." in shown
         assert re.search(r'<option value="largest"\s*>largest</option>', shown)
 
     def test_are_saved_by_the_form(self, stage: ApiStage) -> None:

@@ -221,11 +221,11 @@ class TestADayThatCannotBeMoved:
 
     def test_is_refused_by_the_database_itself(self, lab: Cluster) -> None:
         before = stored(lab.pool)
-        with pytest.raises(ArchivingError, match="in no file"):
+        with pytest.raises(ArchivingError, match="in no complete file"):
             drop_day(DAY)
         assert archive_next(lab.pool, DAY)
         RoundArchive.objects.update(problem="is bent")
-        with pytest.raises(ArchivingError, match="in no file"):
+        with pytest.raises(ArchivingError, match="in no complete file"):
             drop_day(DAY)
         assert stored(lab.pool) == before
         RoundArchive.objects.update(problem="")

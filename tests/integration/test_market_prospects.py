@@ -89,7 +89,7 @@ def test_a_dry_run_says_what_the_next_batch_does(
     spec = {"pool": lab.pool.name, "gpus": 2, "command": ["true"], "duration_s": 600, **more}
     run = dry_run_job(tenant=lab.tenants["b"], spec=spec, now=lambda _: lab.now())
     assert (run.feasible, run.reason_code) == (True, code)
-    sentence = f"A GPU-hour of v100 is worth {value}"
+    sentence = f"The job values a GPU-hour of v100 at {value}"
     if code == "price_above_max":
         sentence = f"A GPU-hour costs {eta(6)} credits; the maximum of the job or its tenant is 4"
     assert sentence in run.detail or not code

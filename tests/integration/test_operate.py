@@ -342,7 +342,7 @@ class TestPeople:
         assert len(password) >= 16
         record = AuditRecord.objects.get()
         assert password not in str((record.before, record.after, record.subject))
-        with pytest.raises(InvalidInputError, match="already"):
+        with pytest.raises(InvalidInputError, match="taken"):
             create_user(actor=actor, request=PersonRequest(username="NINA"))
 
     def test_the_last_manager_stays(self, actor: Actor) -> None:

@@ -190,8 +190,8 @@ WRONG: tuple[tuple[tuple[str, ...], str], ...] = (
     (("--lengths", "9"), "--lengths: this pool cannot have leases of 9 s; the least is 10"),
     (("--policy", "nobody"), "--policy: no policy is named 'nobody'; known are"),
     (("--policy", "ltgf,fifo"), "--policy: no policy is named 'ltgf,fifo'"),
-    (("--cold-s", "-1"), "--cold-s must be at least 0"),
-    (("--cold-s", "nan"), "--cold-s must be at least 0"),
+    (("--cold-s", "-1"), "--cold-s must be a time of at least 0"),
+    (("--cold-s", "nan"), "--cold-s must be a time of at least 0"),
     (("--checkpoint-s", "300"), "--checkpoint-s: 300 s would take up a whole lease"),
 )
 

@@ -133,7 +133,7 @@ WORDINGS: dict[str, ReasonWording] = {
     ),
     Reason.BUDGET: ReasonWording(
         "budget",
-        "A term would cost up to {needed} credits; {spendable} are spendable.",
+        "A term would cost up to {needed} credits; {spendable} may be spent.",
         "The tenant's credit does not cover a term.",
         "It starts with more credit, or when own quota is free.",
         "price",
