@@ -189,15 +189,15 @@ JOB_FIELDS = (
     ),
 )
 LIMITS = {
-    "length": "it takes longer than that, even on a pool of its own",
-    "quota": "its tenant may not have so many GPUs until then",
-    "capacity": "others have the GPUs until then",
-    "size": "the pool never has so many GPUs free at once",
-    "budget": "other jobs of its tenant have all the points that it may ask for",
+    "length": "it takes longer, even on an empty pool",
+    "quota": "its tenant's quota and borrowing limit allow fewer GPUs until then",
+    "capacity": "other jobs use the GPUs until then",
+    "size": "the pool never has enough GPUs free at once",
+    "budget": "other jobs of its tenant use all of its points",
 }
 GPU_STATES = {
-    "absent": "nvidia-smi is not there on its node",
-    "failed": "nvidia-smi failed there, and is not asked any more",
-    "asked": "nvidia-smi has not answered so far",
-    "none": "CUDA_VISIBLE_DEVICES gave it no GPU, or a part of one (MIG), of which nothing is told",
+    "absent": "nvidia-smi is not installed on its node",
+    "failed": "nvidia-smi failed on its node and is no longer called",
+    "asked": "nvidia-smi has not answered yet",
+    "none": "CUDA_VISIBLE_DEVICES gave it no GPU, or only a MIG slice",
 }

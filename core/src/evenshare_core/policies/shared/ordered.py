@@ -179,7 +179,7 @@ class OrderedPicks:
             self._consider(self.in_turn(candidate), strict=False)
 
     def consider(self, candidate: QueuedJob) -> bool:
-        """Place a job on a type whose queue is not blocked; else it waits and may block its queue."""
+        """Place a job on a type with an unblocked queue; else it waits and may block its queue."""
         return self._consider(self.in_turn(candidate), strict=self._rule.strict)
 
     def in_turn(self, candidate: QueuedJob) -> list[QueuedJob]:
