@@ -276,7 +276,7 @@ class TestKeys:
         path.chmod(0o600)
         for text in ("ab" * 32, "ab", "no hex", "\u00e4"):
             path.write_text(text)
-            with pytest.raises(LogKeyError, match=r"does not hold|cannot be read"):
+            with pytest.raises(LogKeyError, match=r"does not contain|cannot be read"):
                 transparency.checkpoint_note(LOG)
 
     def test_cannot_be_made_where_nothing_can_be_written(self, settings: Settings) -> None:

@@ -108,7 +108,7 @@ class TestNo:
         plan = select(BUSY)
         with pytest.raises(ValueError, match="options, leases, deadline"):
             admit(BUSY, plan, options(8), 0, 1)
-        with pytest.raises(ValueError, match="holds nothing"):
+        with pytest.raises(ValueError, match="holds no GPUs"):
             admit(BUSY, plan, [held_option({1: 8}, ONE_MILLI)], 1, 1)
         with pytest.raises(ValueError, match="gpus, used"):
             QuotaLimit(-1)

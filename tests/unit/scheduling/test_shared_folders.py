@@ -310,7 +310,7 @@ class TestAJobWhoseTenantGetsAnotherUser:
         job = self.former(root, "model.pt")
 
         def change() -> None:
-            with pytest.raises(UserRefusedError, match=r"model\.pt.*hand them over"):
+            with pytest.raises(UserRefusedError, match=r"model\.pt.*change their owner"):
                 prepare(root, "es-7-2", BEN)
 
         portal(change)
@@ -332,7 +332,7 @@ class TestAJobWhoseTenantGetsAnotherUser:
             (job / "model.pt").write_text("")
 
         def again() -> None:
-            with pytest.raises(UserRefusedError, match=r"model\.pt.*hand them over"):
+            with pytest.raises(UserRefusedError, match=r"model\.pt.*change their owner"):
                 prepare(root, "es-7-3", ANN)
 
         portal(without)

@@ -237,7 +237,7 @@ class TestTheRest:
 
     def test_a_clock_that_is_wrong_is_named(self) -> None:
         line = clock_finding("n1", 90.0)
-        assert (line.level, str(line)[9:34]) == (Level.WARNING, "clock of n1: +90 s agains")
+        assert (line.level, str(line)[9:34]) == (Level.WARNING, "clock of n1: +90 s off th")
         assert clock_finding("n2", -0.3).level is Level.OK
 
     def test_a_line_begins_with_its_level(self) -> None:
