@@ -64,7 +64,7 @@ class TestAppendOnlyTables:
         RoundBundle.objects.create(**here, sha256="", data=b"")
         assert "permission denied" in refused("DELETE FROM scheduling_roundblob")
         assert "permission denied" in refused("DELETE FROM scheduling_roundbundle")
-        with pytest.raises(ArchivingError, match="in no file"):
+        with pytest.raises(ArchivingError, match="in no complete file"):
             drop_day(old)
         RoundArchive.objects.create(
             pool=lab.pool, day=old, name="n", first=0, last=0, members=3, bytes=1, sha256="",
