@@ -61,8 +61,8 @@ def refusal(answer: Any) -> str:
     return " ".join(answer.content.decode().split())
 
 
-class TestAPassword:
-    def test_is_changed_by_its_person_and_ends_the_other_sessions(self, there: Town) -> None:
+class TestPasswordChange:
+    def test_ends_other_sessions_and_keeps_tokens(self, there: Town) -> None:
         here, elsewhere, secret = there.owner, signed_in(OLD), secret_of("ada")
         answer = here.post("/account/", FORM)
         assert (answer.status_code, answer["Location"]) == (302, "/account/")
@@ -73,13 +73,13 @@ class TestAPassword:
         assert not Client().login(username="ada", password=OLD)
         assert not Client().login(username="ada", password=NEW.strip())
 
-    def test_takes_the_tokens_with_it_where_that_is_asked(self, there: Town) -> None:
+    def test_revokes_own_tokens_on_request(self, there: Town) -> None:
         secret, other = secret_of("ada"), secret_of("bea")
         assert "Revoke my 1 API token too" in there.owner.get("/account/").content.decode()
         there.owner.post("/account/", {**FORM, "drop_tokens": "yes"})
         assert (api(secret), api(other)) == (401, 200)
 
-    def test_stands_in_the_audit_log_without_a_sign_of_it(self, there: Town) -> None:
+    def test_is_audited_without_the_password(self, there: Town) -> None:
         there.owner.post("/account/", FORM)
         record = AuditRecord.objects.get()
         assert (record.actor.username, record.action) == ("ada", "person.password_changed")
@@ -102,7 +102,7 @@ class TestAPassword:
             ({"new_password": "", "new_password_again": ""}, "at least 12 characters"),
         ],
     )
-    def test_stays_where_the_form_is_wrong(
+    def test_invalid_form_changes_nothing(
         self, there: Town, typed: dict[str, str], words: str
     ) -> None:
         elsewhere = signed_in(OLD)
@@ -113,18 +113,18 @@ class TestAPassword:
         assert User.objects.get(username="ada").check_password(OLD)
         assert not AuditRecord.objects.exists()
 
-    def test_is_not_guessed_by_whoever_finds_a_session_open(self, there: Town) -> None:
+    def test_locks_after_ten_wrong_old_passwords(self, there: Town) -> None:
         for _ in range(10):
             refusal(there.owner.post("/account/", {**FORM, "old_password": "a guess"}))
         shown = refusal(there.owner.post("/account/", FORM))
         assert "Too many wrong passwords: try again in 15 minutes." in shown
         assert User.objects.get(username="ada").check_password(OLD)
 
-    def test_of_somebody_else_is_out_of_reach(self, there: Town) -> None:
+    def test_cannot_target_another_user(self, there: Town) -> None:
         there.mate.post("/account/", {**FORM, "username": "ada", "user": "ada"})
         assert User.objects.get(username="ada").check_password(OLD)
 
-    def test_is_found_from_every_page(self, there: Town) -> None:
+    def test_is_linked_from_dashboard(self, there: Town) -> None:
         assert there.owner.get("/t/north/").content.decode().count('href="/account/"') == 1
 
 
@@ -132,8 +132,8 @@ def switch(client: Client, name: str, do: str = "deactivate") -> Any:
     return client.post("/operate/people/", {"do": do, "username": name})
 
 
-class TestADeactivatedPerson:
-    def test_is_out_at_once_by_every_way(self, there: Town) -> None:
+class TestDeactivation:
+    def test_ends_sessions_tokens_and_logins(self, there: Town) -> None:
         session, secret = signed_in(OLD), secret_of("ada")
         assert switch(there.operator, "ada")["Location"] == "/operate/people/"
         assert not is_open(session)
@@ -147,7 +147,7 @@ class TestADeactivatedPerson:
         assert answer.status_code == 401
         assert is_open(there.mate)
 
-    def test_comes_back_with_a_password_and_places_and_nothing_else(self, there: Town) -> None:
+    def test_reactivation_restores_only_password_and_membership(self, there: Town) -> None:
         session, secret = signed_in(OLD), secret_of("ada")
         switch(there.operator, "ada")
         assert "(deactivated)" in there.operator.get("/operate/people/").content.decode()
@@ -158,7 +158,7 @@ class TestADeactivatedPerson:
         assert is_open(again, "/t/north/")
         assert Membership.objects.filter(user__username="ada").count() == 1
 
-    def test_leaves_no_way_in_that_was_opened_beside_the_deactivation(self, there: Town) -> None:
+    def test_blocks_sessions_and_tokens_created_concurrently(self, there: Town) -> None:
         """A log-in and a token request run while the account is deactivated."""
         session = signed_in(OLD)
         beside = Session.objects.get(pk=session.cookies[settings.SESSION_COOKIE_NAME].value)
@@ -171,7 +171,7 @@ class TestADeactivatedPerson:
         assert not is_open(session)
         assert api(secret) == 401
 
-    def test_is_recorded_with_what_ended(self, there: Town) -> None:
+    def test_audit_records_ended_sessions_and_tokens(self, there: Town) -> None:
         secret_of("ada")
         before = Session.objects.count()
         switch(there.operator, "ada")
@@ -197,14 +197,12 @@ class TestADeactivatedPerson:
             ("ada", "delete", "Unknown action."),
         ],
     )
-    def test_is_nobody_whom_the_page_refuses(
-        self, there: Town, name: str, do: str, words: str
-    ) -> None:
+    def test_rejects_invalid_targets(self, there: Town, name: str, do: str, words: str) -> None:
         assert words in refusal(switch(there.operator, name, do))
         assert not User.objects.filter(is_active=False).exists()
         assert is_open(there.operator, "/operate/people/")
 
-    def test_has_no_button_for_oneself_or_for_a_reader(self, there: Town) -> None:
+    def test_button_is_hidden_for_self_and_from_auditors(self, there: Town) -> None:
         User.objects.filter(username="bea").update(site_role="auditor")
         shown = there.operator.get("/operate/people/").content.decode()
         assert 'Deactivate<span class="sr"> ada</span>' in " ".join(shown.split())
@@ -213,7 +211,7 @@ class TestADeactivatedPerson:
         assert switch(there.mate, "ada").status_code == 403
 
 
-def test_of_two_operators_who_deactivate_each_other_one_stays(committed_db: str) -> None:
+def test_mutual_deactivation_leaves_one_operator_active(committed_db: str) -> None:
     """They act concurrently. The first locks both rows; the second is then no operator any more."""
     assert committed_db
     names = ("otto", "olga")
@@ -239,7 +237,7 @@ def test_of_two_operators_who_deactivate_each_other_one_stays(committed_db: str)
 
 
 @pytest.mark.usefixtures("there")
-def test_a_deactivated_operator_brings_nobody_back() -> None:
+def test_deactivated_operator_cannot_reactivate_others() -> None:
     eve = User.objects.get(username="eve")
     User.objects.filter(username__in=("eve", "ada")).update(is_active=False)
     with pytest.raises(PermissionDenied):

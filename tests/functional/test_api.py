@@ -35,7 +35,7 @@ class TestTokens:
         stage.people["ada"].set_password(PASSWORD)
         stage.people["ada"].save()
 
-    def test_are_made_by_password_and_shown_once(self, stage: ApiStage) -> None:
+    def test_secret_is_shown_only_on_creation(self, stage: ApiStage) -> None:
         made = stage.post("tokens", self.ASK, as_="")
         assert made.status_code == 201
         secret = made.json()["token"]
@@ -45,18 +45,18 @@ class TestTokens:
         assert secret not in listed.content.decode()
         assert made.json()["id"] in [row["id"] for row in listed.json()["results"]]
 
-    def test_end_when_they_are_dropped(self, stage: ApiStage) -> None:
+    def test_deleted_token_returns_401(self, stage: ApiStage) -> None:
         made = stage.post("tokens", self.ASK, as_="").json()
         assert stage.call("DELETE", f"tokens/{made['id']}", as_=made["token"]).status_code == 204
         assert stage.get("pools", as_=made["token"]).status_code == 401
 
-    def test_end_when_they_expire(self, stage: ApiStage) -> None:
+    def test_expired_token_returns_401(self, stage: ApiStage) -> None:
         ApiToken.objects.update(expires_at=stage.people["ada"].date_joined)
         refused = stage.get("pools")
         assert refused.status_code == 401
         assert refused["WWW-Authenticate"].startswith("Bearer")
 
-    def test_of_others_cannot_be_dropped(self, stage: ApiStage) -> None:
+    def test_deleting_token_of_another_user_returns_404(self, stage: ApiStage) -> None:
         others = ApiToken.objects.get(user=stage.people["bob"])
         assert stage.call("DELETE", f"tokens/{others.uid}").status_code == 404
 
@@ -68,12 +68,12 @@ class TestTokens:
             ("user_id", 1), ("expires_at", "2099-01-01"),
         ],
     )  # fmt: skip
-    def test_are_refused_by_field(self, stage: ApiStage, field: str, value: object) -> None:
+    def test_invalid_request_names_field(self, stage: ApiStage, field: str, value: object) -> None:
         refused = stage.post("tokens", self.ASK | {field: value}, as_="")
         assert refused.status_code == 400
         assert refused.json()["errors"][0]["field"].startswith(field)
 
-    def test_are_locked_after_ten_wrong_passwords(self, stage: ApiStage) -> None:
+    def test_creation_locks_after_ten_wrong_passwords(self, stage: ApiStage) -> None:
         wrong = self.ASK | {"password": "wrong"}
         answers = [stage.post("tokens", wrong, as_="").status_code for _ in range(12)]
         assert answers == [401] * 9 + [429] * 3
@@ -82,15 +82,15 @@ class TestTokens:
         bob = stage.post("tokens", wrong | {"username": "bob"}, as_="")
         assert bob.status_code == 401
 
-    def test_lock_the_login_page_too(self, stage: ApiStage, client: Any) -> None:
+    def test_login_page_locks_after_wrong_passwords(self, stage: ApiStage, client: Any) -> None:
         for _ in range(12):
             client.post("/login/", {"username": "ada", "password": "wrong"})
         client.post("/login/", {"username": "ada", "password": PASSWORD})
         assert "_auth_user_id" not in client.session
 
 
-class TestAJob:
-    def test_is_submitted_shown_and_listed(self, stage: ApiStage) -> None:
+class TestJob:
+    def test_submission_appears_in_detail_and_filtered_lists(self, stage: ApiStage) -> None:
         made = stage.post("jobs", stage.spec(name="first", environment={"SEED": "1"}))
         assert made.status_code == 201, made.content
         row = made.json()
@@ -106,7 +106,7 @@ class TestAJob:
         assert all(word in error["hint"] for word in ("pending", "queued", "starting"))
         assert Job.objects.get().submitted_by == stage.people["ada"]
 
-    def test_has_its_lease_and_reason(self, live: ApiStage) -> None:
+    def test_shows_lease_and_wait_reason(self, live: ApiStage) -> None:
         uid = live.post("jobs", live.spec(gpus=3)).json()["id"]
         live.cluster.at = Job.objects.get(uid=uid).submitted_at + timedelta(seconds=15)
         live.cluster.submit("bb", 6, 900)
@@ -124,7 +124,7 @@ class TestAJob:
         assert {**skip["tenants"][0]["numbers"], "attained_gpu_us": 0} == why["numbers"]
         assert None not in why["numbers"].values()
 
-    def test_has_its_own_need_beside_smaller_jobs_that_wait(self, live: ApiStage) -> None:
+    def test_wait_reason_shows_own_need_among_smaller_jobs(self, live: ApiStage) -> None:
         for gpus in (8, 4, 6):
             live.cluster.submit("bb", gpus, 900)
         live.cluster.round(after_s=15)
@@ -133,21 +133,21 @@ class TestAJob:
             assert why["numbers"]["needed"] == job.gpus
             assert f"{job.gpus} GPUs" in why["words"]
 
-    def test_is_cancelled_and_again(self, stage: ApiStage) -> None:
+    def test_cancel_is_idempotent(self, stage: ApiStage) -> None:
         uid = stage.post("jobs", stage.spec()).json()["id"]
         first = stage.post(f"jobs/{uid}/cancel")
         assert (first.status_code, first.json()["state"]) == (200, "cancelled")
         assert stage.post(f"jobs/{uid}/cancel", {}).json() == first.json()
         assert stage.get(f"jobs/{uid}/why").json()["words"] == "It was cancelled."
 
-    def test_has_an_empty_log_before_it_runs(self, stage: ApiStage) -> None:
+    def test_log_is_empty_before_start(self, stage: ApiStage) -> None:
         log = stage.get(f"jobs/{stage.job().uid}/logs").json()
         assert log == {
             "lease": None, "offset": 0, "next_offset": 0, "total": 0, "text": "",
             "complete": False,
         }  # fmt: skip
 
-    def test_may_be_tried(self, stage: ApiStage) -> None:
+    def test_dry_run_returns_feasibility_and_creates_no_job(self, stage: ApiStage) -> None:
         answer = stage.post("jobs/dry-run", stage.spec()).json()
         assert answer["feasible"]
         assert (answer["price"], answer["currency"]) == ("0.000000", "credit")
@@ -158,7 +158,7 @@ class TestAJob:
         assert (too_large["own"], too_large["borrowed"]) == (0, 0)
         assert not Job.objects.exists()
 
-    def test_that_is_tried_says_what_the_next_round_would_do(self, live: ApiStage) -> None:
+    def test_dry_run_predicts_next_round(self, live: ApiStage) -> None:
         starts = live.post("jobs/dry-run", live.spec(gpus=1)).json()
         eta = starts["next_round"]["eta"]
         assert (starts["reason_code"], starts["next_round"]["starts"]) == ("", True)
@@ -176,7 +176,7 @@ class TestAJob:
         assert row["eta"] == {"p50": None, "p90": None, "reason": "too_little_known"}
         assert "No reliable start estimate" in answer["detail"]
 
-    def test_comes_in_bulk(self, stage: ApiStage) -> None:
+    def test_bulk_submission_is_ordered_atomic_and_idempotent(self, stage: ApiStage) -> None:
         specs = [stage.spec(name=f"n{i}") for i in range(30)]
         made = stage.post("jobs/bulk", {"jobs": specs}, **{"Idempotency-Key": "b"})
         assert made.status_code == 201
@@ -187,7 +187,7 @@ class TestAJob:
         assert bad.json()["errors"][0]["field"] == "jobs[30].pool"
         assert Job.objects.count() == 30
 
-    def test_keeps_its_key(self, stage: ApiStage) -> None:
+    def test_repeated_key_returns_same_job_and_rejects_changed_body(self, stage: ApiStage) -> None:
         key = {"Idempotency-Key": "k1"}
         first = stage.post("jobs", stage.spec(), **key)
         again = stage.post("jobs", stage.spec(), **key)
@@ -196,7 +196,7 @@ class TestAJob:
         assert (other.status_code, other.json()["reason_code"]) == (422, "idempotency_mismatch")
         assert Job.objects.count() == 1
 
-    def test_made_under_a_key_is_shown_as_it_is_now(self, live: ApiStage) -> None:
+    def test_repeated_key_returns_current_state_of_job(self, live: ApiStage) -> None:
         """A repeated submission returns the job's present state, like the job's own URL."""
         spec = live.spec()
         asked = {"jobs": (spec, "k1"), "jobs/bulk": ({"jobs": [spec, spec]}, "k2")}
@@ -212,14 +212,14 @@ class TestAJob:
         assert all(row["lease"] for row in shown)
         assert shown == [live.get(f"jobs/{row['id']}").json() for row in shown]
 
-    def test_needs_a_usable_key(self, stage: ApiStage) -> None:
+    def test_rejects_invalid_idempotency_key(self, stage: ApiStage) -> None:
         for key in ("", "x" * 256, "a\tb"):
             refused = stage.post("jobs", stage.spec(), **{"Idempotency-Key": key})
             assert refused.json()["errors"][0]["field"] == "Idempotency-Key"
 
 
-class TestPages:
-    def test_follow_a_cursor_to_the_end(self, stage: ApiStage) -> None:
+class TestLists:
+    def test_cursor_reaches_every_job_newest_first(self, stage: ApiStage) -> None:
         for _ in range(5):
             stage.job()
         seen, path = [], "jobs?limit=2"
@@ -237,19 +237,19 @@ class TestPages:
             "state=gone", "stat=pending", "limit=1&limit=2", "cursor=" + "a" * 600, "limit=%D9%A1",
         ],
     )  # fmt: skip
-    def test_refuse_what_they_do_not_know(self, stage: ApiStage, query: str) -> None:
+    def test_rejects_invalid_query_parameters(self, stage: ApiStage, query: str) -> None:
         refused = stage.get(f"jobs?{query}")
         assert refused.status_code == 400
         assert refused.json()["errors"][0]["field"] == query.partition("=")[0]
 
-    def test_refuse_the_cursor_of_another_list(self, stage: ApiStage) -> None:
+    def test_rejects_cursor_of_another_list(self, stage: ApiStage) -> None:
         for _ in range(3):
             stage.job()
         cursor = stage.get("jobs?limit=1").json()["next"]
         assert stage.get(f"usage?cursor={cursor}").status_code == 400
         assert stage.get(f"jobs?cursor={cursor[:-2]}xx").status_code == 400
 
-    def test_of_a_queue_go_on_and_hide_others(self, stage: ApiStage) -> None:
+    def test_queue_pages_hide_names_of_other_tenants(self, stage: ApiStage) -> None:
         stage.job("aa")
         stage.job("bb", after_s=1)
         stage.job("aa", after_s=2)
@@ -260,7 +260,7 @@ class TestPages:
         assert [bool(row["name"]) for row in rows] == [True, False, True]
         assert second["next"] is None
 
-    def test_show_pools_prices_rounds_quotas_and_usage(self, live: ApiStage) -> None:
+    def test_returns_pools_prices_rounds_quotas_and_usage(self, live: ApiStage) -> None:
         live.job()
         live.cluster.round()
         pool = live.get(f"pools/{live.pool}").json()
@@ -278,8 +278,8 @@ class TestPages:
         assert live.get(f"prices?pool={live.pool}").status_code == 200
 
 
-class TestARefusal:
-    def test_is_a_problem_with_the_requests_id(self, stage: ApiStage) -> None:
+class TestProblemResponse:
+    def test_contains_request_id(self, stage: ApiStage) -> None:
         refused = stage.get(f"jobs/{uuid4()}", **{"X-Request-Id": "abc-123.xyz"})
         assert refused["Content-Type"] == "application/problem+json"
         assert refused["X-Request-Id"] == "abc-123.xyz"
@@ -290,37 +290,37 @@ class TestARefusal:
         )  # fmt: skip
 
     @pytest.mark.parametrize("given", ["short", "has space in it", "x" * 65, "a\r\nb: c123"])
-    def test_takes_no_forged_id(self, stage: ApiStage, given: str) -> None:
+    def test_replaces_invalid_request_id(self, stage: ApiStage, given: str) -> None:
         answer = stage.get("pools", **{"X-Request-Id": given})
         assert answer["X-Request-Id"] != given
         assert len(answer["X-Request-Id"]) == 32
 
     @pytest.mark.parametrize(("path", "host"), [("jobs?pool=%00", "localhost"), ("jobs", "evil")])
-    def test_before_any_view_is_one_too(self, stage: ApiStage, path: str, host: str) -> None:
+    def test_covers_bad_query_and_bad_host(self, stage: ApiStage, path: str, host: str) -> None:
         refused = stage.get(path, Host=host)
         assert refused.status_code == 400
         assert refused["Content-Type"] == "application/problem+json"
         assert refused.json()["request_id"] == refused["X-Request-Id"]
 
-    def test_of_unknown_addresses_is_one_too(self, stage: ApiStage) -> None:
+    def test_covers_unknown_urls_and_methods(self, stage: ApiStage) -> None:
         for method in ("GET", "POST", "PUT", "PATCH", "DELETE"):
             assert stage.call(method, "nothing/here").status_code in (404, 405)
         assert stage.call("PUT", "jobs").json()["reason_code"] == "method_not_allowed"
 
-    def test_of_a_missing_scope_names_it(self, stage: ApiStage) -> None:
+    def test_missing_scope_returns_403(self, stage: ApiStage) -> None:
         secret = stage.token("ada", Scope.READ)
         assert stage.get("pools", as_=secret).status_code == 200
         refused = stage.post("jobs", stage.spec(), as_=secret)
         assert (refused.status_code, refused.json()["reason_code"]) == (403, "scope")
 
-    def test_follows_the_role_of_this_moment(self, stage: ApiStage) -> None:
+    def test_uses_current_role_of_user(self, stage: ApiStage) -> None:
         Membership.objects.filter(user=stage.people["ada"]).update(role="viewer")
         refused = stage.post("jobs", stage.spec())
         assert (refused.status_code, refused.json()["reason_code"]) == (403, "role")
         Membership.objects.all().delete()
         assert stage.get(f"jobs/{stage.job().uid}").status_code == 404
 
-    def test_of_a_browser_without_its_csrf_token(self, stage: ApiStage) -> None:
+    def test_session_post_without_csrf_token_returns_403(self, stage: ApiStage) -> None:
         from django.test import Client
 
         client = Client(enforce_csrf_checks=True)
@@ -329,13 +329,13 @@ class TestARefusal:
         refused = client.post("/api/v1/jobs", "{}", content_type="application/json")
         assert (refused.status_code, refused.json()["reason_code"]) == (403, "csrf")
 
-    def test_of_a_tenant_that_submits_too_fast(self, stage: ApiStage, settings: Any) -> None:
+    def test_submission_rate_is_limited_per_tenant(self, stage: ApiStage, settings: Any) -> None:
         settings.SUBMISSIONS_PER_S = 1
         answers = [stage.post("jobs", {}).status_code for _ in range(12)]
         assert 429 in answers
         assert stage.post("jobs", {}, as_="bob").status_code == 400
 
-    def test_of_another_tenant_reads_like_none(self, stage: ApiStage) -> None:
+    def test_other_tenant_looks_like_missing_tenant(self, stage: ApiStage) -> None:
         theirs = stage.post("jobs", stage.spec(tenant="bb"))
         none = stage.post("jobs", stage.spec(tenant="zz"))
         assert theirs.status_code == 400

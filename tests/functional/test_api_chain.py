@@ -56,15 +56,15 @@ def path_of(answer: Any) -> list[bytes]:
     return [bytes.fromhex(step) for step in answer["path"]]
 
 
-class TestALog:
-    def test_of_no_round_has_a_signed_head(self, stage: ApiStage) -> None:
+class TestRoundLog:
+    def test_empty_log_has_signed_head(self, stage: ApiStage) -> None:
         shown = answered(stage, "")
         assert (shown["size"], shown["round"]) == (0, None)
         assert head(stage) == Checkpoint(shown["log"], 0, merkle.EMPTY_ROOT)
         assert answered(stage, "/records") == {"results": [], "next": None}
         assert stage.get(f"chain/{stage.pool}/inclusion?round=1").status_code == 404
 
-    def test_proves_that_each_round_is_in_it_and_that_it_only_grew(self, stage: ApiStage) -> None:
+    def test_proves_inclusion_of_each_round_and_append_only_growth(self, stage: ApiStage) -> None:
         log_rounds(stage.cluster.pool)
         before = head(stage)
         play(stage, 4)
@@ -87,7 +87,7 @@ class TestALog:
         growth = answered(stage, "/consistency?first=7&second=11")
         merkle.verify_consistency(7, 11, path_of(growth), before.root, after.root)
 
-    def test_lists_its_records_by_rounds_in_pages(
+    def test_returns_records_in_pages_by_round_range(
         self, stage: ApiStage, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         log_rounds(stage.cluster.pool)
@@ -101,7 +101,7 @@ class TestALog:
         assert answered(stage, "/records?first=8")["results"] == []
         assert answered(stage, "/records?first=5&last=4")["results"] == []
 
-    def test_says_which_keys_sign_until_when(self, stage: ApiStage) -> None:
+    def test_returns_signing_keys_with_validity(self, stage: ApiStage) -> None:
         (key,) = answered(stage, "")["keys"]
         assert key["vkey"].startswith(f"evenshare/es/rounds/{stage.pool}+")
         assert key["since"].endswith("Z")
@@ -123,21 +123,23 @@ class TestALog:
             ("consistency?first=5&second=" + "9" * 30, "second"),
         ],
     )
-    def test_refuses_what_it_has_not_by_field(self, stage: ApiStage, path: str, field: str) -> None:
+    def test_rejects_invalid_parameters_by_field(
+        self, stage: ApiStage, path: str, field: str
+    ) -> None:
         log_rounds(stage.cluster.pool)
         answer = stage.get(f"chain/{stage.pool}/{path}")
         assert answer.status_code == 400
         assert [error["field"] for error in answer.json()["errors"]] == [field]
 
-    def test_is_there_for_the_pools_tenants_and_the_site_alone(self, stage: ApiStage) -> None:
+    def test_is_visible_only_to_tenants_of_pool_and_site_staff(self, stage: ApiStage) -> None:
         stage.person("olga")
         stage.person("otto", site_role=User.SiteRole.OPERATOR)
         for who, status in (("ada", 200), ("bob", 200), ("otto", 200), ("olga", 404), ("", 401)):
             assert stage.get(f"chain/{stage.pool}", as_=who).status_code == status
 
 
-class TestALogThatCannotBeProven:
-    def test_is_not_signed_without_its_key(self, stage: ApiStage, tmp_path: Path) -> None:
+class TestUnprovableLog:
+    def test_returns_503_without_signing_key(self, stage: ApiStage, tmp_path: Path) -> None:
         answered(stage, "")
         for path in (tmp_path / "log-keys").iterdir():
             path.unlink()
@@ -146,7 +148,7 @@ class TestALogThatCannotBeProven:
         assert answer.json()["reason_code"] == "log_unavailable"
         assert str(tmp_path) not in answer.content.decode()
 
-    def test_says_so_where_hashes_were_taken_out(
+    def test_returns_503_if_tree_hashes_are_missing(
         self, stage: ApiStage, committed_db: str, services: Services
     ) -> None:
         log_rounds(stage.cluster.pool)

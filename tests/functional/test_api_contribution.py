@@ -50,8 +50,8 @@ def lines(live: ApiStage, query: str = "", as_: str = "bob") -> list[dict[str, A
         path = f"contribution/lines?{ALL}{query}&cursor={answer['next']}"
 
 
-class TestTheSums:
-    def test_are_those_of_the_lines_and_of_the_ledger(self, live: ApiStage) -> None:
+class TestTotals:
+    def test_match_lines_and_reconcile_with_ledger(self, live: ApiStage) -> None:
         shown = live.get(f"contribution?{ALL}", as_="bob").json()
         every = sum((Decimal(line["earned"]) for line in lines(live)), ZERO)
         assert Decimal(shown["earned"]) == every > 0
@@ -65,7 +65,7 @@ class TestTheSums:
             assert sum((Decimal(row["earned"]) for row in shown[by]), ZERO) == every
         assert [row["name"] for row in shown["by_borrower"]] == ["aa"]
 
-    def test_say_what_became_of_the_quota_where_the_time_is_short(self, live: ApiStage) -> None:
+    def test_include_quota_use_for_short_periods(self, live: ApiStage) -> None:
         assert live.get(f"contribution?{ALL}", as_="bob").json()["quota_use"] is None
         day = "since=2030-01-01T00:00:00Z&until=2030-01-02T00:00:00Z"
         shown = live.get(f"contribution?{day}", as_="bob").json()
@@ -77,7 +77,7 @@ class TestTheSums:
         assert shown["quota_counted_until"] < "2030-01-02"
         assert shown["alpha"] > 1
 
-    def test_hide_whom_the_pool_hides(self, live: ApiStage) -> None:
+    def test_hide_borrowers_if_pool_shows_own_rows_only(self, live: ApiStage) -> None:
         Pool.objects.filter(pk=live.cluster.pool.pk).update(visibility=Pool.Visibility.OWN)
         shown = live.get(f"contribution?{ALL}", as_="bob").json()
         assert [row["name"] for row in shown["by_borrower"]] == ["other tenants"]
@@ -94,19 +94,19 @@ class TestTheSums:
             ("until=0001-01-01T00:00:00Z", "until"),
         ],
     )
-    def test_name_the_instant_that_is_wrong(self, live: ApiStage, query: str, field: str) -> None:
+    def test_name_invalid_time_parameter(self, live: ApiStage, query: str, field: str) -> None:
         for path in ("contribution", "contribution/lines"):
             answer = live.get(f"{path}?{query}", as_="bob")
             assert answer.status_code == 400
             assert [error["field"] for error in answer.json()["errors"]] == [field]
 
 
-class TestTheLines:
-    def test_page_by_key(self, live: ApiStage) -> None:
+class TestLines:
+    def test_pagination_returns_every_line(self, live: ApiStage) -> None:
         assert lines(live, "&limit=1") == lines(live)
         assert len(lines(live)) == UsageShare.objects.filter(account__tenant__slug="bb").count() > 2
 
-    def test_lead_to_round_and_transfer(self, live: ApiStage) -> None:
+    def test_link_to_round_and_transfer(self, live: ApiStage) -> None:
         for line in lines(live):
             answer = live.get(f"rounds/{live.pool}/{line['round']}", as_="bob")
             assert answer.status_code == 200
@@ -115,15 +115,15 @@ class TestTheLines:
         assert {line["transfer"] is None for line in lines(live)} == {True, False}
 
 
-class TestWhoMayLook:
-    def test_is_the_tenant_and_who_sees_all_money(self, live: ApiStage) -> None:
+class TestVisibility:
+    def test_contribution_is_limited_to_tenant_and_finance_roles(self, live: ApiStage) -> None:
         for path in (f"contribution?{ALL}", f"contribution/lines?{ALL}"):
             asked = f"{path}&tenant=bb&pool={live.pool}"
             statuses = {who: live.get(asked, as_=who).status_code for who in live.people}
             assert statuses["bob"] == statuses["otto"] == statuses["fina"] == 200
             assert statuses["ada"] == 404
 
-    def test_of_all_tenants_is_for_who_sees_all_money(self, live: ApiStage) -> None:
+    def test_revenue_fairness_of_all_tenants_requires_finance_role(self, live: ApiStage) -> None:
         path = f"pools/{live.pool}/revenue-fairness?{ALL}"
         answer = live.get(path, as_="fina").json()
         assert {row["tenant"] for row in answer["results"]} >= {"aa", "bb"}
@@ -132,7 +132,7 @@ class TestWhoMayLook:
         assert live.get(path, as_="otto").status_code == 200
         assert live.get(path, as_="bob").status_code == 404
 
-    def test_shows_sums_that_no_column_holds(self, live: ApiStage) -> None:
+    def test_shows_sums_larger_than_a_column_holds(self, live: ApiStage) -> None:
         """Each amount fits its column, but the sum of both directions does not."""
         tenants, book = live.cluster.tenants, open_book(live.cluster.pool.book)
         accounts = open_accounts(book, [tenants["aa"].pk, tenants["bb"].pk])

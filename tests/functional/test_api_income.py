@@ -60,7 +60,7 @@ def verified(stated: Answers) -> StatementReport:
     return verify_statement(read_statement(json.loads(json.dumps(stated))))
 
 
-class TestWhatIsAnswered:
+class TestIncomeStatement:
     def test_recomputes_for_lender_and_borrower(self, live: ApiStage) -> None:
         for who, slug in (("bob", "bb"), ("ada", "aa")):
             report = verified(answers(live, who))
@@ -71,20 +71,20 @@ class TestWhatIsAnswered:
             assert report.recomputed["charge"] == borrowed
         assert report.recomputed["charge"] > 5
 
-    def test_has_intervals_where_idle_quota_changed(self, live: ApiStage) -> None:
+    def test_covers_changes_of_idle_quota(self, live: ApiStage) -> None:
         stated = answers(live)
         assert len({(row["own"], row["total"]) for row in stated["idle"]}) > 1
         assert {row["transfer"] is None for row in stated["income"]} == {True, False}
         assert verified(stated).recomputed["settlement of incomes"] >= 2
 
-    def test_is_the_same_in_pages_of_any_size(self, live: ApiStage) -> None:
+    def test_does_not_depend_on_page_size(self, live: ApiStage) -> None:
         whole, cut = answers(live), answers(live, limit=1)
         assert cut["income"] == whole["income"]
         assert cut["entries"] == whole["entries"]
         assert verified(cut).recomputed == verified(whole).recomputed
         assert verified(cut).findings == []
 
-    def test_sums_between_two_instants(self, live: ApiStage) -> None:
+    def test_splits_exactly_at_an_instant(self, live: ApiStage) -> None:
         whole = answers(live)
         instant = whole["entries"][0]["effective_at"]
         until = f"since=2029-12-01T00:00:00Z&until={instant}"
@@ -168,8 +168,8 @@ PLANTS: list[tuple[str, Callable[[Answers], None], str]] = [
 ]
 
 
-class TestPlants:
-    def test_are_each_seen_and_named(self, live: ApiStage) -> None:
+class TestPlantedErrors:
+    def test_are_each_detected_and_named(self, live: ApiStage) -> None:
         honest = {who: answers(live, who) for who in ("ada", "bob")}
         for who, plant, what in PLANTS:
             stated = copy.deepcopy(honest[who])
@@ -177,7 +177,7 @@ class TestPlants:
             problems = verified(stated).findings
             assert what in {finding.what for finding in problems}, (plant.__name__, problems)
 
-    def test_name_the_row_with_what_is_stated_and_what_is_right(self, live: ApiStage) -> None:
+    def test_finding_names_row_with_stated_and_recomputed_values(self, live: ApiStage) -> None:
         stated = answers(live)
         row = settled(stated)
         right = row["earned"]
@@ -198,7 +198,7 @@ class TestVisibility:
             ("own", None, None),
         ],
     )
-    def test_is_what_the_pool_lets(
+    def test_follows_visibility_of_pool(
         self, live: ApiStage, visibility: str, borrower: str | None, lenders: set[str] | None
     ) -> None:
         Pool.objects.filter(pk=live.cluster.pool.pk).update(visibility=visibility)
@@ -217,7 +217,7 @@ class TestVisibility:
         assert report.recomputed["income"] == len(stated["income"])
         assert bool(report.not_recomputed[HIDDEN]) == (lenders is None)
 
-    def test_names_no_borrower_job_or_person(self, live: ApiStage) -> None:
+    def test_hides_borrower_and_jobs_if_pool_shows_own_rows_only(self, live: ApiStage) -> None:
         Pool.objects.filter(pk=live.cluster.pool.pk).update(visibility="own")
         text = json.dumps(answers(live)["income"])
         jobs = Job.objects.filter(tenant__slug="aa")
@@ -225,7 +225,7 @@ class TestVisibility:
         for hidden in ('"aa"', *(str(job.uid) for job in jobs), *(job.name for job in jobs)):
             assert hidden not in text, hidden
 
-    def test_is_for_the_tenant_and_who_sees_all_money(self, live: ApiStage) -> None:
+    def test_is_limited_to_tenant_and_site_staff(self, live: ApiStage) -> None:
         for path in ("income", "entries"):
             asked = f"{path}?{ALL}&tenant=bb&pool={live.pool}"
             statuses = {who: live.get(asked, as_=who).status_code for who in live.people}
@@ -238,7 +238,7 @@ def compared(stated: Answers, there: Rounds) -> StatementReport:
     return verify_with_rounds(statement, there.rounds, there.keys)
 
 
-class TestAgainstRounds:
+class TestComparisonWithRounds:
     def test_agrees_for_lender_and_borrower(self, live: ApiStage) -> None:
         for who, slug in (("bob", "bb"), ("ada", "aa")):
             stated = answers(live, who)
@@ -250,7 +250,7 @@ class TestAgainstRounds:
             instants = report.recomputed["total idle quota"]
             assert (instants > 5) == bool(stated["income"])
 
-    def test_finds_what_the_answers_alone_do_not_show(self, live: ApiStage) -> None:
+    def test_detects_consistent_changes_across_answers(self, live: ApiStage) -> None:
         """A price, an idle quota and a term are changed consistently in all answers."""
         there, honest = disclosed(live, "bb"), answers(live)
         stated = copy.deepcopy(honest)
@@ -267,7 +267,7 @@ class TestAgainstRounds:
         problems = {finding.what for finding in compared(stated, there).findings}
         assert problems == {"own and borrowed GPUs"}
 
-    def test_says_what_was_not_compared(self, live: ApiStage) -> None:
+    def test_counts_rows_without_bundle_or_key(self, live: ApiStage) -> None:
         stated = answers(live)
         report = compared(stated, Rounds({}, {}))
         assert report.not_recomputed[NO_BUNDLE] >= len(stated["income"])
@@ -276,9 +276,9 @@ class TestAgainstRounds:
         assert sum("no key" in why for why in keyless.not_recomputed) == 2
 
 
-class TestAWrongTime:
+class TestInvalidTimeRange:
     @pytest.mark.parametrize("path", ["income", "usage", "entries"])
-    def test_is_named(self, live: ApiStage, path: str) -> None:
+    def test_names_field(self, live: ApiStage, path: str) -> None:
         for query, field in (
             ("since=monday", "since"),
             ("since=2030-01-02T00:00:00Z&until=2030-01-01T00:00:00Z", "until"),

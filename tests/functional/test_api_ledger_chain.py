@@ -42,8 +42,8 @@ def answered(stage: ApiStage, path: str) -> Any:
     return answer.json()
 
 
-class TestTheLogOfABook:
-    def test_has_a_signed_head_that_proves_its_records_and_growth(self, stage: ApiStage) -> None:
+class TestLedgerLog:
+    def test_signed_head_proves_inclusion_and_growth(self, stage: ApiStage) -> None:
         shown = answered(stage, "")
         head = verify_note(
             shown["checkpoint"], [key["vkey"] for key in shown["keys"]], shown["log"]
@@ -63,7 +63,7 @@ class TestTheLogOfABook:
         growth = answered(stage, "/consistency?first=3&second=5")["path"]
         merkle.verify_consistency(3, 5, [bytes.fromhex(step) for step in growth], first, head.root)
 
-    def test_lists_its_records_in_pages(
+    def test_returns_records_in_pages(
         self, stage: ApiStage, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("tenants.api.logs.RECORDS_MAX", 2)
@@ -72,12 +72,12 @@ class TestTheLogOfABook:
         assert listed == [[0, 1], [2, 3], []]
         assert [page["next"] for page in pages] == [2, None, None]
 
-    def test_tells_no_amount(self, stage: ApiStage) -> None:
+    def test_records_contain_no_amounts(self, stage: ApiStage) -> None:
         text = stage.get(f"ledgers/{stage.cluster.pool.book}/chain/records").content.decode()
         assert "777777777" not in text
         assert "777.777777" not in text
 
-    def test_is_there_for_whoever_sees_a_pool_of_the_book(self, stage: ApiStage) -> None:
+    def test_is_visible_to_members_of_a_pool_of_the_book(self, stage: ApiStage) -> None:
         stage.person("olga")
         stage.person("fin", site_role=User.SiteRole.FINANCE)
         book = stage.cluster.pool.book
@@ -95,7 +95,9 @@ class TestTheLogOfABook:
             ("/records?first=x", "first"),
         ],
     )
-    def test_refuses_what_it_has_not_by_field(self, stage: ApiStage, path: str, field: str) -> None:
+    def test_rejects_invalid_parameters_by_field(
+        self, stage: ApiStage, path: str, field: str
+    ) -> None:
         answer = stage.get(f"ledgers/{stage.cluster.pool.book}/chain{path}")
         assert answer.status_code == 400
         assert [error["field"] for error in answer.json()["errors"]] == [field]

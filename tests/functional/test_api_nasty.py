@@ -54,10 +54,10 @@ BODIES: dict[str, bytes] = {
 }
 
 
-class TestABody:
+class TestHostileBody:
     @pytest.mark.parametrize("path", ["jobs", "jobs/dry-run", "jobs/bulk", "tokens"])
     @pytest.mark.parametrize("name", BODIES)
-    def test_is_refused_clearly(self, stage: ApiStage, path: str, name: str) -> None:
+    def test_returns_small_problem_response(self, stage: ApiStage, path: str, name: str) -> None:
         refused = stage.post(path, BODIES[name], as_="" if path == "tokens" else "ada")
         assert refused.status_code in (400, 413), refused.content[:300]
         assert refused["Content-Type"] == "application/problem+json"
@@ -72,17 +72,17 @@ class TestABody:
             ("half a pair in a key", "environment.\\\\udfff"),
         ],
     )
-    def test_names_the_field(self, name: str, field: str) -> None:
+    def test_error_names_field(self, name: str, field: str) -> None:
         with pytest.raises(Problem) as caught:
             json_read(BODIES[name])
         assert caught.value.errors[0].field.replace("\\\\", "\\") == field.replace("\\\\", "\\")
 
-    def test_may_be_as_deep_as_allowed(self) -> None:
+    def test_accepts_maximum_nesting_depth(self) -> None:
         assert json_read(b"[" * 32 + b"]" * 32)
         assert json_read(b'{"a":"' + b"[" * 1000 + b'\\""}') == {"a": "[" * 1000 + '"'}
 
     @pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "x", ""])
-    def test_of_another_type_is_not_read(self, stage: ApiStage, kind: str) -> None:
+    def test_rejects_other_content_types(self, stage: ApiStage, kind: str) -> None:
         from django.test import Client
 
         refused = Client().generic(
@@ -110,9 +110,9 @@ OF_ANOTHER_KIND: list[Any] = [1.5, True, {"a": 1}, [[]]]
 KNOWN = tuple(request_fields(JobRequest))
 
 
-class TestAField:
+class TestHostileField:
     @pytest.mark.parametrize("path", ["jobs", "jobs/dry-run"])
-    def test_is_named(self, stage: ApiStage, path: str) -> None:
+    def test_invalid_value_names_field(self, stage: ApiStage, path: str) -> None:
         assert set(FIELDS) <= set(KNOWN)
         for field in KNOWN:
             values = FIELDS.get(field, OF_ANOTHER_KIND)
@@ -127,7 +127,7 @@ class TestAField:
                 assert named in (field, inside), (field, value)
         assert not Job.objects.exists()
 
-    def test_is_named_with_the_place_inside(self, stage: ApiStage) -> None:
+    def test_invalid_item_names_its_path(self, stage: ApiStage) -> None:
         for place, values in BAD_ITEMS.items():
             for value in values:
                 spec = stage.spec(**{place.split("[")[0].split(".")[0]: value})
@@ -135,12 +135,12 @@ class TestAField:
                 assert refused.status_code == 400
                 assert refused.json()["errors"][0]["field"] == place
 
-    def test_of_the_environment_is_refused_by_name(self, stage: ApiStage) -> None:
+    def test_invalid_environment_keys_are_named(self, stage: ApiStage) -> None:
         refused = stage.post("jobs", stage.spec(environment=dict.fromkeys(BAD_KEYS, "1")))
         named = {error["field"] for error in refused.json()["errors"]}
         assert named == {f"environment.{key}" for key in BAD_KEYS}
 
-    def test_of_the_model_cannot_be_smuggled_in(self, stage: ApiStage) -> None:
+    def test_rejects_model_fields_outside_the_schema(self, stage: ApiStage) -> None:
         models = [apps.get_model("scheduling", "Job"), apps.get_model("scheduling", "VirtualWork")]
         names = {
             name
@@ -155,7 +155,7 @@ class TestAField:
                 assert refused.json()["errors"][0]["field"] == name
         assert not Job.objects.exists()
 
-    def test_of_other_bodies_is_refused_too(self, stage: ApiStage) -> None:
+    def test_rejects_extra_fields_in_cancel_and_bulk(self, stage: ApiStage) -> None:
         job = stage.job()
         assert stage.post(f"jobs/{job.uid}/cancel", {"state": "failed"}).status_code == 400
         assert stage.post("jobs/bulk", {"jobs": [stage.spec()], "tenant": "bb"}).status_code == 400
@@ -165,7 +165,7 @@ class TestAField:
         assert job.state == "pending"
 
 
-class TestAnAddress:
+class TestHostileUrl:
     @pytest.mark.parametrize(
         "path",
         [
@@ -176,10 +176,10 @@ class TestAnAddress:
             "jobs/a%0Ab", "tokens/%0A",
         ],
     )  # fmt: skip
-    def test_is_refused_clearly(self, stage: ApiStage, path: str) -> None:
+    def test_never_fails_with_server_error(self, stage: ApiStage, path: str) -> None:
         assert stage.get(path).status_code in (200, 400, 404)
 
-    def test_of_logs_takes_numbers_alone(self, stage: ApiStage) -> None:
+    def test_log_parameters_must_be_numbers_in_range(self, stage: ApiStage) -> None:
         uid = stage.job().uid
         for query in ("offset=x", "limit=0", "limit=262145", "lease=0", "lease=-1", "offset=1e9"):
             refused = stage.get(f"jobs/{uid}/logs?{query}")
@@ -187,7 +187,7 @@ class TestAnAddress:
         assert stage.get(f"jobs/{uid}/logs?lease=5").status_code == 404
         assert stage.get(f"jobs/{uid}/logs?offset=-100&limit=5").status_code == 200
 
-    def test_of_authorization_may_be_anything(self, stage: ApiStage) -> None:
+    def test_invalid_authorization_returns_401(self, stage: ApiStage) -> None:
         for value in ("", "Bearer", "Bearer ", "Basic eDp5", "Bearer " + "a" * 9000, "Bearer \xff"):
             refused = stage.get("jobs", as_="", Authorization=value)
             assert refused.status_code == 401, value

@@ -17,7 +17,7 @@ def stage(request: pytest.FixtureRequest) -> ApiStage:
 
 
 class TestNodes:
-    def test_have_the_state_of_their_engine_beside_the_operators(self, stage: ApiStage) -> None:
+    def test_show_engine_state_apart_from_operator_state(self, stage: ApiStage) -> None:
         nodes = f"operate/nodes?pool={stage.pool}"
         seen = tag(stage, nodes)
         row = stage.get(nodes, as_="otto").json()["results"][0]

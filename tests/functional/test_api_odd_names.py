@@ -103,14 +103,12 @@ class Attack:
         once()
 
 
-class TestEveryOperation:
-    def test_about_odd_states_answers_as_described(
-        self, there: OddStage, settings: Settings
-    ) -> None:
+class TestOperations:
+    def test_match_schema_with_odd_states(self, there: OddStage, settings: Settings) -> None:
         self.attack(there, settings, EXAMPLES)
 
     @pytest.mark.soak
-    def test_about_odd_states_answers_as_described_for_long(
+    def test_match_schema_with_odd_states_in_long_run(
         self, there: OddStage, settings: Settings
     ) -> None:
         self.attack(there, settings, SOAK_EXAMPLES)

@@ -25,14 +25,14 @@ def stage(request: pytest.FixtureRequest) -> ApiStage:
     return operate_stage()
 
 
-class TestWhoMay:
+class TestPermissions:
     READS = (
         "operate/pools/{pool}", "operate/quotas?pool={pool}", QUOTA, "operate/nodes",
         "operate/nodes?pool={pool}", "operate/maintenance", "operate/tenants", "operate/audit",
         "operate/pools/{pool}/losses", "operate/pools/{pool}/overdue",
     )  # fmt: skip
 
-    def test_read_is_whoever_runs_the_site(self, stage: ApiStage) -> None:
+    def test_reads_require_site_role_and_scope(self, stage: ApiStage) -> None:
         expected = {
             "otto": 200, "reader": 200, "fin": 200, "aud": 200, "writer": 403,
             "ada": 404, "bob": 404, "max": 404, "": 401,
@@ -42,7 +42,7 @@ class TestWhoMay:
                 answer = stage.get(path.format(pool=stage.pool), as_=who)
                 assert (path, who, answer.status_code) == (path, who, status)
 
-    def test_edit_is_the_operator_with_the_scope_alone(self, stage: ApiStage) -> None:
+    def test_edits_require_operator_with_operate_scope(self, stage: ApiStage) -> None:
         expected = {
             "reader": 403, "writer": 403, "fin": 403, "aud": 403,
             "ada": 404, "bob": 404, "max": 404, "": 401,
@@ -57,13 +57,13 @@ class TestWhoMay:
         # No change was made; refusals are recorded (0127).
         assert set(AuditRecord.objects.values_list("action", flat=True)) == {refusals.ACTION}
 
-    def test_edit_ends_with_the_role(self, stage: ApiStage) -> None:
+    def test_edits_fail_once_role_is_removed(self, stage: ApiStage) -> None:
         seen = tag(stage, "operate/pools/{pool}")
         stage.people["otto"].site_role = ""
         stage.people["otto"].save()
         assert edit(stage, "POST", "operate/pools/{pool}/pause", seen=seen).status_code == 404
 
-    def test_ask_for_the_scope_is_an_operator_or_of_finance(self, stage: ApiStage) -> None:
+    def test_operate_scope_requires_operator_or_finance_role(self, stage: ApiStage) -> None:
         for name in ("ada", "otto", "fin"):
             stage.people[name].set_password(PASSWORD)
             stage.people[name].save()
@@ -78,8 +78,8 @@ class TestWhoMay:
         assert "operate" not in usual["scopes"]
 
 
-class TestEveryEdit:
-    def test_is_made_and_recorded_with_its_request(self, stage: ApiStage) -> None:
+class TestEdits:
+    def test_return_new_etag_and_audit_request_id(self, stage: ApiStage) -> None:
         for name, (method, path, body, seen) in edits(stage).items():
             before = AuditRecord.objects.count()
             answer = edit(stage, method, path, body, seen=seen)
@@ -92,7 +92,7 @@ class TestEveryEdit:
                 assert record.request_id == answer["X-Request-Id"]
                 assert record.actor == stage.people["otto"]
 
-    def test_needs_if_match(self, stage: ApiStage) -> None:
+    def test_require_if_match(self, stage: ApiStage) -> None:
         for name, (method, path, body, _) in edits(stage).items():
             refused = stage.call(method, path, body, as_="otto")
             told = (name, refused.status_code, refused.json()["reason_code"])
@@ -104,7 +104,7 @@ class TestEveryEdit:
     @pytest.mark.parametrize(
         "sent", ['"old"', "old", "{tag}", '"{tag}x"', ",,", '"' + "a" * 5000 + '"']
     )
-    def test_is_refused_when_stale_with_the_present_tag(self, stage: ApiStage, sent: str) -> None:
+    def test_stale_etag_returns_412_with_current_etag(self, stage: ApiStage, sent: str) -> None:
         all_ = edits(stage)
         for name, (method, path, body, seen) in all_.items():
             now = tag(stage, seen)
@@ -115,26 +115,24 @@ class TestEveryEdit:
             assert refused.json()["reason_code"] == "stale"
         assert not AuditRecord.objects.exists()
 
-    def test_takes_one_of_several_tags(self, stage: ApiStage) -> None:
+    def test_accept_list_of_etags(self, stage: ApiStage) -> None:
         now = tag(stage, "operate/pools/{pool}")
         made = edit(stage, "POST", "operate/pools/{pool}/pause", seen=f'"old", {now}')
         assert made.status_code == 200
 
     @pytest.mark.parametrize("form", ['W/"{}"', '"{}-gzip"', 'W/"{}-zstd"'])
-    def test_takes_a_tag_that_a_proxy_marked_as_compressed(
-        self, stage: ApiStage, form: str
-    ) -> None:
+    def test_accept_etag_altered_by_compressing_proxy(self, stage: ApiStage, form: str) -> None:
         one = f"operate/pools/{stage.pool}"
         match = form.format(tag(stage, one).strip('"'))
         made = stage.call("POST", f"{one}/pause", as_="otto", **{"If-Match": match})
         assert made.status_code == 200
 
-    def test_makes_the_tag_before_it_stale(self, stage: ApiStage) -> None:
+    def test_invalidate_previous_etag(self, stage: ApiStage) -> None:
         seen = tag(stage, "operate/quotas?pool={pool}")
         assert edit(stage, "PUT", QUOTA, {"gpus": 1}, seen=seen).status_code == 200
         assert edit(stage, "PUT", QUOTA, {"gpus": 2}, seen=seen).status_code == 412
 
-    def test_refuses_fields_and_parameters_that_it_does_not_know(self, stage: ApiStage) -> None:
+    def test_reject_unknown_fields_and_parameters(self, stage: ApiStage) -> None:
         for name, (method, path, body, seen) in edits(stage).items():
             if method != "DELETE":
                 refused = edit(stage, method, path, {**(body or {}), "id": 7}, seen=seen)
@@ -143,7 +141,7 @@ class TestEveryEdit:
             assert edit(stage, method, f"{path}?x=1", body, seen=seen).status_code == 400
         assert not AuditRecord.objects.exists()
 
-    def test_of_what_is_not_there_is_not_there(self, stage: ApiStage) -> None:
+    def test_return_404_for_missing_objects(self, stage: ApiStage) -> None:
         for method, path in (
             ("PATCH", "operate/pools/none"),
             ("POST", "operate/pools/none/pause"),
@@ -160,11 +158,11 @@ class TestEveryEdit:
         assert stage.get("operate/quotas", as_="otto").status_code == 400
 
 
-class TestARace:
+class TestConcurrentEdits:
     """Two edits with the same ETag: one wins, the other gets 412."""
 
     @pytest.mark.parametrize("what", ["pool", "clock", "quota", "quotas", "node", "tenant"])
-    def test_is_won_by_one(self, site: str, what: str) -> None:
+    def test_only_one_of_six_succeeds(self, site: str, what: str) -> None:
         stage = operate_stage()
         pool = stage.pool
         method, paths, seen = {

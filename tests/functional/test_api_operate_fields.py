@@ -31,10 +31,10 @@ def stage(request: pytest.FixtureRequest) -> ApiStage:
 committed = staged(operate_stage)
 
 
-class TestAPool:
+class TestPool:
     ONE = "operate/pools/{pool}"
 
-    def test_changes_what_is_named_and_nothing_else(self, stage: ApiStage) -> None:
+    def test_patch_changes_only_given_fields(self, stage: ApiStage) -> None:
         before = stage.get(self.ONE.format(pool=stage.pool), as_="otto").json()
         body = {
             "policy": "fifo", "round_s": 20, "grace_s": 0, "visibility": "own",
@@ -50,9 +50,7 @@ class TestAPool:
         actions = [(row.action, row.reason) for row in AuditRecord.objects.order_by("id")]
         assert actions == [("pool.changed", "summer" * 33), ("price.changed", "")]
 
-    def test_lets_the_queue_add_to_a_price_and_keeps_that_when_another_part_changes(
-        self, stage: ApiStage
-    ) -> None:
+    def test_patch_keeps_surcharge_if_only_base_price_changes(self, stage: ApiStage) -> None:
         on = {"surcharge_cap": "2.5", "surcharge_step": "0.5"}
         edit(stage, "PATCH", self.ONE, {"prices": {"v100": on}}, seen=self.ONE)
         after = edit(stage, "PATCH", self.ONE, {"prices": {"v100": {"base": "3"}}}, seen=self.ONE)
@@ -75,7 +73,7 @@ class TestAPool:
             ({"surcharge_step": "0.15"}, "surcharge_step"),
         ],
     )
-    def test_names_a_surcharge_that_is_none(
+    def test_rejects_invalid_surcharge(
         self, stage: ApiStage, terms: dict[str, str], field: str
     ) -> None:
         body = {"prices": {"v100": {"base": "3", **terms}}}
@@ -84,14 +82,14 @@ class TestAPool:
         assert [one["field"] for one in refused.json()["errors"]] == [f"prices.v100.{field}"]
         assert PriceSetting.objects.get().base == 1
 
-    def test_keeps_the_options_that_are_not_named(self, stage: ApiStage) -> None:
+    def test_patch_keeps_other_options(self, stage: ApiStage) -> None:
         options = stage.get(self.ONE.format(pool=stage.pool), as_="otto").json()["options"]
         name, value = next((key, item) for key, item in options.items() if isinstance(item, bool))
         body = {"options": {name: not value}}
         after = edit(stage, "PATCH", self.ONE, body, seen=self.ONE).json()
         assert after["options"] == {**options, name: not value}
 
-    def test_tells_all_errors_at_once_and_changes_nothing(self, stage: ApiStage) -> None:
+    def test_reports_all_errors_and_changes_nothing(self, stage: ApiStage) -> None:
         body = {"policy": "none", "prices": {"v100": {"base": "1", "theta": "1"}, "x": {}}}
         refused = edit(stage, "PATCH", self.ONE, body, seen=self.ONE)
         assert refused.status_code == 400
@@ -110,7 +108,7 @@ class TestAPool:
             ("most_lease_s", {"most_lease_s": 800}, "most_lease_s", "at least the lease length"),
         ],
     )
-    def test_says_of_what_was_sent_that_a_bound_forbids_it(
+    def test_rejects_values_beyond_pool_bound(
         self, stage: ApiStage, bound: str, body: dict[str, int], field: str, problem: str
     ) -> None:
         Pool.objects.update(lease_s=900, **{bound: 900})
@@ -132,23 +130,23 @@ class TestAPool:
             ("reason", 5), ("reason", "a\nb"), ("reason", "x" * 201),
         ],
     )  # fmt: skip
-    def test_names_the_field_that_is_wrong(self, stage: ApiStage, field: str, value: Any) -> None:
+    def test_invalid_value_names_field(self, stage: ApiStage, field: str, value: Any) -> None:
         body = {"grace_s": 5, field: value}
         refused = edit(stage, "PATCH", self.ONE, body, seen=self.ONE)
         assert refused.status_code == 400, refused.content
         assert refused.json()["errors"][0]["field"].split(".")[0] == field
         assert not AuditRecord.objects.exists()
 
-    def test_is_not_changed_by_a_body_that_names_nothing(self, stage: ApiStage) -> None:
+    def test_rejects_patch_without_changes(self, stage: ApiStage) -> None:
         for body in ({}, {"reason": "why not"}, None):
             assert edit(stage, "PATCH", self.ONE, body, seen=self.ONE).status_code == 400
 
-    def test_refuses_numbers_that_no_column_holds(self, stage: ApiStage) -> None:
+    def test_rejects_numbers_out_of_column_range(self, stage: ApiStage) -> None:
         for text in ("1e999", "-1e400", "1e-999"):
             body = f'{{"options": {{"alpha": {text}}}}}'.encode()
             assert edit(stage, "PATCH", self.ONE, body, seen=self.ONE).status_code == 400
 
-    def test_pauses_resumes_and_scales_its_clock(self, stage: ApiStage) -> None:
+    def test_pauses_resumes_and_scales_clock(self, stage: ApiStage) -> None:
         Pool.objects.update(book="sandbox")
         assert edit(stage, "POST", f"{self.ONE}/pause", seen=self.ONE).json()["paused"]
         assert PoolClock.objects.get().paused
@@ -159,15 +157,15 @@ class TestAPool:
             refused = edit(stage, "POST", f"{self.ONE}/scale", {"scale": wrong}, seen=self.ONE)
             assert (refused.status_code, refused.json()["errors"][0]["field"]) == (400, "scale")
 
-    def test_at_real_time_keeps_scale_1(self, stage: ApiStage) -> None:
+    def test_rejects_clock_scale_of_real_time_pool(self, stage: ApiStage) -> None:
         refused = edit(stage, "POST", f"{self.ONE}/scale", {"scale": 60}, seen=self.ONE)
         assert (refused.status_code, refused.json()["errors"][0]["field"]) == (400, "scale")
 
 
-class TestAQuota:
+class TestQuota:
     SEEN = "operate/quotas?pool={pool}"
 
-    def test_is_set_from_an_instant_until_another(self, stage: ApiStage) -> None:
+    def test_applies_from_and_until_given_instants(self, stage: ApiStage) -> None:
         body = {
             "gpus": 7, "mode": "LEND", "borrow_limit": 2, "lend_limit": None,
             "from": SOON, "until": LATER, "reason": "course",
@@ -183,7 +181,7 @@ class TestAQuota:
         assert rows == stage.get(QUOTA.format(pool=stage.pool), as_="fin").json()["results"]
         assert AuditRecord.objects.get().reason == "course"
 
-    def test_ends_with_null_and_begins_with_a_budget(self, stage: ApiStage) -> None:
+    def test_null_ends_quota_and_first_quota_creates_budget(self, stage: ApiStage) -> None:
         ended = edit(stage, "PUT", QUOTA, {"gpus": None}, seen=self.SEEN)
         assert ended.json() == {"results": [], "next": None, "warnings": []}
         Tenant.objects.create(slug="new", name="new", initials="N")
@@ -202,28 +200,28 @@ class TestAQuota:
             ("until", []), ("reason", {}),
         ],
     )  # fmt: skip
-    def test_names_the_field_that_is_wrong(self, stage: ApiStage, field: str, value: Any) -> None:
+    def test_invalid_value_names_field(self, stage: ApiStage, field: str, value: Any) -> None:
         refused = edit(stage, "PUT", QUOTA, {"gpus": 3, field: value}, seen=self.SEEN)
         assert refused.status_code == 400, refused.content
         assert refused.json()["errors"][0]["field"] == field
         assert Quota.objects.count() == 2
 
-    def test_does_not_run_into_a_planned_one(self, stage: ApiStage) -> None:
+    def test_rejects_overlap_with_planned_quota(self, stage: ApiStage) -> None:
         edit(stage, "PUT", QUOTA, {"gpus": 7, "from": SOON, "until": LATER}, seen=self.SEEN)
         refused = edit(stage, "PUT", QUOTA, {"gpus": 4}, seen=self.SEEN)
         assert (refused.status_code, refused.json()["errors"][0]["field"]) == (400, "until")
 
-    def test_needs_its_gpus(self, stage: ApiStage) -> None:
+    def test_requires_gpus(self, stage: ApiStage) -> None:
         refused = edit(stage, "PUT", QUOTA, {"mode": "LEND"}, seen=self.SEEN)
         assert refused.json()["errors"][0]["field"] == "gpus"
 
 
-class TestThePreview:
+class TestQuotaPreview:
     def body(self, stage: ApiStage, **more: Any) -> dict[str, Any]:
         draft = {"tenant": "aa", "gpu_type": "v100", "gpus": 8, **more}
         return {"pool": stage.pool, "quotas": [draft]}
 
-    def test_tells_the_next_round_and_writes_nothing(self, committed: ApiStage) -> None:
+    def test_predicts_next_round_and_writes_nothing(self, committed: ApiStage) -> None:
         for tenant in ("aa", "bb", "aa", "bb"):
             committed.cluster.submit(tenant, 2, 600)
         rows = (Quota, AuditRecord, Round, Budget)
@@ -246,13 +244,13 @@ class TestThePreview:
             {"gpus": "x"}, {"mode": "ALL"}, {"until": "2020-01-01T00:00:00Z"}, {"extra": 1},
         ],
     )  # fmt: skip
-    def test_names_the_field_that_is_wrong(self, stage: ApiStage, more: dict[str, Any]) -> None:
+    def test_invalid_value_names_field(self, stage: ApiStage, more: dict[str, Any]) -> None:
         refused = stage.post("operate/quotas/preview", self.body(stage, **more), as_="otto")
         assert refused.status_code == 400, refused.content
         field = refused.json()["errors"][0]["field"]
         assert field in (f"quotas[0].{next(iter(more))}", f"quotas.aa.v100.{next(iter(more))}")
 
-    def test_refuses_other_bodies(self, stage: ApiStage) -> None:
+    def test_rejects_malformed_bodies(self, stage: ApiStage) -> None:
         good = self.body(stage)
         for wrong in (
             {}, {"pool": stage.pool, "quotas": []}, {**good, "pool": "none"}, {**good, "x": 1},
@@ -265,7 +263,7 @@ class TestThePreview:
 class TestNodes:
     SEEN = "operate/nodes?pool={pool}"
 
-    def test_are_removed_when_drained_and_empty_alone(self, committed: ApiStage) -> None:
+    def test_removal_is_rejected_while_leases_remain(self, committed: ApiStage) -> None:
         one = "operate/nodes/{pool}/n0000"
         committed.cluster.submit("aa", 4, 600)
         committed.cluster.submit("bb", 4, 600)
@@ -281,7 +279,7 @@ class TestNodes:
         assert edit(committed, "DELETE", one, seen=self.SEEN).status_code == 409
         assert Node.objects.filter(pool__isnull=False).count() == 2
 
-    def test_keep_their_tag_while_leases_come_and_go(self, committed: ApiStage) -> None:
+    def test_etag_is_stable_across_leases(self, committed: ApiStage) -> None:
         before = tag(committed, self.SEEN)
         committed.cluster.submit("aa", 4, 600)
         committed.cluster.round()
@@ -296,13 +294,13 @@ class TestNodes:
             ("memory_mb", 10**9), ("memory_mb", 1.5),
         ],
     )  # fmt: skip
-    def test_name_the_field_that_is_wrong(self, stage: ApiStage, field: str, value: Any) -> None:
+    def test_invalid_value_names_field(self, stage: ApiStage, field: str, value: Any) -> None:
         body = {"pool": stage.pool, "name": "new", "gpu_type": "v100", "gpus": 4, field: value}
         refused = edit(stage, "POST", "operate/nodes", body, seen=self.SEEN)
         assert refused.status_code == 400, refused.content
         assert refused.json()["errors"][0]["field"] == field
 
-    def test_say_their_cpus_and_memory(self, stage: ApiStage) -> None:
+    def test_stores_cpus_and_memory(self, stage: ApiStage) -> None:
         one = "operate/nodes/{pool}/n0000"
         said = edit(stage, "PATCH", one, {"cpus": 64, "memory_mb": 1024}, seen=self.SEEN)
         assert said.status_code == 200, said.content
@@ -325,7 +323,7 @@ class TestNodes:
             ({"memory_mb": 10**8 + 1}, "memory_mb"), ({"gpus": 4, "cpus": 1}, "gpus"),
         ],
     )  # fmt: skip
-    def test_refuse_what_they_cannot_have(self, stage: ApiStage, body: Any, field: str) -> None:
+    def test_rejects_invalid_cpus_and_memory(self, stage: ApiStage, body: Any, field: str) -> None:
         refused = edit(stage, "PATCH", "operate/nodes/{pool}/n0000", body, seen=self.SEEN)
         assert refused.status_code == 400, refused.content
         assert refused.json()["errors"][0]["field"] == field
@@ -339,7 +337,7 @@ class TestNodes:
             ("ends_at", "2098-01-01T00:00:00Z"), ("pool", "none"), ("reason", 7),
         ],
     )  # fmt: skip
-    def test_maintenance_names_the_field_that_is_wrong(
+    def test_invalid_maintenance_window_names_field(
         self, stage: ApiStage, field: str, value: Any
     ) -> None:
         body = {"pool": stage.pool, "nodes": ["n0000"], "starts_at": SOON, "ends_at": LATER}
@@ -361,7 +359,7 @@ class TestTenants:
             ("initials", "--"), ("initials", []),
         ],
     )  # fmt: skip
-    def test_name_the_field_that_is_wrong(self, stage: ApiStage, field: str, value: Any) -> None:
+    def test_invalid_value_names_field(self, stage: ApiStage, field: str, value: Any) -> None:
         body = {"slug": "cc", "name": "C", "initials": "C", field: value}
         refused = edit(stage, "POST", "operate/tenants", body, seen="operate/tenants")
         assert refused.status_code == 400, refused.content
@@ -369,8 +367,8 @@ class TestTenants:
         assert Tenant.objects.count() == 2
 
 
-class TestTheAuditLog:
-    def test_is_read_by_cursor_and_filter(self, stage: ApiStage) -> None:
+class TestAuditLog:
+    def test_supports_cursor_and_filters(self, stage: ApiStage) -> None:
         one = "operate/pools/{pool}"
         for _ in range(3):
             edit(stage, "POST", f"{one}/pause", seen=one)
@@ -392,7 +390,7 @@ class TestTheAuditLog:
 
 class TestHostileInput:
     @pytest.mark.parametrize("name", BODIES)
-    def test_as_a_body_is_refused(self, stage: ApiStage, name: str) -> None:
+    def test_hostile_body_is_rejected_by_every_edit(self, stage: ApiStage, name: str) -> None:
         for method, path, _, seen in edits(stage).values():
             if method == "DELETE" or path.endswith(("pause", "resume", "drain", "accept")):
                 continue
@@ -401,7 +399,7 @@ class TestHostileInput:
         assert not AuditRecord.objects.exists()
 
     @pytest.mark.parametrize("turn", range(len(EXAMPLES)))
-    def test_as_the_schema_makes_it_never_fails(self, committed: ApiStage, turn: int) -> None:
+    def test_generated_requests_never_return_5xx(self, committed: ApiStage, turn: int) -> None:
         schema = schemathesis.openapi.from_wsgi("/api/v1/schema", get_wsgi_application())
         sent: Counter[int] = Counter()
         for result in schema.include(path_regex="/operate/").get_all_operations():

@@ -26,8 +26,8 @@ def played_stage() -> ApiStage:
 live = staged(played_stage)
 
 
-class TestTheHistory:
-    def test_pages_through_all_that_was_posted_newest_first(self, live: ApiStage) -> None:
+class TestPriceHistory:
+    def test_pages_through_all_prices_newest_first(self, live: ApiStage) -> None:
         path, seen = f"prices/{live.pool}/v100?limit=1", []
         answer = live.get(path).json()
         while True:
@@ -39,7 +39,7 @@ class TestTheHistory:
         assert [row["valid_from_round"] for row in seen] == [row.valid_from_round for row in rounds]
         assert len(seen) >= 3
 
-    def test_has_what_the_price_is_made_of(self, live: ApiStage) -> None:
+    def test_price_follows_from_its_components(self, live: ApiStage) -> None:
         rows = live.get(f"prices/{live.pool}/v100").json()["results"]
         assert rows
         for row in rows:
@@ -48,7 +48,7 @@ class TestTheHistory:
             price = posted_price_micro(base_micro, theta_milli, row["used"], row["capacity"])
             assert int(Decimal(row["price"]) * 1_000_000) == price
 
-    def test_is_of_a_stretch_of_time(self, live: ApiStage) -> None:
+    def test_filters_by_time_range(self, live: ApiStage) -> None:
         whole = live.get(f"prices/{live.pool}/v100").json()["results"]
         since, until = whole[-1]["posted_at"], whole[0]["posted_at"]
         part = live.get(f"prices/{live.pool}/v100?since={since}&until={until}").json()["results"]
@@ -58,29 +58,29 @@ class TestTheHistory:
         assert 0 < len(part) < len(whole)
 
     @pytest.mark.parametrize("query", ["since=monday", "until=2030-01-01", "since="])
-    def test_names_the_instant_that_is_wrong(self, live: ApiStage, query: str) -> None:
+    def test_names_invalid_time_parameter(self, live: ApiStage, query: str) -> None:
         answer = live.get(f"prices/{live.pool}/v100?{query}")
         assert answer.status_code == 400
         assert answer.json()["errors"][0]["field"] == query.split("=", maxsplit=1)[0]
 
-    def test_is_empty_before_a_round_has_posted_any(self, live: ApiStage) -> None:
+    def test_is_empty_before_first_posted_price(self, live: ApiStage) -> None:
         live.cluster.add_type("k80", nodes=1, gpus=4, quotas={})
         assert live.get(f"prices/{live.pool}/k80").json() == {"results": [], "next": None}
 
-    def test_is_not_there_of_another_type_or_pool(self, live: ApiStage) -> None:
+    def test_returns_404_for_unknown_type_or_pool(self, live: ApiStage) -> None:
         assert live.get(f"prices/{live.pool}/t4").status_code == 404
         assert live.get("prices/nowhere/v100").status_code == 404
 
-    def test_takes_no_cursor_of_another_list(self, live: ApiStage) -> None:
+    def test_cursor_is_rejected_by_another_list(self, live: ApiStage) -> None:
         cursor = live.get(f"prices/{live.pool}/v100?limit=1").json()["next"]
         assert cursor
         assert live.get(f"rounds?pool={live.pool}&cursor={cursor}").status_code == 400
 
 
-class TestTheForecasts:
+class TestPriceForecasts:
     PATH = "price-forecasts/{}"
 
-    def test_say_what_may_come_by_type_and_how_often_that_held(self, live: ApiStage) -> None:
+    def test_return_quantiles_and_past_hits_by_type(self, live: ApiStage) -> None:
         lab = live.cluster
         PriceForecast.objects.create(
             pool=lab.pool, gpu_type=lab.gpu_type, round=2, policy=lab.pool.policy, at=lab.at,
@@ -93,7 +93,7 @@ class TestTheForecasts:
         last = row["points"][-1]
         assert (last["p10"], last["p50"], last["p90"]) == ("0.000010", "1.000000", "2.000001")
 
-    def test_say_that_there_is_none(self, live: ApiStage) -> None:
+    def test_missing_forecast_has_reason_none(self, live: ApiStage) -> None:
         (row,) = live.get(self.PATH.format(live.pool)).json()["results"]
         assert (row["points"], row["reason"], row["round"]) == ([], "none", None)
         assert live.get(self.PATH.format("nowhere")).status_code == 404

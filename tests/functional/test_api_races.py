@@ -85,9 +85,9 @@ def together(wire: Wire, count: int, **more: Any) -> list[Any]:
         return list(pool.map(one, range(count)))
 
 
-class TestOneKey:
+class TestIdempotencyKey:
     @pytest.mark.parametrize("path", ["jobs", "jobs/bulk"])
-    def test_makes_one_job_for_twenty_threads(self, wire: Wire, path: str) -> None:
+    def test_creates_one_job_for_twenty_threads(self, wire: Wire, path: str) -> None:
         answers = together(wire, 20, path=path)
         statuses = Counter(status for status, _ in answers)
         assert set(statuses) <= {201, 409}, answers
@@ -99,7 +99,7 @@ class TestOneKey:
         assert len(made) == 1
         assert Job.objects.count() == (1 if path == "jobs" else 20)
 
-    def test_with_two_bodies_makes_the_first(self, wire: Wire) -> None:
+    def test_concurrent_different_bodies_create_one_job(self, wire: Wire) -> None:
         bodies = [{"weight": 1 + n % 2} for n in range(10)]
         with ThreadPoolExecutor(10) as pool:
             answers = list(pool.map(lambda more: wire.post("k", **more), bodies))
@@ -107,11 +107,11 @@ class TestOneKey:
         assert len({body["id"] for status, body in answers if status == 201}) == 1
         assert Job.objects.count() == 1
 
-    def test_of_two_people_makes_two(self, wire: Wire) -> None:
+    def test_is_separate_for_each_user(self, wire: Wire) -> None:
         wire.stage.person("cleo", "aa", "member")
         assert wire.post("k")[1]["id"] != wire.post("k", "cleo")[1]["id"]
 
-    def test_finds_the_job_whose_reply_was_cut(self, wire: Wire) -> None:
+    def test_finds_job_after_lost_reply(self, wire: Wire) -> None:
         for index in range(5):
             wire.post_and_hang_up(f"cut-{index}")
             status, body = wire.post(f"cut-{index}")
@@ -119,7 +119,7 @@ class TestOneKey:
             assert Job.objects.order_by("-id")[0].uid.hex == body["id"].replace("-", "")
         assert Job.objects.count() == 5
 
-    def test_is_told_apart_while_its_twin_takes_long(
+    def test_returns_409_while_first_request_is_in_flight(
         self, wire: Wire, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(idempotency, "WAIT", "100ms")
@@ -134,8 +134,8 @@ class TestOneKey:
         assert wire.post("slow")[0] == 201
 
 
-class TestTheLimitOfWaitingJobs:
-    def test_is_exact_for_many_at_once(self, wire: Wire, settings: Any) -> None:
+class TestPendingJobLimit:
+    def test_is_exact_under_concurrent_submissions(self, wire: Wire, settings: Any) -> None:
         settings.PENDING_JOBS_MAX = 7
         with ThreadPoolExecutor(20) as pool:
             answers = list(pool.map(lambda n: wire.post(f"k{n}")[0], range(20)))
@@ -143,8 +143,8 @@ class TestTheLimitOfWaitingJobs:
         assert Job.objects.count() == 7
 
 
-class TestACommitThatFails:
-    def test_leaves_neither_job_nor_key(self, wire: Wire) -> None:
+class TestFailedSubmission:
+    def test_leaves_no_job_and_no_key(self, wire: Wire) -> None:
         with connection.cursor() as cursor:
             cursor.execute("SELECT count(*) FROM tenants_idempotentreply")
             assert cursor.fetchone() == (0,)

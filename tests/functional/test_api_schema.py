@@ -91,19 +91,19 @@ def attack(stage: ApiStage, examples: int, modes: Sequence[Modes] = (MODES,)) ->
     return sent
 
 
-class TestTheDescription:
-    def test_is_openapi_3_1_and_open_to_everybody(self, stage: ApiStage) -> None:
+class TestSchema:
+    def test_is_openapi_3_1_and_public(self, stage: ApiStage) -> None:
         answer = stage.get("schema", as_="")
         assert answer.status_code == 200
         assert answer.json()["openapi"].startswith("3.1")
 
-    def test_has_words_for_every_operation(self) -> None:
+    def test_describes_every_operation_and_its_errors(self) -> None:
         for path, operations in document()["paths"].items():
             for method, operation in operations.items():
                 assert operation.get("description"), f"{method} {path}"
                 assert set(operation["responses"]) >= {"400", "429"}
 
-    def test_has_names_where_a_row_number_would_say_nothing(self) -> None:
+    def test_identifies_objects_by_name_instead_of_row_id(self) -> None:
         """A row's id cannot identify a tenant, pool, job or account to a reader."""
         named = {
             *("tenant", "pool", "gpu_type", "node", "job", "profile"),
@@ -117,7 +117,7 @@ class TestTheDescription:
         }
         assert numbers == set()
 
-    def test_names_every_operation_in_the_manual(self) -> None:
+    def test_every_operation_is_in_the_manual(self) -> None:
         manual = (Path(__file__).parents[2] / "docs" / "api.md").read_text()
         listed = {
             (method, re.sub(r"<\w+>", "{}", path))
@@ -130,7 +130,7 @@ class TestTheDescription:
         }
         assert there <= listed
 
-    def test_page_loads_nothing_from_elsewhere(self, stage: ApiStage) -> None:
+    def test_docs_page_loads_no_external_resources(self, stage: ApiStage) -> None:
         page = stage.get("docs", as_="")
         assert page.status_code == 200
         sources = re.findall(r'(?:src|href)="([^"]+)"', page.content.decode())
@@ -139,9 +139,9 @@ class TestTheDescription:
         assert "<script>" not in page.content.decode()
 
 
-class TestEveryOperation:
+class TestOperations:
     @pytest.mark.parametrize("turn", range(len(EXAMPLES)))
-    def test_answers_as_described_and_never_fails(
+    def test_match_schema_and_never_fail(
         self, stage: ApiStage, settings: Settings, turn: int
     ) -> None:
         settings.SUBMISSIONS_PER_S = 10_000
@@ -150,5 +150,5 @@ class TestEveryOperation:
         assert sent > 50
 
     @pytest.mark.soak
-    def test_answers_as_described_for_long(self, stage: ApiStage) -> None:
+    def test_match_schema_in_long_run(self, stage: ApiStage) -> None:
         attack(stage, SOAK_EXAMPLES)

@@ -60,8 +60,8 @@ def submit(stage: Cluster, person: User | None = None, key: str | None = None, *
     ).job
 
 
-class TestASubmission:
-    def test_is_a_waiting_job_of_pool_time(self, stage: Cluster, person: User) -> None:
+class TestSubmission:
+    def test_creates_pending_job_in_pool_time(self, stage: Cluster, person: User) -> None:
         job = submit(stage, person, command=["python", "x.py"], max_price="0.5", weight=3)
         job.refresh_from_db()
         assert (job.state, job.submitted_at, job.submitted_by) == ("pending", stage.at, person)
@@ -69,13 +69,13 @@ class TestASubmission:
         assert job.virtual_work.duration_us == 60_000_000
         assert job.name.startswith("job-")
 
-    def test_runs_in_the_next_round(self, live: Cluster) -> None:
+    def test_starts_in_next_round(self, live: Cluster) -> None:
         job = submit(live)
         live.round()
         job.refresh_from_db()
         assert job.state == "running"
 
-    def test_wakes_a_round_after_commit_only(
+    def test_wakes_round_only_after_commit(
         self, stage: Cluster, woken: list[int], django_capture_on_commit_callbacks: Any
     ) -> None:
         with django_capture_on_commit_callbacks(execute=True):
@@ -83,7 +83,7 @@ class TestASubmission:
             assert woken == []
         assert woken == [stage.pool.pk]
 
-    def test_outlives_a_broken_broker(
+    def test_survives_broker_failure(
         self,
         stage: Cluster,
         monkeypatch: pytest.MonkeyPatch,
@@ -97,7 +97,7 @@ class TestASubmission:
             job = submit(stage)
         assert Job.objects.filter(pk=job.pk).exists()
 
-    def test_of_a_tenant_without_quota_finds_no_pool(self, stage: Cluster) -> None:
+    def test_without_quota_rejects_pool(self, stage: Cluster) -> None:
         spec = {"pool": stage.pool.name, "gpus": 1}
         with pytest.raises(InvalidInputError, match="pool is not a pool of this tenant"):
             submit_job(
@@ -105,7 +105,7 @@ class TestASubmission:
             )
 
     @pytest.mark.parametrize("limit", [2, 40])
-    def test_ends_at_the_tenants_limit(
+    def test_stops_at_pending_job_limit_of_tenant(
         self, stage: Cluster, settings: Any, limit: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Far below the limit, queued jobs are counted without a lock; close to it, with one."""
@@ -124,28 +124,28 @@ class TestASubmission:
         assert Job.objects.filter(tenant=draft.tenant).count() == limit
 
 
-class TestAKey:
-    def test_makes_one_job(self, stage: Cluster, person: User) -> None:
+class TestIdempotencyKey:
+    def test_creates_one_job(self, stage: Cluster, person: User) -> None:
         first, second = submit(stage, person, "k"), submit(stage, person, "k")
         assert first.pk == second.pk
         assert Job.objects.count() == 1
 
-    def test_refuses_another_body(self, stage: Cluster, person: User) -> None:
+    def test_rejects_different_body(self, stage: Cluster, person: User) -> None:
         submit(stage, person, "k")
         with pytest.raises(MismatchError):
             submit(stage, person, "k", weight=2)
 
-    def test_belongs_to_a_person(self, stage: Cluster, person: User) -> None:
+    def test_is_separate_for_each_user(self, stage: Cluster, person: User) -> None:
         other = User.objects.create(username="bob")
         assert submit(stage, person, "k").pk != submit(stage, other, "k").pk
 
-    def test_is_free_again_after_a_refusal(self, stage: Cluster, person: User) -> None:
+    def test_is_released_after_rejected_submission(self, stage: Cluster, person: User) -> None:
         with pytest.raises(InvalidInputError):
             submit(stage, person, "k", gpus=0)
         assert not IdempotentReply.objects.exists()
         assert submit(stage, person, "k").pk
 
-    def test_finds_a_bulk_in_its_order(self, stage: Cluster, person: User) -> None:
+    def test_repeated_bulk_returns_jobs_in_order(self, stage: Cluster, person: User) -> None:
         specs = [{"pool": stage.pool.name, "gpus": 1, "name": f"n{i}"} for i in range(5)]
         asked: Any = {"tenant": stage.tenants["aa"], "user": person, "specs": specs, "key": "k"}
         first = submit_jobs(**asked, now=lambda _: stage.now())
@@ -155,7 +155,7 @@ class TestAKey:
         assert (first.is_replay, again.is_replay) == (False, True)
 
 
-class TestABulk:
+class TestBulkSubmission:
     def test_is_all_or_nothing(self, stage: Cluster) -> None:
         specs: list[object] = [{"pool": stage.pool.name, "gpus": 1}] * 3
         specs += [{"pool": "else", "gpus": 0}, 7]
@@ -167,7 +167,7 @@ class TestABulk:
         assert fields == ["jobs[3].pool", "jobs[3].gpus", "jobs[4]"]
         assert not Job.objects.exists()
 
-    def test_makes_the_same_rows_as_one_by_one(self, stage: Cluster, person: User) -> None:
+    def test_creates_same_rows_as_single_submission(self, stage: Cluster, person: User) -> None:
         spec = {
             "pool": stage.pool.name, "gpus": 2, "command": ["a", 'q"\\\t\n', "\N{SNOWMAN}"],
             "environment": {"A": "b"}, "gpu_types": ["v100"], "max_price": "1.5", "weight": 7,
@@ -183,7 +183,7 @@ class TestABulk:
         assert all(row["created_at"] for row in rows)
         assert one.virtual_work.duration_us == other.virtual_work.duration_us == 60_000_000
 
-    def test_asks_the_database_no_more_for_more_jobs(self, stage: Cluster) -> None:
+    def test_query_count_does_not_grow_with_jobs(self, stage: Cluster) -> None:
         def queries(count: int) -> int:
             specs = [{"pool": stage.pool.name, "gpus": 1}] * count
             with CaptureQueriesContext(connection) as seen:
@@ -195,29 +195,29 @@ class TestABulk:
         assert queries(5) == queries(50)
 
 
-class TestACancellation:
-    def test_ends_a_waiting_job_at_once(self, live: Cluster) -> None:
+class TestCancellation:
+    def test_ends_waiting_job_at_once(self, live: Cluster) -> None:
         job = cancel_job(job=submit(live), now=live.now())
         assert (job.state, job.ended_at, job.version) == ("cancelled", live.at, 2)
         live.round()
         job.refresh_from_db()
         assert (job.state, job.leases_held) == ("cancelled", 0)
 
-    def test_asks_for_a_running_one(self, live: Cluster) -> None:
+    def test_requests_stop_of_running_job(self, live: Cluster) -> None:
         job = submit(live)
         live.round()
         live.at += timedelta(seconds=3)
         asked = cancel_job(job=job, now=live.now())
         assert (asked.state, asked.cancel_asked_at) == ("running", live.at)
 
-    def test_may_be_repeated(self, stage: Cluster) -> None:
+    def test_is_idempotent(self, stage: Cluster) -> None:
         job = cancel_job(job=submit(stage), now=stage.now())
         stage.at += timedelta(seconds=9)
         again = cancel_job(job=job, now=stage.now())
         assert (again.version, again.ended_at) == (job.version, job.ended_at)
 
 
-class TestADryRun:
+class TestDryRun:
     def ask(self, stage: Cluster, **more: Any) -> Any:
         spec = {"pool": stage.pool.name, "gpus": 2, **more}
         with CaptureQueriesContext(connection) as seen:
@@ -226,24 +226,24 @@ class TestADryRun:
         assert not any(word in sql for word in ("INSERT", "UPDATE", "DELETE"))
         return answer
 
-    def test_fits_now(self, stage: Cluster) -> None:
+    def test_fits_free_pool(self, stage: Cluster) -> None:
         answer = self.ask(stage)
         assert (answer.feasible, answer.reason_code, answer.borrowed) == (True, "", 0)
         assert answer.note == "feasibility, not a reservation"
 
-    def test_waits_for_gpus(self, live: Cluster) -> None:
+    def test_waits_for_free_gpus(self, live: Cluster) -> None:
         live.submit("bb", 7, 900)
         live.round()
         answer = self.ask(live)
         assert (answer.feasible, answer.reason_code) == (True, "no_free_gpus")
 
-    def test_is_larger_than_the_pool(self, stage: Cluster) -> None:
+    def test_rejects_more_gpus_than_the_pool_has(self, stage: Cluster) -> None:
         answer = self.ask(stage, gpus=9)
         assert (answer.feasible, answer.reason_code) == (False, "too_large")
         assert answer.never
         assert "the most available to it are 8 of" in answer.detail
 
-    def test_is_larger_than_the_types_that_it_accepts(self, stage: Cluster) -> None:
+    def test_rejects_more_gpus_than_accepted_types_have(self, stage: Cluster) -> None:
         """Regression: the pool's largest type was reported, whatever the job accepts."""
         stage.add_type("k80", nodes=2, gpus=16, quotas={})
         assert "are 32 of k80." in self.ask(stage, gpus=33).detail
@@ -251,26 +251,26 @@ class TestADryRun:
         assert answer.never
         assert "are 8 of v100." in answer.detail
 
-    def test_meets_the_borrowing_limit(self, stage: Cluster) -> None:
+    def test_rejects_job_beyond_borrow_limit(self, stage: Cluster) -> None:
         Quota.objects.filter(tenant=stage.tenants["aa"]).update(borrow_limit=1)
         assert self.ask(stage, gpus=4).feasible
         answer = self.ask(stage, gpus=5)
         assert (answer.feasible, answer.reason_code) == (False, "quota_limit")
 
-    def test_counts_own_gpus_within_the_quota_alone(self, stage: Cluster) -> None:
+    def test_own_gpus_never_exceed_quota(self, stage: Cluster) -> None:
         for gpus in range(1, 20):
             answer = self.ask(stage, gpus=gpus)
             assert answer.own <= QUOTAS["aa"]
             assert answer.own + answer.borrowed == (gpus if gpus <= 8 else 0)
 
-    def test_names_the_price_once_its_own_gpus_are_in_use(self, stage: Cluster) -> None:
+    def test_returns_price_after_own_gpus_are_in_use(self, stage: Cluster) -> None:
         # No job runs, so a borrowed GPU costs nothing now; with the whole pool in use it costs the
         # base.
         answer = self.ask(stage, gpus=8)
         assert (answer.price, answer.price_after) == (0, 1)
         assert self.ask(stage, gpus=2).price_after == 0  # own quota is free of charge
 
-    def test_of_what_can_never_run_is_what_a_submission_says(self, stage: Cluster) -> None:
+    def test_rejects_same_impossible_jobs_as_submission(self, stage: Cluster) -> None:
         rows = Quota.objects.filter(tenant=stage.tenants["aa"])
         rows.update(borrow_limit=1)
         assert not self.ask(stage, gpus=4).never
@@ -288,7 +288,7 @@ class TestADryRun:
         assert (answer.feasible, answer.never) == (False, False)
         assert submit(stage, gpus=5).gpus == 5
 
-    def test_meets_price_and_budget(self, live: Cluster) -> None:
+    def test_rejects_price_above_maximum_and_exhausted_budget(self, live: Cluster) -> None:
         live.submit("bb", 4, 9000)
         live.round()
         price = self.ask(live, gpus=4).price
@@ -299,6 +299,6 @@ class TestADryRun:
         answer = self.ask(live, gpus=4)
         assert (answer.feasible, answer.reason_code) == (False, "budget")
 
-    def test_writes_nothing(self, stage: Cluster) -> None:
+    def test_creates_no_job(self, stage: Cluster) -> None:
         self.ask(stage)
         assert not Job.objects.exists()

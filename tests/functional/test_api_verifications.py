@@ -95,8 +95,8 @@ SENSELESS: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-class TestAVerification:
-    def test_is_kept_as_it_was_said(self, stage: ApiStage) -> None:
+class TestVerificationReport:
+    def test_is_stored_as_submitted(self, stage: ApiStage) -> None:
         answer = say(stage, said(stage, 2, findings=2))
         assert answer.status_code == 201, answer.json()
         row = Verification.objects.get()
@@ -107,7 +107,7 @@ class TestAVerification:
         assert (shown["id"], shown["tenant"], shown["root"]) == (str(row.uid), "aa", row.root)
         assert shown["said_at"].endswith("Z")
 
-    def test_may_be_of_a_statement(self, stage: ApiStage) -> None:
+    def test_accepts_report_on_statement(self, stage: ApiStage) -> None:
         answer = say(stage, said(stage, **STATEMENT, checked=999, tenant="aa"))
         assert answer.status_code == 201, answer.json()
         shown = answer.json()
@@ -116,7 +116,7 @@ class TestAVerification:
         )  # fmt: skip
         assert (shown["first"], shown["last"]) == (None, None)
 
-    def test_is_said_once_by_its_key(self, stage: ApiStage) -> None:
+    def test_is_stored_once_per_idempotency_key(self, stage: ApiStage) -> None:
         key = {"Idempotency-Key": "run-1"}
         first, again = (say(stage, said(stage), **key) for _ in range(2))
         assert (first.status_code, again.status_code) == (201, 201)
@@ -126,7 +126,7 @@ class TestAVerification:
         other = say(stage, said(stage, findings=1), **key)
         assert (other.status_code, Verification.objects.count()) == (422, 1)
 
-    def test_of_another_root_is_refused_as_a_fork(self, stage: ApiStage) -> None:
+    def test_different_root_returns_409_as_fork(self, stage: ApiStage) -> None:
         for size in (1, ROUNDS):
             told = said(stage, size)
             bent = {**told, "root": told["root"][:-1] + ("0" if told["root"][-1] != "0" else "1")}
@@ -139,13 +139,13 @@ class TestAVerification:
             assert "forked or rewritten" in problem["detail"]
         assert not Verification.objects.exists()
 
-    def test_of_a_longer_log_is_refused_as_shortened(self, stage: ApiStage) -> None:
+    def test_longer_log_returns_409_as_shortened(self, stage: ApiStage) -> None:
         answer = say(stage, {**said(stage), "size": ROUNDS + 1})
         assert answer.status_code == 409
         assert [error["field"] for error in answer.json()["errors"]] == ["size"]
         assert "it was shortened" in answer.json()["detail"]
 
-    def test_that_makes_no_sense_is_refused_by_field(self, stage: ApiStage) -> None:
+    def test_invalid_report_names_field(self, stage: ApiStage) -> None:
         for more, field in SENSELESS:
             answer = say(stage, changed(said(stage), more))
             assert answer.status_code == 400, (more, answer.json())
@@ -155,7 +155,7 @@ class TestAVerification:
             assert say(stage, body).status_code == 400
         assert not Verification.objects.exists()
 
-    def test_is_said_in_the_name_of_an_own_tenant_alone(self, stage: ApiStage) -> None:
+    def test_requires_membership_of_its_tenant(self, stage: ApiStage) -> None:
         stage.person("olga")
         stage.person("otto", site_role=User.SiteRole.OPERATOR)
         stage.person("vera", "aa", ROLES.VIEWER)
@@ -168,7 +168,7 @@ class TestAVerification:
         kept = Verification.objects.order_by("id").values_list("user__username", "tenant__slug")
         assert list(kept) == [("vera", "aa"), ("bob", "bb")]
 
-    def test_needs_its_tenant_where_somebody_has_several(self, stage: ApiStage) -> None:
+    def test_requires_tenant_from_members_of_several(self, stage: ApiStage) -> None:
         stage.person("mia", "aa", ROLES.VIEWER)
         stage.people["mia"].memberships.create(
             tenant=stage.cluster.tenants["bb"], role=ROLES.VIEWER
@@ -178,19 +178,17 @@ class TestAVerification:
         assert say(stage, said(stage, tenant="bb"), as_="mia").status_code == 201
         assert Verification.objects.get().tenant.slug == "bb"
 
-    def test_needs_no_more_than_the_scope_to_read(self, stage: ApiStage) -> None:
+    def test_requires_only_read_scope(self, stage: ApiStage) -> None:
         reader, writer = stage.token("ada", Scope.READ), stage.token("ada", Scope.JOBS_WRITE)
         assert say(stage, said(stage), as_=reader).status_code == 201
         assert say(stage, said(stage), as_=writer).status_code == 403
 
-    def test_is_not_said_without_end(
-        self, stage: ApiStage, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_is_rate_limited(self, stage: ApiStage, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("scheduling.api.verifications.REPORTS", Rate(per_s=0.001, full=1))
         statuses = [say(stage, said(stage)).status_code for _ in range(2)]
         assert statuses == [201, 429]
 
-    def test_is_refused_while_the_log_cannot_be_proven(
+    def test_returns_503_while_log_is_unprovable(
         self, stage: ApiStage, committed_db: str, services: Services
     ) -> None:
         body = said(stage)

@@ -79,21 +79,21 @@ def health_page(there: ApiStage) -> str:
     return shown_to(there, "otto", f"/operate/pools/{there.pool}/health/")
 
 
-class TestABundle:
-    def test_is_the_same_bytes_as_before(self, filed: Filed) -> None:
+class TestBundle:
+    def test_bytes_match_those_before_archiving(self, filed: Filed) -> None:
         for (who, number), data in filed.before.items():
             answer = bundle(filed.api, who, number, READERS[who])
             assert (answer.status_code, answer.content) == (200, data)
         etag = bundle(filed.api)["ETag"]
         assert bundle(filed.api, headers={"If-None-Match": etag}).status_code == 304
 
-    def test_of_own_rows_is_made_of_the_file_too(self, filed: Filed) -> None:
+    def test_own_rows_are_read_from_file(self, filed: Filed) -> None:
         see(filed.api, "own")
         body = bundle(filed.api, "bob").json()
         assert (body["form"], body["round"]) == ("own", 3)
         assert body["own"]
 
-    def test_says_when_its_file_is_not_what_was_kept(self, filed: Filed) -> None:
+    def test_damaged_file_returns_503(self, filed: Filed) -> None:
         filed.path().write_bytes(filed.path().read_bytes()[:1000])
         round_files.forget()
         for visibility in ("full", "own"):
@@ -104,7 +104,7 @@ class TestABundle:
         record = filed.api.call("GET", f"rounds/{filed.api.pool}/3").json()["record"]
         assert record["bundle_sha256"]
 
-    def test_that_was_dropped_says_that_its_record_is_kept(self, filed: Filed) -> None:
+    def test_dropped_file_returns_404_and_keeps_record(self, filed: Filed) -> None:
         drop_files(filed.api.cluster.pool.pk, cited_from=99, keep_days=90)
         answer = bundle(filed.api)
         assert (answer.status_code, answer.json()["reason_code"]) == (404, "not_kept")
@@ -114,10 +114,8 @@ class TestABundle:
         assert shown["bundle"] is None
 
 
-class TestARoundsPage:
-    def test_has_its_decision_from_the_file_and_says_what_is_wrong_with_it(
-        self, filed: Filed
-    ) -> None:
+class TestRoundPage:
+    def test_reads_decision_from_file_and_reports_missing_file(self, filed: Filed) -> None:
         shown = filed.round_page()
         assert "no longer kept" not in shown
         assert "damaged" not in shown
@@ -127,14 +125,14 @@ class TestARoundsPage:
         shown = filed.round_page()
         assert f"the file {row.name} is not there" in shown
 
-    def test_of_a_dropped_one_says_that_its_bytes_are_no_longer_kept(self, filed: Filed) -> None:
+    def test_states_that_dropped_bytes_are_not_kept(self, filed: Filed) -> None:
         drop_files(filed.api.cluster.pool.pk, cited_from=99, keep_days=90)
         shown = filed.round_page()
         assert "no longer kept" in shown
 
 
-class TestTheOperator:
-    def test_reads_what_days_take(self, filed: Filed) -> None:
+class TestOperatorViews:
+    def test_show_storage_used_per_day(self, filed: Filed) -> None:
         shown = health_page(filed.api)
         assert "Storage of rounds" in shown
         assert "2020-05-04" in shown
@@ -146,7 +144,7 @@ class TestTheOperator:
         assert megabytes(in_database) in shown, "what the next round begins with"
         assert megabytes((row.bytes + in_database) * 90) in shown
 
-    def test_is_told_of_a_damaged_file(self, filed: Filed) -> None:
+    def test_warn_about_missing_file(self, filed: Filed) -> None:
         assert files_check().state is health.State.OK
         row = filed.row()
         filed.path().unlink()
@@ -156,7 +154,7 @@ class TestTheOperator:
         assert row.name in check.detail
         assert row.name in health_page(filed.api)
 
-    def test_is_told_of_a_day_that_cannot_be_moved(
+    def test_warn_about_day_that_cannot_be_archived(
         self, there: ApiStage, owner: psycopg.Connection[Any], settings: Any, tmp_path: Path
     ) -> None:
         files_in(settings, tmp_path).write_text("no folder")
@@ -171,12 +169,12 @@ class TestTheOperator:
 
 
 @pytest.mark.usefixtures("filed")
-def test_the_books_and_their_checks_need_no_file() -> None:
+def test_ledger_checks_pass_without_files() -> None:
     wrong = [check.name for check in run_checks() if check.violations]
     assert wrong == []
 
 
-def test_a_bundle_that_is_not_in_its_file_is_named_by_the_check_of_the_log(filed: Filed) -> None:
+def test_log_check_names_bundle_missing_from_its_file(filed: Filed) -> None:
     """A row that names a missing file hides nothing."""
     filed.path().unlink()
     round_files.forget()

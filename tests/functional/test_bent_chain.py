@@ -142,7 +142,7 @@ def assert_everybody_says_so(owner: Owner, number: int, why: str) -> None:
     assert "does not follow" in there.page("operator", "/operate/")
 
 
-class TestTheApplicationsRole:
+class TestApplicationRole:
     @pytest.mark.parametrize(
         "statement",
         [
@@ -152,7 +152,7 @@ class TestTheApplicationsRole:
             "UPDATE {} SET prices = '[]'",
         ],
     )
-    def test_may_not_change_sums(self, owner: Owner, statement: str) -> None:
+    def test_cannot_change_stored_sums(self, owner: Owner, statement: str) -> None:
         assert left_by(owner.there.lab.pool).number == 2
         for using, said in (("default", "permission denied"), ("owner", "append-only")):
             with (
@@ -162,7 +162,7 @@ class TestTheApplicationsRole:
             ):
                 cursor.execute(statement.format(STATE))
 
-    def test_bends_nothing_by_another_row_for_a_round(self, owner: Owner) -> None:
+    def test_extra_state_row_is_ignored(self, owner: Owner) -> None:
         """The role may add rows: a second row of a round does not match the round's hash."""
         there, before = owner.there, left_by(owner.there.lab.pool)
         forged = canonical_bytes(owner.bent(before.sums()))
@@ -178,8 +178,8 @@ class TestTheApplicationsRole:
         assert broken_checks() == {}
 
 
-class TestWholeRounds:
-    def test_follow_and_every_look_says_so(self, owner: Owner) -> None:
+class TestIntactRounds:
+    def test_every_check_reports_that_rounds_follow(self, owner: Owner) -> None:
         there = owner.there
         there.lab.round(after_s=10)
         assert "3 of 3 rounds gave the same bytes" in replay()
@@ -194,8 +194,8 @@ class TestWholeRounds:
         assert body["following"] == {"round": 2, "follows": True, "why": []}
 
 
-class TestSumsThatTheOwnerBends:
-    def test_are_found_before_a_round_takes_them(self, owner: Owner) -> None:
+class TestSumsAlteredByOwner:
+    def test_are_detected_before_next_round(self, owner: Owner) -> None:
         there = owner.there
         owner.bend_sums(2)
         assert "its state differs from the saved state" in replay()
@@ -207,7 +207,7 @@ class TestSumsThatTheOwnerBends:
         assert body["decision"] is not None
         assert "Damaged" in there.page("owner", there.url("rounds/2/"))
 
-    def test_are_not_taken_while_the_decision_is_kept(self, owner: Owner) -> None:
+    def test_are_replaced_from_the_stored_decision(self, owner: Owner) -> None:
         there, whole = owner.there, left_by(owner.there.lab.pool)
         owner.bend_sums(2)
         left = left_by(there.lab.pool)
@@ -226,9 +226,7 @@ class TestSumsThatTheOwnerBends:
         there.lab.round(after_s=10)
         assert Round.objects.latest("number").state_note == ""
 
-    def test_with_the_hash_and_the_seal_are_taken_and_the_round_does_not_follow(
-        self, owner: Owner
-    ) -> None:
+    def test_altered_with_hash_and_seal_break_the_chain(self, owner: Owner) -> None:
         bent = owner.bend_sums(2)
         owner.execute(f"UPDATE {ROUND} SET state_sha256 = %s WHERE number = 2", bent.sha256())
         owner.seal(2)
@@ -239,7 +237,7 @@ class TestSumsThatTheOwnerBends:
         why = f"The sums of tenant {alpha} for v100 are not those that round 2 left: alloc_gpu_us"
         assert_everybody_says_so(owner, 3, why)
 
-    def test_name_no_sums_of_others_to_a_tenant(self, owner: Owner) -> None:
+    def test_hide_figures_of_other_tenants(self, owner: Owner) -> None:
         bent = owner.bend_sums(2)
         owner.execute(f"UPDATE {ROUND} SET state_sha256 = %s WHERE number = 2", bent.sha256())
         owner.seal(2)
@@ -252,8 +250,8 @@ class TestSumsThatTheOwnerBends:
         assert "operators can see the cause" in certificate_line(page, "Follows from round 2")
 
 
-class TestARoundThatTheOwnerRewrites:
-    def test_with_all_hashes_is_named_by_the_next_one(self, owner: Owner) -> None:
+class TestRoundRewrittenByOwner:
+    def test_rewritten_with_all_hashes_is_named_by_next_round(self, owner: Owner) -> None:
         owner.there.lab.round(after_s=10)
         owner.rewrite(2)
         said = replay()
@@ -262,7 +260,7 @@ class TestARoundThatTheOwnerRewrites:
         why = f"The sums of tenant {alpha} for v100 are not those that round 2 left: alloc_gpu_us"
         assert_everybody_says_so(owner, 3, why)
 
-    def test_away_is_named_by_the_next_one(self, owner: Owner) -> None:
+    def test_deleted_round_is_named_by_next_round(self, owner: Owner) -> None:
         owner.there.lab.round(after_s=10)
         owner.execute(f"DELETE FROM {ROUND} WHERE number = 2")
         owner.execute(f"DELETE FROM {BLOB} WHERE number = 2")
@@ -276,7 +274,7 @@ class TestARoundThatTheOwnerRewrites:
         scrub_rounds()
         assert "round 3 does not follow from round 2: Round 2 is missing" in rounds_check()[1]
 
-    def test_away_that_was_the_last_is_noted_by_the_next_one(self, owner: Owner) -> None:
+    def test_deleted_last_round_is_noted_by_next_round(self, owner: Owner) -> None:
         owner.execute(f"DELETE FROM {ROUND} WHERE number = 2")
         owner.there.lab.round(after_s=10)
         row = Round.objects.latest("number")
@@ -284,8 +282,8 @@ class TestARoundThatTheOwnerRewrites:
         assert row.state_note.startswith("round 2 is missing, though another one was to follow it")
 
 
-class TestAStateThatIsMissing:
-    def test_is_taken_from_the_decision(self, owner: Owner) -> None:
+class TestMissingState:
+    def test_is_restored_from_decision(self, owner: Owner) -> None:
         whole = left_by(owner.there.lab.pool)
         owner.execute(f"DELETE FROM {STATE} WHERE number = 2")
         left = left_by(owner.there.lab.pool)
@@ -296,7 +294,7 @@ class TestAStateThatIsMissing:
         )
         assert "its state is missing, although the next round starts with it" in replay()
 
-    def test_with_the_decision_stops_the_round_and_says_why(self, owner: Owner) -> None:
+    def test_stops_round_if_decision_is_missing_too(self, owner: Owner) -> None:
         there = owner.there
         owner.execute(f"DELETE FROM {STATE} WHERE number = 2")
         owner.execute(f"DELETE FROM {BLOB} WHERE number = 2")
@@ -308,7 +306,7 @@ class TestAStateThatIsMissing:
         assert "1 failed in a row" in rounds_check()[1]
         assert "the state that round 2 left is missing" in there.page("operator", "/operate/")
 
-    def test_goes_on_with_what_there_is_where_only_the_decision_is_gone(self, owner: Owner) -> None:
+    def test_altered_state_is_used_with_note_if_decision_is_missing(self, owner: Owner) -> None:
         bent = owner.bend_sums(2)
         owner.execute(f"DELETE FROM {BLOB} WHERE number = 2")
         owner.there.lab.round(after_s=10)
@@ -320,7 +318,7 @@ class TestAStateThatIsMissing:
 
 
 class TestHousekeeping:
-    def test_never_drops_what_the_next_round_begins_with(
+    def test_keeps_state_that_next_round_starts_from(
         self, owner: Owner, settings: Any, tmp_path: Path
     ) -> None:
         """After idle weeks, the day of the pool's last state is dropped, but that state is kept."""

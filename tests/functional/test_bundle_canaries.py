@@ -58,9 +58,9 @@ def private_figures(side: Side) -> set[str]:
     return {str(to_micro(Decimal(amount))) for amount in amounts}
 
 
-class TestABundle:
+class TestBundle:
     @pytest.mark.parametrize("visibility", Pool.Visibility.values)
-    def test_has_nothing_of_the_other_tenant(self, pair: Pair, visibility: str) -> None:
+    def test_contains_nothing_of_the_other_tenant(self, pair: Pair, visibility: str) -> None:
         Pool.objects.update(visibility=visibility)
         wrong = []
         for me, other in pair.sides:
@@ -73,7 +73,7 @@ class TestABundle:
                     wrong.append(f"{path}: {other.word}")
         assert not wrong, "\n".join(wrong)
 
-    def test_has_no_text_of_its_own_tenants_either(self, pair: Pair) -> None:
+    def test_contains_no_private_text_of_its_own_tenants(self, pair: Pair) -> None:
         """Names, commands and uids are no part of a round, for any requester."""
         Pool.objects.update(visibility="full")
         for me, _ in pair.sides:
@@ -84,14 +84,14 @@ class TestABundle:
                     assert not [one for one in long if one in text], path
                     assert me.word not in text.lower().replace(f'"pool":"{me.word}-pool"', "")
 
-    def test_is_the_same_to_both_where_rows_are_not_hidden(self, pair: Pair) -> None:
+    def test_is_identical_for_both_tenants_unless_rows_are_hidden(self, pair: Pair) -> None:
         for visibility, lab in product(("full", "pseudonyms"), pair.one.pools[:-1]):
             Pool.objects.update(visibility=visibility)
             for number in numbers(lab):
                 path = f"rounds/{lab.pool.name}/{number}/bundle"
                 assert get(pair.one, path).content == get(pair.two, path).content
 
-    def test_of_own_rows_alone_has_no_row_of_another(self, pair: Pair) -> None:
+    def test_own_rows_form_contains_no_rows_of_others(self, pair: Pair) -> None:
         Pool.objects.update(visibility="own")
         for me, other in pair.sides:
             for lab in me.pools[:-1]:
@@ -100,7 +100,7 @@ class TestABundle:
                 text = "".join(text for path, text in answers(me, [lab]) if "bundle" in path)
                 assert not [name for name in names if name in text]
 
-    def test_of_a_pool_that_one_is_not_in_is_not_there(self, pair: Pair) -> None:
+    def test_returns_404_for_pools_of_others(self, pair: Pair) -> None:
         for me, other in pair.sides:
             name = other.alone.pool.name
             for path in (f"chain/{name}/names", f"rounds/{name}/1/bundle"):
@@ -116,7 +116,7 @@ def rows_of(side: Side, key: bytes) -> set[str]:
 
 class TestTwoTenantsTogether:
     @pytest.mark.parametrize("visibility", ["own", "pseudonyms"])
-    def test_are_given_no_key_and_no_name_of_a_third(self, pair: Pair, visibility: str) -> None:
+    def test_learn_no_key_and_no_hidden_name_of_a_third(self, pair: Pair, visibility: str) -> None:
         Pool.objects.update(visibility=visibility)
         lab = pair.one.pools[0]
         together = "".join(text for side, _ in pair.sides for _, text in answers(side, [lab]))
@@ -127,7 +127,7 @@ class TestTwoTenantsTogether:
         assert LENDER not in together
         assert (tenant_name(third) in together) is (visibility != "own")
 
-    def test_know_with_their_keys_their_own_rows_and_no_other(self, pair: Pair) -> None:
+    def test_keys_identify_only_their_own_rows(self, pair: Pair) -> None:
         Pool.objects.update(visibility="pseudonyms")
         lab = pair.one.pools[0]
         sides = [side for side, _ in pair.sides]
@@ -148,7 +148,7 @@ class TestTwoTenantsTogether:
                 side.tenant.pk
             }
 
-    def test_cannot_tell_days_or_pools_apart_by_a_key(self, pair: Pair) -> None:
+    def test_keys_differ_by_day_and_pool(self, pair: Pair) -> None:
         keys = set()
         for side, _ in pair.sides:
             for lab in side.pools:
@@ -157,8 +157,8 @@ class TestTwoTenantsTogether:
         assert len(keys) == sum(len(side.pools) for side, _ in pair.sides)
 
 
-class TestTheDayKey:
-    def test_is_in_no_record_and_no_answer_to_whoever_runs_the_site(self, pair: Pair) -> None:
+class TestDayKey:
+    def test_is_absent_from_records_and_answers_to_operators(self, pair: Pair) -> None:
         labs = [*pair.one.pools, pair.two.alone]
         secrets = {bytes(row.secret) for row in PseudonymKey.objects.all()}
         text = "".join(text for _, text in answers(pair.operator, labs))

@@ -72,9 +72,9 @@ def record(there: ApiStage, number: int) -> Any:
     return read_record(entry.record)
 
 
-class TestABundle:
+class TestBundle:
     @pytest.mark.parametrize("visibility", ["full", "pseudonyms"])
-    def test_is_the_same_bytes_for_all_and_those_of_the_log(
+    def test_bytes_are_identical_for_all_readers_and_match_log(
         self, there: ApiStage, visibility: str
     ) -> None:
         see(there, visibility)
@@ -87,12 +87,12 @@ class TestABundle:
         disclosed = read_bundle(data)
         assert decide_round(disclosed.snapshot) == disclosed.decision
 
-    def test_is_not_there_for_a_stranger(self, there: ApiStage) -> None:
+    def test_returns_404_to_strangers(self, there: ApiStage) -> None:
         assert bundle(there, "eve").status_code == 404
         assert bundle(there, "").status_code == 401
         assert names(there, "eve").status_code == 404
 
-    def test_comes_compressed_as_it_is_stored_to_who_takes_it(self, there: ApiStage) -> None:
+    def test_is_served_gzipped_if_accepted(self, there: ApiStage) -> None:
         plain, packed = bundle(there), bundle(there, headers=GZIP)
         assert packed["Content-Encoding"] == "gzip"
         assert gzip.decompress(packed.content) == plain.content
@@ -102,7 +102,7 @@ class TestABundle:
         assert refused.content == plain.content
         assert {answer["Vary"] for answer in (plain, packed)} == {"Accept-Encoding"}
 
-    def test_is_not_sent_to_who_has_it(self, there: ApiStage) -> None:
+    def test_returns_304_for_known_etag(self, there: ApiStage) -> None:
         etag = bundle(there)["ETag"]
         for known in (etag, f"W/{etag}", f'"other", {etag}'):
             answer = bundle(there, headers=PLAIN | {"If-None-Match": known})
@@ -110,25 +110,25 @@ class TestABundle:
             assert answer["ETag"] == etag
         assert bundle(there, headers=PLAIN | {"If-None-Match": '"other"'}).status_code == 200
 
-    def test_has_a_head_without_a_body(self, there: ApiStage) -> None:
+    def test_head_request_returns_etag_without_body(self, there: ApiStage) -> None:
         answer = there.call("HEAD", path(there), **PLAIN)
         assert (answer.status_code, answer.content) == (200, b"")
         assert answer["ETag"] == bundle(there)["ETag"]
 
-    def test_names_its_schema_which_is_open_to_everybody(self, there: ApiStage) -> None:
+    def test_links_to_its_public_schema(self, there: ApiStage) -> None:
         link = bundle(there)["Link"]
         assert link.startswith("</api/v1/bundle-schema>")
         answer = there.call("GET", "bundle-schema", as_="")
         assert answer.json() == json.loads(msgspec.json.encode(bundle_schema()))
 
-    def test_is_named_by_its_round(self, there: ApiStage) -> None:
+    def test_round_response_links_to_bundle(self, there: ApiStage) -> None:
         shown = there.call("GET", f"rounds/{there.pool}/3").json()
         assert shown["bundle"] == f"/api/v1/{path(there)}"
         assert shown["record"]["bundle_sha256"] == record(there, 3).bundle
         assert shown["record"]["index"] == 2
         assert shown["record"]["follows"] is True
 
-    def test_that_is_not_sealed_yet_says_when_to_come_back(self, there: ApiStage) -> None:
+    def test_unsealed_round_returns_404_with_retry_after(self, there: ApiStage) -> None:
         there.cluster.submit("aa", 1, 100)
         there.cluster.round(after_s=10)
         answer = bundle(there, number=4)
@@ -138,12 +138,12 @@ class TestABundle:
         there.cluster.seal()
         assert bundle(there, number=4).status_code == 200
 
-    def test_of_no_round_is_not_there(self, there: ApiStage) -> None:
+    def test_unknown_round_returns_404(self, there: ApiStage) -> None:
         for number in (0, 99, 2**62, 2**70):
             answer = bundle(there, number=number)
             assert (answer.status_code, answer.json()["reason_code"]) == (404, "not_found")
 
-    def test_of_a_damaged_round_is_not_there_and_says_why(
+    def test_damaged_round_returns_404_with_cause(
         self, there: ApiStage, owner: psycopg.Connection[Any]
     ) -> None:
         there.cluster.submit("aa", 1, 100)
@@ -154,7 +154,7 @@ class TestABundle:
         assert (answer.status_code, answer.json()["reason_code"]) == (404, "damaged")
         assert "its snapshot" in answer.json()["detail"]
 
-    def test_that_is_no_longer_kept_says_so(
+    def test_dropped_bundle_has_reason_not_kept(
         self, there: ApiStage, owner: psycopg.Connection[Any]
     ) -> None:
         owner.execute("DELETE FROM scheduling_roundbundle WHERE number = 1")
@@ -164,10 +164,10 @@ class TestABundle:
         assert shown["record"]["bundle_sha256"]
 
 
-class TestOwnRowsAlone:
+class TestOwnRowsBundle:
     """The answers for a tenant in a pool that shows it only its own rows."""
 
-    def test_are_told_with_the_record_that_commits_to_them(self, there: ApiStage) -> None:
+    def test_own_rows_match_digest_in_record(self, there: ApiStage) -> None:
         see(there, "own")
         for who, slug in (("ada", "aa"), ("bob", "bb")):
             answer = bundle(there, who)
@@ -183,14 +183,14 @@ class TestOwnRowsAlone:
             salt = own_salt(bytes.fromhex(key["key"]), there.pool, 3)
             assert own_digest(salt, raw) in body["record"]["own"]
 
-    def test_have_an_etag_too(self, there: ApiStage) -> None:
+    def test_has_etag_per_tenant(self, there: ApiStage) -> None:
         see(there, "own")
         answers = [bundle(there, who) for who in ("ada", "bob")]
         assert answers[0]["ETag"] != answers[1]["ETag"]
         again = bundle(there, headers=PLAIN | {"If-None-Match": answers[0]["ETag"]})
         assert again.status_code == 304
 
-    def test_are_not_what_people_of_the_site_get(self, there: ApiStage) -> None:
+    def test_site_staff_receive_the_full_bundle(self, there: ApiStage) -> None:
         see(there, "own")
         for who in ("otto", "fin"):
             assert read_bundle(bundle(there, who).content).round == 3
@@ -206,9 +206,7 @@ class _Own(msgspec.Struct):
 
 
 class TestNames:
-    def test_give_each_tenant_its_key_of_the_day_by_which_it_knows_its_rows(
-        self, there: ApiStage
-    ) -> None:
+    def test_each_tenant_receives_its_own_day_key(self, there: ApiStage) -> None:
         disclosed = read_bundle(bundle(there).content)
         for who, slug in (("ada", "aa"), ("bob", "bb")):
             body = names(there, who, "?day=2030-01-01").json()
@@ -224,7 +222,7 @@ class TestNames:
     @pytest.mark.parametrize(
         ("visibility", "seen"), [("own", {"aa"}), ("pseudonyms", {"aa"}), ("full", {"aa", "bb"})]
     )
-    def test_are_told_as_far_as_the_pool_shows_them(
+    def test_follow_visibility_of_pool(
         self, there: ApiStage, visibility: str, seen: set[str]
     ) -> None:
         see(there, visibility)
@@ -234,24 +232,24 @@ class TestNames:
             assert set(body["names"].values()) == {"aa", "bb"}
             assert body["tenants"] == [], "whoever runs the site is given no tenant's key"
 
-    def test_of_a_day_without_rounds_are_not_there(self, there: ApiStage) -> None:
+    def test_day_without_rounds_is_not_sealed(self, there: ApiStage) -> None:
         assert names(there, "ada", "?day=2031-05-05").json()["reason_code"] == "not_sealed"
 
     @pytest.mark.parametrize("day", ["tomorrow", "20300101", "2030-W01-1", "2030-13-01"])
-    def test_of_no_day_are_refused(self, there: ApiStage, day: str) -> None:
+    def test_invalid_day_returns_400(self, there: ApiStage, day: str) -> None:
         answer = names(there, "ada", f"?day={day}")
         assert answer.status_code == 400
         assert answer.json()["errors"][0]["field"] == "day"
 
-    def test_have_no_key_for_a_member_of_two_tenants_but_theirs(self, there: ApiStage) -> None:
+    def test_member_of_two_tenants_receives_both_keys(self, there: ApiStage) -> None:
         there.person("both", "aa", ROLES.VIEWER)
         person = there.people["both"]
         person.memberships.create(tenant=there.cluster.tenants["bb"], role=ROLES.VIEWER)
         assert [row["tenant"] for row in names(there, "both").json()["tenants"]] == ["aa", "bb"]
 
 
-class TestTheRoundsPage:
-    def test_shows_where_the_round_stands_and_how_to_verify_it(self, there: ApiStage) -> None:
+class TestRoundPage:
+    def test_shows_predecessor_and_verify_command(self, there: ApiStage) -> None:
         client = _signed_in(there, "ada")
         page = client.get(f"/pools/{there.pool}/rounds/3/").content.decode()
         assert "It follows from round 2." in page
@@ -262,7 +260,7 @@ class TestTheRoundsPage:
         first = client.get(f"/pools/{there.pool}/rounds/1/").content.decode()
         assert "The first round of the log" in first
 
-    def test_says_that_a_round_is_not_sealed_yet(self, there: ApiStage) -> None:
+    def test_marks_unsealed_round(self, there: ApiStage) -> None:
         there.cluster.submit("aa", 1, 100)
         there.cluster.round(after_s=10)
         page = _signed_in(there, "ada").get(f"/pools/{there.pool}/rounds/4/").content.decode()

@@ -84,11 +84,11 @@ def own_words(
     return [side.words_in(lab) for lab in labs]
 
 
-class TestTheStage:
-    def test_says_of_every_table_whose_it_is(self) -> None:
+class TestCanaryStage:
+    def test_every_table_is_classified_as_owned_or_shared(self) -> None:
         assert own_tables() == {*OWNED, *SHARED}
 
-    def test_has_rows_of_both_in_every_table_and_a_word_in_every_text(self, pair: Pair) -> None:
+    def test_every_owned_table_has_canaries_of_both_tenants(self, pair: Pair) -> None:
         missing = []
         for side, model in product((pair.one, pair.two), OWNED):
             if not values(model, side, "pk"):
@@ -101,13 +101,15 @@ class TestTheStage:
         assert not missing, "\n".join(missing)
 
 
-class TestEveryAddress:
-    def test_has_said_what_of_a_tenant_it_shows(self) -> None:
+class TestUrls:
+    def test_every_url_declares_its_tenant_fields(self) -> None:
         unsaid = [address for address, route in LOOKS if route.shows is None]
         assert not unsaid, f"say with `showing` which fields of a tenant these show: {unsaid}"
 
     @pytest.mark.parametrize("visibility", Pool.Visibility.values)
-    def test_shows_its_own_and_nothing_of_the_other(self, pair: Pair, visibility: str) -> None:
+    def test_show_own_values_and_nothing_of_the_other_tenant(
+        self, pair: Pair, visibility: str
+    ) -> None:
         Pool.objects.update(visibility=visibility)
         # Both tenants request it if most is hidden; otherwise one of them does.
         sides = {Pool.Visibility.FULL: pair.sides[:1], Pool.Visibility.PSEUDONYMS: pair.sides[1:]}
@@ -118,7 +120,7 @@ class TestEveryAddress:
         ]
         assert not wrong, "\n".join(wrong)
 
-    def test_with_what_is_the_others_is_as_with_what_is_not_there(self, pair: Pair) -> None:
+    def test_objects_of_the_other_tenant_look_missing(self, pair: Pair) -> None:
         """Objects of the other tenant, by id, name or parent, are neither shown nor changed."""
         me, other = pair.one, pair.two
         hidden, state, tried, wrong = strange_ids(me, other), state_of(other), 0, []

@@ -43,8 +43,8 @@ def sheet(there: Stage, number: int, who: str = "owner") -> str:
     return words(page[page.index('<section class="cert') :].partition("</section>")[0])
 
 
-class TestTheOrderOfPicks:
-    def test_is_told_by_the_rule_of_the_policy(self, committed_db: str) -> None:
+class TestOrderOfPicks:
+    def test_follows_the_rule_of_the_policy(self, committed_db: str) -> None:
         assert committed_db
         mixed = mixed_stage()
         page = words(mixed.page("owner", mixed.url(f"rounds/{last_round(mixed).number}/")))
@@ -60,8 +60,8 @@ class TestTheOrderOfPicks:
         assert "its tenant's rho at that point" in page
 
 
-class TestARound:
-    def test_is_stored_with_its_certificate(self, there: Stage) -> None:
+class TestRoundCertificate:
+    def test_is_stored_without_violations(self, there: Stage) -> None:
         for round_ in Round.objects.filter(pool=there.lab.pool):
             found = read(round_.certificate)
             assert (found.failure, found.violated) == ("", ())
@@ -71,13 +71,13 @@ class TestARound:
                 Property.MEASURED_SPEEDS,
             }
 
-    def test_certifies_again_from_its_bytes(self, there: Stage) -> None:
+    def test_is_reproduced_from_stored_bytes(self, there: Stage) -> None:
         there.lab.rounds(4, every_s=900)
         replays = [replay_stored_round(row) for row in find_rounds(there.pool, [], every=True)]
         assert len(replays) >= 5
         assert all(replay.same and replay.certified is True for replay in replays)
 
-    def test_is_found_out_where_its_certificate_is_another(
+    def test_replay_detects_altered_certificate(
         self, there: Stage, capsys: pytest.CaptureFixture[str]
     ) -> None:
         call_command("replay_round", "1", pool=there.pool)
@@ -89,11 +89,11 @@ class TestARound:
         round_.certificate["version"] = VERSION + 1
         assert replay_stored_round(round_).certified is None
 
-    def test_keeps_its_certificate_for_good(self, there: Stage) -> None:
+    def test_cannot_be_changed_in_database(self, there: Stage) -> None:
         with pytest.raises(DatabaseError), transaction.atomic():
             Round.objects.filter(pool=there.lab.pool).update(certificate={})
 
-    def test_goes_on_where_it_cannot_be_certified(
+    def test_failed_certification_does_not_stop_the_round(
         self, there: Stage, monkeypatch: pytest.MonkeyPatch, client: Client
     ) -> None:
         failed = certificate((), failure="ValueError: planted")
@@ -112,13 +112,13 @@ class TestARound:
         )
 
 
-class TestTheRoundsPage:
+class TestRoundPage:
     """12. Policy, snapshot hash, solver status, entitlement and allocation.
 
     A shell on the server recomputes the same hashes.
     """
 
-    def test_tells_how_it_was_decided_and_recomputes_to_the_same_hashes(
+    def test_explains_decision_and_replay_gives_same_hashes(
         self, committed_db: str, capsys: pytest.CaptureFixture[str]
     ) -> None:
         assert committed_db
@@ -159,9 +159,9 @@ NEW_LINES = {
 }
 
 
-class TestAPlantedViolation:
+class TestPlantedViolation:
     @pytest.mark.parametrize(("change", "name", "line"), PLANTED)
-    def test_turns_the_page_and_the_metric_red(
+    def test_appears_on_round_page_and_in_metrics(
         self, there: Stage, client: Client, change: Change, name: Property, line: str
     ) -> None:
         found = scrape(client)
@@ -179,7 +179,7 @@ class TestAPlantedViolation:
         # The round before was certified too, and violated nothing.
         assert "broken." not in sheet(there, round_.number - 1)
 
-    def test_is_counted_for_who_looks_too_late(self, there: Stage, client: Client) -> None:
+    def test_is_counted_after_next_round_has_started(self, there: Stage, client: Client) -> None:
         scrape(client)
         plant(there, envious)
         from scheduling.models import PoolFence
@@ -190,28 +190,28 @@ class TestAPlantedViolation:
         found = scrape(client)
         assert sample(found, "certified_rounds_total", pool=there.pool, verdict="violated") == 1
 
-    def test_certifies_red_again(self, there: Stage) -> None:
+    def test_is_found_again_when_page_recomputes(self, there: Stage) -> None:
         round_ = plant(there, envious)
         assert "again when you opened this page: the same" in sheet(there, round_.number)
 
 
-class TestWhatATenantSees:
+class TestTenantView:
     """The worst numbers of the planted round are alpha's. The neighbour is the manager of beta."""
 
-    def test_is_everything_where_the_pool_shows_all(self, there: Stage) -> None:
+    def test_shows_names_if_pool_shows_everything(self, there: Stage) -> None:
         round_ = plant(there, envious)
         page = sheet(there, round_.number, "neighbour")
         assert "By weight, alpha would do" in page
         assert "with the share of" in page
 
-    def test_has_pseudonyms_for_others(self, there: Stage) -> None:
+    def test_replaces_names_of_others_with_pseudonyms(self, there: Stage) -> None:
         round_ = plant(there, envious)
         there.see("pseudonyms")
         page = sheet(there, round_.number, "neighbour")
         assert "alpha" not in page
         assert "By weight, tenant 1 would do" in page
 
-    def test_is_no_number_of_others_where_the_pool_hides_them(self, there: Stage) -> None:
+    def test_hides_numbers_of_others_if_pool_hides_rows(self, there: Stage) -> None:
         round_ = plant(there, envious)
         there.see("own")
         stored = read(round_.certificate)
@@ -234,7 +234,7 @@ class TestWhatATenantSees:
         assert "alpha" not in page
         assert "another tenant's" in html.unescape(page)
 
-    def test_is_not_what_anothers_job_is_worth(self, there: Stage) -> None:
+    def test_hides_job_value_of_other_tenants(self, there: Stage) -> None:
         """This pool shows all names and numbers, but alpha's margin is private."""
         round_ = plant(there, overpriced)
         path = f"/api/v1/rounds/{there.pool}/{round_.number}"
@@ -249,7 +249,7 @@ class TestWhatATenantSees:
         page = sheet(there, round_.number, "neighbour")
         assert "alpha borrowed above the value of a GPU-hour to the job." in page
 
-    def test_is_the_same_over_rest(self, there: Stage) -> None:
+    def test_rest_returns_the_same_certificate(self, there: Stage) -> None:
         round_ = plant(there, envious)
         answer = there.get("owner", f"/api/v1/rounds/{there.pool}/{round_.number}")
         told = answer.json()["certificate"]

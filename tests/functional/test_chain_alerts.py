@@ -72,15 +72,15 @@ def rewrite_sums(owner: psycopg.Connection[Any], number: int) -> int:
     return claims[0].alloc_gpu_us
 
 
-class TestAWholeChain:
-    def test_is_green(self, there: Stage) -> None:
+class TestIntactChain:
+    def test_health_check_is_ok_and_metrics_are_zero(self, there: Stage) -> None:
         assert chain().state is health.State.OK
         found = scrape(there.client(None))
         for name in ("rounds_unsealed", "unsealed_age_seconds", "chain_breaks", "chain_damaged"):
             assert sample(found, name, pool=there.pool) == 0
 
 
-class TestARoundThatDoesNotFollow:
+class TestRoundThatDoesNotFollow:
     @pytest.fixture
     def broken(self, there: Stage, owner: psycopg.Connection[Any]) -> int:
         """Rewrite a round with matching hashes, so that it starts from other fairness sums."""
@@ -89,14 +89,14 @@ class TestARoundThatDoesNotFollow:
         there.lab.seal()
         return number
 
-    def test_turns_readiness_red_and_names_pool_and_round(self, there: Stage, broken: int) -> None:
+    def test_fails_readiness_with_pool_and_round(self, there: Stage, broken: int) -> None:
         check = chain()
         assert check.state is health.State.FAILING
         assert check.detail.startswith(f"{there.pool}, round {broken}: ")
         assert Client().get("/readyz").status_code == 503
         assert sample(scrape(there.client(None)), "chain_breaks", pool=there.pool) == 1
 
-    def test_is_in_its_record_on_its_page_and_in_the_operators_queue(
+    def test_appears_in_record_on_page_and_in_operator_queue(
         self, there: Stage, broken: int
     ) -> None:
         place = read_place(there.lab.pool.pk, broken)
@@ -107,7 +107,7 @@ class TestARoundThatDoesNotFollow:
         assert f"It does not follow from round {broken - 1}." in page
         assert "Chain broken" in there.page("operator", "/operate/")
 
-    def test_tells_no_figures_where_tenants_see_own_rows_alone(
+    def test_hides_figures_if_tenants_see_own_rows_only(
         self, there: Stage, owner: psycopg.Connection[Any]
     ) -> None:
         there.see("own")
@@ -120,7 +120,7 @@ class TestARoundThatDoesNotFollow:
         assert str(rewritten) not in (read_round_record(there.lab.pool.pk, number) or b"").decode()
         assert f"round {number}: " in chain().detail
 
-    def test_leaves_the_next_one_that_does(self, there: Stage, broken: int) -> None:
+    def test_next_round_follows_again_and_alert_remains(self, there: Stage, broken: int) -> None:
         after = next_round(there)
         there.lab.seal()
         place = read_place(there.lab.pool.pk, after)
@@ -129,8 +129,10 @@ class TestARoundThatDoesNotFollow:
         assert f"round {broken}: " in chain().detail
 
 
-class TestADamagedRound:
-    def test_is_a_warning_with_its_name(self, there: Stage, owner: psycopg.Connection[Any]) -> None:
+class TestDamagedRound:
+    def test_is_a_warning_naming_the_round(
+        self, there: Stage, owner: psycopg.Connection[Any]
+    ) -> None:
         number = next_round(there)
         owner.execute("UPDATE scheduling_roundblob SET snapshot = 'x' WHERE number = %s", [number])
         there.lab.seal()
@@ -142,10 +144,10 @@ class TestADamagedRound:
         assert "Sealed as damaged" in there.page("owner", there.url(f"rounds/{number}/"))
 
 
-class TestTheLedgersCheck:
+class TestLedgerCheck:
     """`check_ledger` compares rounds with the records of the log."""
 
-    def test_remembers_a_break_that_was_made_to_fit(
+    def test_remembers_break_after_old_bytes_are_restored(
         self, there: Stage, owner: psycopg.Connection[Any]
     ) -> None:
         """The old bytes are restored after the next round was sealed."""
@@ -178,7 +180,7 @@ class TestTheLedgersCheck:
             ("DELETE FROM scheduling_roundbundle WHERE %s::bytea IS NOT NULL", "is missing"),
         ],
     )
-    def test_names_a_bundle_that_is_not_the_logs(
+    def test_names_bundle_that_differs_from_log(
         self, there: Stage, owner: psycopg.Connection[Any], change: str, said: str
     ) -> None:
         assert not [row for row in run_checks() if not row.ok]
@@ -189,8 +191,8 @@ class TestTheLedgersCheck:
         assert said in row.violations[-1]
 
 
-class TestASealing:
-    def test_that_fails_is_a_warning_and_says_why(
+class TestSealing:
+    def test_failure_is_a_warning_with_cause(
         self, there: Stage, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def fails(*_: Any, **__: Any) -> bytes:
@@ -206,7 +208,7 @@ class TestASealing:
         assert "Rounds not sealed" in there.page("operator", "/operate/")
         assert sample(scrape(there.client(None)), "rounds_unsealed", pool=there.pool) == 1
 
-    def test_that_is_late_is_a_warning(self, there: Stage, owner: psycopg.Connection[Any]) -> None:
+    def test_delay_is_a_warning(self, there: Stage, owner: psycopg.Connection[Any]) -> None:
         number = next_round(there)
         assert chain().state is health.State.OK, "sealed in seconds"
         owner.execute(

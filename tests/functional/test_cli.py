@@ -185,8 +185,8 @@ def end(jobs: Path, people: list[Person]) -> None:
             continue
 
 
-class TestTheFirstSubmission:
-    def test_is_preempted_resumes_and_loses_nothing(self, scene: Scene) -> None:
+class TestJobCommands:
+    def test_preempted_job_resumes_and_loses_no_output(self, scene: Scene) -> None:
         ada, bob = scene.ada, scene.bob
         ada.logs_in()
         bob.logs_in()
@@ -212,7 +212,7 @@ class TestTheFirstSubmission:
         assert shown["progress"]["step"] == STEPS
         assert "claimed \\x1b[31m" in bob.does("job", "logs", claim)
 
-    def test_is_preempted_with_notice_and_ends_with_the_same_bytes(
+    def test_job_preempted_with_notice_produces_same_output(
         self, scene: Scene, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """The lease lasts a day, so only the notice can end it; the training program gets the
@@ -237,7 +237,7 @@ class TestTheFirstSubmission:
         assert "resumed at step" in out
         assert out.splitlines()[-1] == undisturbed()
 
-    def test_is_told_what_is_wrong_with_it(self, scene: Scene) -> None:
+    def test_rejected_submission_prints_every_wrong_field(self, scene: Scene) -> None:
         ada = scene.ada
         ada.logs_in()
         told = ada.does(
@@ -250,7 +250,7 @@ class TestTheFirstSubmission:
             "job", "submit", "--pool", "none", "--gpus", "1", "--", "true", code=3
         )
 
-    def test_is_one_however_often_its_key_comes(self, scene: Scene) -> None:
+    def test_idempotency_key_and_cancel_are_idempotent(self, scene: Scene) -> None:
         ada = scene.ada
         ada.logs_in()
         words = ["job", "submit", "--pool", scene.pool.name, "--gpus", "1"]
@@ -262,7 +262,7 @@ class TestTheFirstSubmission:
         assert "cancelled" in ada.does("job", "cancel", first[:8])
         assert "cancelled" in ada.does("job", "cancel", first[:8])
 
-    def test_finds_pages_and_prices(self, scene: Scene) -> None:
+    def test_job_list_filters_and_price_list_work(self, scene: Scene) -> None:
         ada = scene.ada
         ada.logs_in()
         for _ in range(3):

@@ -101,8 +101,8 @@ def folder(run: Run, tmp_path: Path) -> Path:
     return kept
 
 
-class TestAStatement:
-    def test_of_lender_and_borrower_verifies(self, run: Run) -> None:
+class TestStatementVerification:
+    def test_succeeds_for_lender_and_borrower(self, run: Run) -> None:
         for who, slug in (("bob", "bb"), ("ada", "aa")):
             done = run(who, *TIME)
             assert done.code == 0, done
@@ -112,7 +112,7 @@ class TestAStatement:
             assert last.endswith(" as stated")
             assert "settlement of " in done.out
 
-    def test_is_compared_with_the_rounds_that_the_portal_committed_to(
+    def test_compares_with_committed_rounds_and_reports_result(
         self, live: ApiStage, run: Run, tmp_path: Path
     ) -> None:
         for who in ("bob", "ada"):
@@ -131,14 +131,14 @@ class TestAStatement:
             again = run(who, "--from-dir", kept).out.splitlines()
             assert again == [line for line in done.out.splitlines() if FIRST not in line]
 
-    def test_is_json_on_demand(self, run: Run) -> None:
+    def test_prints_json_on_request(self, run: Run) -> None:
         answer = json.loads(run("bob", *TIME, "--output", "json").out)
         assert (answer["ok"], answer["verdict"], answer["unproven"]) == (True, "proven", [])
         assert answer["findings"] == []
         assert answer["recomputed"]["income"] == answer["recomputed"]["weight"] > 5
         assert (answer["tenant"], answer["since"]) == ("bb", "2029-12-01T00:00:00.000000Z")
 
-    def test_of_nothing_is_not_proven(self, run: Run) -> None:
+    def test_empty_statement_is_not_proven(self, run: Run) -> None:
         """An empty statement does not prove that nothing is due: all rows may be withheld."""
         words = ("--from", "2028-01-01", "--to", "2028-01-02")
         done = run("bob", *words)
@@ -148,14 +148,14 @@ class TestAStatement:
         )
         assert run("bob", *words, "--accept", "rows").code == 0
 
-    def test_is_compared_with_the_rounds_that_it_names(self, run: Run, folder: Path) -> None:
+    def test_compares_saved_files_with_their_rounds(self, run: Run, folder: Path) -> None:
         done = run("bob", "--from-dir", str(folder))
         assert done.code == 0, done
         for what in ("price in its round", "own and borrowed GPUs", "total idle quota"):
             assert what in done.out
         assert "is missing" not in done.out
 
-    def test_needs_no_portal_from_files(
+    def test_works_offline_from_saved_files(
         self, run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         elsewhere = folder.parent / "elsewhere"
@@ -197,7 +197,7 @@ def row_without_a_price(folder: Path) -> None:
     keep(folder, "income", stated)
 
 
-class TestPlants:
+class TestPlantedErrors:
     @pytest.mark.parametrize(
         ("plant", "named"),
         [
@@ -208,7 +208,7 @@ class TestPlants:
             (row_without_a_price, "WRONG: answer: income[0]: "),
         ],
     )
-    def test_are_seen_and_named(
+    def test_are_detected_and_named(
         self, run: Run, folder: Path, plant: Callable[[Path], None], named: str
     ) -> None:
         plant(folder)
@@ -326,10 +326,10 @@ UNDER_THE_HEAD: tuple[tuple[Callable[[Path], None], str], ...] = (
 )
 
 
-class TestUnderTheHead:
+class TestPinnedHead:
     """The statement's rounds are checked with a head that was pinned before, from files."""
 
-    def test_plants_are_seen_and_named(self, run: Run, folder: Path) -> None:
+    def test_planted_errors_are_named_and_pin_is_kept(self, run: Run, folder: Path) -> None:
         kept = pin_path(folder).read_bytes()
         for plant, named in UNDER_THE_HEAD:
             bent = folder.parent / plant.__name__
@@ -341,7 +341,7 @@ class TestUnderTheHead:
             assert pin_path(folder).read_bytes() == kept, plant
         assert run("bob", "--from-dir", str(folder)).code == 0
 
-    def test_the_head_is_pinned_and_must_go_on(
+    def test_advances_with_the_log_and_rejects_older_files(
         self, live: ApiStage, run: Run, folder: Path
     ) -> None:
         pinned = json.loads(pin_path(folder).read_text())
@@ -356,7 +356,7 @@ class TestUnderTheHead:
         older = run("bob", "--from-dir", str(folder))
         assert (older.code, "the files are older than the head" in older.out) == (5, True)
 
-    def test_a_history_that_was_forked_is_named(self, run: Run, folder: Path) -> None:
+    def test_detects_forked_history(self, run: Run, folder: Path) -> None:
         pin = json.loads(pin_path(folder).read_text())
         pin_path(folder).write_text(json.dumps({**pin, "root": "0" * 64}))
         for options in (TIME, ("--from-dir", str(folder))):
@@ -368,21 +368,21 @@ class TestUnderTheHead:
         assert answer["ok"] is False
         assert [row["check"] for row in answer["head"]["problems"]] == ["history"]
 
-    def test_a_key_that_is_given_counts(self, run: Run, folder: Path) -> None:
+    def test_given_vkey_must_match_key_of_log(self, run: Run, folder: Path) -> None:
         pin = json.loads(pin_path(folder).read_text())
         key = SigningKey(pin["log"], b"k" * 32)
         other = make_vkey(key.name, key.public)
         assert run("bob", *TIME, "--vkey", other).code == 3
         assert run("bob", *TIME, "--vkey", pin["keys"][0]).code == 0
 
-    def test_nothing_is_pinned_of_files_alone(self, run: Run, folder: Path) -> None:
+    def test_files_are_never_pinned(self, run: Run, folder: Path) -> None:
         path = pin_path(folder)
         path.unlink()
         done = run("bob", "--from-dir", str(folder))
         assert (done.code, path.exists()) == (0, False)
         assert "files are never pinned" in done.out
 
-    def test_a_newest_record_held_back_is_named(
+    def test_detects_withheld_newest_record(
         self, run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """The portal serves an older round as its newest and hides the records after it."""
@@ -400,7 +400,7 @@ class TestUnderTheHead:
         assert "the portal calls round 4 its newest, entry 3 of a head of " in done.out
         assert "WRONG: record: round 5: the portal holds back its record" in done.out
 
-    def test_a_pool_without_any_log_is_named(
+    def test_detects_missing_round_log(
         self, run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(
@@ -416,7 +416,7 @@ class TestUnderTheHead:
         assert done.out.endswith("as stated; nothing of it was held under a signed head\n")
 
 
-class TestAWrongCommand:
+class TestUsageErrors:
     @pytest.mark.parametrize(
         ("options", "said"),
         [
@@ -428,12 +428,16 @@ class TestAWrongCommand:
             (("--from-dir", "."), "has no statement.json"),
         ],
     )
-    def test_says_what_is_wrong(self, run: Run, options: tuple[str, ...], said: str) -> None:
+    def test_invalid_options_exit_with_explanation(
+        self, run: Run, options: tuple[str, ...], said: str
+    ) -> None:
         done = run("bob", *options)
         assert done.code == 2
         assert said in done.err
 
-    def test_says_what_to_install(self, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_missing_dependency_prints_install_command(
+        self, run: Run, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.delitem(sys.modules, "evenshare.cli.verify_statement", raising=False)
         monkeypatch.setitem(sys.modules, "evenshare_core.verification.statement_rows", None)
         done = run("bob", *TIME)

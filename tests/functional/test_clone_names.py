@@ -11,7 +11,7 @@ from tests.functional.visitors import town
 pytestmark = pytest.mark.usefixtures("committed_db")
 
 
-class TestAClone:
+class TestClone:
     @pytest.mark.parametrize(
         ("name", "taken", "clone"),
         [
@@ -31,9 +31,7 @@ class TestAClone:
             (f"{'a' * 57}-{'b' * 5}", [], f"{'a' * 57}-copy"),
         ],
     )
-    def test_is_named_as_a_copy_and_never_as_another_original(
-        self, name: str, taken: list[str], clone: str
-    ) -> None:
+    def test_name_is_a_free_copy_name(self, name: str, taken: list[str], clone: str) -> None:
         place = town()
         original = place.submit()
         Job.objects.filter(pk=original.pk).update(name=name)

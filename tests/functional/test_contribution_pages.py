@@ -36,10 +36,10 @@ def earned(slug: str) -> Decimal:
     return sum((one.amount for one in entries if one.transfer.code == "usage"), ZERO)
 
 
-class TestFeature25:
+class TestCreditRows:
     """Every credit row = GPU-hours x price, with its round and lease; the total is the ledger's."""
 
-    def test_holds_of_every_row_and_of_their_total(self, there: Stage) -> None:
+    def test_each_row_and_the_total_recompute_from_sources(self, there: Stage) -> None:
         self.every_row_is_recomputed_from_its_factors(there)
         self.every_row_leads_to_its_round_and_its_transfer(there)
         self.the_total_is_the_ledgers(there)
@@ -82,8 +82,8 @@ class TestFeature25:
         assert in_file == there.get("neighbour", f"{PAGE}?{ALL}").context["shown"].total.earned > 0
 
 
-class TestThePage:
-    def test_says_what_was_earned_by_lending_how_much(self, there: Stage) -> None:
+class TestContributionPage:
+    def test_headline_shows_credits_and_gpu_hours_lent(self, there: Stage) -> None:
         shown = headline(there.page("neighbour", f"{PAGE}?{ALL}"))
         assert re.fullmatch(
             r"beta earned [\d.,]+ credits in pool \S+ by lending [\d.,]+ GPU-hours\.", shown
@@ -93,7 +93,7 @@ class TestThePage:
         assert "Lines and" in quiet
 
     @pytest.mark.parametrize("visibility", ["full", "pseudonyms", "own"])
-    def test_names_borrowers_as_far_as_the_pool_lets(self, there: Stage, visibility: str) -> None:
+    def test_borrower_names_follow_visibility_of_pool(self, there: Stage, visibility: str) -> None:
         there.see(visibility)
         page = there.page("neighbour", f"{PAGE}?{ALL}").split("<main")[1]
         lines = {line["borrower"] for line in rows(there, "neighbour")}
@@ -107,12 +107,12 @@ class TestThePage:
             assert "other tenants" in page
         assert "/jobs/" not in page.split('id="t-lines"')[1].split("</table>")[0]
 
-    def test_leads_operators_to_the_job(self, there: Stage) -> None:
+    def test_links_operators_to_jobs(self, there: Stage) -> None:
         page = there.page("operator", f"{PAGE}?{ALL}")
         (job, *_) = re.findall(r'href="(/jobs/[^"]+)"', page.split('id="t-lines"')[1])
         there.page("operator", job)
 
-    def test_has_parts_of_the_quota_that_sum_to_it(self, there: Stage) -> None:
+    def test_quota_parts_sum_to_quota(self, there: Stage) -> None:
 
         day = UsageShare.objects.order_by("-hour")[0].hour.date()
         page = there.get("neighbour", f"{PAGE}?from={day}&to={day}").context
@@ -121,11 +121,13 @@ class TestThePage:
         assert abs(parts - row.quota_gpu_h) <= Decimal("0.000003")
         assert row.lent_gpu_h > 0
 
-    def test_says_where_it_counts_no_quota(self, there: Stage) -> None:
+    def test_explains_period_limit_of_quota_use(self, there: Stage) -> None:
         page = there.page("neighbour", f"{PAGE}?{ALL}")
         assert "periods of at most 31 days" in page
 
-    def test_pages_by_key(self, there: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_pages_through_every_line_once(
+        self, there: Stage, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setattr("portal.ledger.views.contribution.PAGE", 2)
         path, seen = f"{PAGE}?{ALL}", []
         while path:
@@ -147,13 +149,15 @@ class TestThePage:
             ("by=fortnight", "Choose day, week, month."),
         ],
     )
-    def test_says_what_is_wrong_with_the_time(self, there: Stage, query: str, message: str) -> None:
+    def test_invalid_period_returns_422_with_message(
+        self, there: Stage, query: str, message: str
+    ) -> None:
         for path in (PAGE, FILE):
             answer = there.get("neighbour", f"{path}?{query}")
             assert answer.status_code == 422
             assert message in answer.content.decode()
 
-    def test_counts_between_two_instants(self, there: Stage) -> None:
+    def test_splits_exactly_at_an_instant(self, there: Stage) -> None:
         every = rows(there, "neighbour")
         instant = every[-1]["counted_at"][:16]
         before = rows(there, "neighbour", f"from=2001-01-01&to={instant}&by=month")
@@ -162,16 +166,16 @@ class TestThePage:
         assert before
         assert after
 
-    def test_asks_as_often_for_more_lines(self, there: Stage) -> None:
+    def test_query_count_is_bounded(self, there: Stage) -> None:
         assert there.reads("neighbour", f"{PAGE}?{ALL}") <= 24
 
-    def test_is_reached_from_ledger_and_statement(self, there: Stage) -> None:
+    def test_is_linked_from_ledger_and_statement(self, there: Stage) -> None:
         for page in ("/t/beta/ledger/", f"/t/beta/ledger/statement/?{ALL}"):
             assert PAGE in there.page("neighbour", page)
 
 
 class TestRevenueFairness:
-    def test_is_the_tenants_own_on_its_page(self, there: Stage) -> None:
+    def test_own_value_is_shown_on_contribution_page(self, there: Stage) -> None:
         page = there.get("neighbour", f"{PAGE}?{ALL}").context
         row = page["fairness"]
         assert row.alpha == pytest.approx(row.income_part / row.quota_part)
@@ -180,7 +184,7 @@ class TestRevenueFairness:
             there.page("neighbour", f"{PAGE}?{ALL}").split()
         )
 
-    def test_of_all_is_for_who_sees_all_money(self, there: Stage) -> None:
+    def test_page_of_all_tenants_requires_finance_role(self, there: Stage) -> None:
         path = there.url("revenue/")
         page = there.get("operator", f"{path}?{ALL}").context
         names = [badge.name for badge, _ in page["rows"]]
@@ -195,7 +199,7 @@ class TestRevenueFairness:
             assert there.get(who, path).status_code == 404
         assert "Nothing is" in there.page("operator", f"{path}?from=2001-01-01&to=2001-01-02")
 
-    def test_counts_utilities_where_jobs_say_them(self, there: Stage) -> None:
+    def test_includes_declared_utilities_of_jobs(self, there: Stage) -> None:
         """All gains sum to the utilities, so the mean alpha, weighted by quota, is 1 again."""
         hour = UsageShare.objects.order_by("hour")[0].hour
         done = Job.objects.filter(tenant__slug="alpha").order_by("pk")[:1].get()
@@ -214,7 +218,7 @@ class TestRevenueFairness:
         assert own["fairness"].full_alpha == rows["alpha"].full_alpha
         assert [one.name for one in own["alpha_chart"].series] == ["income only", "with utilities"]
 
-    def test_stands_beside_a_utility_that_cannot_be_read(
+    def test_skips_and_reports_unreadable_utility(
         self, there: Stage, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """The job is left out.

@@ -39,8 +39,8 @@ def asked(there: Stage, who: str, **speeds: int) -> selector.Counterfactual:
         return read_counterfactual(last_round(there), visibility, speeds=speeds)
 
 
-class TestAReport:
-    def test_is_worth_what_the_true_speeds_make_of_it(self, there: Stage) -> None:
+class TestAlternativeReport:
+    def test_is_valued_at_true_speeds(self, there: Stage) -> None:
         found = asked(there, "owner", v100=4000)
         assert found.truth is not None
         own = found.tried[0]
@@ -52,7 +52,7 @@ class TestAReport:
         assert found.best is not None
         assert found.best.gain > 0.1
 
-    def test_of_the_truth_is_the_rounds_own(self, there: Stage) -> None:
+    def test_true_report_reproduces_the_round(self, there: Stage) -> None:
         found = asked(there, "owner", v100=2000)
         ways = [(one.factor, one.gpu_type) for one in found.tried]
         over = [(factor, ALL_TYPES) for factor in FACTORS]
@@ -67,7 +67,7 @@ class TestAReport:
         alpha = next(row for row in rows if row["tenant"] == there.tenant("alpha").pk)
         assert found.truth.outcome.throughput == pytest.approx(alpha["ideal"], abs=1e-5)
 
-    def test_is_found_out_where_the_policy_is_not_truthful(self, there: Stage) -> None:
+    def test_gain_marks_policy_as_not_truthful(self, there: Stage) -> None:
         page = there.page("owner", path(there))
         assert re.match(
             r"Another report would have gained [\d.]+ % in this round \(best found\).",
@@ -75,7 +75,7 @@ class TestAReport:
         )
         assert "Policy oef is not truthful here" in words(page)
 
-    def test_is_taken_from_the_form(self, there: Stage) -> None:
+    def test_reads_speeds_from_query(self, there: Stage) -> None:
         page = words(there.page("owner", path(there, "?speed-v100=3,5&speed-k80=1")))
         assert "Your own report reports 1, 3.5" in page
         page = words(there.page("owner", path(there, "?speed-v100=fast")))
@@ -83,15 +83,15 @@ class TestAReport:
         assert "Your own report" not in page
 
     @pytest.mark.parametrize("raw", ["-1", "0", "1e400", "nan", "9" * 50, "0.0001"])
-    def test_that_is_no_speed_is_told_so(self, there: Stage, raw: str) -> None:
+    def test_rejects_invalid_speed(self, there: Stage, raw: str) -> None:
         assert "Not a number from" in there.page("owner", path(there, f"?speed-v100={raw}"))
 
 
-class TestNoReport:
+class TestTruthfulness:
     """No report gains more than the truth, unless the page calls the policy not truthful."""
 
     @pytest.mark.parametrize("environment", ["cooperative", "noncooperative"])
-    def test_beats_the_truth_where_the_page_does_not_say_so(
+    def test_gain_over_truth_is_always_stated_on_page(
         self, committed_db: str, environment: str
     ) -> None:
         assert committed_db
@@ -104,7 +104,7 @@ class TestNoReport:
             assert ("Policy oef is not truthful here" in page) == beaten
             assert (f"None of {len(found.tried) - 1} other reports" in page) == (not beaten)
 
-    def test_above_the_truth_gains_without_cooperation(self, committed_db: str) -> None:
+    def test_overstating_never_gains_without_cooperation(self, committed_db: str) -> None:
         assert committed_db
         there = mixed_stage("noncooperative")
         found = asked(there, "owner", v100=2900)
@@ -117,8 +117,8 @@ class TestNoReport:
         assert found.bound == "OEF (Middleware 2024), theorem 5.4"
 
 
-class TestWhoSees:
-    def test_only_own_job_types(self, there: Stage) -> None:
+class TestVisibility:
+    def test_shows_only_own_job_types(self, there: Stage) -> None:
         mine = there.page("owner", path(there))
         assert "alpha-net" in mine
         assert "beta-net" not in mine
@@ -127,21 +127,21 @@ class TestWhoSees:
         assert "beta-net" not in asked_for
         assert "alpha-net" in asked_for
 
-    def test_nothing_where_one_has_no_job_type(self, there: Stage) -> None:
+    def test_explains_missing_job_types(self, there: Stage) -> None:
         Job.objects.filter(tenant=there.tenant("alpha")).update(profile=None)
         there.lab.round(after_s=10)
         page = words(there.page("owner", path(there)))
         assert "You had no job type with speeds in round" in page
 
-    def test_why_nothing_changes_where_speeds_are_not_looked_at(self, committed_db: str) -> None:
+    def test_explains_policies_that_ignore_speeds(self, committed_db: str) -> None:
         assert committed_db
         there = stage()
         page = words(there.page("owner", path(there)))
         assert "No report of speeds would have changed this round" in page
 
 
-class TestWhatItCosts:
-    def test_is_bounded_by_person(self, there: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+class TestCost:
+    def test_is_rate_limited_per_user(self, there: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
         # On a busy machine the bucket would refill between requests.
         monkeypatch.setattr(view, "PAGES", Rate(per_s=0.001, full=2))
         client = there.client("owner")
@@ -150,13 +150,13 @@ class TestWhatItCosts:
         assert int(answers[-1].headers["Retry-After"]) >= 1
         assert there.get("neighbour", path(there)).status_code == 200
 
-    def test_is_nothing_for_a_round_that_is_too_large(
+    def test_round_above_job_limit_is_not_recomputed(
         self, there: Stage, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(selector, "MAX_JOBS", 3)
         assert "too large to be recomputed" in words(there.page("owner", path(there)))
 
-    def test_is_nothing_once_the_bytes_are_gone(
+    def test_round_without_stored_bytes_is_not_recomputed(
         self, there: Stage, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def gone(round_: Round) -> tuple[bytes, bytes]:
@@ -165,5 +165,5 @@ class TestWhatItCosts:
         monkeypatch.setattr(selector, "round_bytes", gone)
         assert "no longer kept, so nothing can be tried" in words(there.page("owner", path(there)))
 
-    def test_asks_for_no_round_that_was_not(self, there: Stage) -> None:
+    def test_unknown_round_returns_404(self, there: Stage) -> None:
         assert there.get("owner", there.url("rounds/99/counterfactual/")).status_code == 404

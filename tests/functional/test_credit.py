@@ -65,8 +65,8 @@ def edit(stage: ApiStage, body: Any, *, as_: str = "fin") -> Any:
     return stage.call("PUT", TERMS, body, as_=as_, **{"If-Match": seen.get("ETag", "none")})
 
 
-class TestTheTerms:
-    def test_set_the_one_limit_that_rounds_and_transfers_see(self, stage: ApiStage) -> None:
+class TestCreditTerms:
+    def test_set_limit_of_budget_and_account_with_audit_record(self, stage: ApiStage) -> None:
         made = edit(stage, {"credit_limit": "5", "reason": "trial"})
         assert made.status_code == 200, made.content
         assert made.json()["credit_limit"] == "5.000000"
@@ -80,7 +80,7 @@ class TestTheTerms:
         assert (row["credit_limit"], row["promisable"]) == ("5.000000", "15.000000")
         assert wrong_books() == []
 
-    def test_below_what_is_owed_takes_nothing_away(self, stage: ApiStage) -> None:
+    def test_lower_limit_keeps_reserved_credits(self, stage: ApiStage) -> None:
         limit(stage, reserved=Decimal(12))
         assert edit(stage, {"credit_limit": "0"}).status_code == 200
         budget = Budget.objects.get(tenant=stage.cluster.tenants["aa"])
@@ -111,7 +111,7 @@ class TestTheTerms:
             ),
         ],
     )  # fmt: skip
-    def test_that_are_wrong_name_their_field(
+    def test_invalid_value_names_field(
         self, stage: ApiStage, body: dict[str, Any], field: str
     ) -> None:
         refused = edit(stage, body)
@@ -119,16 +119,14 @@ class TestTheTerms:
         assert refused.json()["errors"][0]["field"] == field
 
     @pytest.mark.parametrize(("who", "status"), [("aud", 403), ("ada", 404), ("mia", 404)])
-    def test_are_set_by_those_who_keep_the_books_alone(
-        self, stage: ApiStage, who: str, status: int
-    ) -> None:
+    def test_can_only_be_set_by_finance(self, stage: ApiStage, who: str, status: int) -> None:
         headers = {"If-Match": '"x"'}
         answer = stage.call("PUT", TERMS, {"credit_limit": "5"}, as_=who, **headers)
         assert answer.status_code == status
 
 
-class TestALimit:
-    def test_of_an_account_follows_its_budget_and_nothing_else(self, stage: ApiStage) -> None:
+class TestCreditLimit:
+    def test_account_limit_changes_only_with_its_budget(self, stage: ApiStage) -> None:
         accounts = Account.objects.filter(tenant=stage.cluster.tenants["aa"])
         with pytest.raises(Error, match="permission denied"), transaction.atomic():
             accounts.update(credit_limit=99)
@@ -136,10 +134,10 @@ class TestALimit:
         assert accounts.get().credit_limit == 7
 
 
-class TestAnAllowance:
+class TestAllowance:
     BODY = {"tenant": "aa", "amount": "2.5", "name": "2026-Q4", "reason": "grant 7"}
 
-    def test_is_posted_once_by_its_key_and_by_its_name(self, stage: ApiStage) -> None:
+    def test_is_posted_once_per_key_and_name(self, stage: ApiStage) -> None:
         path, headers = "operate/allowances", {"Idempotency-Key": "k"}
         first = stage.post(path, self.BODY, as_="fin", **headers)
         assert first.status_code == 201, first.content
@@ -153,7 +151,7 @@ class TestAnAllowance:
         assert AuditRecord.objects.filter(action="credit.allowance").count() == 1
         assert wrong_books() == []
 
-    def test_of_a_name_that_is_taken_is_a_conflict(self, stage: ApiStage) -> None:
+    def test_reused_name_with_other_amount_returns_409(self, stage: ApiStage) -> None:
         stage.post("operate/allowances", self.BODY, as_="fin")
         other = stage.post("operate/allowances", {**self.BODY, "amount": "3"}, as_="fin")
         assert other.status_code == 409
@@ -167,7 +165,7 @@ class TestAnAllowance:
             ({"book": "none"}, "book"), ({"name": "a/b"}, "name"), ({"reason": ""}, "reason"),
         ],
     )  # fmt: skip
-    def test_that_is_wrong_names_its_field(
+    def test_invalid_value_names_field(
         self, stage: ApiStage, change: dict[str, Any], field: str
     ) -> None:
         refused = stage.post("operate/allowances", self.BODY | change, as_="fin")
@@ -175,7 +173,7 @@ class TestAnAllowance:
         assert refused.json()["errors"][0]["field"] == field
         assert balance(stage, "aa") == "10.000000"
 
-    def test_comes_from_a_file_all_or_nothing(self, stage: ApiStage, tmp_path: Path) -> None:
+    def test_file_is_posted_once_and_only_with_apply(self, stage: ApiStage, tmp_path: Path) -> None:
         path, out = tmp_path / "allowances.csv", StringIO()
         path.write_text("tenant,amount,name,reason\naa,1,one,first\nbb,2.25,one,second\n")
         call_command("post_allowances", str(path), stdout=out)
@@ -199,7 +197,7 @@ class TestAnAllowance:
             ("tenant,amount,name,reason\naa,1e3,one,x\n", "line 2, amount: must be"),
         ],
     )
-    def test_of_a_bad_line_posts_none_of_the_file(
+    def test_invalid_line_rejects_the_whole_file(
         self, stage: ApiStage, tmp_path: Path, text: str, complaint: str
     ) -> None:
         path, out = tmp_path / "allowances.csv", StringIO()
@@ -210,11 +208,11 @@ class TestAnAllowance:
         assert balance(stage, "aa") == "10.000000"
 
 
-class TestATransfer:
+class TestTransfer:
     def ask(self, stage: ApiStage, as_: str = "mia", **change: Any) -> Any:
         return stage.post("transfers", GIFT | change, as_=as_)
 
-    def test_moves_credits_once_somebody_else_approves(self, stage: ApiStage) -> None:
+    def test_moves_credits_after_approval(self, stage: ApiStage) -> None:
         asked = self.ask(stage)
         assert asked.status_code == 201, asked.content
         assert (asked.json()["state"], balance(stage, "aa")) == ("asked", "10.000000")
@@ -230,7 +228,7 @@ class TestATransfer:
         assert row == done.json()
         assert stage.get("transfers", as_="bob").json()["results"] == []
 
-    def test_is_asked_once_by_its_key(self, stage: ApiStage) -> None:
+    def test_request_is_idempotent_by_key(self, stage: ApiStage) -> None:
         asked = [
             stage.post("transfers", GIFT, as_="mia", **{"Idempotency-Key": "k"}).json()["id"]
             for _ in range(2)
@@ -238,7 +236,7 @@ class TestATransfer:
         assert asked[0] == asked[1]
         assert TransferRequest.objects.count() == 1
 
-    def test_is_decided_by_another_person_than_asked(self, stage: ApiStage) -> None:
+    def test_requires_approval_by_a_second_person(self, stage: ApiStage) -> None:
         User.objects.filter(username="mia").update(site_role="finance")
         uid = self.ask(stage).json()["id"]
         refused = stage.post(f"operate/transfers/{uid}/approve", {}, as_="mia")
@@ -249,7 +247,7 @@ class TestATransfer:
         with pytest.raises(Error, match="transfer_request_by_two_people"), transaction.atomic():
             row.update(state="refused", decided_by=mia, decided_at=BEGIN)
 
-    def test_below_what_limit_and_promises_leave_is_refused(self, stage: ApiStage) -> None:
+    def test_rejects_amount_above_unreserved_credits(self, stage: ApiStage) -> None:
         limit(stage, credit_limit=0, reserved=8)
         refused = self.ask(stage)
         assert (refused.status_code, refused.json()["errors"][0]["field"]) == (400, "amount")
@@ -262,29 +260,29 @@ class TestATransfer:
         assert TransferRequest.objects.get().state == "asked"
 
     @pytest.mark.parametrize(("who", "status"), [("ada", 403), ("bob", 400), ("otto", 403)])
-    def test_is_asked_by_a_manager_alone(self, stage: ApiStage, who: str, status: int) -> None:
+    def test_can_only_be_requested_by_manager(self, stage: ApiStage, who: str, status: int) -> None:
         assert self.ask(stage, as_=who).status_code == status
         assert not TransferRequest.objects.exists()
 
-    def test_to_a_tenant_that_one_may_not_know_is_as_to_none(self, stage: ApiStage) -> None:
+    def test_hidden_recipient_looks_like_missing_tenant(self, stage: ApiStage) -> None:
         stage.cluster.pool.visibility = "own"
         stage.cluster.pool.save()
         hidden, none = self.ask(stage).json(), self.ask(stage, to="none").json()
         assert hidden["errors"] == none["errors"]
         assert hidden["errors"][0]["field"] == "to"
 
-    def test_needs_a_token_that_may(self, stage: ApiStage) -> None:
+    def test_requires_token_with_scope(self, stage: ApiStage) -> None:
         secret = stage.token("mia", Scope.READ, Scope.JOBS_WRITE)
         assert self.ask(stage, as_=secret).status_code == 403
 
 
-class TestABudget:
+class TestBudget:
     def spend(self, stage: ApiStage, amount: str, days_ago: int = 0) -> None:
         day = (book_now("main") - timedelta(days=days_ago)).date()
         tenant = stage.cluster.tenants["aa"]
         DailySpend.objects.create(tenant=tenant, book="main", day=day, amount=Decimal(amount))
 
-    def test_says_what_is_left_and_that_no_projection_is_honest(self, stage: ApiStage) -> None:
+    def test_shows_remaining_amount_without_unreliable_projection(self, stage: ApiStage) -> None:
         assert edit(stage, {"budget_amount": "100"}).status_code == 200
         self.spend(stage, "81")
         limit(stage, reserved=4)
@@ -298,7 +296,7 @@ class TestABudget:
         assert (budget["runs_out_on"], row["promisable"]) == (None, "35.000000")
         assert "No reliable projection" in budget["projection"]
 
-    def test_that_blocks_refuses_what_could_only_borrow(self, stage: ApiStage) -> None:
+    def test_blocking_budget_rejects_jobs_that_must_borrow(self, stage: ApiStage) -> None:
         stage.cluster.round()
         stage.cluster.submit("bb", 4, 10_000)
         stage.cluster.round(after_s=10)  # now a price is posted
@@ -318,10 +316,8 @@ class TestABudget:
         assert stage.post("jobs", stage.spec(gpus=4)).status_code == 201
 
 
-class TestFeature21:
-    def test_acts_at_80_100_and_120_percent_and_says_when_it_runs_out(
-        self, stage: ApiStage
-    ) -> None:
+class TestBudgetThresholds:
+    def test_acts_at_80_100_and_120_percent_with_projected_date(self, stage: ApiStage) -> None:
         stage.cluster.round()
         stage.cluster.submit("bb", 4, 10_000)
         for _ in range(2):  # now a price is posted
@@ -360,7 +356,7 @@ class TestFeature21:
         return row["budget"]
 
 
-class TestThePages:
+class TestCreditPages:
     @pytest.fixture
     def there(self, committed_db: str) -> Town:
         assert committed_db
@@ -371,7 +367,7 @@ class TestThePages:
         open_accounts(book, [tenant.pk for tenant in tenants])
         return made
 
-    def test_let_a_manager_ask_and_finance_decide(self, there: Town) -> None:
+    def test_manager_requests_and_finance_approves_transfer(self, there: Town) -> None:
         manager = visitor("man", there.tenant, Role.MANAGER)
         path = "/t/north/credit/"
         form = {"to": "south", "amount": "4", "reason": "course", "book": "main"}
@@ -387,11 +383,11 @@ class TestThePages:
         assert done.status_code == 302, done.content
         assert str(Account.objects.get(tenant=there.tenant).balance) == "-4.000000"
 
-    def test_let_nobody_else_ask(self, there: Town) -> None:
+    def test_other_users_cannot_request_transfer(self, there: Town) -> None:
         for client, status in ((there.owner, 403), (there.mate, 403), (there.neighbour, 404)):
             assert client.post("/t/north/credit/", {"to": "south"}).status_code == status
 
-    def test_set_terms_and_post_an_allowance(self, there: Town) -> None:
+    def test_finance_sets_terms_and_posts_allowance(self, there: Town) -> None:
         path = "/operate/credit/north/main/"
         terms = {
             "do": "terms", "credit_limit": "5", "budget_amount": "10", "budget_period": "custom",
@@ -407,7 +403,7 @@ class TestThePages:
         assert wrong.status_code == 422
         assert "must be after its first day" in wrong.content.decode()
 
-    def test_give_a_notice_from_80_percent_on(self, there: Town) -> None:
+    def test_overview_shows_budget_notice_from_80_percent(self, there: Town) -> None:
         Budget.objects.filter(tenant=there.tenant).update(period_amount=100)
         assert "Budget at" not in there.owner.get("/t/north/").content.decode()
         DailySpend.objects.create(

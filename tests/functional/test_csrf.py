@@ -87,9 +87,9 @@ def is_refused(change: Change, answer: Any) -> bool:
     return answer.status_code == 403 and ("CSRF" in said or "older than your session" in said)
 
 
-class TestEveryChange:
+class TestUnsafeRequests:
     @pytest.mark.parametrize("turn", range(TURNS))
-    def test_is_made_from_our_own_pages_alone(self, matrix: Stage, turn: int) -> None:
+    def test_are_rejected_from_other_origins(self, matrix: Stage, turn: int) -> None:
         wrong, made = [], 0
         for row, change in enumerate(changes()):
             for name in dealt(tuple(ELSEWHERE), row + row // len(UNSAFE), turn):
@@ -108,8 +108,8 @@ class TestEveryChange:
         assert made > 30 or turn > 0
 
 
-class TestAFormThatIsTooOld:
-    def test_is_refused_in_words_that_say_what_to_do(self) -> None:
+class TestExpiredForm:
+    def test_returns_403_page_with_explanation(self) -> None:
         answer = Client(enforce_csrf_checks=True).post("/login/", {"username": "x"})
         page = answer.content.decode()
         assert answer.status_code == 403

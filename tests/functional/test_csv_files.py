@@ -33,7 +33,7 @@ def cells(there: Stage, address: str) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("address", FILES)
-def test_has_no_cell_that_a_spreadsheet_computes(settled: Stage, address: str) -> None:
+def test_no_cell_is_a_spreadsheet_formula(settled: Stage, address: str) -> None:
     Tenant.objects.update(name="=1+1")
     GpuType.objects.update(name="-a100")
     found = [cell for row in cells(settled, address) for cell in row]
@@ -43,7 +43,7 @@ def test_has_no_cell_that_a_spreadsheet_computes(settled: Stage, address: str) -
 
 
 @pytest.mark.parametrize("address", FILES)
-def test_has_all_lines_or_is_refused(
+def test_file_above_line_limit_is_rejected(
     settled: Stage, address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     number = len(cells(settled, address)) - 1

@@ -116,11 +116,9 @@ def check_ledger() -> list[str]:
     return [violation for result in run_checks() for violation in result.violations]
 
 
-class TestADamagedRound:
+class TestDamagedRound:
     @pytest.mark.parametrize("turn", range(TURNS))
-    def test_is_told_by_every_way_to_look_at_it_and_none_fails(
-        self, damage: Damage, turn: int
-    ) -> None:
+    def test_is_reported_by_every_view_without_errors(self, damage: Damage, turn: int) -> None:
         there = damage.there
         assert "2 of 2 rounds gave the same bytes" in replay()
         for harm in HARMS[turn::TURNS]:
@@ -162,7 +160,7 @@ class TestADamagedRound:
         assert "1 of 2 rounds are damaged or not readable" in said, harm.id
         assert check_ledger(), harm.id
 
-    def test_is_found_before_anybody_asks(self, damage: Damage) -> None:
+    def test_is_found_by_background_scrub(self, damage: Damage) -> None:
         there = damage.there
         assert scrub_rounds() == 0
         damage.do(HARMS[0])
@@ -176,7 +174,7 @@ class TestADamagedRound:
         assert scrub_rounds() == 0
 
     @pytest.mark.parametrize("turn", range(TURNS))
-    def test_leaves_the_pages_of_its_jobs(self, damage: Damage, turn: int) -> None:
+    def test_job_pages_still_load(self, damage: Damage, turn: int) -> None:
         """The reason of a waiting job is read from the last round's bytes."""
         there = damage.there
         last = Round.objects.filter(pool=there.lab.pool).latest("number").number

@@ -63,8 +63,8 @@ def row(page: str, name: str) -> str:
     return " ".join(re.sub(r"<[^>]+>", " ", found).split())
 
 
-class TestTheJobList:
-    def test_says_how_each_job_stands_and_when_it_is_due(self, place: Town) -> None:
+class TestJobList:
+    def test_shows_deadline_state_and_due_time(self, place: Town) -> None:
         planned, refused = planned_and_refused(place)
         plain = place.cluster.submit("north", 1, 601)
         Job.objects.filter(pk=plain.pk).update(name="plain")
@@ -76,11 +76,11 @@ class TestTheJobList:
         queued = place.owner.get(f"{LIST}?state=pending").content.decode()
         assert "refused due" in row(queued, refused.name)
 
-    def test_has_no_such_column_where_no_job_has_a_deadline(self, place: Town) -> None:
+    def test_omits_column_without_deadlines(self, place: Town) -> None:
         place.cluster.submit("north", 1, 600)
         assert "Deadline" not in text(place.owner.get(LIST))
 
-    def test_takes_one_query_for_all_of_them(self, place: Town) -> None:
+    def test_query_count_does_not_grow_with_deadlines(self, place: Town) -> None:
         planned_and_refused(place)
         few = len(reads(place.owner, LIST))
         for _ in range(5):
@@ -89,15 +89,15 @@ class TestTheJobList:
         assert len(reads(place.owner, LIST)) == few
 
 
-class TestTheOverview:
-    def test_lists_running_and_queued_ones_the_earliest_first(self, place: Town) -> None:
+class TestOverview:
+    def test_lists_deadlines_earliest_first(self, place: Town) -> None:
         planned, refused = planned_and_refused(place)
         shown = text(place.owner.get(OVERVIEW))
         assert "2 jobs have deadlines: 1 planned, 1 refused" in shown
         table = shown[shown.index("2 jobs have deadlines") :]
         assert table.index(refused.name) < table.index(planned.name)
 
-    def test_has_no_such_table_where_no_job_has_a_deadline(self, place: Town) -> None:
+    def test_omits_table_without_deadlines(self, place: Town) -> None:
         assert 'id="deadlines"' not in place.owner.get(OVERVIEW).content.decode()
 
 
@@ -119,11 +119,9 @@ def planned(page: str) -> str:
     return " ".join(re.sub(r"<[^>]+>", " ", match[1]).split()) if match else ""
 
 
-class TestThePool:
+class TestPoolPage:
     @pytest.mark.parametrize("setting", SETTINGS)
-    def test_names_own_jobs_and_of_others_what_the_pool_lets_be_seen(
-        self, there: Stage, setting: str
-    ) -> None:
+    def test_jobs_of_others_follow_visibility_of_pool(self, there: Stage, setting: str) -> None:
         there.see(setting)
         page = there.page("owner", there.url())
         shown = planned(page)
@@ -135,23 +133,23 @@ class TestThePool:
         # The deadline of another tenant's job is hidden; the planned GPUs are shown.
         assert shown.count("planned due") == 1
 
-    def test_names_all_to_an_operator(self, there: Stage) -> None:
+    def test_operator_sees_every_job(self, there: Stage) -> None:
         shown = planned(there.page("operator", there.url()))
         assert "secret-of-beta" in shown
         assert shown.count("planned due") == 2
 
-    def test_has_no_such_table_without_deadlines(self, there: Stage) -> None:
+    def test_omits_table_without_deadlines(self, there: Stage) -> None:
         Job.objects.update(deadline_at=None, job_class="best_effort")
         assert planned(there.page("owner", there.url())) == ""
 
 
-class TestTheWords:
-    def test_of_a_policy_of_its_own_are_shown_as_they_are(self) -> None:
+class TestCauseText:
+    def test_keeps_text_of_custom_policy(self) -> None:
         assert cause_text("it waits for GPUs") == "it waits for GPUs"
 
 
-class TestTheForm:
-    def test_offers_classes_and_opens_what_a_pool_looks_at(self, place: Town) -> None:
+class TestSubmitForm:
+    def test_opens_deadline_group_if_policy_uses_deadlines(self, place: Town) -> None:
         new = f"/t/north/jobs/new/?pool={place.cluster.pool.name}"
         page = " ".join(place.owner.get(new).content.decode().split())
         assert '<details class="more" id="group-deadlines" open>' in page
@@ -161,7 +159,7 @@ class TestTheForm:
         page = " ".join(place.owner.get(new).content.decode().split())
         assert '<details class="more" id="group-deadlines" >' in page
 
-    def test_keeps_a_class_that_is_none_and_opens_where_it_is(self, place: Town) -> None:
+    def test_keeps_unknown_class_and_opens_its_group(self, place: Town) -> None:
         Pool.objects.update(policy="fifo")
         yaml = f"pool: {place.cluster.pool.name}\ngpus: 1\njob_class: odd\n"
         sent = {"side": "yaml", "yaml": yaml}

@@ -18,13 +18,13 @@ def place(request: pytest.FixtureRequest) -> Town:
     return town()
 
 
-class TestTheAnswer:
-    def test_names_the_price_from_now_to_the_renewal(self, place: Town) -> None:
+class TestDryRunAnswer:
+    def test_shows_price_range_until_renewal(self, place: Town) -> None:
         page = place.owner.post(ASK, form(place, gpus="8")).content.decode()
         assert "costs 0.00 to 1.00 credits per GPU-hour" in says(page)
         assert "at most 1.0000 credits" in says(page)
 
-    def test_names_the_gpu_type_of_a_price_where_the_job_accepts_others(self, place: Town) -> None:
+    def test_names_gpu_type_of_price_if_several_are_accepted(self, place: Town) -> None:
         """Regression: the page promised the cheaper type's price as a maximum for both types."""
         page = place.owner.post(ASK, form(place, gpus="8")).content.decode()
         assert "Borrowing 4 GPUs costs" in says(page)
@@ -35,7 +35,7 @@ class TestTheAnswer:
         page = place.owner.post(ASK, form(place, gpus="8", gpu_types="v100")).content.decode()
         assert "Borrowing 4 GPUs costs" in says(page)
 
-    def test_offers_no_submission_of_what_can_never_run(self, place: Town) -> None:
+    def test_disables_submission_of_impossible_jobs(self, place: Town) -> None:
         for gpus, reason in (("9", "larger than the pool"), ("6", "borrowing limit")):
             Quota.objects.filter(tenant=place.tenant).update(borrow_limit=1)
             for path in (ASK, NEW):
@@ -49,13 +49,13 @@ class TestTheAnswer:
         assert not re.search(r'<button[^>]*id="submit"[^>]*disabled', page)
         assert Job.objects.count() == 0
 
-    def test_never_calls_more_gpus_own_than_the_quota(self, place: Town) -> None:
+    def test_own_gpus_never_exceed_quota(self, place: Town) -> None:
         page = place.owner.post(ASK, form(place, gpus="64")).content.decode()
         own = [int(text) for text in re.findall(r'data-label="Own">(\d+)<', page)]
         assert own
         assert max(own) <= 4
 
-    def test_offers_the_shells_line_where_that_would_work(self, place: Town) -> None:
+    def test_shows_cli_command_only_if_job_has_a_command(self, place: Town) -> None:
         page = place.owner.post(ASK, form(place)).content.decode()
         assert "evenshare job submit" not in page
         assert "For the CLI equivalent, enter a command." in page

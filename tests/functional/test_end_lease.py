@@ -48,8 +48,8 @@ def _post(place: Town, name: str = "north-4", **typed: str) -> Any:
     )
 
 
-class TestTheForm:
-    def test_ends_a_lease_and_nothing_else_does(self, there: Town) -> None:
+class TestForm:
+    def test_ends_lease_only_after_operator_confirms(self, there: Town) -> None:
         assert "1 lease of" in page(there.operator, "/operate/")
         table = page(there.operator, _health(there)).split('id="t-overdue"')[1].split("</table>")[0]
         assert ">north-4</a>" in table
@@ -80,13 +80,13 @@ class TestTheForm:
         uid = Job.objects.get(name="north-4").uid
         assert "An operator ended the lease" in page(there.owner, f"/jobs/{uid}/")
 
-    def test_is_for_operators_alone(self, there: Town) -> None:
+    def test_is_for_operators_only(self, there: Town) -> None:
         typed = {"do": "end_lease", "processes": "gone", "reason": "x"}
         finance = visitor("fay", site_role=User.SiteRole.FINANCE)
         assert finance.post(_health(there), typed).status_code == 403
         assert there.owner.post(_health(there), typed).status_code == 404
 
-    def test_says_which_processes_run_without_a_lease(self, there: Town) -> None:
+    def test_lists_processes_without_lease(self, there: Town) -> None:
         ExecutorHealth.objects.create(
             pool=there.cluster.pool, orphans={"es-1-1": "2030-01-01T10:00:00+00:00"}
         )
@@ -94,8 +94,8 @@ class TestTheForm:
         assert "still runs although the lease has ended, since 10:00 UTC" in shown
 
 
-class TestTheCommand:
-    def test_lists_and_ends(self, there: Town) -> None:
+class TestCommand:
+    def test_lists_overdue_leases_and_ends_one(self, there: Town) -> None:
         pool, uid = there.cluster.pool.name, str(Job.objects.get(name="north-4").uid)
         said = StringIO()
         call_command("end_lease", pool, stdout=said)
@@ -110,8 +110,8 @@ class TestTheCommand:
 
 
 @pytest.mark.django_db
-class TestTheApi:
-    def test_shows_and_ends(self) -> None:
+class TestApi:
+    def test_lists_overdue_leases_and_ends_one(self) -> None:
         stage = operate_stage()
         path = f"operate/pools/{stage.pool}/overdue"
         assert stage.get(path, as_="otto").json()["results"] == []

@@ -18,7 +18,7 @@ from tests.stages import staged
 LABELS = ("Executor refuses", "Executor does not answer", "Calls waiting", "Executor down")
 
 
-class TestAnErrorOfAnExecutor:
+class TestExecutorError:
     @pytest.mark.parametrize(
         ("error", "refuses"),
         [
@@ -39,15 +39,15 @@ class TestAnErrorOfAnExecutor:
             ("squeue is not installed here: the portal needs Slurm's client tools", True),
         ],
     )
-    def test_is_told_from_its_silence(self, error: str, *, refuses: bool) -> None:
+    def test_is_classified_as_refusal_or_timeout(self, error: str, *, refuses: bool) -> None:
         assert is_refusal(error) is refuses
 
 
 there = staged(town)
 
 
-class TestAnExecutor:
-    def test_that_is_down_is_shown_with_its_error(self, there: Town) -> None:
+class TestExecutorAlert:
+    def test_shows_error_of_failing_executor_to_operators(self, there: Town) -> None:
         pool = there.cluster.pool
         ExecutorHealth.objects.create(
             pool=pool,
@@ -70,7 +70,7 @@ class TestAnExecutor:
             ("", "Calls waiting"),
         ],
     )
-    def test_that_fails_is_said_once_to_refuse_or_to_be_silent(
+    def test_refusal_or_silence_is_shown_exactly_once(
         self, there: Town, error: str, said: str
     ) -> None:
         pool = there.cluster.pool
@@ -94,7 +94,7 @@ class TestAnExecutor:
                 assert error in shown
         assert "1 call waits for it" in " ".join(health.split())
 
-    def test_that_is_down_is_shown_to_tenants_without_its_error(self, there: Town) -> None:
+    def test_tenants_see_outage_without_its_error(self, there: Town) -> None:
         pool = there.cluster.pool
         path = f"/pools/{pool.name}/"
         assert "Cluster does not answer" not in page(there.owner, path)
@@ -105,7 +105,7 @@ class TestAnExecutor:
         assert "Cluster does not answer" in shown
         assert "&lt;none&gt;" not in shown
 
-    def test_that_is_down_is_shown_beside_the_nodes_that_it_says_are_up(self, there: Town) -> None:
+    def test_outage_is_shown_on_nodes_page(self, there: Town) -> None:
         pool = there.cluster.pool
         path = f"/operate/pools/{pool.name}/nodes/"
         assert "Cluster does not answer" not in page(there.operator, path)
@@ -114,7 +114,7 @@ class TestAnExecutor:
         )
         assert page(there.operator, path).count("Cluster does not answer") == 1
 
-    def test_that_is_down_is_shown_where_a_tenant_looks_for_its_jobs(self, there: Town) -> None:
+    def test_outage_is_shown_on_pages_of_queued_jobs(self, there: Town) -> None:
         pool, job = there.cluster.pool, there.submit()
         over = there.submit()
         Job.objects.filter(pk=over.pk).update(state="succeeded", ended_at=there.cluster.at)
@@ -134,7 +134,7 @@ class TestAnExecutor:
         for path in unsaid:
             assert "Cluster does not answer" not in page(there.owner, path)
 
-    def test_that_is_down_is_named_where_a_tenant_has_several_pools(self, there: Town) -> None:
+    def test_names_pool_for_tenant_with_several_pools(self, there: Town) -> None:
         other = there.elsewhere
         Quota.objects.create(
             tenant=there.tenant, pool=other.pool, gpu_type=other.gpu_type, gpus=1, valid_from=BEGIN
@@ -147,7 +147,7 @@ class TestAnExecutor:
         narrowed = f"/t/north/jobs/?pool={there.cluster.pool.name}"
         assert "Cluster does not answer" not in page(there.owner, narrowed)
 
-    def test_that_lists_too_little_is_shown_with_what_to_do(self, there: Town) -> None:
+    def test_missing_leases_can_be_accepted_as_lost(self, there: Town) -> None:
         pool = there.cluster.pool
         row = ExecutorHealth.objects.create(
             pool=pool, frozen_since=wall_now(), launched=10, missing=dict.fromkeys("abcd", "")

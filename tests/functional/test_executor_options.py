@@ -94,9 +94,9 @@ def _stored() -> Any:
     return Pool.objects.order_by("id").values_list("executor_options", flat=True)[0]
 
 
-class TestTheReading:
+class TestOptionsValidation:
     @pytest.mark.parametrize(("options", "problems"), [*WRONG, (GOOD, {})])
-    def test_finds_all_that_the_executor_itself_refuses(
+    def test_finds_the_same_errors_as_the_executor(
         self, options: dict[str, Any], problems: dict[str, str]
     ) -> None:
         errors = FieldErrors()
@@ -112,14 +112,14 @@ class TestTheReading:
             assert read_options(options, "p").cpus_per_gpu == 8
 
     @pytest.mark.parametrize("name", [*sorted(set(EXECUTORS) - {"slurm"}), "unknown"])
-    def test_of_an_executor_without_options_takes_none(self, name: str) -> None:
+    def test_executor_without_options_accepts_none(self, name: str) -> None:
         kind = executor_traits(name).options_type
         for options, wrong in (({}, 0), ({"partition": "gpu"}, 1)):
             errors = FieldErrors()
             check_options(kind, options, errors)
             assert len(list(errors)) == wrong
 
-    def test_refuses_what_is_far_too_long(self) -> None:
+    def test_rejects_oversized_options(self) -> None:
         errors = FieldErrors()
         accounts = {f"t{n}": "a" * 60 for n in range(400)}
         options = {"partition": "gpu", "accounts": accounts}
@@ -127,8 +127,8 @@ class TestTheReading:
         assert [str(one) for one in errors] == ["executor_options is longer than 16,384 bytes"]
 
 
-class TestThePage:
-    def test_shows_what_is_set_and_what_there_is(self, there: Town) -> None:
+class TestPage:
+    def test_shows_current_and_available_options(self, there: Town) -> None:
         shown = page(there.operator, _path(there))
         assert escape(json.dumps(GOOD, indent=2)) in shown
         assert "Options of the executor Slurm" in shown
@@ -137,7 +137,7 @@ class TestThePage:
         other = f"/operate/pools/{there.elsewhere.pool.name}/settings/"
         assert "executor has no options" in page(there.operator, other)
 
-    def test_saves_with_a_record_of_what_differs(self, there: Town) -> None:
+    def test_saves_with_audit_record_of_differences(self, there: Town) -> None:
         wanted = {"partition": "gpu", "accounts": {"north": "physics"}}
         assert _save(there, wanted, reason="own accounts").status_code == 302
         assert _stored() == wanted
@@ -152,7 +152,7 @@ class TestThePage:
         assert "No changes, so nothing was saved" in page(there.operator, _path(there))
         assert AuditRecord.objects.count() == 1
 
-    def test_replaces_nothing_that_was_not_seen(self, there: Town) -> None:
+    def test_rejects_stale_edit_and_shows_current_options(self, there: Town) -> None:
         seen = _seen(there)
         theirs, mine = {**GOOD, "qos": "high"}, {**GOOD, "account": "site"}
         assert _save(there, theirs).status_code == 302
@@ -175,7 +175,7 @@ class TestThePage:
         assert "x-set-since" not in page(there.operator, _path(there))
         assert _stored() == mine
 
-    def test_says_beside_the_reason_what_is_wrong_with_it(self, there: Town) -> None:
+    def test_error_of_reason_is_shown_at_its_field(self, there: Town) -> None:
         answer = _save(there, {**GOOD, "account": "site"}, reason="x" * 201)
         shown = answer.content.decode()
         assert answer.status_code == 422
@@ -183,7 +183,7 @@ class TestThePage:
         assert "x-options-err" not in shown
         assert _stored() == GOOD
 
-    def test_names_each_option_that_is_wrong_and_keeps_what_was_typed(self, there: Town) -> None:
+    def test_names_each_invalid_option_and_keeps_input(self, there: Town) -> None:
         answer = _save(there, {"partition": "-x", "nodes": 4, "limit_minutes": -1}, reason="mine")
         shown = answer.content.decode()
         assert answer.status_code == 422
@@ -208,13 +208,15 @@ class TestThePage:
             *((_nested(levels), "nested more than 32 levels deep") for levels in (33, 400, 900)),
         ],
     )
-    def test_says_what_is_wrong_with_the_text(self, there: Town, written: str, said: str) -> None:
+    def test_rejects_malformed_json_with_position(
+        self, there: Town, written: str, said: str
+    ) -> None:
         answer = _save(there, written)
         assert answer.status_code == 422
         assert said in answer.content.decode()
         assert _stored() == GOOD
 
-    def test_keeps_where_its_leases_run(self, there: Town) -> None:
+    def test_rejects_new_partition_while_leases_run(self, there: Town) -> None:
         there.submit(2)
         Pool.objects.update(executor="virtual")
         there.play(1)
@@ -243,7 +245,7 @@ class TestThePage:
             {"restd": {"url": "unix:/jobs/1/socket"}},
         ],
     )
-    def test_sets_nothing_that_runs_or_is_read_on_machines(
+    def test_rejects_options_that_name_programs_or_files(
         self, there: Town, risky: dict[str, Any]
     ) -> None:
         (name,) = risky
@@ -258,7 +260,7 @@ class TestThePage:
         assert _save(there, {**GOOD, **risky, "cpus_per_gpu": 4}).status_code == 302
         assert _save(there, GOOD).status_code == 422
 
-    def test_is_for_operators_alone(self, there: Town) -> None:
+    def test_is_for_operators_only(self, there: Town) -> None:
         typed = {"do": "executor", "executor_options": "{}"}
         finance = visitor("fay", site_role=User.SiteRole.FINANCE)
         assert finance.post(_path(there), typed).status_code == 403
@@ -270,8 +272,8 @@ class TestThePage:
         assert _stored() == GOOD
 
 
-class TestTheApi:
-    def test_shows_and_replaces_them(self, stage: ApiStage) -> None:
+class TestApi:
+    def test_patch_replaces_given_options(self, stage: ApiStage) -> None:
         path = f"operate/pools/{stage.pool}"
         seen = tag(stage, path)
         assert stage.get(path, as_="otto").json()["executor_options"] == GOOD
@@ -285,7 +287,7 @@ class TestTheApi:
         assert edit(stage, "PATCH", path, {"lease_s": 700}, seen=path).status_code == 200
         assert _stored() == wanted
 
-    def test_names_each_field_and_changes_nothing(self, stage: ApiStage) -> None:
+    def test_names_each_invalid_option_and_changes_nothing(self, stage: ApiStage) -> None:
         path = f"operate/pools/{stage.pool}"
         for options, problems in WRONG:
             body = {"executor_options": options, "lease_s": 600}
@@ -300,7 +302,7 @@ class TestTheApi:
         assert _stored() == GOOD
         assert stage.get(path, as_="otto").json()["lease_s"] == 900
 
-    def test_sets_nothing_that_runs_or_is_read_on_machines(self, stage: ApiStage) -> None:
+    def test_rejects_options_that_name_programs_or_files(self, stage: ApiStage) -> None:
         path = f"operate/pools/{stage.pool}"
         body = {"executor_options": {**GOOD, "submit_as": ["sh", "{user}"]}}
         refused = edit(stage, "PATCH", path, body, seen=path)
@@ -308,7 +310,7 @@ class TestTheApi:
         assert error["field"] == "executor_options.submit_as"
         assert _stored() == GOOD
 
-    def test_names_the_option_by_which_leases_are_found(self, stage: ApiStage) -> None:
+    def test_partition_change_with_running_lease_returns_409(self, stage: ApiStage) -> None:
         job = stage.job()
         Lease.objects.create(
             pool=stage.cluster.pool, tenant=job.tenant, job=job, number=1, state="running",
@@ -323,13 +325,13 @@ class TestTheApi:
         assert _stored() == GOOD
 
 
-class TestTheCommand:
+class TestCommand:
     def run(self, pool: str, *words: str) -> str:
         out = StringIO()
         call_command("set_executor_options", pool, *words, stdout=out)
         return out.getvalue().strip()
 
-    def test_sets_what_pages_do_not(self, there: Town, tmp_path: Path) -> None:
+    def test_sets_options_that_pages_reject(self, there: Town, tmp_path: Path) -> None:
         pool = there.cluster.pool.name
         wanted = {**GOOD, "users": {"north": "daemon"}, "submit_as": ["runuser", "-u", "{user}"]}
         file = tmp_path / "options.json"
@@ -341,7 +343,7 @@ class TestTheCommand:
         assert (record.actor.username, record.reason) == ("eve", "isolation")
         assert self.run(pool, str(file), "--user", "eve") == "nothing changes"
 
-    def test_sets_nothing_without_somebody_who_says_it(self, there: Town, tmp_path: Path) -> None:
+    def test_requires_user_for_any_change(self, there: Town, tmp_path: Path) -> None:
         pool, file = there.cluster.pool.name, tmp_path / "options.json"
         file.write_text(json.dumps({"partition": "other"}))
         for words in ((str(file),), ("-",), ("--reason", "moved"), ("--same-cluster",)):
@@ -349,7 +351,7 @@ class TestTheCommand:
                 self.run(pool, *words)
         assert _stored() == GOOD == json.loads(self.run(pool))
 
-    def test_says_of_the_same_cluster_where_it_is_now(self, there: Town, tmp_path: Path) -> None:
+    def test_same_cluster_option_allows_new_conf_path(self, there: Town, tmp_path: Path) -> None:
         there.submit(2)
         Pool.objects.update(executor="virtual")
         there.play(1)
@@ -384,7 +386,7 @@ class TestTheCommand:
             ('{"partition": "gpu", "nodes": 4}', "nodes is not an option"),
         ],
     )
-    def test_names_what_is_wrong(
+    def test_rejects_invalid_file(
         self, there: Town, tmp_path: Path, written: str, said: str
     ) -> None:
         file = tmp_path / "options.json"
@@ -393,7 +395,7 @@ class TestTheCommand:
             self.run(there.cluster.pool.name, str(file), "--user", "eve")
         assert _stored() == GOOD
 
-    def test_is_for_operators_alone(self, there: Town, tmp_path: Path) -> None:
+    def test_is_for_operators_only(self, there: Town, tmp_path: Path) -> None:
         file = tmp_path / "options.json"
         file.write_text(json.dumps(GOOD))
         visitor("fay", site_role=User.SiteRole.FINANCE)
@@ -405,7 +407,7 @@ class TestTheCommand:
 @pytest.mark.parametrize(
     ("options", "why"), [((), "--user NAME"), (("--user", "nobody-here"), "there is no user")]
 )
-def test_sync_nodes_asks_who_does_it_before_its_engine(
+def test_sync_nodes_checks_user_before_contacting_engine(
     there: Town, options: tuple[str, ...], why: str
 ) -> None:
     # The engine does not answer: if the command asked it first, the error would be different.

@@ -181,9 +181,11 @@ def filled(path: str, stage: ApiStage) -> str:
 OF_THE_API = some_turns(1)
 
 
-class TestTheApi:
+class TestApi:
     @pytest.mark.parametrize("turn", OF_THE_API)
-    def test_bodies_never_fail_and_rounds_go_on(self, stage: ApiStage, turn: int) -> None:
+    def test_extreme_body_values_never_fail_and_rounds_continue(
+        self, stage: ApiStage, turn: int
+    ) -> None:
         sender, good = Sender(stage), good_bodies(stage)
         schemas = document()["components"]["schemas"]
         asked = {
@@ -226,7 +228,7 @@ class TestTheApi:
             assert stage.get(path, as_="otto").status_code == 200, (after, path)
 
     @pytest.mark.parametrize("turn", OF_THE_API)
-    def test_parameters_never_fail(self, stage: ApiStage, turn: int) -> None:
+    def test_extreme_query_parameters_never_fail(self, stage: ApiStage, turn: int) -> None:
         sender, row = Sender(stage), 0
         for path, operations in document()["paths"].items():
             for parameter in operations.get("get", {}).get("parameters", []):
@@ -248,10 +250,10 @@ PAGES_MAX = 120
 OF_FORMS = some_turns(1)
 
 
-class TestTheForms:
+class TestForms:
     @pytest.mark.parametrize("who", ["otto", "max"])
     @pytest.mark.parametrize("turn", OF_FORMS)
-    def test_of_every_page_never_fail(
+    def test_extreme_form_values_never_fail(
         self, stage: ApiStage, turn: int, who: str, settings: Settings
     ) -> None:
         """Try each number and date of the forms on all linked pages, one at a time."""

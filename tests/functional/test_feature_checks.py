@@ -44,13 +44,13 @@ def words(text: str) -> str:
 
 
 @pytest.mark.usefixtures("committed_db")
-class TestADeadlineJob:
+class TestDeadlineJob:
     """7.
 
     Within one round it is accepted with a planned lease, or refused with the binding constraint.
     """
 
-    def test_is_answered_within_one_round_with_a_plan_or_with_what_binds(self) -> None:
+    def test_receives_plan_or_binding_constraint_within_one_round(self) -> None:
         made = api_stage()
         Pool.objects.update(policy="unisched")
         made.cluster.round()
@@ -73,7 +73,7 @@ class TestADeadlineJob:
 
 
 @pytest.mark.usefixtures("committed_db")
-class TestThePendingReason:
+class TestPendingReason:
     """8.
 
     A reason of a published enum, with its numbers and a next step; the numbers equal those of the
@@ -94,7 +94,7 @@ class TestThePendingReason:
         return made, job
 
     @pytest.mark.parametrize(("limit", "right"), [(0, {Reason.QUOTA_LIMIT}), (None, NO_ROOM)])
-    def test_is_the_right_one_with_the_numbers_of_its_round(
+    def test_matches_binding_limit_and_numbers_of_round(
         self, limit: int | None, right: set[Reason]
     ) -> None:
         made, job = self.full(limit)
@@ -122,10 +122,10 @@ def published() -> set[str]:
 
 
 @pytest.mark.usefixtures("committed_db")
-class TestTheMapOfGpus:
+class TestGpuMap:
     """15. GPU map with an equivalent table; state not only by colour; counts equal the API's."""
 
-    def test_says_in_words_and_in_a_table_what_the_api_counts(self) -> None:
+    def test_text_and_table_match_api_counts(self) -> None:
         made = pool_stage()
         Node.objects.filter(pool=made.lab.pool, name="n0001").update(state="drained")
         shown = made.page("operator", made.url())
@@ -172,7 +172,7 @@ class TestQuotas:
         leases = Lease.objects.filter(tenant__slug=tenant).exclude(state=Lease.State.ENDED)
         return sum(leases.values_list("gpus", flat=True))
 
-    def test_of_a_tenant_that_reserves_are_never_lent(self, there: Town) -> None:
+    def test_idle_gpus_of_reserve_tenant_are_never_lent(self, there: Town) -> None:
         for _ in range(8):
             there.submit(tenant="south", duration_s=40_000)
         self.save(there, gpus="4", mode="RESERVE")
@@ -200,7 +200,7 @@ class TestMinimumRuntimeAndNotice:
     For real processes: tests/integration/test_local_executor_rounds.py, `TestAPreemptedJob`.
     """
 
-    def test_hold_over_an_hour_in_which_tenants_take_turns(
+    def test_hold_for_an_hour_of_alternating_tenants(
         self, there: Town, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setitem(registry.POLICIES, POLICY.name, POLICY)
@@ -227,10 +227,10 @@ class TestMinimumRuntimeAndNotice:
         assert f"{min(notices, 12)} {text}, with notice" in shown
 
 
-class TestAway:
+class TestDrainAndMaintenance:
     """22. Drain and maintenance windows: no new lease overlaps one; a banner shows its end."""
 
-    def test_nodes_get_no_lease_and_a_banner_tells_until_when(self, there: Town) -> None:
+    def test_nodes_receive_no_lease_and_banner_shows_end(self, there: Town) -> None:
         pool = there.cluster.pool
         there.submit(duration_s=40_000)
         there.play(1)
@@ -273,7 +273,7 @@ class TestRoles:
     """31. Tenant viewer, member, manager; finance, operator, auditor. Another tenant's id is 404
     in UI and API, for every route in the schema."""
 
-    def test_go_as_far_as_they_do_and_find_nothing_of_another_tenant(self, matrix: Stage) -> None:
+    def test_follow_access_matrix_and_hide_other_tenants(self, matrix: Stage) -> None:
         closed = [
             (address, route, method)
             for address, route in TABLE.items()

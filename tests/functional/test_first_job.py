@@ -53,8 +53,8 @@ def play(lab: Cluster, job: Job) -> None:
     PoolClock.objects.filter(pool=lab.pool).update(anchor_pool=lab.at, anchor_wall=wall_now())
 
 
-class TestTheFirstJob:
-    def test_is_shown_by_every_page_and_command_once_its_hour_is_settled(
+class TestFirstJob:
+    def test_every_page_and_command_works_after_settlement(
         self, lab: Cluster, site: str, tmp_path: Path
     ) -> None:
         rosa = person("rosa", lab.tenants["rosa-lab"], tmp_path, site)

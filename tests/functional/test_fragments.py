@@ -31,9 +31,9 @@ def played_town() -> Town:
 place = staged(played_town)
 
 
-class TestALivePage:
+class TestLivePage:
     @pytest.mark.parametrize("path", PATHS)
-    def test_gets_its_live_part_alone(self, place: Town, path: str) -> None:
+    def test_refresh_returns_only_the_live_part(self, place: Town, path: str) -> None:
         page = place.owner.get(path).content.decode()
         part = fetched(place, path).content.decode()
         begin = BEGIN.search(page)
@@ -45,13 +45,13 @@ class TestALivePage:
         for word in ("<html", "<footer", "<nav", END):
             assert word not in part
 
-    def test_gets_nothing_while_it_would_say_the_same(self, place: Town) -> None:
+    def test_unchanged_page_returns_304(self, place: Town) -> None:
         first = fetched(place, "/t/north/ledger/")
         again = fetched(place, "/t/north/ledger/", first.headers["ETag"])
         assert (again.status_code, again.content) == (304, b"")
         assert again.headers["ETag"] == first.headers["ETag"]
 
-    def test_gets_what_a_round_changed(self, place: Town) -> None:
+    def test_refresh_returns_changes_after_a_round(self, place: Town) -> None:
         first = fetched(place, "/pools/pool-1/")
         place.submit(gpus=2)
         place.play()
@@ -59,21 +59,21 @@ class TestALivePage:
         assert again.status_code == 200
         assert again.headers["ETag"] != first.headers["ETag"]
 
-    def test_of_somebody_else_is_theirs(self, place: Town) -> None:
+    def test_etag_of_another_user_grants_no_access(self, place: Town) -> None:
         """A user who sends another user's ETag still gets the right page."""
         etag = fetched(place, "/t/north/").headers["ETag"]
         headers = {"HX-Request": "true", "HX-Target": "live", "If-None-Match": etag}
         assert place.neighbour.get("/t/south/", headers=headers).status_code == 200
         assert place.neighbour.get("/t/north/", headers=headers).status_code == 404
 
-    def test_is_whole_for_everybody_else_who_asks(self, place: Town) -> None:
+    def test_other_requests_receive_the_whole_page(self, place: Town) -> None:
         for headers in ({}, {"HX-Request": "true"}, {"HX-Target": "round-line"}):
             page = place.owner.get("/t/north/", headers={**headers, "Accept-Encoding": "gzip"})
             assert b"<html" in gzip.decompress(page.content)
 
 
-class TestAnEtag:
-    def test_is_of_what_is_said_and_not_of_what_ticks(self) -> None:
+class TestFragmentEtag:
+    def test_ignores_running_counters_and_csrf_token(self) -> None:
         row = '<time datetime="{0}" data-ago="{1}" data-scale="60">{1} s ago</time><b>{2}</b>'
         token = '<input type="hidden" name="csrfmiddlewaretoken" value="{}">'
         shown = row.format("2030", 3, "x") + token.format("abc")

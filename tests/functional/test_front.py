@@ -18,8 +18,8 @@ from tests.functional.visitors import town
 
 
 @pytest.mark.django_db
-class TestTheFrontDoor:
-    def test_shows_three_doors_and_the_pool(self, client: Client) -> None:
+class TestFrontPage:
+    def test_shows_demo_logins_and_pool(self, client: Client) -> None:
         seed_demo()
         page = client.get("/")
         assert page.status_code == 200
@@ -28,21 +28,21 @@ class TestTheFrontDoor:
         assert b"480 GPUs" in page.content
         assert b"follows the first round" in page.content
 
-    def test_teaches_where_there_is_no_pool(self, client: Client) -> None:
+    def test_without_pool_explains_seed_command(self, client: Client) -> None:
         page = client.get("/")
         assert page.status_code == 200
         assert b"manage.py seed_demo" in page.content
 
-    def test_is_the_login_page_in_production(self, client: Client, settings: Settings) -> None:
+    def test_redirects_to_login_in_production(self, client: Client, settings: Settings) -> None:
         settings.PRODUCTION = True
         assert client.get("/").headers["Location"] == "/login/"
 
-    def test_sends_people_to_their_own_first_page(self) -> None:
+    def test_redirects_users_to_their_start_page(self) -> None:
         place = town()
         assert place.owner.get("/").headers["Location"] == "/t/north/"
         assert place.operator.get("/").headers["Location"] == "/pools/pool-1/"
 
-    def test_tells_somebody_in_no_tenant_whom_to_ask_and_of_no_pool(self, client: Client) -> None:
+    def test_user_without_tenant_is_sent_to_account_page(self, client: Client) -> None:
         place = town()
         client.force_login(User.objects.create(username="solo"))
         assert client.get("/").headers["Location"] == "/account/"
@@ -57,8 +57,8 @@ class TestTheFrontDoor:
 
 
 @pytest.mark.django_db
-class TestTheDemosTenants:
-    def test_have_names_to_read_beside_the_hashes_of_their_trace(self) -> None:
+class TestDemo:
+    def test_tenants_have_readable_names_with_trace_hashes(self) -> None:
         seed_demo()
         tenants = list(Tenant.objects.order_by("id"))
         assert len(tenants) == 11
@@ -72,7 +72,7 @@ class TestTheDemosTenants:
             ("ab12cd", "AB"),
         ]
 
-    def test_are_shown_a_price_that_clears_by_a_stop_of_the_tour(self, client: Client) -> None:
+    def test_tour_has_a_stop_on_market_prices(self, client: Client) -> None:
         seed_demo()
         page = " ".join(client.get("/").content.decode().split())
         assert "Or take the tour, 8 stops in 8 minutes" in page
@@ -81,14 +81,14 @@ class TestTheDemosTenants:
         assert there.headers["Location"] == stop
         assert client.get(stop).status_code == 200
 
-    def test_are_shown_deadlines_and_how_jobs_stand_to_them(self, client: Client) -> None:
+    def test_tour_has_a_stop_on_deadlines(self, client: Client) -> None:
         seed_demo()
         page = client.get("/").content.decode()
         (stop,) = re.findall(r'name="next" value="(/t/vc-7f04ca/jobs/[^"]*deadlines)"', page)
         assert client.post("/demo/researcher/", {"next": stop}).headers["Location"] == stop
         assert client.get(stop).status_code == 200
 
-    def test_are_shown_offers_that_a_click_revokes(self, client: Client) -> None:
+    def test_tour_has_a_stop_on_revocable_offers(self, client: Client) -> None:
         seed_demo()
         page = client.get("/").content.decode()
         (stop,) = re.findall(r'name="next" value="(/t/vc-6214e9/sharing/[^"]*)"', page)
@@ -99,40 +99,40 @@ class TestTheDemosTenants:
         client.post(stop, {"act": "revoke", "offer": str(first.uid)})
         assert "1 open offer of idle quota" in client.get(stop).content.decode()
 
-    def test_say_on_the_front_page_whose_names_they_are(self, client: Client) -> None:
+    def test_front_page_states_that_names_are_invented(self, client: Client) -> None:
         seed_demo()
         page = " ".join(client.get("/").content.decode().split())
         assert "only by a hash; we made up the names" in page
 
 
 @pytest.mark.django_db
-class TestADoorOfTheDemo:
-    def test_signs_in_as_its_person(self, client: Client) -> None:
+class TestDemoLogin:
+    def test_signs_in_as_the_person_of_the_role(self, client: Client) -> None:
         seed_demo()
         assert client.post("/demo/researcher/").headers["Location"] == "/"
         assert client.get("/").headers["Location"] == "/t/vc-7f04ca/"
 
-    def test_goes_where_the_tour_says_but_nowhere_else(self, client: Client) -> None:
+    def test_follows_only_local_redirects(self, client: Client) -> None:
         seed_demo()
         there = client.post("/demo/operator/", {"next": "/pools/philly/"})
         assert there.headers["Location"] == "/pools/philly/"
         away = client.post("/demo/operator/", {"next": "https://elsewhere.test/"})
         assert away.headers["Location"] == "/"
 
-    def test_opens_only_when_it_is_pushed(self, client: Client) -> None:
+    def test_requires_post_and_known_role(self, client: Client) -> None:
         seed_demo()
         assert client.get("/demo/researcher/").status_code == 405
         assert client.post("/demo/nobody/").status_code == 404
 
-    def test_is_not_there_in_production(self, client: Client, settings: Settings) -> None:
+    def test_returns_404_in_production(self, client: Client, settings: Settings) -> None:
         seed_demo()
         settings.PRODUCTION = True
         assert client.post("/demo/operator/").status_code == 404
 
 
 @pytest.mark.django_db
-class TestTheSession:
-    def test_begins_with_the_password_and_ends_with_a_post(self, client: Client) -> None:
+class TestSession:
+    def test_starts_with_password_and_ends_with_post(self, client: Client) -> None:
         seed_demo()
         known = {"username": "rosa", "password": "evenshare-demo"}
         assert client.post("/login/", known).headers["Location"] == "/"
@@ -140,7 +140,9 @@ class TestTheSession:
         assert client.post("/logout/").status_code == 302
         assert client.get("/t/vc-7f04ca/").headers["Location"].startswith("/login/")
 
-    def test_keeps_the_tour_in_reach(self, client: Client, settings: Settings) -> None:
+    def test_links_to_demo_tour_outside_production(
+        self, client: Client, settings: Settings
+    ) -> None:
         seed_demo()
         client.post("/demo/researcher/")
         page = client.get(client.get("/").headers["Location"]).content.decode()
@@ -150,14 +152,14 @@ class TestTheSession:
         settings.PRODUCTION = True
         assert client.get(tour[1]).status_code == 302
 
-    def test_says_what_was_wrong(self, client: Client) -> None:
+    def test_invalid_login_shows_error(self, client: Client) -> None:
         page = client.post("/login/", {"username": "rosa", "password": "no"})
         assert b"Wrong name or password" in page.content
 
 
 @pytest.mark.django_db
-class TestTheRoundLine:
-    def test_is_there_for_those_who_may_see_the_pool(self, settings: Settings) -> None:
+class TestRoundLine:
+    def test_is_visible_to_those_who_may_see_the_pool(self, settings: Settings) -> None:
         place = town()
         line = "/pools/pool-1/line/"
         for client in (place.owner, place.mate, place.neighbour, place.operator):
@@ -168,7 +170,7 @@ class TestTheRoundLine:
         settings.PRODUCTION = True
         assert place.nobody.get(line).status_code == 404
 
-    def test_is_sent_once(self, client: Client) -> None:
+    def test_returns_304_for_known_etag(self, client: Client) -> None:
         seed_demo()
         first = client.get("/pools/philly/line/")
         assert first.headers["Cache-Control"] == "no-cache"
@@ -177,20 +179,20 @@ class TestTheRoundLine:
         assert again.status_code == 304
         assert again.content == b""
 
-    def test_says_that_rounds_are_late(self, client: Client) -> None:
+    def test_reports_late_rounds(self, client: Client) -> None:
         seed_demo()
         clock = PoolClock.objects.get(pool__name="philly")
         PoolFence.objects.update(last_checked_at=clock.anchor_pool - timedelta(hours=1))
         assert b'data-state="late"' in client.get("/pools/philly/line/").content
 
-    def test_says_that_the_pool_pauses_and_wakes_it(self, client: Client) -> None:
+    def test_shows_pause_and_resumes_unwatched_pool(self, client: Client) -> None:
         seed_demo()
         PoolClock.objects.update(paused=True, pause_reason="unwatched")
         assert b'data-state="paused"' in client.get("/pools/philly/line/").content
         assert not PoolClock.objects.get(pool__name="philly").paused
         assert b'data-state="paused"' not in client.get("/pools/philly/line/").content
 
-    def test_wakes_no_pool_that_somebody_paused(self, client: Client) -> None:
+    def test_does_not_resume_pool_paused_for_another_reason(self, client: Client) -> None:
         seed_demo()
         PoolClock.objects.update(paused=True, pause_reason="maintenance", anchor_wall=wall_now())
         client.get("/pools/philly/line/")
@@ -198,7 +200,7 @@ class TestTheRoundLine:
 
 
 @pytest.mark.django_db
-def test_a_page_that_is_not_there_asks_for_nothing_more(client: Client) -> None:
+def test_unknown_page_returns_404_page(client: Client) -> None:
     page = client.get("/nothing/here/")
     assert page.status_code == 404
     assert b"Evenshare" in page.content

@@ -80,13 +80,13 @@ QUEUE_GROWS = {
 }
 
 
-class TestNothingGrows:
+class TestQueryCounts:
     @pytest.fixture(autouse=True)
     def few_first(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Treat queues of 100 jobs or more as long, so that both stages have a long queue."""
         monkeypatch.setattr(queue_order, "FIRST_JOBS", 50)
 
-    def test_with_the_past_or_with_the_queue(self, stages: Stages, services: Services) -> None:
+    def test_do_not_grow_with_history_or_queue(self, stages: Stages, services: Services) -> None:
         small = _read(stages, services, *SMALL)
         past = _read(stages, services, *LONG_PAST)
         queue = _read(stages, services, *LONG_QUEUE)

@@ -11,14 +11,14 @@ from portal.front import views as front
 pytestmark = pytest.mark.django_db
 
 
-class TestAnAddressWithNul:
+class TestUrlWithNul:
     @pytest.mark.parametrize("address", ["/?pool=%00", "/login/?next=%00", "/t/a%00/", "/x%00"])
-    def test_is_refused_clearly(self, client: Client, address: str) -> None:
+    def test_returns_400(self, client: Client, address: str) -> None:
         assert client.get(address).status_code == 400
 
 
-class TestADatabaseThatIsAway:
-    def test_is_told_as_503_with_a_time_to_come_back(
+class TestUnavailableDatabase:
+    def test_returns_503_with_retry_after(
         self, client: Client, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def away(*_: object, **__: object) -> None:
@@ -30,7 +30,7 @@ class TestADatabaseThatIsAway:
         assert b"The database does not answer" in response.content
 
 
-class TestPagesOfSignedInPeople:
-    def test_are_not_kept_by_caches(self, client: Client) -> None:
+class TestSignedInPages:
+    def test_are_not_cached(self, client: Client) -> None:
         client.cookies["evenshare_session"] = "x"
         assert client.get("/")["Cache-Control"] == "private, no-store"

@@ -55,7 +55,7 @@ def ready(client: Client, **headers: str) -> tuple[int, dict[str, str], dict[str
 
 
 class TestHealthz:
-    def test_answers_without_a_database(self, client: Client) -> None:
+    def test_answers_without_database(self, client: Client) -> None:
         """The test has no database mark, so any query would be an error."""
         answer = client.get("/healthz")
         assert (answer.status_code, json.loads(answer.content)) == (200, {"status": "ok"})
@@ -64,7 +64,7 @@ class TestHealthz:
 
 
 class TestReadyz:
-    def test_is_green_while_everything_runs(self, place: Cluster, client: Client) -> None:
+    def test_is_ok_while_everything_runs(self, place: Cluster, client: Client) -> None:
         status, states, _ = ready(client)
         names = (
             *("database", "migrations", "ticks", "rounds", "intents", "executors", "chain"),
@@ -72,7 +72,7 @@ class TestReadyz:
         )
         assert (status, states) == (200, dict.fromkeys(names, "ok"))
 
-    def test_asks_as_much_for_many_pools_as_for_one(self, place: Cluster, client: Client) -> None:
+    def test_query_count_does_not_grow_with_pools(self, place: Cluster, client: Client) -> None:
         with CaptureQueriesContext(connection) as one:
             ready(client)
         for _ in range(5):
@@ -82,7 +82,7 @@ class TestReadyz:
         assert len(one) == len(six)
 
     @pytest.mark.parametrize(("ago_s", "state"), [(20, "ok"), (24, "ok"), (27, "failing")])
-    def test_is_red_two_intervals_after_rounds_stop(
+    def test_fails_two_intervals_after_rounds_stop(
         self, place: Cluster, client: Client, ago_s: int, state: str
     ) -> None:
         """Rounds are due every 10 s; readiness fails after two of them and 5 s."""
@@ -91,36 +91,34 @@ class TestReadyz:
         assert (status, states["rounds"]) == (503 if state == "failing" else 200, state)
         assert states["ticks"] == "ok"
 
-    def test_counts_the_wall_not_the_clock_of_the_pool(
-        self, place: Cluster, client: Client
-    ) -> None:
+    def test_measures_round_delay_in_wall_time(self, place: Cluster, client: Client) -> None:
         looked_at(place, ago_s=600)
         PoolClock.objects.update(scale=60)
         assert ready(client)[1]["rounds"] == "ok"
 
-    def test_is_red_when_nobody_ticks(self, place: Cluster, client: Client) -> None:
+    def test_fails_without_clock_ticks(self, place: Cluster, client: Client) -> None:
         PoolClock.objects.update(seen_wall=F("seen_wall") - timedelta(seconds=60))
         status, states, _ = ready(client)
         assert (status, states["ticks"]) == (503, "failing")
 
-    def test_lets_a_paused_pool_stand_still(self, place: Cluster, client: Client) -> None:
+    def test_ignores_paused_pools(self, place: Cluster, client: Client) -> None:
         looked_at(place, ago_s=3600)
         PoolClock.objects.update(paused=True, seen_wall=BEGIN)
         assert ready(client)[0] == 200
 
-    def test_is_red_for_a_new_pool_that_never_ran(self, place: Cluster, client: Client) -> None:
+    def test_fails_for_new_pool_without_first_round(self, place: Cluster, client: Client) -> None:
         PoolFence.objects.update(last_checked_at=None)
         assert ready(client)[1]["rounds"] == "ok"
         PoolClock.objects.update(anchor_wall=F("anchor_wall") - timedelta(minutes=1))
         assert ready(client)[1]["rounds"] == "failing"
 
-    def test_warns_of_rounds_that_fail(self, place: Cluster, client: Client) -> None:
+    def test_warns_about_failing_rounds(self, place: Cluster, client: Client) -> None:
         RoundFailure.objects.create(pool=place.pool, error="boom", count=3)
         status, states, details = ready(client)
         assert (status, states["rounds"]) == (200, "warning")
         assert "3 failed in a row" in details["rounds"]
 
-    def test_is_red_for_intents_that_stay_open(self, place: Cluster, client: Client) -> None:
+    def test_fails_if_refused_intent_stays_open(self, place: Cluster, client: Client) -> None:
         intent = open_intent(place)
         assert ready(client)[1]["intents"] == "ok"
         Intent.objects.filter(pk=intent.pk).update(last_error="no answer", attempts=2)
@@ -130,7 +128,7 @@ class TestReadyz:
         assert (status, states["intents"]) == (503, "failing")
         assert "1 of 1 refused" in details["intents"]
 
-    def test_is_not_red_for_an_engine_that_is_down(self, place: Cluster, client: Client) -> None:
+    def test_only_warns_about_unreachable_executor(self, place: Cluster, client: Client) -> None:
         """To restart or replace the portal would not repair the engine."""
         intent = open_intent(place)
         Intent.objects.filter(pk=intent.pk).update(at=BEGIN - timedelta(seconds=61))
@@ -143,7 +141,7 @@ class TestReadyz:
         ExecutorHealth.objects.update(frozen_since=wall_now())
         assert "1 leases are not listed since" in ready(client)[2]["executors"]
 
-    def test_is_red_without_a_migration(
+    def test_fails_if_a_migration_is_missing(
         self, place: Cluster, client: Client, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         known = health.known_migrations() | {("billing", "9999_later")}
@@ -152,7 +150,7 @@ class TestReadyz:
         assert (status, states["migrations"], states["rounds"]) == (503, "failing", "failing")
         assert details["migrations"] == "1 missing: billing.9999_later"
 
-    def test_that_is_red_is_logged_as_a_request_and_not_as_an_error(
+    def test_failure_is_logged_at_info_level(
         self, place: Cluster, client: Client, caplog: pytest.LogCaptureFixture
     ) -> None:
         """A supervisor shows errors on its terminal, and a probe comes every few seconds."""
@@ -162,9 +160,7 @@ class TestReadyz:
             ("portal.site.access", "INFO")
         ]
 
-    def test_warns_without_a_broker(
-        self, place: Cluster, client: Client, settings: Settings
-    ) -> None:
+    def test_warns_without_broker(self, place: Cluster, client: Client, settings: Settings) -> None:
         settings.REDIS_URL = "unix:///nowhere/valkey.sock?db=0"
         status, states, _ = ready(client)
         assert (status, states["broker"]) == (200, "warning")
@@ -202,8 +198,10 @@ def no_database(committed_db: str) -> Iterator[None]:
     settings["NAME"] = committed_db
 
 
-class TestWithoutADatabase:
-    def test_is_red_and_says_what_it_cannot_know(self, no_database: None, client: Client) -> None:
+class TestWithoutDatabase:
+    def test_readyz_fails_every_check_that_needs_the_database(
+        self, no_database: None, client: Client
+    ) -> None:
         status, states, details = ready(client)
         assert status == 503
         assert {name for name, state in states.items() if state == "failing"} == {
@@ -221,7 +219,7 @@ class TestWithoutADatabase:
 
     # An existing and a missing page: both answers have the frame of all pages.
     @pytest.mark.parametrize("path", ["/", "/nowhere/"])
-    def test_a_page_says_so_and_tells_its_request_id(
+    def test_pages_return_503_with_request_id(
         self, no_database: None, client: Client, path: str
     ) -> None:
         answer = client.get(path, HTTP_X_REQUEST_ID="told-by-the-proxy")
@@ -231,28 +229,24 @@ class TestWithoutADatabase:
         assert answer.headers["X-Request-Id"] == "told-by-the-proxy"
         assert answer.headers["Retry-After"] == "5"
 
-    def test_a_file_that_there_is_not_is_said_to_be_none(
-        self, no_database: None, client: Client
-    ) -> None:
+    def test_missing_static_file_returns_404(self, no_database: None, client: Client) -> None:
         assert client.get("/static/none.css").status_code == 404
 
 
-class TestWhatAStrangerLearns:
+class TestReadyzDetails:
     @pytest.mark.parametrize("header", FORWARDED)
-    def test_behind_a_proxy_is_lights_without_words(
-        self, place: Cluster, client: Client, header: str
-    ) -> None:
+    def test_are_hidden_behind_a_proxy(self, place: Cluster, client: Client, header: str) -> None:
         name = "HTTP_" + header.upper().replace("-", "_")
         looked_at(place, ago_s=100)
         status, states, details = ready(client, **{name: "127.0.0.1"})
         assert (status, states["rounds"]) == (503, "failing")
         assert set(details.values()) == {""}
 
-    def test_from_elsewhere_is_the_same(self, place: Cluster, client: Client) -> None:
+    def test_are_hidden_from_remote_addresses(self, place: Cluster, client: Client) -> None:
         looked_at(place, ago_s=100)
         assert set(ready(client, REMOTE_ADDR="203.0.113.9")[2].values()) == {""}
 
-    def test_on_this_machine_is_all_of_it(self, place: Cluster, client: Client) -> None:
+    def test_are_shown_on_the_local_machine(self, place: Cluster, client: Client) -> None:
         looked_at(place, ago_s=100)
         assert place.pool.name in ready(client)[2]["rounds"]
 
@@ -266,9 +260,9 @@ handler400 = "portal.site.error_views.bad_request"
 handler500 = "portal.site.error_views.server_error"
 
 
-class TestAnErrorPage:
+class TestErrorPage:
     @pytest.mark.urls("tests.functional.test_health")
-    def test_of_ours_has_the_id_that_is_in_its_header(self, client: Client) -> None:
+    def test_server_error_shows_request_id(self, client: Client) -> None:
         client.raise_request_exception = False
         answer = client.get("/planted/")
         assert answer.status_code == 500
@@ -276,12 +270,12 @@ class TestAnErrorPage:
         assert b"<code>" + told + b"</code>" in answer.content
 
     @pytest.mark.django_db
-    def test_of_a_missing_page_has_one_too(self, client: Client) -> None:
+    def test_not_found_has_request_id(self, client: Client) -> None:
         answer = client.get("/nowhere/")
         assert answer.status_code == 404
         assert answer.headers["X-Request-Id"].encode() in answer.content
 
-    def test_of_a_request_with_another_host_has_one_too(self, client: Client) -> None:
+    def test_disallowed_host_has_request_id(self, client: Client) -> None:
         answer = client.get("/login/", headers={"host": "elsewhere.test"})
         assert answer.status_code == 400
         assert answer.headers["X-Request-Id"].encode() in answer.content

@@ -28,8 +28,8 @@ def seen_by(there: Stage, name: str) -> Any:
     return read_visibility(there.lab.pool.pk, access_of(User.objects.get(username=name)))
 
 
-class TestAPool:
-    def test_is_what_each_tenant_used(self, there: Stage) -> None:
+class TestPoolHistory:
+    def test_matches_claim_history_of_tenant(self, there: Stage) -> None:
         pool = there.lab.pool.pk
         with site_scope():
             history = pool_history(pool, seen_by(there, "operator"), since=BEGIN - DAY)
@@ -43,7 +43,7 @@ class TestAPool:
         assert pairs
         assert all(a == pytest.approx(b) for a, b in pairs)
 
-    def test_tells_of_others_in_one_sum_where_the_pool_hides_them(self, there: Stage) -> None:
+    def test_sums_other_tenants_if_pool_hides_them(self, there: Stage) -> None:
         pool = there.lab.pool.pk
         with site_scope():
             whole = pool_history(pool, seen_by(there, "operator"), since=BEGIN - DAY)
@@ -58,7 +58,7 @@ class TestAPool:
         ]
         assert sums[0] == sums[1]
 
-    def test_is_read_by_one_query_and_joined(
+    def test_reads_each_period_in_one_query_and_joins_periods(
         self, there: Stage, django_assert_num_queries: Any
     ) -> None:
         pool, visibility = there.lab.pool.pk, seen_by(there, "operator")
@@ -75,7 +75,7 @@ class TestAPool:
         assert len(few.at) <= 4
         assert few.at[-1] == whole.at[-1]
 
-    def test_of_one_type_is_its_use_and_its_quota_after_trades(self, there: Stage) -> None:
+    def test_filters_by_gpu_type_with_quota_after_trades(self, there: Stage) -> None:
         last = Round.objects.filter(pool=there.lab.pool).latest("number")
         alpha, beta = there.tenant("alpha").pk, there.tenant("beta").pk
         gpus = {alpha: {"own": 1, "quota": 2, "swapped": -2}, beta: {"own": 0, "quota": 3}}
@@ -114,7 +114,7 @@ class TestAPool:
             assert all_types.rho == one.rho == other.rho
             assert all_types.sums == one.sums == other.sums
 
-    def test_without_rounds_is_empty(self, there: Stage) -> None:
+    def test_is_empty_without_rounds(self, there: Stage) -> None:
         with site_scope():
             history = pool_history(
                 there.lab.pool.pk, seen_by(there, "operator"), since=BEGIN + 900 * DAY

@@ -53,8 +53,8 @@ def ids(answer: Any) -> list[str]:
     return [row["id"] for row in body.get("results", [body])]
 
 
-class TestTheScopeOfAKey:
-    def test_is_person_tenant_route_and_key(self, stage: ApiStage) -> None:
+class TestKeyScope:
+    def test_consists_of_tenant_user_route_and_key(self, stage: ApiStage) -> None:
         """Sixteen requests differ in one to four of these; each matches only its own repetition."""
         people, tenants = stage.people.values(), stage.cluster.tenants.values()
         scopes = list(product(tenants, people, ("jobs", "jobs/bulk"), ("k", "K")))
@@ -71,7 +71,7 @@ class TestTheScopeOfAKey:
             with pytest.raises(MismatchError):
                 begin_reply(other, ["another"])
 
-    def test_does_not_go_with_a_person_from_tenant_to_tenant(self, stage: ApiStage) -> None:
+    def test_differs_after_user_moves_to_another_tenant(self, stage: ApiStage) -> None:
         """The body does not name a tenant, so it is the same in both requests."""
         for route, body in bodies(stage).items():
             key = {"Idempotency-Key": route}
@@ -85,13 +85,13 @@ class TestTheScopeOfAKey:
             assert ids(stage.post(route, body, **key)) == [first]
 
 
-class TestEveryAddressThatTakesAKey:
-    def test_is_asked_here(self, stage: ApiStage) -> None:
+class TestKeyedRoutes:
+    def test_are_all_covered_by_tests(self, stage: ApiStage) -> None:
         assert with_keys() == {*KEYED, *ELSEWHERE}
         assert set(KEYED) == set(bodies(stage))
 
     @pytest.mark.parametrize("route", KEYED)
-    def test_marks_the_answer_that_repeats(self, stage: ApiStage, route: str) -> None:
+    def test_repeated_request_is_marked_as_replayed(self, stage: ApiStage, route: str) -> None:
         body, key = bodies(stage)[route], {"Idempotency-Key": "once"}
         first, again = stage.post(route, body, **key), stage.post(route, body, **key)
         assert ids(first) == ids(again)
@@ -100,7 +100,7 @@ class TestEveryAddressThatTakesAKey:
         assert first.headers.get("Location") == again.headers.get("Location")
 
     @pytest.mark.parametrize("route", KEYED)
-    def test_meets_none_of_another(self, stage: ApiStage, route: str) -> None:
+    def test_other_user_key_or_route_creates_a_new_job(self, stage: ApiStage, route: str) -> None:
         """A request with another user, key or URL creates a new job."""
         stage.person("max", "aa", ROLES.MEMBER)
         key = {"Idempotency-Key": "once"}
@@ -117,7 +117,7 @@ class TestEveryAddressThatTakesAKey:
             assert Job.objects.count() == number
 
     @pytest.mark.parametrize("route", KEYED)
-    def test_refuses_another_body(self, stage: ApiStage, route: str) -> None:
+    def test_reject_different_body_under_same_key(self, stage: ApiStage, route: str) -> None:
         key = {"Idempotency-Key": "once"}
         stage.post(route, bodies(stage)[route], **key)
         refused = stage.post(route, bodies(stage, weight=2)[route], **key)
@@ -125,6 +125,6 @@ class TestEveryAddressThatTakesAKey:
         assert REPLAYED not in refused
 
     @pytest.mark.parametrize("route", KEYED)
-    def test_describes_the_mark(self, route: str) -> None:
+    def test_openapi_describes_replay_header(self, route: str) -> None:
         made = document()["paths"][f"/api/v1/{route}"]["post"]["responses"]["201"]
         assert made["headers"][REPLAYED]["schema"] == {"type": "boolean"}

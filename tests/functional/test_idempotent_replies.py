@@ -35,8 +35,8 @@ def asked(body: object = BODY) -> KeyedRequest:
 
 
 @pytest.mark.django_db
-class TestAKey:
-    def test_names_who_asks_where_for_what(self) -> None:
+class TestKey:
+    def test_identifies_tenant_user_route_and_body_digest(self) -> None:
         request = asked()
         kept = IdempotentReply(
             tenant_id=request.tenant_id, user_id=request.user_id, route="jobs", key="k1"
@@ -44,16 +44,16 @@ class TestAKey:
         assert (kept.tenant.slug, kept.user.username) == ("north", "ada")
         assert (request.route, request.key, len(request.digest)) == ("jobs", "k1", 64)
 
-    def test_is_as_long_as_there_is_room_for(self) -> None:
+    def test_column_has_maximum_key_length(self) -> None:
         assert IdempotentReply._meta.get_field("key").max_length == idempotency.KEY_MAX
 
-    def test_is_there_only_where_a_person_gives_one(self) -> None:
+    def test_requires_user_and_nonempty_key(self) -> None:
         tenant, user = cluster({"north": 1}).tenants["north"], User.objects.create(username="ada")
         assert KeyedRequest.of(tenant, user, "jobs", "", {}) is None
         assert KeyedRequest.of(tenant, user, "jobs", None, {}) is None
         assert KeyedRequest.of(tenant, None, "jobs", "k1", {}) is None
 
-    def test_meets_the_same_body_in_any_order_and_no_other(self) -> None:
+    def test_digest_ignores_key_order_but_no_value(self) -> None:
         tenant, user = cluster({"north": 1}).tenants["north"], User.objects.create(username="ada")
 
         def digest(body: object) -> str:
@@ -73,7 +73,7 @@ class TestAKey:
         ]
         assert len({digest(body) for body in bodies}) == len(bodies)
 
-    def test_is_claimed_once_and_finds_what_was_made(self) -> None:
+    def test_first_claim_stores_result_for_repetitions(self) -> None:
         request = asked()
         assert begin_reply(request, ["j1", "j2"]) is None
         assert begin_reply(request, ["j3"]) == ["j1", "j2"]
@@ -84,13 +84,13 @@ class TestAKey:
         assert (kept.route, kept.key, kept.digest) == ("jobs", "k1", request.digest)
         assert abs(timezone.now() - kept.created_at) < timedelta(hours=1)
 
-    def test_refuses_another_request(self) -> None:
+    def test_rejects_different_digest(self) -> None:
         request = asked()
         begin_reply(request, [])
         with pytest.raises(MismatchError):
             begin_reply(replace(request, digest="0" * 64), [])
 
-    def test_is_forgotten_after_a_week(self) -> None:
+    def test_is_deleted_after_retention_period(self) -> None:
         request = asked()
         for age, key in ((timedelta(0), "new"), (KEEP, "old"), (timedelta(days=8), "older")):
             begin_reply(replace(request, key=key), [])
@@ -120,8 +120,8 @@ class Twin(threading.Thread):
 
 
 @pytest.mark.usefixtures("committed_db")
-class TestATwin:
-    def test_is_not_waited_for_for_ever(self, monkeypatch: pytest.MonkeyPatch) -> None:
+class TestConcurrentRequest:
+    def test_raises_in_flight_error_after_timeout(self, monkeypatch: pytest.MonkeyPatch) -> None:
         twin = Twin(asked(), commits=True)
         twin.start()
         assert twin.has.wait(PATIENCE_S)
@@ -136,7 +136,7 @@ class TestATwin:
             cursor.execute("SHOW lock_timeout")
             assert cursor.fetchone() != ("100ms",), "the wait is the transaction's own"
 
-    def test_that_fails_leaves_the_key(self) -> None:
+    def test_rollback_releases_the_key(self) -> None:
         twin = Twin(asked(), commits=False)
         twin.start()
         assert twin.has.wait(PATIENCE_S)

@@ -26,8 +26,8 @@ def links(there: Stage) -> list[str]:
     ]
 
 
-class TestAnIncomeLine:
-    def test_is_reached_from_each_line_and_multiplies_out(self, there: Stage) -> None:
+class TestIncomeLine:
+    def test_recomputes_from_its_intervals_and_lenders(self, there: Stage) -> None:
         problems = links(there)
         assert len(problems) > 2
         for link in problems:
@@ -44,7 +44,7 @@ class TestAnIncomeLine:
             assert abs(mine.exact - line.earned) < Fraction(1, 10**6)
             assert mine.got == line.earned
 
-    def test_says_what_was_earned_of_what(self, there: Stage) -> None:
+    def test_headline_shows_share_of_term_cost(self, there: Stage) -> None:
         page = there.page("neighbour", links(there)[0])
         shown = headline(page)
         assert re.fullmatch(
@@ -56,11 +56,11 @@ class TestAnIncomeLine:
         # The command is in the component for commands, which wraps on a phone.
         assert re.search(r'<div class="cmd">\s*<code[^>]*>evenshare statement verify', page)
 
-    def test_is_the_newest_one_where_none_is_named(self, there: Stage) -> None:
+    def test_defaults_to_newest_line(self, there: Stage) -> None:
         newest = there.get("neighbour", links(there)[0]).context["line"]
         assert there.get("neighbour", LINE).context["line"] == newest
 
-    def test_that_is_not_there_is_a_404(self, there: Stage) -> None:
+    def test_unknown_or_foreign_line_returns_404(self, there: Stage) -> None:
         (key,) = re.findall(r"line=([\d-]+)", links(there)[0])
         hour, number = key.split("-")
         for wrong in (f"{hour}-{int(number) + 10**6}", f"{int(hour) + 3600}-{number}", "x", "1-"):
@@ -72,7 +72,7 @@ class TestAnIncomeLine:
             assert there.get(who, LINE).status_code == 404
 
     @pytest.mark.parametrize("visibility", ["full", "pseudonyms", "own"])
-    def test_names_others_as_far_as_the_pool_lets(self, there: Stage, visibility: str) -> None:
+    def test_names_follow_visibility_of_pool(self, there: Stage, visibility: str) -> None:
         there.see(visibility)
         page = there.get("neighbour", links(there)[0])
         names = {"full": "alpha", "pseudonyms": "tenant 1", "own": "another tenant"}
@@ -84,10 +84,10 @@ class TestAnIncomeLine:
         if visibility == "own":
             assert "cannot be recomputed here" in " ".join(text.split())
 
-    def test_asks_as_often_for_any_line(self, there: Stage) -> None:
+    def test_query_count_is_bounded(self, there: Stage) -> None:
         assert there.reads("neighbour", links(there)[0]) <= 22
 
-    def test_of_who_lent_nothing_is_empty(self, there: Stage) -> None:
+    def test_tenant_that_lent_nothing_has_empty_page(self, there: Stage) -> None:
         page = there.page("operator", "/t/delta/ledger/contribution/line/")
         assert "has lent nothing yet" in page
         assert to_micro(there.get("neighbour", LINE).context["line"].charge) >= 0

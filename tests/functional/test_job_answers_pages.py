@@ -56,8 +56,8 @@ def page(place: Town, job: Job) -> str:
     return text(place.owner.get(f"/jobs/{job.uid}/"))
 
 
-class TestTheJobPage:
-    def test_says_by_when_it_is_planned_and_how_likely_that_is(self, place: Town) -> None:
+class TestJobPage:
+    def test_shows_planned_end_and_probability(self, place: Town) -> None:
         job = due(place, within_s=1510)
         place.play()
         shown = page(place, job)
@@ -66,9 +66,7 @@ class TestTheJobPage:
         assert "1 GPU of v100, on one node" in shown
         assert "Planned leases" in place.owner.get(f"/jobs/{job.uid}/").content.decode()
 
-    def test_says_what_is_in_the_way_and_leads_to_a_deadline_that_would_do(
-        self, place: Town
-    ) -> None:
+    def test_refused_deadline_shows_cause_and_feasible_deadline(self, place: Town) -> None:
         job = due(place, within_s=600, work_s=1200)
         place.play()
         shown = page(place, job)
@@ -80,7 +78,7 @@ class TestTheJobPage:
         form = place.owner.get(f"/t/north/jobs/new/{link.replace('&amp;', '&')}").content.decode()
         assert "2030-01-01T00:30:20.000000Z" in form
 
-    def test_says_that_none_would_do_where_that_is_so(self, place: Town) -> None:
+    def test_states_that_no_deadline_is_feasible(self, place: Town) -> None:
         job = due(place, within_s=600, gpus=64)
         place.play()
         shown = page(place, job)
@@ -89,7 +87,7 @@ class TestTheJobPage:
         assert budget == "No later deadline is feasible while they do."
         assert none_text(DeadlineLimit.CAPACITY) == "No feasible deadline is known."
 
-    def test_says_how_far_ahead_leases_are_planned(
+    def test_shows_planning_horizon_for_later_deadline(
         self, place: Town, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         job = due(place, within_s=1510)
@@ -101,7 +99,7 @@ class TestTheJobPage:
         assert "Planned; its deadline is beyond the planned leases" in shown
         assert "This pool plans leases 0.4 hours ahead." in shown
 
-    def test_tells_how_its_answers_moved_and_why(self, place: Town) -> None:
+    def test_shows_history_of_answers_with_causes(self, place: Town) -> None:
         place.submit(8, 10_000, "south")
         place.play()
         job = due(place, within_s=1800)
@@ -109,7 +107,7 @@ class TestTheJobPage:
         shown = page(place, job)
         assert "moved later by 10 s: it waits for GPUs" in shown
 
-    def test_of_one_that_met_says_what_was_to_spare(self, place: Town) -> None:
+    def test_met_deadline_shows_time_to_spare(self, place: Town) -> None:
         job = due(place, within_s=1000)
         place.play(12)
         job.refresh_from_db()
@@ -117,9 +115,7 @@ class TestTheJobPage:
         assert job.deadline_at is not None
         assert "Deadline met, with 15 min" in page(place, job)
 
-    def test_of_one_that_missed_says_so_while_it_runs_and_by_how_much_after(
-        self, place: Town
-    ) -> None:
+    def test_missed_deadline_is_shown_while_running_and_after(self, place: Town) -> None:
         job = due(place, within_s=15, work_s=60)
         place.play(3)
         assert "Deadline missed: it runs without a plan" in page(place, job)
@@ -128,14 +124,14 @@ class TestTheJobPage:
         assert job.state == "succeeded"
         assert "Deadline missed, by" in page(place, job)
 
-    def test_says_plainly_that_a_policy_answers_none(self, place: Town) -> None:
+    def test_states_that_policy_does_not_plan_deadlines(self, place: Town) -> None:
         Pool.objects.update(policy="fifo")
         job = due(place, within_s=600)
         place.cluster.pool.refresh_from_db()
         place.play()
         assert "Policy fifo does not plan for deadlines" in page(place, job)
 
-    def test_is_for_nobody_else(self, place: Town) -> None:
+    def test_returns_404_to_other_users(self, place: Town) -> None:
         job = due(place, within_s=600)
         place.play()
         for client in (place.neighbour, place.outsider):
@@ -143,14 +139,14 @@ class TestTheJobPage:
             assert client.get(f"/api/v1/jobs/{job.uid}/deadline").status_code == 404
 
 
-class TestOverRest:
+class TestRestDeadline:
     def asked(self, stage: ApiStage, **more: Any) -> dict[str, Any]:
         fields = {"deadline": "30m", "estimate_s": 60, **more}
         made: dict[str, Any] = stage.post("jobs", stage.spec(**fields)).json()
         stage.cluster.round(after_s=10)
         return made
 
-    def test_is_answered_within_one_round(self, stage: ApiStage) -> None:
+    def test_answer_arrives_within_one_round(self, stage: ApiStage) -> None:
         made = self.asked(stage)
         assert made["deadline_answer"] is None
         shown = stage.get(f"jobs/{made['id']}").json()["deadline_answer"]
@@ -161,7 +157,7 @@ class TestOverRest:
         assert len(answer["leases"]) == 1
         assert stage.get(f"jobs/{made['id']}/why").json()["deadline_answer"] == shown
 
-    def test_history_has_all_of_them_newest_first(self, stage: ApiStage) -> None:
+    def test_history_is_newest_first(self, stage: ApiStage) -> None:
         made = self.asked(stage)
         job = Job.objects.get(uid=made["id"])
         begin_us = to_us(stage.cluster.at)
@@ -176,14 +172,14 @@ class TestOverRest:
         assert answered["answer"]["cause"] == "a node was lost"
         assert (answered["answer"]["limit"], len(answered["answer"]["blocked"])) == ("capacity", 1)
 
-    def test_is_null_without_a_deadline(self, stage: ApiStage) -> None:
+    def test_is_null_without_deadline(self, stage: ApiStage) -> None:
         made = stage.post("jobs", stage.spec()).json()
         assert made["deadline_answer"] is None
         assert stage.get(f"jobs/{made['id']}/deadline").json() == {"deadline_answer": None}
 
 
-class TestADryRun:
-    def test_says_what_the_next_round_says_then(self, stage: ApiStage) -> None:
+class TestDryRun:
+    def test_predicts_answer_of_next_round(self, stage: ApiStage) -> None:
         asked = stage.spec(deadline="30m", estimate_s=60)
         answered = stage.post("jobs/dry-run", asked).json()["deadline_answer"]
         assert answered["answer"]["state"] == "planned"
@@ -191,20 +187,20 @@ class TestADryRun:
         assert not Job.objects.exists()
         assert Round.objects.count() == answered["round"] - 1
 
-    def test_names_the_limit_and_the_earliest_deadline_that_would_do(self, stage: ApiStage) -> None:
+    def test_names_limit_and_earliest_feasible_deadline(self, stage: ApiStage) -> None:
         asked = stage.spec(deadline="10m", estimate_s=3600)
         answered = stage.post("jobs/dry-run", asked).json()["deadline_answer"]["answer"]
         assert (answered["state"], answered["limit"]) == ("refused", "length")
         assert answered["earliest"] is not None
 
-    def test_says_so_where_the_policy_answers_none(self, stage: ApiStage) -> None:
+    def test_states_that_policy_does_not_plan_deadlines(self, stage: ApiStage) -> None:
         Pool.objects.update(policy="fifo")
         answered = stage.post("jobs/dry-run", stage.spec(deadline="10m")).json()["deadline_answer"]
         assert answered["answer"] is None
         assert "fifo does not plan for deadlines" in answered["text"]
         assert stage.post("jobs/dry-run", stage.spec()).json()["deadline_answer"] is None
 
-    def test_says_so_where_the_round_fails(
+    def test_states_that_round_cannot_be_decided(
         self, stage: ApiStage, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def fail(_: object) -> None:
@@ -215,7 +211,7 @@ class TestADryRun:
         assert answered["answer"] is None
         assert "cannot be decided" in answered["text"]
 
-    def test_is_beside_the_form(self, place: Town) -> None:
+    def test_answer_is_shown_next_to_the_form(self, place: Town) -> None:
         sent = {
             "side": "form", "pool": place.cluster.pool.name, "gpus": "1", "deadline": "1h",
             "estimate_s": "60", "command": "true",

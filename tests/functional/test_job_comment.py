@@ -17,8 +17,8 @@ def stage(request: pytest.FixtureRequest) -> ApiStage:
     return api_stage()
 
 
-class TestAComment:
-    def test_is_kept_and_shown_again_one_by_one_and_in_bulk(self, stage: ApiStage) -> None:
+class TestComment:
+    def test_is_stored_by_single_and_bulk_submission(self, stage: ApiStage) -> None:
         made = stage.post("jobs", stage.spec(comment=f" {NOTE} ")).json()
         assert made["comment"] == NOTE
         assert stage.get(f"jobs/{made['id']}").json()["comment"] == NOTE
@@ -27,14 +27,14 @@ class TestAComment:
         assert [job["comment"] for job in bulk] == [NOTE, ""]
 
     @pytest.mark.parametrize("bad", ["x" * 201, "two\nlines", "\u202e", 5, []])
-    def test_is_one_short_line(self, stage: ApiStage, bad: object) -> None:
+    def test_rejects_anything_but_one_short_line(self, stage: ApiStage, bad: object) -> None:
         refused = stage.post("jobs", stage.spec(comment=bad))
         assert refused.status_code == 400
         assert [error["field"] for error in refused.json()["errors"]] == ["comment"]
         assert not Job.objects.exists()
 
     @pytest.mark.usefixtures("db")
-    def test_is_typed_in_the_form_and_stands_on_the_jobs_page(self) -> None:
+    def test_is_submitted_by_form_and_shown_on_job_page(self) -> None:
         place = town()
         sent = {"side": "form", "pool": place.cluster.pool.name, "gpus": "1", "comment": NOTE}
         place.owner.post("/t/north/jobs/new/", {**sent, "act": "submit"})

@@ -50,8 +50,8 @@ ALL = {
 }  # fmt: skip
 
 
-class TestARequest:
-    def test_is_kept_and_shown_again(self, stage: ApiStage) -> None:
+class TestSubmission:
+    def test_stores_and_returns_deadline_fields(self, stage: ApiStage) -> None:
         made = stage.post("jobs", stage.spec(**SAID)).json()
         job = Job.objects.get()
         assert seen(job) == ALL
@@ -64,7 +64,7 @@ class TestARequest:
         assert made["deadline_left_s"] == 9000
         assert 8000 < shown["deadline_left_s"] <= 9000
 
-    def test_without_any_is_best_effort(self, stage: ApiStage) -> None:
+    def test_without_deadline_is_best_effort(self, stage: ApiStage) -> None:
         made = stage.post("jobs", stage.spec()).json()
         names = ("job_class", "deadline", "deadline_steps", "estimate_s", "iterations", "stop_when")
         assert [made[name] for name in names] == ["best_effort", "", [], None, None, ""]
@@ -74,7 +74,7 @@ class TestARequest:
             "iterations": None, "stop": ("", "", None),
         }  # fmt: skip
 
-    def test_with_a_blank_deadline_has_none(self, stage: ApiStage) -> None:
+    def test_blank_deadline_means_no_deadline(self, stage: ApiStage) -> None:
         made = stage.post("jobs", stage.spec(deadline=" \t"))
         assert made.status_code == 201
         assert (made.json()["job_class"], made.json()["deadline"]) == ("best_effort", "")
@@ -84,7 +84,7 @@ class TestARequest:
         [("2h30m", 9000), ("90m", 5400), ("5400", 5400), (5400, 5400), ("1d", 86_400),
          ("1h1s", 3601)],
     )  # fmt: skip
-    def test_with_a_deadline_alone_is_strict(
+    def test_deadline_without_class_is_strict(
         self, stage: ApiStage, deadline: object, seconds: int
     ) -> None:
         assert stage.post("jobs", stage.spec(deadline=deadline)).status_code == 201
@@ -92,7 +92,7 @@ class TestARequest:
         assert job.job_class == "strict_slo"
         assert job.deadline_at == job.submitted_at + timedelta(seconds=seconds)
 
-    def test_takes_an_instant_of_pool_time(self, stage: ApiStage) -> None:
+    def test_accepts_instant_in_pool_time(self, stage: ApiStage) -> None:
         at = (stage.cluster.at + timedelta(days=2)).replace(microsecond=0)
         stage.post("jobs", stage.spec(deadline=at.isoformat()))
         assert Job.objects.get().deadline_at == at
@@ -100,19 +100,19 @@ class TestARequest:
     @pytest.mark.parametrize(
         "steps", [STEPS, PAIRS, [[100, 100], [120, "60.50"]], "100:100 120:60.5"]
     )
-    def test_takes_steps_as_texts_and_as_pairs(self, stage: ApiStage, steps: object) -> None:
+    def test_accepts_deadline_steps_as_text_or_pairs(self, stage: ApiStage, steps: object) -> None:
         spec = stage.spec(job_class="soft_slo", deadline="1h", deadline_steps=steps)
         assert stage.post("jobs", spec).json()["deadline_steps"] == STEPS
         assert Job.objects.get().deadline_steps == PAIRS
 
-    def test_of_a_bulk_is_kept_too(self, stage: ApiStage) -> None:
+    def test_bulk_stores_deadline_fields(self, stage: ApiStage) -> None:
         answer = stage.post("jobs/bulk", {"jobs": [stage.spec(**SAID), stage.spec()]})
         assert answer.status_code == 201
         first, second = Job.objects.order_by("pk")
         assert seen(first) == ALL
         assert seen(second)["class"] == "best_effort"
 
-    def test_that_ended_has_no_time_left(self, stage: ApiStage) -> None:
+    def test_ended_job_has_no_time_left(self, stage: ApiStage) -> None:
         made = stage.post("jobs", stage.spec(deadline="1h")).json()
         Job.objects.update(state="succeeded", ended_at=BEGIN)
         assert stage.get(f"jobs/{made['id']}").json()["deadline_left_s"] is None
@@ -158,9 +158,9 @@ BAD: list[tuple[dict[str, object], str, str]] = [
 ]  # fmt: skip
 
 
-class TestARefusal:
+class TestValidation:
     @pytest.mark.parametrize(("bad", "field", "reason"), BAD)
-    def test_names_field_reason_and_hint(
+    def test_error_has_field_and_reason(
         self, stage: ApiStage, bad: dict[str, object], field: str, reason: str
     ) -> None:
         for path, place in (("jobs", ""), ("jobs/dry-run", "")):
@@ -171,15 +171,15 @@ class TestARefusal:
             assert reason in error["reason"]
         assert not Job.objects.exists()
 
-    def test_of_a_bulk_names_the_job(self, stage: ApiStage) -> None:
+    def test_bulk_error_names_the_job(self, stage: ApiStage) -> None:
         specs = [stage.spec(), stage.spec(deadline="0")]
         (error,) = stage.post("jobs/bulk", {"jobs": specs}).json()["errors"]
         assert error["field"] == "jobs[1].deadline"
         assert not Job.objects.exists()
 
 
-class TestTheForm:
-    def test_submits_it_and_a_clone_has_as_long(self, place: Town) -> None:
+class TestForm:
+    def test_submits_fields_and_clone_keeps_duration(self, place: Town) -> None:
         sent = {"side": "form", "pool": place.cluster.pool.name, "gpus": "1", "act": "submit"}
         typed = {**SAID, "deadline_steps": "100:100 120:60.5"}
         place.owner.post("/t/north/jobs/new/", {**sent, **typed})
@@ -196,7 +196,7 @@ class TestTheForm:
         for value in ("soft_slo", "2h30m", "5400", "800", "accuracy&gt;=0.93"):
             assert f'value="{value}"' in clone, value
 
-    def test_takes_it_as_yaml(self, place: Town) -> None:
+    def test_accepts_yaml(self, place: Town) -> None:
         lines = (
             "gpus: 1", "job_class: soft_slo", "deadline: 2h30m",
             "deadline_steps: [[100, 100], ['120', '60.5']]", "estimate_s: 5400",
@@ -206,13 +206,13 @@ class TestTheForm:
         place.owner.post("/t/north/jobs/new/", {"side": "yaml", "yaml": yaml, "act": "submit"})
         assert seen(Job.objects.latest("pk")) == ALL
 
-    def test_shows_what_is_wrong_beside_its_field(self, place: Town) -> None:
+    def test_shows_error_for_past_deadline(self, place: Town) -> None:
         sent = {"side": "form", "pool": place.cluster.pool.name, "gpus": "1", "act": "submit"}
         page = place.owner.post("/t/north/jobs/new/", {**sent, "deadline": "0"})
         assert "is over already" in page.content.decode()
 
 
-class TestThePage:
+class TestPage:
     def test_shows_class_time_left_and_steps(self, place: Town) -> None:
         job = place.submit()
         at = place.cluster.at
@@ -228,7 +228,7 @@ class TestThePage:
         assert "at most 800 iterations, fewer once accuracy>=0.93" in page
         assert "1 h 30 min" in page
 
-    def test_of_one_that_is_over_says_so(self, place: Town) -> None:
+    def test_states_that_deadline_is_over(self, place: Town) -> None:
         job = place.submit()
         at = place.cluster.at
         Job.objects.filter(pk=job.pk).update(
@@ -237,6 +237,6 @@ class TestThePage:
         )  # fmt: skip
         assert "Strict deadline: it is over" in text(place.owner.get(f"/jobs/{job.uid}/"))
 
-    def test_without_a_deadline_shows_none(self, place: Town) -> None:
+    def test_omits_deadline_if_job_has_none(self, place: Town) -> None:
         page = text(place.owner.get(f"/jobs/{place.submit().uid}/"))
         assert "deadline" not in page.partition("Specification")[0]

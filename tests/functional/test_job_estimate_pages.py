@@ -17,8 +17,8 @@ def place(committed_db: str) -> Town:  # noqa: ARG001 - the fixture is what is w
     return town()
 
 
-class TestAJob:
-    def test_tells_amount_error_and_source(self, place: Town) -> None:
+class TestJob:
+    def test_shows_estimate_with_error_and_source(self, place: Town) -> None:
         profile = place.cluster.profile("north", "gru", v100=1000)
         Measurement.objects.create(
             profile=profile, tenant_id=profile.tenant_id, kind="iteration", gpu_type="v100", gpus=2,
@@ -47,7 +47,7 @@ class TestAJob:
             None, "history", "measured",
         ]  # fmt: skip
 
-    def test_that_is_over_is_not_expected_to_run(self, place: Town) -> None:
+    def test_ended_job_has_no_estimate(self, place: Town) -> None:
         job = place.cluster.submit("north", 1, 60, estimate_s=90)
         assert "Expected to run 1 min 30 s, as declared." in shown(place, job)
         Job.objects.update(state="succeeded", ended_at=BEGIN)
@@ -61,7 +61,7 @@ def shown(place: Town, job: Job) -> str:
     return " ".join(page.content.decode().split())
 
 
-class TestTheSentence:
+class TestEstimateText:
     @pytest.mark.parametrize(
         ("source", "error", "words"),
         [
@@ -71,9 +71,9 @@ class TestTheSentence:
             ("cap", 1000, "Runs at most 1 h: the time of its maximum iterations, by 2 reports."),
         ],
     )
-    def test_says_what_it_is_made_of(self, source: str, error: int, words: str) -> None:
+    def test_names_source_and_error(self, source: str, error: int, words: str) -> None:
         view = EstimateView(3600, error, EstimateSource(source), 2, 0)
         assert estimate_text(view).startswith(words)
 
-    def test_is_empty_where_nobody_knows(self) -> None:
+    def test_is_empty_without_estimate(self) -> None:
         assert estimate_text(None) == ""

@@ -58,27 +58,25 @@ def shown(page: str) -> str:
     return found[1]
 
 
-class TestTheLines:
-    def test_of_a_hostile_log_are_inert(self) -> None:
+class TestOutputLines:
+    def test_remove_control_characters(self) -> None:
         lines = output_lines(HOSTILE)
         assert not re.search("[\x00-\x08\x0a-\x1f\x7f-\x9f\u202e]", "".join(lines))
         assert lines[3:5] == ["10%", "20%"]
         assert "\N{REPLACEMENT CHARACTER}" in lines[2]
 
-    def test_begin_at_a_whole_character(self) -> None:
+    def test_start_at_a_whole_character(self) -> None:
         whole = "é" * 10
         assert output_lines(whole.encode()[1:], from_start=False) == ["é" * 9]
 
-    def test_are_cut_where_they_are_endless(self) -> None:
+    def test_truncate_very_long_lines(self) -> None:
         (line,) = output_lines(b"x" * 250_000)
         assert len(line) < LINE_CHARACTERS + 60
         assert line.endswith("246,000 more characters of this line]")
 
 
-class TestAWindowOverRest:
-    def test_has_the_lines_of_the_page_wherever_it_is_cut(
-        self, place: Town, tmp_path: Path
-    ) -> None:
+class TestRestLogWindow:
+    def test_joined_windows_match_page_for_any_limit(self, place: Town, tmp_path: Path) -> None:
         written = b"start\r 1%\r 2%\r\n\nwindows\r\nend\r"
         job = wrote(place, tmp_path, written)
         leased(place, job, 1, place.cluster.at)
@@ -105,7 +103,7 @@ def story_of(place: Town, job: Job, *ends: EndReason) -> JobStory:
     return JobStory(job, holds, (), (), {}, None, cut=False)
 
 
-class TestAPreemption:
+class TestPreemptionLoss:
     @pytest.mark.parametrize(
         ("first", "second", "said"),
         [
@@ -124,14 +122,14 @@ class TestAPreemption:
             (HOSTILE, HOSTILE, ""),
         ],
     )
-    def test_says_what_was_lost_as_the_outputs_tell(
+    def test_is_computed_from_outputs_of_both_leases(
         self, place: Town, tmp_path: Path, first: bytes, second: bytes, said: str
     ) -> None:
         job = wrote(place, tmp_path, second, job=wrote(place, tmp_path, first), lease=2)
         story = story_of(place, job, EndReason.NOT_RENEWED, EndReason.FINISHED)
         assert loss_texts(story) == ({1: said} if said else {})
 
-    def test_alone_is_looked_up_and_each_output_once(
+    def test_reads_each_output_of_preempted_leases_once(
         self, place: Town, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         job = place.submit()
@@ -150,8 +148,8 @@ class TestAPreemption:
         assert sorted(asked) == sorted([*heads, *((n, -TAIL_BYTES, TAIL_BYTES) for n in (1, 2))])
 
 
-class TestThePage:
-    def test_shows_a_hostile_log_as_text(self, place: Town, tmp_path: Path) -> None:
+class TestPage:
+    def test_escapes_hostile_log(self, place: Town, tmp_path: Path) -> None:
         job = wrote(place, tmp_path, HOSTILE)
         for answer in (place.owner.get(f"/jobs/{job.uid}/"), poll(place, job)):
             assert answer.headers["X-Content-Type-Options"] == "nosniff"
@@ -160,7 +158,7 @@ class TestThePage:
             assert "&lt;script&gt;" in text
             assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", text)
 
-    def test_is_bounded_however_much_there_is(self, place: Town, tmp_path: Path) -> None:
+    def test_size_is_bounded_for_large_logs(self, place: Town, tmp_path: Path) -> None:
         job = wrote(place, tmp_path, b"line\n" * 100_000 + b"y" * 10_000_000)
         page = poll(place, job).content
         assert len(page) < 300_000
@@ -168,7 +166,7 @@ class TestThePage:
         assert len(full) < 400_000
         assert b'rel="next"' in full
 
-    def test_shows_the_last_lines_and_leads_to_the_first(self, place: Town, tmp_path: Path) -> None:
+    def test_shows_last_lines_and_links_to_first(self, place: Town, tmp_path: Path) -> None:
         job = wrote(place, tmp_path, b"".join(b"%d\n" % n for n in range(1000)))
         page = poll(place, job).content.decode()
         lines = shown(page).split()
@@ -177,26 +175,26 @@ class TestThePage:
         first = place.owner.get(f"/jobs/{job.uid}/log/?at=0").content.decode()
         assert shown(first).split()[0] == "0"
 
-    def test_is_under_the_pool_of_its_job(self, place: Town, tmp_path: Path) -> None:
+    def test_header_shows_pool_of_job(self, place: Town, tmp_path: Path) -> None:
         """The page's round line is that of the job's pool, not of the oldest pool."""
         page = place.owner.get(f"/jobs/{wrote(place, tmp_path, b'x').uid}/log/")
         shown_pool = about(page.wsgi_request).pool
         assert shown_pool is not None
         assert shown_pool.name == place.cluster.pool.name
 
-    def test_says_when_the_middle_was_cut(self, place: Town, tmp_path: Path, settings: Any) -> None:
+    def test_states_that_middle_was_cut(self, place: Town, tmp_path: Path, settings: Any) -> None:
         settings.LOCAL_LOG_BYTES = 2**20
         job = wrote(place, tmp_path, b"z\n" * 2**19 + b"end\n")
         assert b"its middle was cut" in poll(place, job).content
 
-    def test_follows_no_link(self, place: Town, tmp_path: Path) -> None:
+    def test_does_not_follow_symlinks(self, place: Town, tmp_path: Path) -> None:
         job = wrote(place, tmp_path, b"")
         log = tmp_path / str(job.pk) / "leases" / "1" / "out.log"
         log.unlink()
         log.symlink_to("/etc/passwd")
         assert b"root:" not in poll(place, job).content
 
-    def test_lets_one_choose_the_lease(self, place: Town, tmp_path: Path) -> None:
+    def test_selects_lease_by_query(self, place: Town, tmp_path: Path) -> None:
         job = wrote(place, tmp_path, b"first\n")
         wrote(place, tmp_path, b"second\n", job=job, lease=2)
         assert shown(poll(place, job).content.decode()) == "second"
@@ -204,9 +202,7 @@ class TestThePage:
         for odd in ("lease=3", "lease=x", "lease=-1", "at=" + "9" * 15):
             assert place.owner.get(f"/jobs/{job.uid}/log/?{odd}").status_code == 200
 
-    def test_is_asked_again_for_nothing_while_nothing_is_new(
-        self, place: Town, tmp_path: Path
-    ) -> None:
+    def test_poll_returns_204_without_new_output(self, place: Town, tmp_path: Path) -> None:
         job = wrote(place, tmp_path, b"one\n")
         page = poll(place, job).content.decode()
         found = re.search(r'hx-get="[^?]*\?([^"]*)"', page)
@@ -223,7 +219,7 @@ class TestThePage:
         assert answer.headers["HX-Trigger"] == "round-changed"
         assert "hx-get" not in answer.content.decode()
 
-    def test_is_for_those_who_may_see_the_job(self, place: Town, tmp_path: Path) -> None:
+    def test_is_limited_to_those_who_may_see_the_job(self, place: Town, tmp_path: Path) -> None:
         path = f"/jobs/{wrote(place, tmp_path, b'secret').uid}/log/"
         for client in (place.owner, place.mate, place.operator):
             assert b"secret" in client.get(path).content
@@ -231,16 +227,14 @@ class TestThePage:
             assert client.get(path).status_code == 404
         assert place.nobody.get(path).status_code == 302
 
-    def test_is_not_there_for_simulated_jobs(self, place: Town) -> None:
+    def test_returns_404_for_simulated_jobs(self, place: Town) -> None:
         place.cluster.pool.executor = "virtual"
         place.cluster.pool.save(update_fields=["executor"])
         assert place.owner.get(f"/jobs/{place.submit().uid}/log/").status_code == 404
 
 
-class TestAFailedJob:
-    def test_shows_first_how_its_log_ends_and_what_ended_it(
-        self, place: Town, tmp_path: Path
-    ) -> None:
+class TestFailedJob:
+    def test_shows_end_of_log_and_exit_signal_first(self, place: Town, tmp_path: Path) -> None:
         written = b"".join(b"step %d\n" % n for n in range(100)) + b"<b>no such file</b>\n"
         job = wrote(place, tmp_path, written)
         ended(leased(place, job, 1, place.cluster.at), place.cluster.at + timedelta(seconds=90))
@@ -255,7 +249,7 @@ class TestAFailedJob:
         assert ">137<" in first
         assert 'id="job-log"' in rest  # the whole log is longer, so it follows below
 
-    def test_shows_a_short_log_once(self, place: Town, tmp_path: Path) -> None:
+    def test_short_log_is_shown_once(self, place: Town, tmp_path: Path) -> None:
         job = wrote(place, tmp_path, b"no such file\n")
         ended(leased(place, job, 1, place.cluster.at), place.cluster.at + timedelta(seconds=9))
         Job.objects.filter(pk=job.pk).update(
@@ -265,7 +259,9 @@ class TestAFailedJob:
         assert page.count("no such file") == 1
 
     @pytest.mark.parametrize("state", [Job.State.SUCCEEDED, Job.State.RUNNING, Job.State.CANCELLED])
-    def test_alone_is_shown_so(self, place: Town, tmp_path: Path, state: str) -> None:
+    def test_failure_section_is_omitted_for_other_states(
+        self, place: Town, tmp_path: Path, state: str
+    ) -> None:
         job = wrote(place, tmp_path, b"line\n")
         leased(place, job, 1, place.cluster.at)
         Job.objects.filter(pk=job.pk).update(state=state)
@@ -283,11 +279,11 @@ class TestAFailedJob:
             (-(2**31), ""),
         ],
     )
-    def test_says_what_its_exit_code_means(self, code: int | None, meaning: str) -> None:
+    def test_explains_exit_code(self, code: int | None, meaning: str) -> None:
         assert exit_meaning(code) == meaning
 
 
-class TestWhatAJobReports:
+class TestReportedProgress:
     @pytest.mark.parametrize(
         ("said", "step", "total", "metrics", "fraction"),
         [
@@ -303,7 +299,7 @@ class TestWhatAJobReports:
             ({"step": True, "metrics": {"x": "<b>", "n": 2.0}}, None, None, [("n", "2")], None),
         ],
     )
-    def test_is_read_as_far_as_it_is_as_agreed(
+    def test_reads_valid_parts(
         self, said: Any, step: Any, total: Any, metrics: Any, fraction: Any
     ) -> None:
         found = reported(Job(progress=said))
@@ -312,5 +308,5 @@ class TestWhatAJobReports:
         assert [(metric.name, metric.value) for metric in found.metrics] == metrics
 
     @pytest.mark.parametrize("said", [None, [], "x", 3, {}, {"step": "3"}, {"metrics": [1]}])
-    def test_is_left_out_where_it_is_not(self, said: Any) -> None:
+    def test_ignores_invalid_reports(self, said: Any) -> None:
         assert reported(Job(progress=said)) is None

@@ -45,8 +45,8 @@ def _row(page: str, job: Job) -> str:
     return page.split(f'id="job-{job.uid}"')[1].split("</tr>", maxsplit=1)[0]
 
 
-class TestAJobThatStarts:
-    def test_is_said_to_start_in_the_list(self, place: Town) -> None:
+class TestStartingJob:
+    def test_list_shows_starting_instead_of_running(self, place: Town) -> None:
         starting, running = (Job.objects.get(name=name) for name in ("north-4", "north-3"))
         page = _page(place, LIST)
         assert "Starting" in _row(page, starting)
@@ -54,7 +54,7 @@ class TestAJobThatStarts:
         assert "Running" in _row(page, running)
         assert "Starting" not in _row(page, running)
 
-    def test_is_counted_apart(self, place: Town) -> None:
+    def test_heading_counts_it_separately(self, place: Town) -> None:
         said = {
             "": "1 job runs, 1 is starting and 1 is queued.",
             "state=starting": "1 starting job.",
@@ -75,11 +75,11 @@ class TestAJobThatStarts:
             ("pending", {"north-8"}),
         ],
     )
-    def test_is_found_by_that_word(self, place: Town, state: str, names: set[str]) -> None:
+    def test_list_filters_by_phase(self, place: Town, state: str, names: set[str]) -> None:
         rows = place.owner.get(f"{LIST}?state={state}").context["rows"]
         assert {row["job"].name for row in rows} == names
 
-    def test_is_said_to_start_on_its_page_and_on_the_dashboard(self, place: Town) -> None:
+    def test_job_page_and_dashboard_show_starting(self, place: Town) -> None:
         job = Job.objects.get(name="north-4")
         page = _page(place, f"/jobs/{job.uid}/")
         deck = page.split('class="deck"')[1].split("</p>")[0]
@@ -89,7 +89,7 @@ class TestAJobThatStarts:
         assert "1 job runs and 1 is starting, on 7 GPUs" in board
         assert "starting</span>" in board.split(f'id="run-{job.uid}"')[1].split("</tr>")[0]
 
-    def test_is_not_said_to_be_queued_since_its_grant(self, place: Town) -> None:
+    def test_time_after_grant_is_not_shown_as_queued(self, place: Town) -> None:
         job = Job.objects.get(name="north-4")
         page = _page(place, f"/jobs/{job.uid}/")
         assert "Queued 10 s, not run yet" in page
@@ -98,11 +98,11 @@ class TestAJobThatStarts:
         queued = _page(place, f"/jobs/{Job.objects.get(name='north-8').uid}/")
         assert "Not run yet" in queued
 
-    def test_that_waits_for_its_gpus_starts_too(self, place: Town) -> None:
+    def test_lease_waiting_for_gpus_counts_as_starting(self, place: Town) -> None:
         Lease.objects.filter(job__name="north-4").update(state=Lease.State.WAITING)
         assert "Starting" in _row(_page(place, LIST), Job.objects.get(name="north-4"))
 
-    def test_runs_while_the_lease_before_is_stopped_for_a_move(self, place: Town) -> None:
+    def test_moving_job_counts_as_running_until_old_lease_stops(self, place: Town) -> None:
         lease = Lease.objects.get(job__name="north-3")
         moved = {"number": 2, "state": Lease.State.WAITING, "started_at": None, "pk": None}
         for name, value in moved.items():
@@ -117,7 +117,7 @@ class TestAJobThatStarts:
         why = place.owner.get(f"/api/v1/jobs/{job.uid}/why").json()
         assert why["phase"] == "running"
 
-    def test_costs_no_query_a_row(self, place: Town) -> None:
+    def test_query_count_does_not_grow_with_rows(self, place: Town) -> None:
         few = {path: len(reads(place.owner, path)) for path in (LIST, f"{LIST}?state=starting")}
         lease = Lease.objects.get(job__name="north-4")
         for _ in range(12):
@@ -139,14 +139,14 @@ def played_stage() -> ApiStage:
 stage = staged(played_stage)
 
 
-class TestTheApi:
-    def test_keeps_the_state_and_tells_the_phase(self, stage: ApiStage) -> None:
+class TestApi:
+    def test_returns_state_running_with_phase_starting(self, stage: ApiStage) -> None:
         assert self._told(stage) == ("running", "running", "It holds its GPUs.")
         Lease.objects.update(state=Lease.State.LAUNCHING, started_at=None)
         said = "It has GPUs, but its program has not started yet."
         assert self._told(stage) == ("running", "starting", said)
 
-    def test_lists_by_phase(self, stage: ApiStage) -> None:
+    def test_filters_by_phase(self, stage: ApiStage) -> None:
         Lease.objects.update(state=Lease.State.LAUNCHING, started_at=None)
         counts = {
             query: len(self._json(stage.get(f"jobs?{query}"))["results"])

@@ -22,8 +22,8 @@ def place(request: pytest.FixtureRequest) -> Town:
     return town()
 
 
-class TestARequest:
-    def test_is_kept_and_shown_again_one_by_one_and_in_bulk(self, stage: ApiStage) -> None:
+class TestSubmission:
+    def test_stores_cpus_and_memory_in_single_and_bulk(self, stage: ApiStage) -> None:
         made = stage.post("jobs", stage.spec(cpus=12, memory_mb=65_536)).json()
         assert (made["cpus"], made["memory_mb"]) == (12, 65_536)
         shown = stage.get(f"jobs/{made['id']}").json()
@@ -40,20 +40,20 @@ class TestARequest:
             ("memory_mb", True),
         ],
     )  # fmt: skip
-    def test_is_refused_by_its_field(self, stage: ApiStage, field: str, bad: object) -> None:
+    def test_rejects_invalid_value_by_field(self, stage: ApiStage, field: str, bad: object) -> None:
         refused = stage.post("jobs", stage.spec(**{field: bad}))
         assert refused.status_code == 400
         assert [error["field"] for error in refused.json()["errors"]] == [field]
         assert not Job.objects.exists()
 
 
-class TestTheForm:
-    def test_says_that_they_are_of_all_gpus_and_who_counts_them(self, place: Town) -> None:
+class TestForm:
+    def test_explains_scope_and_policy_of_cpus_and_memory(self, place: Town) -> None:
         page = text(place.owner.get("/t/north/jobs/new/"))
         assert "Optional. For all its GPUs together." in page
         assert "Only pools with the policy dominant resource fairness count them." in page
 
-    def test_submits_them_and_a_clone_has_them_again(self, place: Town) -> None:
+    def test_submits_values_and_clone_keeps_them(self, place: Town) -> None:
         sent = {"side": "form", "pool": place.cluster.pool.name, "gpus": "1", "act": "submit"}
         place.owner.post("/t/north/jobs/new/", {**sent, "cpus": "8", "memory_mb": "4096"})
         job = Job.objects.latest("pk")
@@ -66,16 +66,16 @@ class TestTheForm:
         assert 'value="8"' in clone
         assert 'value="4096"' in clone
 
-    def test_leaves_a_job_that_says_nothing_without_a_line(self, place: Town) -> None:
+    def test_job_page_omits_unset_cpus_and_memory(self, place: Town) -> None:
         job = place.submit()
         page = text(place.owner.get(f"/jobs/{job.uid}/"))
         assert "It also needs" not in page
         assert "cpus:" not in page
 
 
-class TestAJobThatWaits:
+class TestWaitingJob:
     @pytest.mark.usefixtures("committed_db")
-    def test_says_what_of_it_lacks_with_its_own_numbers(self) -> None:
+    def test_reason_shows_its_missing_cpus(self) -> None:
         place = town()
         pool = place.cluster.pool
         Pool.objects.filter(pk=pool.pk).update(policy="drf", options={})
@@ -93,8 +93,8 @@ class TestAJobThatWaits:
             assert "smallest job" not in page
 
 
-class TestTheNodesPage:
-    def test_says_and_changes_what_nodes_have(self, place: Town) -> None:
+class TestNodesPage:
+    def test_shows_and_changes_cpus_and_memory_of_nodes(self, place: Town) -> None:
         path = f"/operate/pools/{place.cluster.pool.name}/nodes/"
         sent = {"do": "change", "nodes": ["n0000", "n0001"], "cpus": "96", "memory_mb": "512000"}
         assert place.operator.post(path, sent).status_code == 302
@@ -107,7 +107,7 @@ class TestTheNodesPage:
         place.operator.post(path, add)
         assert Node.objects.get(name="n9").cpus == 64
 
-    def test_says_what_is_wrong_beside_its_field(self, place: Town) -> None:
+    def test_shows_errors_of_invalid_values(self, place: Town) -> None:
         path = f"/operate/pools/{place.cluster.pool.name}/nodes/"
         refused = place.operator.post(path, {"do": "change", "nodes": ["n7"], "cpus": "many"})
         assert refused.status_code == 422

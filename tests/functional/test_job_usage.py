@@ -94,8 +94,8 @@ def rest(place: Town, job: Job) -> dict[str, Any]:
     return body
 
 
-class TestAJobThatIsSampled:
-    def test_tells_the_same_numbers_everywhere(self, place: Town, tmp_path: Path) -> None:
+class TestSampledJob:
+    def test_page_and_api_show_same_usage(self, place: Town, tmp_path: Path) -> None:
         job = running(place)
         wrote(tmp_path, job, said(busy(60)))
         body = rest(place, job)
@@ -114,9 +114,7 @@ class TestAJobThatIsSampled:
             assert f'id="usage-{key}-data"' in text
             assert f'id="usage-{key}-rows"' in text
 
-    def test_is_drawn_lease_by_lease_with_the_gap_between(
-        self, place: Town, tmp_path: Path
-    ) -> None:
+    def test_chart_shows_each_lease_with_gap_between(self, place: Town, tmp_path: Path) -> None:
         job = running(place)
         now = place.cluster.at
         ended(Lease.objects.get(job=job), now - timedelta(minutes=10))
@@ -134,7 +132,7 @@ class TestAJobThatIsSampled:
         texts = [one.get("text") for one in chart["figure"]["layout"]["annotations"]]
         assert {"lease 1", "lease 2"} <= set(texts)
 
-    def test_says_since_when_its_gpus_are_idle(self, place: Town, tmp_path: Path) -> None:
+    def test_reports_start_of_gpu_idleness(self, place: Town, tmp_path: Path) -> None:
         job = running(place)
         wrote(tmp_path, job, said(busy(30) + [
             [10_000 * n, 450_000, None, None, [0], [2048]] for n in range(31, 121)
@@ -154,7 +152,7 @@ class TestAJobThatIsSampled:
             ("none", "CUDA_VISIBLE_DEVICES gave it no GPU, or only a MIG slice"),
         ],
     )
-    def test_says_in_one_sentence_why_gpus_say_nothing(
+    def test_explains_missing_gpu_figures(
         self, place: Town, tmp_path: Path, state: str, why: str
     ) -> None:
         job = running(place, minutes=1)
@@ -164,7 +162,9 @@ class TestAJobThatIsSampled:
         assert "usage-gpu-data" not in text
         assert rest(place, job)["points"][0]["gpu_percent"] is None
 
-    def test_claims_nothing_of_gpus_that_say_nothing(self, place: Town, tmp_path: Path) -> None:
+    def test_partial_gpu_figures_are_marked_and_never_idle(
+        self, place: Town, tmp_path: Path
+    ) -> None:
         job = running(place)
         lease = Lease.objects.get(job=job)
         Lease.objects.filter(job=job).update(gpus=2, own=2, placement=lease.placement * 2)
@@ -179,24 +179,22 @@ class TestAJobThatIsSampled:
         assert "Mean of 1 of its 2 GPUs" in text
         assert "GPUs idle" not in text
 
-    def test_on_two_nodes_says_that_one_is_silent(self, place: Town, tmp_path: Path) -> None:
+    def test_reports_node_without_samples(self, place: Town, tmp_path: Path) -> None:
         job = running(place)
         lease = Lease.objects.get(job=job)
         Lease.objects.filter(job=job).update(placement=lease.placement * 2)
         wrote(tmp_path, job, said(busy(10)))
         assert "Samples cover 1 of the 2 nodes of lease 1." in page(place, job)
 
-    def test_costs_the_page_no_query_more(self, place: Town, tmp_path: Path) -> None:
+    def test_page_query_count_does_not_grow(self, place: Town, tmp_path: Path) -> None:
         job = running(place, minutes=1)
         before = len(reads(place.owner, f"/jobs/{job.uid}/"))
         wrote(tmp_path, job, said(busy(3)))
         assert len(reads(place.owner, f"/jobs/{job.uid}/")) == before
 
 
-class TestTheRegion:
-    def test_is_sent_only_where_it_would_show_something_else(
-        self, place: Town, tmp_path: Path
-    ) -> None:
+class TestUsageFragment:
+    def test_is_sent_only_if_content_changed(self, place: Town, tmp_path: Path) -> None:
         job = running(place)
         wrote(tmp_path, job, said(busy(3)))
         asked = re.search(r'hx-get="(/jobs/[^"]*/usage/[^"]*)"', page(place, job))
@@ -215,8 +213,8 @@ class TestTheRegion:
         assert "hx-get" not in last
 
 
-class TestAJobThatWaitsAgain:
-    def test_used_what_it_used(self, place: Town, tmp_path: Path) -> None:
+class TestRequeuedJob:
+    def test_shows_past_usage_in_past_tense(self, place: Town, tmp_path: Path) -> None:
         job = running(place)
         wrote(tmp_path, job, said(busy(20)))
         ended(Lease.objects.get(job=job), place.cluster.at)
@@ -224,8 +222,8 @@ class TestAJobThatWaitsAgain:
         assert "<h2>Used 1.50 cores" in page(place, job)
 
 
-class TestLeasesThatNeverStarted:
-    def test_count_for_nothing(self, place: Town, tmp_path: Path) -> None:
+class TestUnstartedLeases:
+    def test_are_ignored(self, place: Town, tmp_path: Path) -> None:
         job = running(place)
         ended(Lease.objects.get(job=job), place.cluster.at - timedelta(minutes=15))
         Lease.objects.filter(job=job).update(started_at=None)
@@ -234,9 +232,7 @@ class TestLeasesThatNeverStarted:
         assert rest(place, job)["earlier_leases"] is False
         assert "Earlier leases are not shown." not in page(place, job)
 
-    def test_are_no_reason_to_show_other_leases_on_the_page_than_in_the_region(
-        self, place: Town, tmp_path: Path
-    ) -> None:
+    def test_do_not_displace_started_leases(self, place: Town, tmp_path: Path) -> None:
         job = running(place)
         at = place.cluster.at
         ended(Lease.objects.get(job=job), at - timedelta(minutes=15))
@@ -252,8 +248,8 @@ class TestLeasesThatNeverStarted:
         assert [row["lease"] for row in rest(place, job)["leases"]] == [1, service.LEASES + 4]
 
 
-class TestAJobWithoutSamples:
-    def test_of_a_simulated_pool_has_no_section(self, place: Town) -> None:
+class TestJobWithoutSamples:
+    def test_simulated_job_has_no_usage_section(self, place: Town) -> None:
         job = running(place, minutes=1)
         Pool.objects.filter(pk=place.cluster.pool.pk).update(executor="virtual")
         assert 'id="usage"' not in page(place, job)
@@ -263,7 +259,7 @@ class TestAJobWithoutSamples:
             "gpus_idle_since": None,
         }  # fmt: skip
 
-    def test_that_waits_shows_nothing_and_asks_again(self, place: Town) -> None:
+    def test_waiting_job_polls_without_section(self, place: Town) -> None:
         job = place.submit()
         Pool.objects.filter(pk=place.cluster.pool.pk).update(executor="local")
         text = page(place, job)
@@ -271,7 +267,7 @@ class TestAJobWithoutSamples:
         assert f'hx-get="/jobs/{job.uid}/usage/?seen=' in text
         assert rest(place, job)["leases"] == []
 
-    def test_that_began_says_what_will_stand_there(self, place: Town) -> None:
+    def test_started_job_announces_samples(self, place: Town) -> None:
         job = running(place, minutes=1)
         assert "Resource usage: no samples yet" in page(place, job)
         assert rest(place, job)["leases"][0]["usage"] is None
@@ -289,7 +285,7 @@ def _pipe(path: Path) -> None:
     os.mkfifo(path)
 
 
-class TestAHostileJob:
+class TestHostileSamples:
     @pytest.mark.parametrize(
         "what",
         [
@@ -298,7 +294,7 @@ class TestAHostileJob:
             said(busy(3)[::-1]), said(busy(3), cpus=-5), said([[2**70, 1, 1, 1, [], []]]),
         ],
     )  # fmt: skip
-    def test_is_refused_with_a_reason_and_breaks_nothing(
+    def test_invalid_file_is_reported_and_ignored(
         self, place: Town, tmp_path: Path, what: Any
     ) -> None:
         job = running(place, minutes=1)
@@ -310,7 +306,7 @@ class TestAHostileJob:
         assert why.startswith("usage.0.json of lease 1 ")
 
     @pytest.mark.parametrize("put", [_link, _folder, _pipe])
-    def test_that_puts_something_in_the_way_is_not_followed(
+    def test_links_folders_and_pipes_are_not_read(
         self, place: Town, tmp_path: Path, put: Callable[[Path], None]
     ) -> None:
         job = running(place, minutes=1)
@@ -320,7 +316,7 @@ class TestAHostileJob:
         assert "root:" not in page(place, job)
         assert rest(place, job)["leases"][0]["usage"] is None
 
-    def test_claims_nothing_outside_of_its_lease(self, place: Town, tmp_path: Path) -> None:
+    def test_times_are_clipped_to_lease(self, place: Town, tmp_path: Path) -> None:
         job = running(place, minutes=1)
         wrote(tmp_path, job, said([[10_000, 1, 1, 1, [1], [1]], [10**11, 2**50, 1, 1, [1], [1]]]))
         ended(Lease.objects.get(job=job), place.cluster.at)
@@ -329,13 +325,13 @@ class TestAHostileJob:
         assert body["points"][-1]["ends_at"] == body["leases"][0]["ended_at"]
         assert page(place, job)
 
-    def test_has_no_ranks_that_it_was_not_given(self, place: Town, tmp_path: Path) -> None:
+    def test_extra_ranks_are_ignored(self, place: Town, tmp_path: Path) -> None:
         job = running(place, minutes=1)
         wrote(tmp_path, job, said(busy(3)))
         wrote(tmp_path, job, said(busy(3), rank=1), rank=1)
         assert rest(place, job)["leases"][0]["nodes_reporting"] == 1
 
-    def test_claims_no_more_than_its_lease_holds(self, place: Town, tmp_path: Path) -> None:
+    def test_rows_and_gpus_beyond_lease_are_rejected(self, place: Town, tmp_path: Path) -> None:
         job = running(place)
         lease = Lease.objects.get(job=job)
         Lease.objects.filter(job=job).update(gpus=16, own=16, placement=lease.placement * 16)
@@ -350,7 +346,7 @@ class TestAHostileJob:
         ]
         assert lease["gpus_reporting"] == 16
 
-    def test_with_huge_files_has_its_newest_leases_read(
+    def test_newest_leases_are_read_first_within_size_limit(
         self, place: Town, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         job = running(place)
@@ -365,9 +361,11 @@ class TestAHostileJob:
         assert "Earlier leases are not shown." in page(place, job)
 
 
-class TestWhoSeesIt:
+class TestVisibility:
     @pytest.mark.parametrize("prefix", ["/jobs/{}/", "/jobs/{}/usage/", "/api/v1/jobs/{}/usage"])
-    def test_is_who_sees_the_log(self, place: Town, tmp_path: Path, prefix: str) -> None:
+    def test_usage_is_limited_to_those_who_may_see_the_log(
+        self, place: Town, tmp_path: Path, prefix: str
+    ) -> None:
         job = running(place, minutes=1)
         wrote(tmp_path, job, said(busy(3)))
         path = prefix.format(job.uid)

@@ -28,17 +28,17 @@ def place(request: pytest.FixtureRequest) -> Town:
     return town()
 
 
-class TestARequest:
+class TestSubmission:
     @pytest.mark.parametrize(
         "form", [BID, "bid per_gpu_hour=0.80", {"kind": "bid", "per_gpu_hour": 0.8}]
     )
-    def test_is_kept_and_shown_again(self, stage: ApiStage, form: object) -> None:
+    def test_stores_and_returns_utility(self, stage: ApiStage, form: object) -> None:
         made = stage.post("jobs", stage.spec(utility=form)).json()
         assert made["utility"] == BID
         assert stage.get(f"jobs/{made['id']}").json()["utility"] == BID
         assert Job.objects.get().utility == BID
 
-    def test_without_one_has_none(self, stage: ApiStage) -> None:
+    def test_without_utility_returns_empty_object(self, stage: ApiStage) -> None:
         made = stage.post("jobs", stage.spec()).json()
         assert made["utility"] == {}
         assert Job.objects.get().utility is None
@@ -56,9 +56,7 @@ class TestARequest:
             ({"kind": "convex", "e": "1"}, "utility.kappa"),
         ],
     )
-    def test_is_refused_with_field_reason_and_hint(
-        self, stage: ApiStage, bad: object, field: str
-    ) -> None:
+    def test_invalid_utility_names_field(self, stage: ApiStage, bad: object, field: str) -> None:
         refused = stage.post("jobs", stage.spec(utility=bad))
         assert refused.status_code == 400
         (error,) = refused.json()["errors"]
@@ -66,8 +64,8 @@ class TestARequest:
         assert not Job.objects.exists()
 
 
-class TestTheForm:
-    def test_submits_it_and_a_clone_has_it_again(self, place: Town) -> None:
+class TestForm:
+    def test_submits_utility_and_clone_keeps_it(self, place: Town) -> None:
         sent = {"side": "form", "pool": place.cluster.pool.name, "gpus": "1", "act": "submit"}
         typed = "kind=linear\ng=100\nk=-2"
         place.owner.post("/t/north/jobs/new/", {**sent, "utility": typed})
@@ -77,14 +75,14 @@ class TestTheForm:
         assert "kind=linear" in clone
         assert "k=-2" in clone
 
-    def test_takes_it_as_yaml(self, place: Town) -> None:
+    def test_accepts_yaml(self, place: Town) -> None:
         lines = ("gpus: 1", "utility:", "  kind: bid", "  per_gpu_hour: 0.8", "")
         yaml = "\n".join([f"pool: {place.cluster.pool.name}", *lines])
         place.owner.post("/t/north/jobs/new/", {"side": "yaml", "yaml": yaml, "act": "submit"})
         assert Job.objects.latest("pk").utility == BID
 
 
-class TestAPlan:
+class TestPlan:
     def planned(self, place: Town, **fields: object) -> Job:
         job = place.submit()
         Job.objects.filter(pk=job.pk).update(reason_code=fields.pop("reason"))
@@ -95,14 +93,14 @@ class TestAPlan:
         JobPlan.objects.create(job=job, tenant_id=job.tenant_id, **row)
         return job
 
-    def test_that_refuses_says_the_price_that_it_would_have_needed(self, place: Town) -> None:
+    def test_refused_plan_shows_required_price(self, place: Town) -> None:
         job = self.planned(place, reason="price_above_value", kind="refused")
         page = text(place.owner.get(f"/jobs/{job.uid}/"))
         assert "Borrowing costs more than the job's value" in page
         assert "0.8000" in page
         assert "1.2500" in page
 
-    def test_for_later_says_when_and_what_it_gains(self, place: Town) -> None:
+    def test_later_plan_shows_expected_gain(self, place: Town) -> None:
         start = BEGIN + timedelta(hours=1)
         job = self.planned(
             place, reason="planned_later", kind="borrowed", borrowed=2, starts_at=start,
@@ -112,7 +110,7 @@ class TestAPlan:
         assert "Its plan" in page
         assert "2.50 credits" in page
 
-    def test_is_not_shown_where_something_else_decides(self, place: Town) -> None:
+    def test_is_hidden_if_another_reason_decides(self, place: Town) -> None:
         job = self.planned(place, reason="no_free_gpus", kind="refused")
         page = text(place.owner.get(f"/jobs/{job.uid}/"))
         assert "Borrowing costs more" not in page

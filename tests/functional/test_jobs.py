@@ -27,15 +27,15 @@ LIST = "/t/north/jobs/"
 
 
 @pytest.mark.django_db
-class TestWhoMaySeeThem:
-    def test_is_the_tenants_people_and_the_operators(self) -> None:
+class TestVisibility:
+    def test_members_and_operators_can_see_jobs(self) -> None:
         place = town()
         job = f"/jobs/{place.submit().uid}/"
         for client in (place.owner, place.mate, place.operator):
             assert client.get(LIST).status_code == 200
             assert client.get(job).status_code == 200
 
-    def test_is_nobody_else_and_nobody_learns_that_it_exists(self) -> None:
+    def test_returns_same_404_for_foreign_and_unknown_jobs(self) -> None:
         place = town()
         job = f"/jobs/{place.submit().uid}/"
         # Stop the clock, so that seconds in the page's header do not change between two pages.
@@ -56,7 +56,7 @@ def _plain(page: bytes) -> bytes:
 
 
 @pytest.mark.django_db
-class TestTheList:
+class TestJobList:
     def test_pages_by_key_and_shows_each_job_once(self) -> None:
         place = town()
         made = [place.submit().pk for _ in range(7)]
@@ -72,7 +72,7 @@ class TestTheList:
         uids = dict(Job.objects.values_list("pk", "uid"))
         assert seen == [uids[pk] for pk in reversed(made)]
 
-    def test_counts_in_its_heading_what_it_is_narrowed_to(self) -> None:
+    def test_heading_counts_filtered_jobs(self) -> None:
         place = town()
         for _ in range(3):
             place.submit()
@@ -91,7 +91,7 @@ class TestTheList:
         for query, said in asked.items():
             assert headline(place.owner.get(f"/t/north/jobs/?{query}").content.decode()) == said
 
-    def test_is_narrowed_by_its_address(self) -> None:
+    def test_filters_by_state_and_name(self) -> None:
         place = town()
         place.submit(1)
         Job.objects.filter(pk=place.submit(2).pk).update(state=Job.State.SUCCEEDED)
@@ -115,15 +115,15 @@ class TestTheList:
         }
 
     @pytest.mark.parametrize("query", ["before=x", "before=" + "9" * 30, "q=%25_", "pool="])
-    def test_takes_any_address(self, query: str) -> None:
+    def test_accepts_any_query_string(self, query: str) -> None:
         assert town().owner.get(f"{LIST}?{query}").status_code == 200
 
-    def test_teaches_where_there_is_nothing(self) -> None:
+    def test_empty_list_distinguishes_no_jobs_from_no_matches(self) -> None:
         place = town()
         assert b"has no jobs yet" in place.owner.get(LIST).content
         assert b"No matching jobs" in place.owner.get(f"{LIST}?q=zzz").content
 
-    def test_asks_as_often_for_more_jobs(self) -> None:
+    def test_query_count_does_not_grow_with_jobs(self) -> None:
         place = town()
         place.submit()
         few = len(reads(place.owner, LIST))
@@ -150,8 +150,8 @@ def text_of(place: Town, job: Job) -> str:
     return page.content.decode()
 
 
-class TestTheJobPage:
-    def test_says_where_it_runs_and_until_when(self, busy: Town) -> None:
+class TestJobPage:
+    def test_shows_where_it_runs_and_until_when(self, busy: Town) -> None:
         job = Job.objects.filter(state=Job.State.RUNNING).earliest("id")
         page = text_of(busy, job)
         assert "Running on " in page
@@ -162,7 +162,7 @@ class TestTheJobPage:
         assert "This lease" in page
         assert "First lease" in page
 
-    def test_says_once_that_its_files_contradict_the_engine(
+    def test_shows_contradiction_with_engine_once(
         self, busy: Town, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         job = Job.objects.filter(state=Job.State.RUNNING).earliest("id")
@@ -176,14 +176,14 @@ class TestTheJobPage:
         busy.play(2)
         assert text_of(busy, job).count(f"the job&#x27;s files report: {said}.") == 1
 
-    def test_says_that_it_starts_while_its_process_does_not_run(self, busy: Town) -> None:
+    def test_shows_starting_until_process_runs(self, busy: Town) -> None:
         job = Job.objects.filter(state=Job.State.RUNNING).earliest("id")
         job.leases.update(state="launching", started_at=None)
         page = text_of(busy, job)
         assert "Starting on " in page
         assert "Running on " not in page
 
-    def test_says_why_it_waits_by_the_last_round(self, busy: Town) -> None:
+    def test_shows_wait_reason_of_last_round(self, busy: Town) -> None:
         job = Job.objects.get(state=Job.State.PENDING)
         page = text_of(busy, job)
         # a fixed duration would differ from the page's running counters
@@ -193,9 +193,7 @@ class TestTheJobPage:
         assert '<a href="/pools/pool-1/rounds/2/">round 2</a>' in page
 
     @pytest.mark.parametrize("reason", [Reason.NO_FREE_GPUS, Reason.QUOTA_LIMIT, Reason.BUDGET])
-    def test_names_each_wait_on_its_timeline_by_its_reason(
-        self, busy: Town, reason: Reason
-    ) -> None:
+    def test_timeline_labels_wait_with_its_reason(self, busy: Town, reason: Reason) -> None:
         job = Job.objects.filter(state=Job.State.PENDING)
         # The wait has ended, so the page takes the reason from the job's row.
         job.update(state=Job.State.CANCELLED, ended_at=busy.cluster.at, reason_code=reason)
@@ -203,7 +201,7 @@ class TestTheJobPage:
         assert f">{why(reason.value).text} 20 s</text>" in page
         assert "no node fits" not in page
 
-    def test_tells_of_a_preemption_and_what_its_terms_cost(self, busy: Town) -> None:
+    def test_shows_preemption_and_cost_of_terms(self, busy: Town) -> None:
         for _ in range(3):
             busy.play(2, every_s=450)
             meter()
@@ -212,9 +210,7 @@ class TestTheJobPage:
         assert "Preempted:" in page
         assert "All closed terms" in page
 
-    def test_of_a_preempted_job_names_rule_round_loss_and_queue_but_nobody_else(
-        self, committed_db: str
-    ) -> None:
+    def test_preemption_hides_jobs_and_people_of_others(self, committed_db: str) -> None:
         assert committed_db
         place = town()
         loser = place.submit(8, 90_000)
@@ -233,7 +229,7 @@ class TestTheJobPage:
             assert "secret-of-south" not in said
             assert "cem" not in said
 
-    def test_tells_a_move_as_a_move(self, busy: Town) -> None:
+    def test_shows_move_separately_from_preemption(self, busy: Town) -> None:
         """A round that ends a job's lease and grants another one at once moves it."""
         for _ in range(3):
             busy.play(2, every_s=450)
@@ -261,14 +257,14 @@ class TestTheJobPage:
             ({"own": 4, "borrowed": 0, "price": 0}, "All 4 GPUs within quota, free of charge."),
         ],
     )  # fmt: skip
-    def test_says_what_is_borrowed_and_at_what_price(
+    def test_shows_borrowed_gpus_and_price(
         self, busy: Town, terms: dict[str, Any], said: str
     ) -> None:
         job = Job.objects.filter(state=Job.State.RUNNING).earliest("id")
         job.leases.update(**terms)
         assert said in " ".join(text_of(busy, job).split())
 
-    def test_of_one_gpu_calls_it_no_gang(self, busy: Town) -> None:
+    def test_uses_singular_for_one_gpu(self, busy: Town) -> None:
         job = Job.objects.filter(state=Job.State.RUNNING).earliest("id")
         Job.objects.filter(pk=job.pk).update(gpus=1)
         for terms, said in (
@@ -281,7 +277,7 @@ class TestTheJobPage:
             assert "lease 1, term 1: total" in page
             assert "gang" not in page
 
-    def test_says_what_became_of_a_process_that_was_lost(self, busy: Town) -> None:
+    def test_explains_lost_process(self, busy: Town) -> None:
         job = Job.objects.filter(state=Job.State.RUNNING).earliest("id")
         never = Job.objects.filter(state=Job.State.RUNNING).latest("id")
         Lease.objects.filter(job=never).update(state="launching", started_at=None)
@@ -295,7 +291,7 @@ class TestTheJobPage:
         assert "Lost:</b> its start was never reported; see its log." in unseen
         assert "nothing of it ran" not in unseen
 
-    def test_calls_no_loss_and_no_withdrawn_grant_a_preemption(self, busy: Town) -> None:
+    def test_loss_and_withdrawn_grant_are_not_preemptions(self, busy: Town) -> None:
         job = Job.objects.filter(state=Job.State.RUNNING).earliest("id")
         never = Job.objects.filter(state=Job.State.RUNNING).latest("id")
         # The node seems to have stopped answering before the program started.
@@ -313,7 +309,7 @@ class TestTheJobPage:
             assert "Preempted" not in page
             assert ">preempted" not in page
 
-    def test_says_for_whom_a_grant_waited_where_it_did(self, busy: Town) -> None:
+    def test_shows_start_delay_and_its_cause(self, busy: Town) -> None:
         job = Job.objects.filter(state=Job.State.RUNNING).earliest("id")
         lease = job.leases.get()
         grant = "Granted n"
@@ -337,7 +333,7 @@ class TestTheJobPage:
         rows.update(started_at=None, state=Lease.State.WAITING)
         assert "and starts once the jobs before it have stopped." in text_of(busy, job)
 
-    def test_sums_its_charges(self, busy: Town) -> None:
+    def test_charges_sum_to_total(self, busy: Town) -> None:
         busy.play(6, every_s=450)
         meter()
         for job in Job.objects.all():
@@ -348,7 +344,7 @@ class TestTheJobPage:
             exact = sum((term.charge for term in job_charges(job.pk)), Decimal(0))
             assert abs(page.context["charged"] - exact) <= Decimal("0.00005")
 
-    def test_says_how_it_ended(self, busy: Town) -> None:
+    def test_shows_how_it_ended(self, busy: Town) -> None:
         busy.play(8, every_s=900)
         job = Job.objects.filter(state=Job.State.SUCCEEDED).earliest("id")
         page = text_of(busy, job)
