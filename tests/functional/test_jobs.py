@@ -353,9 +353,9 @@ class TestJobPage:
         assert 'hx-get="/jobs/' not in page  # an ended job's page does not refresh
 
 
-class TestTheReasons:
+class TestReasons:
     @pytest.mark.parametrize("reason", list(Reason))
-    def test_all_have_words(self, reason: Reason) -> None:
+    def test_every_reason_has_text_and_sentence(self, reason: Reason) -> None:
         bare = why(reason.value)
         assert bare.text
         assert bare.sentence
@@ -363,7 +363,7 @@ class TestTheReasons:
         full = why(reason.value, {"needed": 8, "spendable_micro": 1_500_000, "own_rho": None})
         assert "{" not in full.sentence + full.next_step
 
-    def test_give_the_numbers_of_a_round_as_of_its_beginning(self) -> None:
+    def test_show_numbers_at_start_of_round(self) -> None:
         """The numbers include leases that the round renewed later, so the present ones differ."""
         numbers = {"needed": 4, "free": 34, "largest_hole": 2}
         for reason in (Reason.FRAGMENTED, Reason.NO_FREE_GPUS):
@@ -373,15 +373,15 @@ class TestTheReasons:
         asked = why(Reason.NO_FREE_GPUS.value, numbers, now=True)
         assert "34 are free now" in asked.sentence
 
-    def test_write_large_numbers_as_tables_do(self) -> None:
+    def test_format_large_numbers_with_separators(self) -> None:
         large = why(Reason.TOO_LARGE.value, {"needed": 100_000, "capacity": 2_490})
         assert "It needs 100,000 GPUs; 2,490 were schedulable" in large.sentence
 
-    def test_do_not_say_that_more_came_before_less(self) -> None:
+    def test_omit_rho_of_lower_ranked_tenant(self) -> None:
         told = why("lease_turn", {"needed": 4, "own_rho": 2.12, "served_rho": 2.86})
         assert "2.12" in told.sentence
         assert "2.86" not in told.sentence
         assert "did not fit" in told.sentence
 
-    def test_that_is_unknown_is_shown_as_it_is(self) -> None:
+    def test_unknown_reason_shows_its_code(self) -> None:
         assert why("brand_new").text == "brand new"

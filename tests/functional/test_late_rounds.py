@@ -45,8 +45,8 @@ def the_line() -> UsageLine:
     return UsageLine.objects.filter(borne__gt=0).get()
 
 
-class TestALateRound:
-    def test_is_recomputed_by_lender_and_borrower(self, live: ApiStage) -> None:
+class TestLateRound:
+    def test_recomputes_for_lender_and_borrower(self, live: ApiStage) -> None:
         for who, slug in (("ada", "aa"), ("bob", "bb")):
             report = compared(live, answers(live, who), slug)
             assert report.findings == []
@@ -54,7 +54,7 @@ class TestALateRound:
             assert report.recomputed["late rounds"] == 1
         assert report.recomputed["income"] > 2
 
-    def test_is_charged_for_its_lease_length_alone(self, live: ApiStage) -> None:
+    def test_charges_only_one_lease_length(self, live: ApiStage) -> None:
         row, line = late_row(answers(live, "ada")), the_line()
         assert line.charged_until is not None
         quarter_us = 900 * 1_000_000
@@ -62,7 +62,7 @@ class TestALateRound:
         assert (to_micro(line.amount), row["amount"]) == (due, to_text(due))
         assert to_us(line.charged_until) - to_us(line.starts_at) == quarter_us
 
-    def test_stands_on_the_pages_and_in_the_file_of_the_borrower(self, live: ApiStage) -> None:
+    def test_is_shown_on_pages_and_in_csv_of_borrower(self, live: ApiStage) -> None:
         line, client = the_line(), Client()
         client.force_login(live.people["ada"])
         transfer = Transfer.objects.get(hour=line.hour, tenant=line.tenant, code="usage")
@@ -81,8 +81,8 @@ class TestALateRound:
         assert "operator, for time without rounds" in statement
 
 
-class TestABentAnswer:
-    def test_that_charges_past_the_expiry_is_found(self, live: ApiStage) -> None:
+class TestAlteredUsage:
+    def test_charge_past_expiry_is_detected(self, live: ApiStage) -> None:
         """The changed numbers agree with each other; only the round shows when the term expired."""
         stated = copy.deepcopy(answers(live, "ada"))
         row, line = late_row(stated), the_line()
@@ -92,18 +92,18 @@ class TestABentAnswer:
         row["borne"] = to_text(to_micro(full) - more)
         assert "charged until" in {one.what for one in compared(live, stated).findings}
 
-    def test_that_charges_past_the_end_is_found(self, live: ApiStage) -> None:
+    def test_charge_past_end_is_detected(self, live: ApiStage) -> None:
         stated = copy.deepcopy(answers(live, "ada"))
         late_row(stated)["charged_until"] = time_text(the_line().ends_at + timedelta(hours=1))
         assert "charged time" in {one.what for one in compared(live, stated).findings}
 
     @pytest.mark.parametrize("field", ["amount", "borne"])
-    def test_is_found_by_its_sum(self, live: ApiStage, field: str) -> None:
+    def test_altered_amount_is_detected(self, live: ApiStage, field: str) -> None:
         stated = copy.deepcopy(answers(live, "ada"))
         late_row(stated)[field] = "0.000001"
         assert "late rounds" in {one.what for one in compared(live, stated).findings}
 
-    def test_that_says_nothing_of_late_rounds_is_not_proven(self, live: ApiStage) -> None:
+    def test_row_without_late_round_data_is_not_proven(self, live: ApiStage) -> None:
         """Older terms, without data on late rounds, look the same: the change is not provable."""
         stated = copy.deepcopy(answers(live, "ada"))
         row, line = late_row(stated), the_line()
@@ -121,8 +121,8 @@ def the_share() -> UsageShare:
     return UsageShare.objects.get(line=the_line(), account__tenant__slug="bb")
 
 
-class TestALender:
-    def test_reads_what_the_operator_paid(self, live: ApiStage) -> None:
+class TestLender:
+    def test_answers_include_part_paid_by_operator(self, live: ApiStage) -> None:
         """The operator paid the same part of each share of the line, to the micro-credit."""
         stated, line, share = answers(live, "bob"), the_line(), the_share()
         shares = line.shares.order_by("account__tenant_id").values_list("amount", flat=True)
@@ -141,7 +141,7 @@ class TestALender:
         lines = live.get(f"contribution/lines?{ALL}", as_="bob").json()["results"]
         assert [row["earned_borne"] for row in lines if row["charged_until"]] == [mine]
 
-    def test_sees_it_on_its_pages_and_in_its_files(self, live: ApiStage) -> None:
+    def test_pages_and_csv_show_part_paid_by_operator(self, live: ApiStage) -> None:
         mine, client = late_income(answers(live, "bob"))["earned_borne"], Client()
         client.force_login(live.people["bob"])
         days, line, share = "since=2029-12-01&until=2030-12-01", the_line(), the_share()
@@ -162,7 +162,7 @@ class TestALender:
             lines = csv.DictReader(client.get(path).content.decode().splitlines())
             assert [row[name] for row in lines if row[name] not in ("", "0.000000")] == [mine]
 
-    def test_has_a_statement_in_which_it_is_the_operators(self, live: ApiStage) -> None:
+    def test_statement_lists_operator_as_counterparty(self, live: ApiStage) -> None:
         mine = Decimal(late_income(answers(live, "bob"))["earned_borne"])
         since, until = datetime(2029, 12, 1, tzinfo=UTC), datetime(2030, 12, 1, tzinfo=UTC)
         for slug in ("bb", None):
@@ -178,15 +178,15 @@ class TestALender:
                 assert late.paid == the_line().borne
 
 
-class TestABentIncome:
+class TestAlteredIncome:
     @pytest.mark.parametrize("field", ["borne", "earned_borne"])
     @pytest.mark.parametrize("to", ["0.000000", "0.000001", None])
-    def test_is_found_by_its_sum(self, live: ApiStage, field: str, to: str | None) -> None:
+    def test_altered_amount_is_detected(self, live: ApiStage, field: str, to: str | None) -> None:
         stated = copy.deepcopy(answers(live, "bob"))
         late_income(stated)[field] = to
         assert compared(live, stated, "bb").findings
 
-    def test_that_leaves_the_operators_part_out_is_found(self, live: ApiStage) -> None:
+    def test_missing_operator_part_is_detected(self, live: ApiStage) -> None:
         for name in ("income", "entries"):
             stated = copy.deepcopy(answers(live, "bob"))
             for row in stated[name]:
@@ -196,13 +196,13 @@ class TestABentIncome:
                 one.what for one in compared(live, stated, "bb").findings
             }
 
-    def test_with_another_due_instant_is_found(self, live: ApiStage) -> None:
+    def test_altered_expiry_is_detected(self, live: ApiStage) -> None:
         """The changed numbers agree with each other; only the round shows when the term expired."""
         stated = copy.deepcopy(answers(live, "bob"))
         bend(stated, the_line().starts_at + timedelta(hours=1))
         assert {one.what for one in compared(live, stated, "bb").findings} == {"charged until"}
 
-    def test_that_says_the_borrower_paid_is_not_proven(self, live: ApiStage) -> None:
+    def test_row_claiming_borrower_paid_is_not_proven(self, live: ApiStage) -> None:
         """Older terms, without data on late rounds, look the same: the change is not provable."""
         stated = copy.deepcopy(answers(live, "bob"))
         bend(stated, None)
@@ -210,7 +210,7 @@ class TestABentIncome:
         assert report.findings == []
         assert report.not_recomputed[PAST_EXPIRY] == 1
 
-    def test_of_a_portal_of_before_verifies_as_before(self, live: ApiStage) -> None:
+    def test_answers_of_older_portal_still_verify(self, live: ApiStage) -> None:
         stated = copy.deepcopy(answers(live, "bob"))
         for row in (*stated["income"], *stated["entries"]):
             for field in ("charged_until", "borne", "earned_borne"):

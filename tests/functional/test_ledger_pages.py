@@ -29,8 +29,8 @@ def first_transfer() -> Transfer:
     return found
 
 
-class TestWhoMayLook:
-    def test_is_the_tenant_and_the_operator(self, there: Stage) -> None:
+class TestVisibility:
+    def test_ledger_is_limited_to_tenant_and_operator(self, there: Stage) -> None:
         transfer = first_transfer()
         people = ("owner", "mate", "operator", "neighbour", "stranger", "nobody")
         for page in ("/t/alpha/ledger/", f"/t/alpha/ledger/{transfer.pk}/"):
@@ -38,28 +38,28 @@ class TestWhoMayLook:
             assert answers == [200, 200, 200, 404, 404, 404]
             assert there.get(None, page).status_code == 302
 
-    def test_sends_members_to_their_own_and_shows_operators_all(self, there: Stage) -> None:
+    def test_ledger_root_redirects_members_and_lists_all_to_operators(self, there: Stage) -> None:
         answer = there.get("owner", "/ledger/")
         assert (answer.status_code, answer["Location"]) == (302, "/t/alpha/ledger/")
         assert there.get("nobody", "/ledger/").status_code == 404
         assert there.get(None, "/ledger/").status_code == 302
 
-    def test_shows_operators_a_book_that_sums_to_zero(self, there: Stage) -> None:
+    def test_operator_sees_book_that_sums_to_zero(self, there: Stage) -> None:
         page = there.page("operator", "/ledger/")
         assert "sum to 0.00 credits" in page
         assert "operator, for unallocated quota" in page
 
-    def test_finds_no_transfer_that_does_not_touch_the_tenant(self, there: Stage) -> None:
+    def test_unknown_transfer_returns_404(self, there: Stage) -> None:
         page = f"/t/alpha/ledger/{uuid.uuid4()}/"
         assert there.get("owner", page).status_code == 404
 
 
-class TestTheLedger:
-    def test_says_what_is_owed(self, there: Stage) -> None:
+class TestLedgerPage:
+    def test_shows_debt_or_credit_of_tenant(self, there: Stage) -> None:
         assert "alpha owes" in there.page("owner", "/t/alpha/ledger/")
         assert "beta has" in there.page("neighbour", "/t/beta/ledger/")
 
-    def test_names_the_other_side_as_far_as_the_pool_lets(self, there: Stage) -> None:
+    def test_counterparty_name_follows_visibility_of_pool(self, there: Stage) -> None:
         assert "lent to alpha" in there.page("neighbour", "/t/beta/ledger/")
         there.see("pseudonyms")
         page = there.page("neighbour", "/t/beta/ledger/")
@@ -70,7 +70,7 @@ class TestTheLedger:
         assert "lent to another tenant" in page
         assert "alpha" not in page
 
-    def test_has_columns_that_sum_as_printed(self, there: Stage) -> None:
+    def test_columns_sum_as_printed(self, there: Stage) -> None:
         for who, slug in (("owner", "alpha"), ("neighbour", "beta")):
             page = there.get(who, f"/t/{slug}/ledger/").context
             printed = sum((row["net"] for row in page["rows"]), Decimal(0))
@@ -78,24 +78,24 @@ class TestTheLedger:
             lent = sum((row["lent"] or Decimal(0) for row in page["rows"]), Decimal(0))
             assert lent == page["sums"]["lent_gpu_h"].quantize(Decimal("0.01"))
 
-    def test_hours_say_both_clocks(self, there: Stage) -> None:
+    def test_hours_show_pool_and_wall_time(self, there: Stage) -> None:
         page = there.page("owner", "/t/alpha/ledger/").split('id="t-ledger"')[1]
         hours = re.findall(r"<th scope=\"row\">.*?</th>", page, re.DOTALL)
         assert hours
         assert all(hour.count("wall time") == 2 for hour in hours)
 
-    def test_teaches_before_the_first_settlement(self, committed_db: str) -> None:
+    def test_explains_missing_settlement(self, committed_db: str) -> None:
         assert "Nothing is settled yet" in stage().page("owner", "/t/alpha/ledger/")
 
-    def test_asks_as_often_for_more_transfers(self, there: Stage) -> None:
+    def test_query_count_is_constant(self, there: Stage) -> None:
         assert there.reads("owner", "/t/alpha/ledger/") == 23
 
-    def test_refuses_a_key_that_is_none(self, there: Stage) -> None:
+    def test_invalid_cursor_returns_404(self, there: Stage) -> None:
         assert there.get("owner", "/t/alpha/ledger/?before=x").status_code == 404
 
 
-class TestATransfer:
-    def test_leads_to_its_rounds_and_own_jobs_alone(self, there: Stage) -> None:
+class TestTransferPage:
+    def test_links_to_rounds_and_own_jobs_only(self, there: Stage) -> None:
         transfer = first_transfer()
         ours = there.page("owner", f"/t/alpha/ledger/{transfer.pk}/")
         theirs = there.page("neighbour", f"/t/beta/ledger/{transfer.pk}/")
@@ -105,7 +105,7 @@ class TestATransfer:
         assert 'href="/jobs/' not in theirs
 
     @pytest.mark.parametrize("visibility", ["full", "pseudonyms", "own"])
-    def test_sums_to_zero_whoever_looks(self, there: Stage, visibility: str) -> None:
+    def test_visible_entries_sum_to_zero(self, there: Stage, visibility: str) -> None:
         there.see(visibility)
         transfer = first_transfer()
         for who, slug in (("owner", "alpha"), ("neighbour", "beta")):
@@ -116,7 +116,7 @@ class TestATransfer:
             sides = visible_entries(row, read_visibility(there.lab.pool.pk, viewer), tenant)
             assert sum((side.amount for side in sides), Decimal(0)) == 0
 
-    def test_opens_to_the_lines_that_were_charged(self, there: Stage) -> None:
+    def test_lists_charged_lines(self, there: Stage) -> None:
         transfer = first_transfer()
         page = there.page("owner", f"/t/alpha/ledger/{transfer.pk}/")
         row = ledger_row(transfer.pk, tenant_id=there.tenant("alpha").pk)
@@ -127,7 +127,7 @@ class TestATransfer:
         assert Decimal(charged[1]) == row.paid
         assert "alpha-" in page
 
-    def test_shows_a_lender_its_shares_but_no_job_of_the_borrower(self, there: Stage) -> None:
+    def test_shows_lender_its_shares_without_borrower_jobs(self, there: Stage) -> None:
         page = there.page("neighbour", f"/t/beta/ledger/{first_transfer().pk}/")
         assert "Earned" in page
         assert "alpha-4" not in page

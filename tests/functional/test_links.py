@@ -91,9 +91,9 @@ def crawl(client: Client) -> tuple[list[str], set[str]]:
     return refused, {kind.partition("?")[0] for kind in seen}
 
 
-class TestEveryRole:
+class TestLinks:
     @pytest.mark.parametrize("who", PEOPLE)
-    def test_finds_its_work_and_is_led_to_nothing_that_it_may_not_open(
+    def test_lead_every_role_to_its_pages_and_to_no_refusal(
         self, clocks: TwoClocks, who: str
     ) -> None:
         refused, found = crawl(clocks.client(who))

@@ -64,7 +64,7 @@ CASES: dict[str, Case] = {
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_who_knows_the_password_comes_in_unless_locked_out(case: Case, client: Client) -> None:
+def test_correct_password_succeeds_unless_locked_out(case: Case, client: Client) -> None:
     User.objects.create_user("ada", password=PASSWORD)
     attempts = [
         LoginAttempt(username=who, address=client_prefix(address))
@@ -108,5 +108,5 @@ def vars_of(attempt: LoginAttempt) -> dict[str, str]:
         ("192.0.2.1, 10.0.0.1", "192.0.2.1, 10.0.0.1"),
     ],
 )
-def test_a_client_is_what_a_provider_gives_to_one(address: str, prefix: str) -> None:
+def test_client_prefix_groups_addresses_of_one_client(address: str, prefix: str) -> None:
     assert client_prefix(address) == prefix

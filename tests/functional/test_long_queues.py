@@ -32,8 +32,8 @@ def wanted() -> list[int]:
     return [*first, *behind.order_by("submitted_at", "id").values_list("pk", flat=True)]
 
 
-class TestALongQueue:
-    def test_is_listed_whole_page_by_page(self, stage: ApiStage) -> None:
+class TestLongQueue:
+    def test_is_listed_completely_across_pages(self, stage: ApiStage) -> None:
         uids = {str(job.uid): job.pk for job in Job.objects.all()}
         for limit in (1, 2, 3, 5):
             ids, positions, cursor = [], [], ""
@@ -50,7 +50,7 @@ class TestALongQueue:
             assert page["round"] == 2
             assert page["order"].endswith(BEHIND)
 
-    def test_of_a_tenant_is_listed_whole_page_by_page(self, stage: ApiStage) -> None:
+    def test_tenant_queue_is_listed_completely_across_pages(self, stage: ApiStage) -> None:
         tenant = stage.cluster.tenants["aa"].pk
         mine = set(Job.objects.filter(tenant=tenant, state="pending").values_list("pk", flat=True))
         assert len(mine) == 3
@@ -64,14 +64,14 @@ class TestALongQueue:
                     break
             assert seen == [job for job in wanted() if job in mine]
 
-    def test_closes_up_behind_a_job_that_leaves(self, stage: ApiStage) -> None:
+    def test_positions_close_up_after_a_job_leaves(self, stage: ApiStage) -> None:
         first, second = wanted()[:2]
         Job.objects.filter(pk=first).update(state="cancelled", ended_at=stage.cluster.at)
         rows = queue(stage, as_="eve")["results"]
         assert (rows[0]["id"], rows[0]["position"]) == (str(Job.objects.get(pk=second).uid), 1)
         assert len(rows) == 4
 
-    def test_has_the_order_of_the_last_round_that_was_sealed(self, stage: ApiStage) -> None:
+    def test_has_order_of_last_sealed_round(self, stage: ApiStage) -> None:
         stage.cluster.round(after_s=10)
         assert queue(stage, as_="eve")["round"] == 2
         stage.cluster.seal()

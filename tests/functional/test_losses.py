@@ -64,8 +64,8 @@ def _records() -> list[AuditRecord]:
     return list(AuditRecord.objects.filter(action="executor.losses_accepted"))
 
 
-class TestThePage:
-    def test_names_each_lease_and_since_when(self, there: Town) -> None:
+class TestPage:
+    def test_lists_each_missing_lease(self, there: Town) -> None:
         shown = page(there.operator, _health(there))
         table = shown.split('id="t-losses"')[1].split("</table>")[0]
         for name in ("north-4", "north-2", "north-1"):
@@ -78,7 +78,7 @@ class TestThePage:
         assert "north-4" not in read.split('id="t-losses"')[1].split("</table>")[0]
         assert "losses-yes" not in read
 
-    def test_says_of_how_many_it_names_none(self, there: Town) -> None:
+    def test_states_number_of_unlisted_leases(self, there: Town) -> None:
         shown = page(there.operator, _health(there))
         assert "are named above" not in shown
         row = ExecutorHealth.objects.get()
@@ -87,7 +87,7 @@ class TestThePage:
         shown = " ".join(page(there.operator, _health(there)).split())
         assert "50 are named above; 3 more are included." in shown
 
-    def test_accepts_what_was_seen_once(self, there: Town) -> None:
+    def test_accepts_the_set_that_was_shown(self, there: Town) -> None:
         answer = _post(there, reason="reinstallation")
         assert answer.status_code == 302
         (record,) = _records()
@@ -101,7 +101,7 @@ class TestThePage:
         assert "losses-yes" not in shown
         assert row.accepted[0] in page(there.operator, "/operate/audit/")
 
-    def test_pressed_twice_does_it_once(self, there: Town) -> None:
+    def test_repeated_submission_is_idempotent(self, there: Town) -> None:
         seen = page(there.operator, _health(there)).split('name="seen" value="')[1].split('"')[0]
         for _ in range(2):
             typed = {"do": "accept_losses", "seen": seen}
@@ -109,7 +109,7 @@ class TestThePage:
         assert len(_records()) == 1
         assert "Already accepted" in page(there.operator, _health(there))
 
-    def test_accepts_nothing_that_was_not_seen(self, there: Town) -> None:
+    def test_rejects_acceptance_of_a_changed_set(self, there: Town) -> None:
         seen = page(there.operator, _health(there)).split('name="seen" value="')[1].split('"')[0]
         freeze(there.cluster.pool, leave_out=1)
         answer = there.operator.post(
@@ -122,14 +122,14 @@ class TestThePage:
         assert ExecutorHealth.objects.get().accepted == []
         assert not _records()
 
-    def test_says_so_where_nothing_is_frozen(self, there: Town) -> None:
+    def test_rejects_acceptance_if_no_lease_is_missing(self, there: Town) -> None:
         ExecutorHealth.objects.update(frozen_since=None)
         assert "losses-yes" not in page(there.operator, _health(there))
         answer = _post(there)
         assert answer.status_code == 422
         assert "This pool has no missing leases" in answer.content.decode()
 
-    def test_is_for_operators_alone(self, there: Town) -> None:
+    def test_is_for_operators_only(self, there: Town) -> None:
         typed = {"do": "accept_losses"}
         finance = visitor("fay", site_role=User.SiteRole.FINANCE)
         assert finance.post(_health(there), typed).status_code == 403
@@ -138,7 +138,7 @@ class TestThePage:
             accept_losses(actor=Actor(User.objects.get(username="ada")), pool=there.cluster.pool)
         assert ExecutorHealth.objects.get().accepted == []
 
-    def test_ends_none_that_is_listed_again_by_then(self, there: Town) -> None:
+    def test_lease_listed_again_is_not_ended(self, there: Town) -> None:
         assert _post(there).status_code == 302
         # This round uses the pool's own executor, which lists the leases.
         there.play(1)
@@ -146,8 +146,8 @@ class TestThePage:
         assert Lease.objects.filter(state="running").count() == 3
 
 
-class TestTheService:
-    def test_refuses_others_than_were_seen(self, there: Town) -> None:
+class TestAcceptLosses:
+    def test_rejects_other_set_and_is_idempotent(self, there: Town) -> None:
         actor = Actor(User.objects.get(username="eve"))
         with pytest.raises(
             InvalidInputError, match="The set of missing leases has changed"
@@ -157,7 +157,7 @@ class TestTheService:
         assert accept_losses(actor=actor, pool=there.cluster.pool) == (3, True)
         assert accept_losses(actor=actor, pool=there.cluster.pool) == (3, False)
 
-    def test_records_so_many_tokens_at_most(self, there: Town) -> None:
+    def test_audit_record_is_limited_to_200_tokens(self, there: Town) -> None:
         row = ExecutorHealth.objects.get()
         row.missing = {f"es-{number}-1": "" for number in range(1000, 1300)}
         row.save()
@@ -169,8 +169,8 @@ class TestTheService:
 
 
 @pytest.mark.django_db
-class TestTheApi:
-    def test_shows_and_accepts_what_is_frozen(self) -> None:
+class TestApi:
+    def test_lists_and_accepts_missing_leases(self) -> None:
         stage = operate_stage()
         path = f"operate/pools/{stage.pool}/losses"
         nothing = stage.get(path, as_="otto")

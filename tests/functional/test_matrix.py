@@ -34,11 +34,11 @@ ANYBODY = ("owner", *FOREIGN)
 IN_TURN = tuple(actor for actor in ACTORS if actor not in ALWAYS)
 
 
-class TestTheTable:
-    def test_has_a_row_for_every_address_and_no_other(self) -> None:
+class TestTable:
+    def test_matches_the_registered_routes(self) -> None:
         assert set(TABLE) == set(routes())
 
-    def test_has_a_row_for_every_operation_of_the_schema(self) -> None:
+    def test_covers_every_openapi_operation(self) -> None:
         from portal.site.api import document
 
         for path, operations in document()["paths"].items():
@@ -93,16 +93,14 @@ def answered_wrongly(matrix: Stage, asks: Iterable[Ask]) -> Iterator[str]:
             yield f"{ask}: tells of the tenant"
 
 
-class TestEveryAddress:
+class TestAccess:
     @pytest.mark.parametrize("turn", range(TURNS))
-    def test_gives_everybody_what_the_table_says_and_strangers_nothing(
-        self, matrix: Stage, turn: int
-    ) -> None:
+    def test_every_role_receives_the_status_of_the_table(self, matrix: Stage, turn: int) -> None:
         wrong = list(answered_wrongly(matrix, asked(turn)))
         assert not wrong, "\n".join(wrong)
 
     @pytest.mark.soak
-    def test_gives_nobody_anything_with_a_method_that_is_not_there(self, matrix: Stage) -> None:
+    def test_unsupported_methods_are_rejected(self, matrix: Stage) -> None:
         asks = [
             (address, route, method, actor)
             for address, route in TABLE.items()
@@ -112,13 +110,13 @@ class TestEveryAddress:
         ]
         assert not list(answered_wrongly(matrix, asks))
 
-    def test_shows_the_owner_the_canaries_that_strangers_must_not_see(self, matrix: Stage) -> None:
+    def test_owner_sees_the_canaries_hidden_from_strangers(self, matrix: Stage) -> None:
         looks = [(address, route) for address, route in TABLE.items() if "GET" in route.methods]
         # Few URLs show them; stop when there are enough.
         shown = (CANARY in said(matrix.ask("owner", "GET", *look)) for look in looks)
         assert list(islice(filter(None, shown), 20)) == [True] * 20
 
-    def test_is_asked_by_everybody_with_every_method_in_one_turn_or_another(self) -> None:
+    def test_turns_cover_every_role_and_method(self) -> None:
         everything = [(address, method, actor) for address, _, method, actor in asked_in_all()]
         assert len(everything) == len(set(everything))
         for address, route in TABLE.items():
@@ -136,7 +134,7 @@ class TestEveryAddress:
         assert absent >= set(product(METHODS, ANYBODY))
 
     @pytest.mark.parametrize("actor", OTHER_GETS)
-    def test_lets_the_other_roles_for_the_site_look_and_change_what_is_theirs_alone(
+    def test_finance_and_auditor_change_only_their_own_pages(
         self, matrix: Stage, actor: str
     ) -> None:
         wrong = []

@@ -54,8 +54,8 @@ def text(client: Client, path: str, status: int = 200) -> str:
     return " ".join(page.content.decode().split())
 
 
-class TestThePage:
-    def test_tells_an_overclaim(self, place: Town, profile: Profile) -> None:
+class TestPage:
+    def test_shows_overclaim(self, place: Town, profile: Profile) -> None:
         assert profile.pk
         shown = text(place.owner, PAGE)
         assert "gru was declared faster on v100 than measured." in shown
@@ -65,9 +65,7 @@ class TestThePage:
         listed = text(place.owner, "/t/north/profiles/?pool=pool-1")
         assert "measured by the portal, declared faster on v100" in listed
 
-    def test_tells_counts_spread_memory_and_when_each_was_seen(
-        self, place: Town, profile: Profile
-    ) -> None:
+    def test_shows_counts_spread_memory_and_time(self, place: Town, profile: Profile) -> None:
         average(profile, memory_bytes=3 * 2**29, restarts=2)
         average(profile, gpus=16, several_nodes=True, reports=2)
         average(profile, kind="resume", gpu_type="", gpus=0, mean=7_250_000, deviation=0)
@@ -78,7 +76,9 @@ class TestThePage:
         ):  # fmt: skip
             assert part in shown, part
 
-    def test_tells_what_happened(self, place: Town, profile: Profile) -> None:
+    def test_shows_history_of_changes_and_rejected_reports(
+        self, place: Town, profile: Profile
+    ) -> None:
         job = place.submit()
         of = {"profile": profile, "tenant_id": profile.tenant_id, "at": BEGIN}
         changed = {"of": "iteration", "before": 10**6, "after": 2 * 10**6}
@@ -94,21 +94,21 @@ class TestThePage:
         assert "A report of lease 3 was ignored: it is no JSON." in shown
         assert f"/jobs/{job.uid}/" in shown
 
-    def test_says_that_nothing_was_measured(self, place: Town) -> None:
+    def test_states_missing_measurements(self, place: Town) -> None:
         place.cluster.profile("north", "gru", k80=1000, v100=4000)
         shown = text(place.owner, PAGE)
         assert "gru is not measured yet; rounds use the declared speeds." in shown
         assert "No measurements yet." in shown
 
-    def test_is_not_there_for_others(self, place: Town, profile: Profile) -> None:
+    def test_returns_404_to_other_tenants(self, place: Town, profile: Profile) -> None:
         assert profile.pk
         text(place.mate, PAGE)
         text(place.neighbour, PAGE, status=404)
         text(place.owner, "/t/north/profiles/lstm/?pool=pool-1", status=404)
 
 
-class TestTheApi:
-    def test_shows_declared_against_measured_and_what_it_is_made_of(
+class TestApi:
+    def test_returns_declared_and_measured_speeds_with_details(
         self, place: Town, profile: Profile
     ) -> None:
         average(profile)
@@ -133,7 +133,7 @@ class TestTheApi:
         assert listed["measured"] == seen["measured"]
         assert place.neighbour.get(REST).status_code == 404
 
-    def test_keeps_measured_speeds_when_others_are_declared(
+    def test_keeps_measured_speeds_after_new_declaration(
         self, place: Town, profile: Profile
     ) -> None:
         assert profile.pk
@@ -143,7 +143,7 @@ class TestTheApi:
         assert (told["speeds"], told["origin"]) == ({"k80": "1.000", "v100": "4.000"}, "measured")
         assert [one["overclaim"] for one in told["measured"]] == [False, False]
 
-    def test_says_an_overclaim_where_a_job_asks_why(self, place: Town, profile: Profile) -> None:
+    def test_job_reason_includes_overclaims(self, place: Town, profile: Profile) -> None:
         job = place.submit()
         assert place.owner.get(f"/api/v1/jobs/{job.uid}/why").json()["overclaims"] == []
         Job.objects.filter(pk=job.pk).update(profile=profile)

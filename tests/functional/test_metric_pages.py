@@ -39,8 +39,8 @@ def shown(place: Town, job: Job) -> str:
     return " ".join(page.content.decode().split())
 
 
-class TestAJobThatStopsByAMetric:
-    def test_tells_when_the_same_numbers_everywhere(self, place: Town) -> None:
+class TestJobWithStopMetric:
+    def test_page_and_api_show_same_forecast(self, place: Town) -> None:
         job = submit(place)
         place.play(61)
         assert refit() == 1
@@ -64,9 +64,7 @@ class TestAJobThatStopsByAMetric:
         assert row["estimate"]["source"] == "fitted"
         assert row["estimate"]["seconds"] == pytest.approx(stop.iterations / PER_S, rel=0.01)
 
-    def test_says_that_it_is_taken_at_its_cap_while_there_are_few_evaluations(
-        self, place: Town
-    ) -> None:
+    def test_uses_iteration_cap_with_few_evaluations(self, place: Town) -> None:
         job = submit(place)
         assert "No evaluation of accuracy was reported" in shown(place, job)
         assert "counts with all of its 8,000 iterations" in shown(place, job)
@@ -79,7 +77,7 @@ class TestAJobThatStopsByAMetric:
         row = place.owner.get(f"/api/v1/jobs/{job.uid}").json()["stop_estimate"]
         assert (row["source"], row["iterations"]) == ("cap", 8000)
 
-    def test_says_how_it_ended(self, place: Town) -> None:
+    def test_shows_whether_metric_was_reached(self, place: Town) -> None:
         job = submit(place)
         place.play(125)
         refit()
@@ -92,12 +90,12 @@ class TestAJobThatStopsByAMetric:
         Job.objects.update(stop_value="0.99")
         assert "Ended without accuracy &gt;= 0.99: 0.93" in shown(place, job)
 
-    def test_says_what_could_not_be_used(self, place: Town) -> None:
+    def test_shows_rejected_report(self, place: Town) -> None:
         job = submit(place)
         MetricHistory.objects.create(job=job, tenant_id=job.tenant_id, refused="is no JSON")
         assert "A report was ignored: it is no JSON." in shown(place, job)
 
-    def test_is_shown_to_nobody_else(self, place: Town) -> None:
+    def test_returns_404_to_other_tenants(self, place: Town) -> None:
         job = submit(place)
         place.play(30)
         refit()
@@ -107,15 +105,17 @@ class TestAJobThatStopsByAMetric:
         assert place.mate.get(f"/jobs/{job.uid}/").status_code == 200
 
 
-class TestAJobWithoutAMetric:
-    def test_loads_no_chart_and_says_nothing_of_it(self, place: Town) -> None:
+class TestJobWithoutStopMetric:
+    def test_loads_no_chart(self, place: Town) -> None:
         job = place.cluster.submit("north", 1, 60, iterations=9, submitted_by=None)
         page = shown(place, job)
         assert 'id="metric"' not in page
         assert "charts.js" not in page
         assert place.owner.get(f"/api/v1/jobs/{job.uid}").json()["stop_estimate"] is None
 
-    def test_costs_no_query_in_lists(self, place: Town, django_assert_max_num_queries: Any) -> None:
+    def test_list_needs_no_forecast_query(
+        self, place: Town, django_assert_max_num_queries: Any
+    ) -> None:
         place.cluster.submit("north", 1, 60)
         with django_assert_max_num_queries(40) as seen:
             assert place.owner.get("/api/v1/jobs").status_code == 200

@@ -51,23 +51,21 @@ def sample(found: Mapping[tuple[str, Labels], float], name: str, **labels: str) 
 
 
 @pytest.mark.django_db
-class TestWhoMayRead:
-    def test_is_this_machine(self, client: Client) -> None:
+class TestAccess:
+    def test_allows_local_machine(self, client: Client) -> None:
         assert client.get("/metrics").status_code == 200
         assert client.get("/metrics", REMOTE_ADDR="::1").status_code == 200
 
     @pytest.mark.parametrize("address", ["203.0.113.9", "10.0.0.1", "", "unix:"])
-    def test_is_nobody_elsewhere(self, client: Client, address: str) -> None:
+    def test_rejects_remote_addresses(self, client: Client, address: str) -> None:
         assert client.get("/metrics", REMOTE_ADDR=address).status_code == 404
 
-    def test_is_nobody_through_a_proxy_on_this_machine(
-        self, client: Client, settings: Settings
-    ) -> None:
+    def test_rejects_requests_through_local_proxy(self, client: Client, settings: Settings) -> None:
         assert client.get("/metrics", HTTP_X_FORWARDED_FOR="203.0.113.9").status_code == 404
         settings.SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
         assert client.get("/metrics").status_code == 404
 
-    def test_is_whoever_has_the_token(self, client: Client, settings: Settings) -> None:
+    def test_allows_remote_address_with_token(self, client: Client, settings: Settings) -> None:
         settings.METRICS_TOKEN = TOKEN
         for words, status in (
             (f"Bearer {TOKEN}", 200),
@@ -93,8 +91,8 @@ def place(committed_db: str) -> Cluster:
     return cluster({"north": 6, "south": 2})
 
 
-class TestAPool:
-    def test_is_told_as_it_is(self, place: Cluster, client: Client) -> None:
+class TestPool:
+    def test_exports_rounds_jobs_and_gpus(self, place: Cluster, client: Client) -> None:
         pool = place.pool.name
         scrape(client)
         for _ in range(3):
@@ -124,7 +122,7 @@ class TestAPool:
         assert sample(found, "database_up") == sample(found, "broker_up") == 1
         assert sample(found, "queue_messages", queue="rounds") == 0
 
-    def test_says_how_late_its_round_is(self, place: Cluster, client: Client) -> None:
+    def test_exports_delay_of_round(self, place: Cluster, client: Client) -> None:
         pool = place.pool.name
         Pool.objects.update(round_s=1_000)
         PoolFence.objects.update(last_checked_at=BEGIN)
@@ -141,13 +139,13 @@ class TestAPool:
         PoolClock.objects.update(paused=True)
         assert ("evenshare_round_late_seconds", frozenset({("pool", pool)})) not in scrape(client)
 
-    def test_that_pauses_has_no_age_that_alarms(self, place: Cluster, client: Client) -> None:
+    def test_paused_pool_exports_no_round_age(self, place: Cluster, client: Client) -> None:
         PoolClock.objects.update(paused=True)
         found = scrape(client)
         assert sample(found, "pool_paused", pool=place.pool.name) == 1
         assert ("evenshare_round_age_seconds", frozenset({("pool", place.pool.name)})) not in found
 
-    def test_that_was_restored_from_a_backup_counts_on(self, place: Cluster) -> None:
+    def test_round_count_continues_after_restore(self, place: Cluster) -> None:
         """The pool has fewer rounds than this process has counted, so counting restarts there."""
         totals = RoundTotals()
         for after_s in (0, 10, 10):
@@ -157,7 +155,7 @@ class TestAPool:
         restored = [replace(pool, rounds=1) for pool in pool_vitals()]
         assert totals.advance(restored)[place.pool.pk].rounds == 2
 
-    def test_counts_what_is_set_aside_and_what_is_to_come(
+    def test_counts_quarantined_jobs_and_future_arrivals(
         self, place: Cluster, client: Client
     ) -> None:
         pool = place.pool.name
@@ -171,7 +169,7 @@ class TestAPool:
         assert sample(found, "jobs", pool=pool, state="pending") == 0
         assert sample(found, "arrivals", pool=pool) == 1
 
-    def test_asks_as_many_queries_whatever_is_there(self, place: Cluster) -> None:
+    def test_query_count_does_not_grow(self, place: Cluster) -> None:
         collector = DatabaseCollector()
         counts = []
         for more in range(3):
@@ -184,7 +182,7 @@ class TestAPool:
             place.round(after_s=10)
         assert [len(sql) for sql in counts] == [7, 7, 7]
 
-    def test_names_no_job_tenant_or_person(self, place: Cluster, client: Client) -> None:
+    def test_labels_name_no_job_tenant_or_person(self, place: Cluster, client: Client) -> None:
         place.submit("north", 1, 3600)
         place.round()
         names = {name for _, labels in scrape(client) for name, _ in labels}
@@ -198,8 +196,8 @@ class TestAPool:
 _FRAME = ("SAVEPOINT", "RELEASE", "BEGIN", "COMMIT", "SELECT set_config")
 
 
-class TestWithoutADatabase:
-    def test_says_so_and_still_answers(self, committed_db: str, client: Client) -> None:
+class TestWithoutDatabase:
+    def test_reports_database_down(self, committed_db: str, client: Client) -> None:
         connections.close_all()
         settings = connections.settings["default"]
         settings["NAME"] = "evenshare_nowhere"
@@ -214,7 +212,7 @@ class TestWithoutADatabase:
 
 @pytest.mark.django_db
 class TestQueues:
-    def test_tell_their_pulse_where_there_is_a_supervisor(
+    def test_export_age_of_pulse_under_supervisor(
         self, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("EVENSHARE_RUN_DIR", str(tmp_path))
@@ -225,7 +223,7 @@ class TestQueues:
         assert sample(found, "queue_pulse_age_seconds", queue="rounds") >= 0
         assert not [key for key in found if ("queue", "default") in key[1] and "pulse" in key[0]]
 
-    def test_are_silent_without_a_broker(self, client: Client, settings: Settings) -> None:
+    def test_export_nothing_without_broker(self, client: Client, settings: Settings) -> None:
         settings.REDIS_URL = "unix:///nowhere/valkey.sock?db=0"
         found = scrape(client)
         assert sample(found, "broker_up") == 0
@@ -233,8 +231,8 @@ class TestQueues:
 
 
 @pytest.mark.django_db
-class TestARequest:
-    def test_is_counted_by_template_and_never_by_address(self, client: Client) -> None:
+class TestRequest:
+    def test_is_counted_by_route_template(self, client: Client) -> None:
         def seen() -> float:
             labels = {"route": "/pools/<slug:name>/", "method": "GET", "status": "302"}
             key = ("evenshare_http_requests_total", frozenset(labels.items()))
@@ -248,13 +246,13 @@ class TestARequest:
         assert 'route="unmatched"' in text
         assert "secret" not in text
 
-    def test_with_an_odd_method_makes_no_new_label(self, client: Client) -> None:
+    def test_unknown_method_is_counted_as_other(self, client: Client) -> None:
         client.generic("BREW", "/login/")
         text = client.get("/metrics").content.decode()
         assert 'method="OTHER"' in text
         assert "BREW" not in text
 
-    def test_is_logged_once_with_its_id_and_without_its_query(
+    def test_is_logged_once_with_id_and_without_query(
         self, client: Client, caplog: pytest.LogCaptureFixture
     ) -> None:
         with caplog.at_level(logging.INFO, "portal.site.access"):
@@ -275,8 +273,8 @@ class TestARequest:
         assert {key: line[key] for key in wanted} == wanted
 
 
-class TestARound:
-    def test_is_named_in_whatever_is_logged_meanwhile(
+class TestRound:
+    def test_is_bound_to_log_context_while_it_runs(
         self, place: Cluster, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """An executor's own log line has the pool and round to which it belongs."""
@@ -324,7 +322,7 @@ with structlog.contextvars.bound_contextvars(request_id="r-1"):
         assert done.returncode == 0 or "SettingError" in done.stderr, done.stderr
         return (done.stdout + done.stderr).splitlines()
 
-    def test_are_an_object_per_line_in_production(self) -> None:
+    def test_are_json_lines_in_production(self) -> None:
         lines = [json.loads(line) for line in self.written(LOG_FORMAT="json")]
         assert [(line["event"], line["level"], line["request_id"]) for line in lines] == [
             ("hello", "info", "r-1"),
@@ -334,11 +332,11 @@ with structlog.contextvars.bound_contextvars(request_id="r-1"):
         assert "ZeroDivisionError" in lines[2]["exception"]
         assert all(line["timestamp"].endswith("Z") for line in lines)
 
-    def test_are_lines_for_people_in_the_demo(self) -> None:
+    def test_are_human_readable_in_demo(self) -> None:
         lines = self.written(LOG_FORMAT="console")
         assert "[info     ] hello" in lines[0]
         assert "request_id=r-1" in lines[1]
 
-    def test_refuse_what_they_do_not_know(self) -> None:
+    def test_reject_invalid_settings(self) -> None:
         assert "LOG_FORMAT must be json or console" in self.written(LOG_FORMAT="xml")[-1]
         assert "METRICS_TOKEN must have" in self.written(METRICS_TOKEN="short")[-1]

@@ -40,8 +40,8 @@ def page(side: Side, path: str) -> str:
     return str(answer.content.decode())
 
 
-class TestEveryAddress:
-    def test_answers(self, pair: Pair, lab: Cluster) -> None:
+class TestUrls:
+    def test_answer_without_server_error(self, pair: Pair, lab: Cluster) -> None:
         wrong = []
         with uncompared():
             for look in looks({"left": pair.one.words_in(lab)}):
@@ -52,20 +52,20 @@ class TestEveryAddress:
         assert not wrong
 
 
-class TestTheRoundsPage:
-    def test_says_what_brings_it(self, pair: Pair, lab: Cluster) -> None:
+class TestRoundPage:
+    def test_names_package_of_missing_policy(self, pair: Pair, lab: Cluster) -> None:
         number = pair.one.words_in(lab)["round"]
         assert SHOWN in page(pair.one, f"/pools/{lab.pool.name}/rounds/{number}/")
 
 
-class TestThePreparation:
-    def test_of_an_upgrade_names_the_pools(self, lab: Cluster) -> None:
+class TestUpgradePreparation:
+    def test_lists_pools_with_missing_policy(self, lab: Cluster) -> None:
         line = f"pool {lab.pool.name}: no round is decided: {WHY}"
         assert line in prepare.pools_without_policy()
 
 
-class TestADryRun:
-    def test_promises_no_start(self, pair: Pair, lab: Cluster) -> None:
+class TestDryRun:
+    def test_predicts_no_start(self, pair: Pair, lab: Cluster) -> None:
         job = {"pool": lab.pool.name, "name": "a", "gpus": 1, "command": ["true"]}
         tenant = pair.one.words["slug"]
         answer = bearer(pair.one.secret).post(
@@ -75,8 +75,8 @@ class TestADryRun:
         assert answer.json()["detail"] == f"No round of this pool is decided: {WHY}."
 
 
-class TestAnotherSetting:
-    def test_is_refused_with_what_brings_the_policy(self, lab: Cluster) -> None:
+class TestSettingsValidation:
+    def test_rejects_missing_policy_with_its_package(self, lab: Cluster) -> None:
         errors = FieldErrors()
         complete_options(lab.pool.policy, {}, errors)
         assert [(error.field, error.reason) for error in errors.errors] == [
@@ -84,14 +84,14 @@ class TestAnotherSetting:
         ]
 
 
-class TestTheConsole:
-    def test_says_that_no_round_is_decided(self, pair: Pair, lab: Cluster) -> None:
+class TestSettingsPage:
+    def test_states_that_no_round_is_decided(self, pair: Pair, lab: Cluster) -> None:
         shown = page(pair.operator, f"/operate/pools/{lab.pool.name}/settings/")
         assert "No round is decided" in shown
         assert SHOWN in shown
         assert 'value="oef" selected>oef: not installed' in shown
 
-    def test_previews_no_other_policy(self, pair: Pair, lab: Cluster) -> None:
+    def test_previews_another_policy(self, pair: Pair, lab: Cluster) -> None:
         client = session(pair.operator.session)
         lengths = {name: str(getattr(lab.pool, name)) for name in ("round_s", "lease_s", "grace_s")}
         rest = {"outage_grace_s": "60", "least_lease_s": "0", "most_lease_s": "0"}
@@ -102,8 +102,8 @@ class TestTheConsole:
         assert "acme-policies" in answer.content.decode()
 
 
-class TestItsRounds:
-    def test_are_not_decided_again(self, lab: Cluster) -> None:
+class TestRounds:
+    def test_are_not_replayed(self, lab: Cluster) -> None:
         out = StringIO()
         with pytest.raises(CommandError, match="rounds are of policies that are not installed"):
             call_command("replay_round", "--all", "--pool", lab.pool.name, stdout=out)

@@ -31,10 +31,8 @@ def page(client: Client, path: str, **query: str) -> str:
     return answer.content.decode()
 
 
-class TestANodeThatItsEngineTakesAway:
-    def test_is_shown_with_who_did_it_and_is_still_the_operators_to_drain(
-        self, there: Town
-    ) -> None:
+class TestNodeDrainedByEngine:
+    def test_shows_engine_reason_and_can_still_be_drained(self, there: Town) -> None:
         pool = there.cluster.pool
         path = f"/operate/pools/{pool.name}/nodes/"
         rows = Node.objects.filter(pool=pool, name="n0001")
@@ -59,8 +57,8 @@ class TestANodeThatItsEngineTakesAway:
         assert "lost" in page(there.operator, path).split('id="node-n0001"')[1].split("</tr>")[0]
 
 
-class TestNodes:
-    def test_of_nodes_drain_one_after_a_question_and_for_a_reason(self, there: Town) -> None:
+class TestNodesPage:
+    def test_drain_requires_confirmation_and_reason(self, there: Town) -> None:
         path = f"/operate/pools/{there.cluster.pool.name}/nodes/"
         node = Node.objects.get(pool=there.cluster.pool, name="n0001")
         shown = page(there.operator, path, drain="n0001")
@@ -79,7 +77,7 @@ class TestNodes:
         assert AuditRecord.objects.get(action="node.drained").reason == "two <fans>"
         assert "Drain n0001?" not in page(there.operator, path, drain="n0001")
 
-    def test_drained_or_resumed_twice_say_that_nothing_changed(self, there: Town) -> None:
+    def test_repeated_drain_and_resume_change_nothing(self, there: Town) -> None:
         path = f"/operate/pools/{there.cluster.pool.name}/nodes/"
         pages = []
         for do, reason in (("drain", "fans"), ("drain", "disks"), ("resume", ""), ("resume", "")):
@@ -95,7 +93,7 @@ class TestNodes:
         records = AuditRecord.objects.order_by("id").values_list("action", "reason")
         assert list(records) == [("node.drained", "fans"), ("node.resumed", "")]
 
-    def test_of_a_pool_count_nodes_in_maintenance_as_its_rounds_do(self, there: Town) -> None:
+    def test_counts_nodes_in_maintenance_like_rounds(self, there: Town) -> None:
         pool, at = there.cluster.pool, there.cluster.at
         for node in Node.objects.filter(pool=pool):
             begins = at + timedelta(minutes=1 if node.name == "n0001" else 600)
@@ -113,7 +111,7 @@ class TestNodes:
         assert headline(nodes) == "1 of 2 nodes are schedulable."
         assert "in maintenance" in shown.split('class="map-head"')[1]
 
-    def test_of_a_pool_say_the_same_of_several_nodes_once(self, there: Town) -> None:
+    def test_pool_page_groups_nodes_with_same_notice(self, there: Town) -> None:
         pool = there.cluster.pool
         ends = there.cluster.at + DAY
         for node in Node.objects.filter(pool=pool):
@@ -127,7 +125,7 @@ class TestNodes:
             assert "n0000, n0001</b>" in shown
             assert ">Drained<" not in shown
 
-    def test_of_many_nodes_fold_those_that_need_no_look(self, there: Town) -> None:
+    def test_folds_nodes_that_need_no_attention(self, there: Town) -> None:
         pool = there.cluster.pool
         gpu_type = there.cluster.gpu_type
         Node.objects.bulk_create(
@@ -142,7 +140,7 @@ class TestNodes:
         assert folded.split("</details>")[0].count('<tr id="node-') == 35
         assert "Pool: 60 nodes with 240 GPUs" in folded
 
-    def test_of_a_pool_read_its_maintenance_once(self, there: Town) -> None:
+    def test_reads_maintenance_in_one_query(self, there: Town) -> None:
         pool, at = there.cluster.pool, there.cluster.at
         for node in Node.objects.filter(pool=pool):
             MaintenanceWindow.objects.create(

@@ -20,17 +20,15 @@ from tests.functional.two_tenants import Pair
 from tests.plugin import Services
 
 
-class TestADamagedRow:
+class TestDamagedRow:
     @pytest.mark.parametrize("turn", some_turns(1))
-    def test_is_refused_or_breaks_no_page(self, pair: Pair, services: Services, turn: int) -> None:
+    def test_is_rejected_or_breaks_no_page(self, pair: Pair, services: Services, turn: int) -> None:
         asker = Asker(pair)
         assert swept(asker, damages(asker), services, turn) > 50
 
     @pytest.mark.soak
     @pytest.mark.parametrize("turn", range(TURNS))
-    def test_breaks_no_page_by_a_single_number(
-        self, pair: Pair, services: Services, turn: int
-    ) -> None:
+    def test_damaged_number_breaks_no_page(self, pair: Pair, services: Services, turn: int) -> None:
         asker = Asker(pair)
         assert swept(asker, damages_by_number(asker), services, turn) > 10
 

@@ -13,9 +13,9 @@ from tests.stages import staged
 there = staged(odd_stage)
 
 
-class TestEveryAddress:
+class TestUrls:
     @pytest.mark.parametrize("turn", some_turns(1))
-    def test_of_every_state_is_no_failure_for_anybody(self, there: OddStage, turn: int) -> None:
+    def test_never_fail_in_any_state_for_any_role(self, there: OddStage, turn: int) -> None:
         """In each turn, two of the roles request each URL of a state."""
         every = list(looks(there.states))
         assert {look.address for look in every} > {

@@ -60,13 +60,11 @@ def held(tenant: str) -> int:
     return sum(live.values_list("gpus", flat=True))
 
 
-class TestOfferingIdleQuota:
+class TestIdleOffers:
     """24. Offer idle quota: amount, floor price, until, revoke; revoking returns the GPUs by the
     promised round."""
 
-    def test_lends_for_its_floor_and_is_back_by_the_promised_round(
-        self, place: Town, boss: Client
-    ) -> None:
+    def test_lend_above_floor_and_return_by_promised_round(self, place: Town, boss: Client) -> None:
         put(boss, KIND, by_offer=True)
         for _ in range(8):
             place.submit(1, LONG_S, tenant="south")
@@ -97,9 +95,7 @@ class TestOfferingIdleQuota:
         assert {Job.objects.get(pk=job.pk).state for job in wanted} == {"running"}
         assert (held("south"), held("north")) == (4, 4)
 
-    def test_returns_what_nobody_asks_for_when_the_leases_are_over(
-        self, place: Town, boss: Client
-    ) -> None:
+    def test_revoked_gpus_return_after_running_leases_end(self, place: Town, boss: Client) -> None:
         put(boss, KIND, by_offer=True)
         one = offer(boss, gpus=4)
         for _ in range(8):
@@ -116,10 +112,8 @@ class TestOfferingIdleQuota:
         assert "do not lend" in words(place.neighbour.get(f"/jobs/{waits[0].uid}/"))
 
 
-class TestThePage:
-    def test_says_what_is_lent_to_members_and_changes_for_managers(
-        self, place: Town, boss: Client
-    ) -> None:
+class TestPage:
+    def test_members_can_view_and_managers_can_change(self, place: Town, boss: Client) -> None:
         place.play()
         shown = words(place.owner.get(PAGE))
         assert "4 GPUs of the quota are idle; other tenants may borrow 4." in shown
@@ -144,7 +138,7 @@ class TestThePage:
         boss.post(PAGE, {"act": "limit", "max_price": ""})
         assert not PriceLimit.objects.exists()
 
-    def test_says_what_is_wrong_and_keeps_what_was_typed(self, place: Town, boss: Client) -> None:
+    def test_shows_errors_and_keeps_input(self, place: Town, boss: Client) -> None:
         put(boss, KIND, by_offer=True)
         form = {"act": "offer", "gpu_type": "v100", "gpus": "5", "floor_price": "0.25"}
         answer = boss.post(PAGE, form)
@@ -159,7 +153,7 @@ class TestThePage:
         assert not IdleOffer.objects.exists()
         assert SharingSetting.objects.get().mode == "LEND_AND_BORROW"
 
-    def test_takes_as_many_queries_for_many_offers(self, place: Town, boss: Client) -> None:
+    def test_query_count_does_not_grow_with_offers(self, place: Town, boss: Client) -> None:
         put(boss, KIND, by_offer=True)
         offer(boss, gpus=1)
         boss.get(PAGE)
@@ -168,9 +162,7 @@ class TestThePage:
             offer(boss, gpus=1)
         assert len(reads(boss, PAGE)) == few
 
-    def test_shows_the_posted_price_to_those_who_set_nothing(
-        self, place: Town, boss: Client
-    ) -> None:
+    def test_shows_posted_price_without_own_settings(self, place: Town, boss: Client) -> None:
         for _ in range(4):
             place.submit(1, LONG_S, tenant="south")
         place.play(2)
@@ -180,16 +172,14 @@ class TestThePage:
         (row,) = boss.get(SHARING).json()["results"]
         assert row["price"] == "0.414214"
 
-    def test_is_linked_from_the_overview(self, place: Town) -> None:
+    def test_is_linked_from_overview(self, place: Town) -> None:
         assert (
             'href="/t/north/sharing/?pool=pool-1"' in place.owner.get("/t/north/").content.decode()
         )
 
 
-class TestOverRest:
-    def test_shows_bounds_own_settings_and_the_stricter_of_both(
-        self, place: Town, boss: Client
-    ) -> None:
+class TestRest:
+    def test_returns_bounds_own_and_effective_settings(self, place: Town, boss: Client) -> None:
         Quota.objects.filter(tenant=place.tenant).update(lend_limit=3, borrow_limit=5)
         row = put(boss, KIND, mode="LEND_AND_BORROW", lend_limit=4, borrow_limit=1)
         assert row["bounds"] == {"mode": "LEND_AND_BORROW", "lend_limit": 3, "borrow_limit": 5}
@@ -206,7 +196,7 @@ class TestOverRest:
         mine = [one for one in snapshot.entitlements if one.tenant == place.tenant.pk]
         assert [one.mode.value for one in mine] == ["RESERVE"]
 
-    def test_refuses_by_field(self, place: Town, boss: Client) -> None:
+    def test_rejects_invalid_values_by_field(self, place: Town, boss: Client) -> None:
         wrong = put(boss, KIND, 400, mode="X", lend_limit=-1, by_offer="yes", more=1)
         fields = {one["field"] for one in wrong["errors"]}
         assert fields == {"mode", "lend_limit", "by_offer", "more"}
@@ -216,7 +206,7 @@ class TestOverRest:
         assert offer(boss, 400, gpus=1)["errors"][0]["field"] == "gpu_type"
         assert not AuditRecord.objects.exclude(action="access.refused").exists()
 
-    def test_lists_offers_page_by_page_newest_first(self, place: Town, boss: Client) -> None:
+    def test_lists_offers_newest_first_with_cursor(self, place: Town, boss: Client) -> None:
         put(boss, KIND, by_offer=True)
         made = [offer(boss, gpus=1, floor_price=f"0.{number}")["id"] for number in range(5)]
         first = place.mate.get(OFFERS, {"limit": 3}).json()
@@ -224,7 +214,7 @@ class TestOverRest:
         assert [row["id"] for row in (*first["results"], *last["results"])] == made[::-1]
         assert last["next"] is None
 
-    def test_makes_one_offer_for_one_key(self, place: Town, boss: Client) -> None:
+    def test_creates_one_offer_per_idempotency_key(self, place: Town, boss: Client) -> None:
         put(boss, KIND, by_offer=True)
         body = json.dumps({"gpu_type": "v100", "gpus": 1})
         answers = [
@@ -235,7 +225,7 @@ class TestOverRest:
         assert answers[0].json() == answers[1].json()
         assert IdleOffer.objects.count() == 1
 
-    def test_revokes_once(self, place: Town, boss: Client) -> None:
+    def test_revocation_is_idempotent_and_audited(self, place: Town, boss: Client) -> None:
         put(boss, KIND, by_offer=True)
         one = f"{OFFERS}/{offer(boss, gpus=1)['id']}"
         first, second = boss.delete(one).json(), boss.delete(one).json()
@@ -245,10 +235,8 @@ class TestOverRest:
         assert record.after == {"gpus": 1, "floor_price": "0.000000", "until": None}
 
 
-class TestAPriceLimit:
-    def test_keeps_a_job_queued_and_says_which_price_it_waits_for(
-        self, place: Town, boss: Client
-    ) -> None:
+class TestPriceLimit:
+    def test_keeps_job_queued_until_price_is_allowed(self, place: Town, boss: Client) -> None:
         put(boss, SHARING, max_price="0.3")
         place.submit(4, LONG_S)
         place.play()
@@ -266,8 +254,8 @@ class TestAPriceLimit:
         assert job.state == "running"
 
 
-class TestTheCommand:
-    def test_offers_lists_and_revokes(
+class TestCommand:
+    def test_creates_lists_and_revokes_offers(
         self,
         place: Town,
         boss: Client,

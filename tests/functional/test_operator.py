@@ -77,8 +77,8 @@ def page(client: Client, path: str, **data: str) -> str:
     return str(answer.content.decode())
 
 
-class TestWhoMayLook:
-    def test_is_the_operator_finance_and_the_auditor_on_every_route(self, there: Town) -> None:
+class TestAccess:
+    def test_site_roles_can_read_every_route(self, there: Town) -> None:
         people = {
             "operator": (there.operator, 200),
             "finance": (visitor("fin", site_role=User.SiteRole.FINANCE), 200),
@@ -94,7 +94,7 @@ class TestWhoMayLook:
                 status = client.get(path).status_code
                 assert (path, who, status) == (path, who, 405 if name in ACTS else expected)
 
-    def test_may_change_as_operator_alone_on_every_route(self, there: Town) -> None:
+    def test_only_operators_can_change(self, there: Town) -> None:
         people = {
             "finance": (visitor("fin", site_role=User.SiteRole.FINANCE), 403),
             "auditor": (visitor("aud", site_role=User.SiteRole.AUDITOR), 403),
@@ -110,39 +110,39 @@ class TestWhoMayLook:
         assert set(AuditRecord.objects.values_list("action", flat=True)) == {"access.refused"}
         assert not PoolClock.objects.filter(paused=True).exists()
 
-    def test_needs_the_token_of_the_form(self, there: Town) -> None:
+    def test_requires_csrf_token(self, there: Town) -> None:
         client = Client(enforce_csrf_checks=True)
         client.force_login(User.objects.get(username="eve"))
         path = f"/operate/pools/{there.cluster.pool.name}/settings/"
         assert client.post(path, {"do": "pause"}).status_code == 403
         assert not PoolClock.objects.filter(paused=True).exists()
 
-    def test_ends_with_the_role(self, there: Town) -> None:
+    def test_ends_when_role_is_removed(self, there: Town) -> None:
         assert there.operator.get("/operate/").status_code == 200
         User.objects.filter(username="eve").update(site_role="")
         assert there.operator.get("/operate/").status_code == 404
 
-    def test_is_in_the_menu_of_those_who_may(self, there: Town) -> None:
+    def test_menu_links_console_only_for_operators(self, there: Town) -> None:
         path = f"/pools/{there.cluster.pool.name}/"
         assert 'href="/operate/"' in page(there.operator, path)
         assert 'href="/operate/"' not in page(there.owner, path)
 
-    def test_finds_nothing_of_another_name(self, there: Town) -> None:
+    def test_unknown_objects_return_404(self, there: Town) -> None:
         for path in ("pools/none/quotas/", "tenants/none/"):
             assert there.operator.get(f"/operate/{path}").status_code == 404
 
-    def test_counts_all_routes_of_the_console(self) -> None:
+    def test_tests_cover_every_console_route(self) -> None:
         names = {name for name in get_resolver().reverse_dict if isinstance(name, str)}
         assert {name for name in names if name.startswith("operate")} == {
             pattern.name for pattern in urlpatterns
         }
 
 
-class TestTheQueue:
-    def test_is_empty_while_all_is_well(self, there: Town) -> None:
+class TestAlerts:
+    def test_are_empty_by_default(self, there: Town) -> None:
         assert headline(page(there.operator, "/operate/")) == "No open alerts."
 
-    def test_tells_everything_that_needs_a_person(self, there: Town) -> None:
+    def test_list_everything_that_needs_attention(self, there: Town) -> None:
         pool = there.cluster.pool
         RoundFailure.objects.create(pool=pool, error="ValueError: no", count=4)
         Node.objects.filter(pool=pool, name="n0000").update(state="lost")
@@ -172,9 +172,7 @@ class TestTheQueue:
             ("warn", 120, "Borrowing has stopped; when it is used up: notice;"),
         ],
     )
-    def test_names_budgets_that_are_used_up(
-        self, there: Town, action: str, spent: int, words: str
-    ) -> None:
+    def test_name_exhausted_budgets(self, there: Town, action: str, spent: int, words: str) -> None:
         at = there.cluster.at
         Budget.objects.filter(tenant=there.tenant).update(period_amount=100, period_action=action)
         DailySpend.objects.create(
@@ -194,7 +192,7 @@ class TestTheQueue:
         assert words in shown
         assert "/operate/credit/north/main/" in shown
 
-    def test_asks_two_queries_for_each_pool_and_one_where_orders_are_stuck(
+    def test_query_count_is_fixed_per_pool(
         self, there: Town, django_assert_num_queries: Any
     ) -> None:
         pool, at = there.cluster.pool, there.cluster.at
@@ -210,7 +208,7 @@ class TestTheQueue:
 
 
 class TestTenants:
-    def test_are_created_with_their_people(self, there: Town) -> None:
+    def test_are_created_with_members(self, there: Town) -> None:
         made = {"slug": "climate", "name": "Climate", "initials": "cl"}
         answer = there.operator.post("/operate/tenants/", made)
         assert answer["Location"] == "/operate/tenants/climate/"
@@ -234,7 +232,7 @@ class TestTenants:
             ({"do": "fly", "username": "ada"}, "Unknown action"),
         ],
     )
-    def test_say_what_is_wrong_and_keep_everything(
+    def test_invalid_change_shows_error_and_changes_nothing(
         self, there: Town, data: dict[str, str], words: str
     ) -> None:
         answer = there.operator.post("/operate/tenants/north/", data)
@@ -248,7 +246,7 @@ class TestTenants:
         assert "The last manager cannot be removed" in answer.content.decode()
         assert Membership.objects.filter(user__username="cem").exists()
 
-    def test_take_no_field_that_the_form_does_not_have(self, there: Town) -> None:
+    def test_ignore_fields_outside_the_form(self, there: Town) -> None:
         """Mass assignment: a posted site role in a membership form changes no user."""
         data = {"do": "add", "username": "dag", "role": "member", "site_role": "operator"}
         there.operator.post("/operate/tenants/north/", {**data, "is_superuser": "1"})
@@ -257,7 +255,7 @@ class TestTenants:
 
 
 class TestPeople:
-    def test_get_their_password_shown_once(self, there: Town) -> None:
+    def test_initial_password_is_shown_once(self, there: Town) -> None:
         data = {"username": "nina", "first_name": "Nina", "site_role": "", "is_superuser": "1"}
         answer = there.operator.post("/operate/people/", data)
         shown = answer.content.decode()
@@ -272,8 +270,8 @@ class TestPeople:
         assert there.nobody.login(username="nina", password=found[1])
 
 
-class TestThePages:
-    def test_of_nodes_change_them(self, there: Town) -> None:
+class TestPages:
+    def test_nodes_page_drains_removes_and_adds_nodes(self, there: Town) -> None:
         path = f"/operate/pools/{there.cluster.pool.name}/nodes/"
         there.operator.post(path, {"do": "drain", "node": "n0001", "reason": "fan"})
         assert headline(page(there.operator, path)) == "1 of 2 nodes are schedulable."
@@ -285,7 +283,7 @@ class TestThePages:
         assert answer.status_code == 422
         assert "Write 1 to 1,024." in answer.content.decode()
 
-    def test_of_nodes_plan_maintenance_that_the_pool_page_tells(self, there: Town) -> None:
+    def test_planned_maintenance_appears_on_pool_page(self, there: Town) -> None:
         pool = there.cluster.pool
         path = f"/operate/pools/{pool.name}/nodes/"
         begins, ends = there.cluster.at + timedelta(minutes=10), there.cluster.at + DAY
@@ -306,7 +304,7 @@ class TestThePages:
         assert "Choose nodes of this pool." in answer.content.decode()
         assert "Enter date and time" in answer.content.decode()
 
-    def test_of_health_tell_a_failure(self, there: Town) -> None:
+    def test_health_page_shows_escaped_round_failure(self, there: Town) -> None:
         pool = there.cluster.pool
         path = f"/operate/pools/{pool.name}/health/"
         assert headline(page(there.operator, path)) == f"Rounds of {pool.name} are on time."
@@ -315,7 +313,7 @@ class TestThePages:
         assert headline(shown) == f"Rounds of {pool.name} fail."
         assert "&lt;script&gt;" in shown
 
-    def test_of_the_log_are_found_by_what_who_and_key(self, there: Town) -> None:
+    def test_audit_page_supports_paging_and_filters(self, there: Town) -> None:
         path = f"/operate/pools/{there.cluster.pool.name}/nodes/"
         for n in range(60):
             act = {"do": "resume" if n % 2 else "drain", "node": "n0001", "reason": "fan"}
@@ -332,7 +330,7 @@ class TestThePages:
         assert "No matching changes" in page(there.operator, "/operate/audit/", subject="mars")
 
 
-class TestTheGrid:
+class TestQuotaGrid:
     def path(self, there: Town) -> str:
         return f"/operate/pools/{there.cluster.pool.name}/quotas/"
 
@@ -359,7 +357,7 @@ class TestTheGrid:
         quotas = Quota.objects.filter(tenant=there.tenant).order_by("valid_from")
         return list(quotas.values_list("gpus", "valid_until"))
 
-    def test_sums_every_type_and_names_what_is_left(self, there: Town) -> None:
+    def test_shows_allocated_and_unallocated_gpus(self, there: Town) -> None:
         assert headline(page(there.operator, self.path(there))).startswith("All 8 GPUs are")
         Quota.objects.filter(tenant=there.tenant).update(gpus=1)
         shown = page(there.operator, self.path(there))
@@ -370,7 +368,7 @@ class TestTheGrid:
         assert headline(shown) == "Quotas exceed the GPUs by 3 v100 GPUs."
         assert "3 too many: scaled down" in shown
 
-    def test_saves_what_was_estimated_and_takes_it_back(self, there: Town) -> None:
+    def test_saves_previewed_change_and_undoes_it(self, there: Town) -> None:
         tomorrow = f"{there.cluster.at + DAY:%Y-%m-%d} 00:00"
         shown, save = self.previewed(there, self.draft(there, tomorrow, gpus="6"))
         assert "An estimate, not a promise." in shown
@@ -386,7 +384,7 @@ class TestTheGrid:
         assert "changed quotas" in log
         assert "undid a change of quotas" in log
 
-    def test_saves_nothing_that_was_not_estimated(self, there: Town) -> None:
+    def test_rejects_save_without_matching_preview(self, there: Town) -> None:
         draft = self.draft(there, gpus="6")
         answer = there.operator.post(self.path(there), {**draft, "do": "save"})
         assert "check the new preview first" in answer.content.decode()
@@ -396,7 +394,7 @@ class TestTheGrid:
         assert "check the new preview first" in answer.content.decode()
         assert self.rows(there) == [(4, None)]
 
-    def test_names_the_cell_that_is_wrong(self, there: Town) -> None:
+    def test_invalid_cell_shows_error(self, there: Town) -> None:
         Quota.objects.filter(tenant=there.tenant).update(valid_until=there.cluster.at + 9 * DAY)
         Quota.objects.create(
             tenant=there.tenant,
@@ -413,12 +411,12 @@ class TestTheGrid:
         answer = there.operator.post(self.path(there), {**draft, "do": "preview"})
         assert "A period with 5 GPUs begins" in answer.content.decode()
 
-    def test_does_not_begin_in_the_past(self, there: Town) -> None:
+    def test_rejects_past_or_invalid_start(self, there: Town) -> None:
         shown = page(there.operator, self.path(there), since="2001-01-01")
         assert "This is in the past" in shown
         assert "Enter date and time" in page(there.operator, self.path(there), since="soon")
 
-    def test_gives_a_first_quota(self, there: Town) -> None:
+    def test_assigns_first_quota_to_tenant(self, there: Town) -> None:
         island = there.elsewhere.tenants["island"]
         shown = page(there.operator, self.path(there), tenant="island")
         key = f"{island.pk}-{there.cluster.gpu_type.pk}"
@@ -430,7 +428,7 @@ class TestTheGrid:
         quota = Quota.objects.get(tenant=island, pool=there.cluster.pool)
         assert (quota.gpus, quota.mode, quota.borrow_limit) == (2, "RESERVE", None)
 
-    def test_reads_without_changing_for_the_auditor(self, there: Town) -> None:
+    def test_is_read_only_for_auditor(self, there: Town) -> None:
         auditor = visitor("aud", site_role=User.SiteRole.AUDITOR)
         shown = page(auditor, self.path(there))
         assert "You have read-only access." in shown

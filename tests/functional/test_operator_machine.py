@@ -35,7 +35,7 @@ def queue_page(there: Town) -> str:
 
 
 class TestLateRounds:
-    def test_says_when_rounds_are_late(self, there: Town) -> None:
+    def test_alert_explains_late_rounds(self, there: Town) -> None:
         PoolClock.objects.filter(pool=there.cluster.pool).update(
             anchor_pool=there.cluster.at + timedelta(hours=1)
         )
@@ -50,7 +50,7 @@ class TestLateRounds:
         health = there.operator.get(f"/operate/pools/{there.cluster.pool.name}/health/")
         assert headline(health.content.decode()) == f"Rounds of {there.cluster.pool.name} are late."
 
-    def test_says_when_a_new_pool_waits_for_its_first_round(self, there: Town) -> None:
+    def test_alert_reports_new_pool_without_first_round(self, there: Town) -> None:
         new = cluster({"t": 1}).pool
         waits = f"Pool {new.name} had no round for 1 h."
         assert waits not in queue_page(there)
@@ -58,8 +58,8 @@ class TestLateRounds:
         assert waits in queue_page(there)
 
 
-class TestTheMachine:
-    def test_says_which_process_was_started_anew_and_why(
+class TestMachineAlerts:
+    def test_report_restarted_process_with_reason(
         self, there: Town, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("EVENSHARE_RUN_DIR", str(tmp_path))
@@ -81,7 +81,7 @@ class TestTheMachine:
             (1, 1, ""),
         ],
     )
-    def test_says_what_the_clocks_of_the_machine_did(
+    def test_report_clock_jumps(
         self,
         tmp_path: Path,
         monkeypatch: pytest.MonkeyPatch,

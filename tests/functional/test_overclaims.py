@@ -42,10 +42,8 @@ def told(there: Stage, number: int, who: str) -> dict[str, Any]:
     return certificate
 
 
-class TestARoundWithOverclaims:
-    def test_shows_them_with_names_of_own_job_types_alone(
-        self, there: Stage, planted: Round
-    ) -> None:
+class TestRoundWithOverclaims:
+    def test_page_names_only_own_job_types(self, there: Stage, planted: Round) -> None:
         shown = section(there, planted.number, "owner")
         assert "2 speeds were declared faster than measured" in shown
         assert "alpha-net v100 4.000 2.000 100.0 % 12" in shown
@@ -54,7 +52,7 @@ class TestARoundWithOverclaims:
         page = there.page("owner", there.url(f"rounds/{planted.number}/"))
         assert f"/t/alpha/profiles/alpha-net/?pool={there.pool}" in page
 
-    def test_has_a_line_that_holds_with_a_note(self, there: Stage, planted: Round) -> None:
+    def test_certificate_line_holds_with_a_note(self, there: Stage, planted: Round) -> None:
         page = words(there.page("owner", there.url(f"rounds/{planted.number}/")))
         line = page[page.index("Measured speeds are used") :]
         assert line.startswith("Measured speeds are used holds, with a note")
@@ -64,10 +62,10 @@ class TestARoundWithOverclaims:
         assert "1 promise is broken." in page
         assert re.search(r"Follows from round \d+ violated", page)
 
-    def test_certifies_again(self, planted: Round) -> None:
+    def test_certificate_is_reproduced_by_replay(self, planted: Round) -> None:
         assert replay_stored_round(planted).certified is True
 
-    def test_names_no_other_where_the_pool_hides_them(self, there: Stage, planted: Round) -> None:
+    def test_hides_other_tenants_if_pool_hides_rows(self, there: Stage, planted: Round) -> None:
         there.see("own")
         shown = section(there, planted.number, "neighbour")
         assert "beta-net v100 7.500 5.000 50.0 % 12" in shown
@@ -82,13 +80,13 @@ class TestARoundWithOverclaims:
         assert (line["property"], line["count"]) == ("measured_speeds", 2)
         assert (line["worst"], line["tenant"], line["hidden"]) == (None, None, True)
 
-    def test_has_pseudonyms_for_others(self, there: Stage, planted: Round) -> None:
+    def test_replaces_other_tenants_with_pseudonyms(self, there: Stage, planted: Round) -> None:
         there.see("pseudonyms")
         shown = section(there, planted.number, "neighbour")
         assert "tenant 1 v100 4.000 2.000 100.0 % 12" in shown
         assert "alpha" not in there.page("neighbour", there.url(f"rounds/{planted.number}/"))
 
-    def test_says_so_over_rest(self, there: Stage, planted: Round) -> None:
+    def test_rest_returns_overclaims(self, there: Stage, planted: Round) -> None:
         certificate = told(there, planted.number, "owner")
         assert certificate["overclaims"][0] == {
             "tenant": {"name": "alpha", "slug": "alpha", "you": True}, "job_type": "alpha-net",
@@ -101,7 +99,7 @@ class TestARoundWithOverclaims:
         operator = told(there, planted.number, "operator")
         assert [row["job_type"] for row in operator["overclaims"]] == ["alpha-net", "beta-net"]
 
-    def test_is_read_in_as_many_queries_as_one_without(self, there: Stage, planted: Round) -> None:
+    def test_page_needs_no_more_queries(self, there: Stage, planted: Round) -> None:
         before, after = (
             there.reads("owner", there.url(f"rounds/{number}/"))
             for number in (planted.number - 1, planted.number)
@@ -109,15 +107,15 @@ class TestARoundWithOverclaims:
         assert before == after
 
 
-class TestARoundWithout:
-    def test_shows_nothing(self, there: Stage) -> None:
+class TestRoundWithoutOverclaims:
+    def test_shows_no_section(self, there: Stage) -> None:
         number = last_round(there).number
         assert section(there, number, "owner") == ""
         assert "Measured speeds are used" not in there.page("owner", there.url(f"rounds/{number}/"))
         assert told(there, number, "owner")["overclaims"] == []
 
 
-class TestTheJobTypesPage:
+class TestProfilePage:
     def overclaim(self, there: Stage) -> str:
         row = Profile.objects.get(name="alpha-net")
         row.declared = {"k80": 1000, "v100": 4000}
@@ -128,7 +126,7 @@ class TestTheJobTypesPage:
         row.save()
         return f"/t/alpha/profiles/alpha-net/?pool={there.pool}"
 
-    def test_leads_to_the_newest_round_that_shows_it(self, there: Stage) -> None:
+    def test_links_to_newest_round_with_overclaim(self, there: Stage) -> None:
         path = self.overclaim(there)
         assert "The certificate of round" not in words(there.page("owner", path))
         there.lab.round(after_s=10)
@@ -138,7 +136,7 @@ class TestTheJobTypesPage:
         assert f"The certificate of round {number} shows it." in words(page)
         assert "alpha-net v100 4.000 2.000 100.0 % 12" in section(there, number, "owner")
 
-    def test_leads_nowhere_where_it_shows_none(self, there: Stage) -> None:
+    def test_has_no_link_without_certificate(self, there: Stage) -> None:
         path = self.overclaim(there)
         there.lab.pool.policy, there.lab.pool.options = "ltgf", {}
         there.lab.pool.save()

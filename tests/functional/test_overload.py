@@ -90,8 +90,8 @@ def works_as_ever(web: WebServer, stage: ApiStage, session: str) -> None:
     assert web.ask("GET", "/healthz").status == 200
 
 
-class TestAFloodOfLogins:
-    def test_stops_nobody_who_is_signed_in(
+class TestLoginFlood:
+    def test_does_not_block_signed_in_users(
         self, web: WebServer, stage: ApiStage, clients: list[socket.socket]
     ) -> None:
         """No password is hashed while this test holds the gate, so no log-in completes."""
@@ -131,7 +131,7 @@ class TestAFloodOfLogins:
 
 
 class TestPages:
-    def test_wait_for_a_connection_and_do_not_fail(
+    def test_wait_for_a_connection_and_succeed(
         self, web: WebServer, services: Services, committed_db: str, clients: list[socket.socket]
     ) -> None:
         """Forty pages are requested at once, while a lock blocks all reads of accounts."""
@@ -154,10 +154,10 @@ ADDRESSES = ["/login/", "/t/aa/jobs/new/", "/api/v1/jobs", "/api/v1/tokens", "/h
              "/static/none.css"]  # fmt: skip
 
 
-class TestABody:
+class TestRequestBody:
     PIECE = b"%x\r\n" % MIB + b"a" * MIB + b"\r\n"
 
-    def test_without_an_end_is_cut_at_every_address(self, web: WebServer) -> None:
+    def test_endless_body_is_cut_at_every_url(self, web: WebServer) -> None:
         for path in ADDRESSES:
             head = request("POST", path, Content_Length="", Transfer_Encoding="chunked")
             with web.open(head) as client:
@@ -172,16 +172,16 @@ class TestABody:
                     assert sent < 4 * DRAIN_BYTES, path
                 is_refused_in_words(read_answer(client), path)
 
-    def test_that_is_declared_too_long_is_not_waited_for(self, web: WebServer) -> None:
+    def test_too_large_content_length_is_rejected_at_once(self, web: WebServer) -> None:
         for path in ADDRESSES:
             with web.open(request("POST", path, Content_Length=str(300 * MIB))) as client:
                 is_refused_in_words(read_answer(client), path)
 
-    def test_that_is_a_little_too_long_is_read_and_told(self, web: WebServer) -> None:
+    def test_slightly_too_large_body_is_rejected_with_message(self, web: WebServer) -> None:
         for path in ADDRESSES:
             is_refused_in_words(web.ask("POST", path, b"a" * (MIB + 1)), path)
 
-    def test_of_the_greatest_length_comes_through(self, web: WebServer, stage: ApiStage) -> None:
+    def test_maximum_length_is_accepted(self, web: WebServer, stage: ApiStage) -> None:
         spec = b'{"pool":"' + b"x" * (MIB - 11) + b'"}'
         bearer = f"Bearer {stage.secrets['ada']}"
         refused = web.ask(

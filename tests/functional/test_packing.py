@@ -22,8 +22,8 @@ GZIP = {"Accept-Encoding": "gzip"}
 
 
 @pytest.mark.django_db
-class TestAPage:
-    def test_is_compressed_for_who_takes_it_and_the_same(self) -> None:
+class TestPage:
+    def test_is_compressed_if_accepted(self) -> None:
         place = town()
         for path in ("/pools/pool-1/", "/t/north/", "/t/north/jobs/"):
             plain = place.owner.get(path)
@@ -35,7 +35,7 @@ class TestAPage:
             assert len(packed.content) * 2 < len(plain.content)
             assert b"<!DOCTYPE html>" in gzip.decompress(packed.content)
 
-    def test_has_another_token_and_another_length_each_time(self) -> None:
+    def test_csrf_token_and_compressed_length_vary(self) -> None:
         """The length of a compressed page must reveal nothing about the token."""
         place = town()
         answers = [place.owner.get("/t/north/jobs/new/", headers=GZIP) for _ in range(12)]
@@ -44,7 +44,7 @@ class TestAPage:
         assert len({one for page in tokens for one in page}) >= len(pages)
         assert len({len(answer.content) for answer in answers}) > 1
 
-    def test_fetches_no_more_than_a_first_load_may(self) -> None:
+    def test_first_load_stays_within_size_limit(self) -> None:
         page = Client().get("/?tour").content.decode()
         named = set(re.findall(r'(?:href|src)="/static/([^"]+)"', page))
         css = (STATIC / "evenshare.css").read_text()
@@ -59,8 +59,8 @@ class TestAPage:
         assert css.count("font-display:swap") == css.count("@font-face")
 
 
-class TestAnEdit:
-    def test_of_what_was_seen_keeps_its_strong_etag(self, committed_db: str) -> None:
+class TestApiEdit:
+    def test_keeps_strong_etag_with_gzip(self, committed_db: str) -> None:
         assert committed_db
         stage = api_stage()
         stage.person("otto", site_role="operator")
@@ -72,8 +72,8 @@ class TestAnEdit:
             assert "Content-Encoding" not in seen.headers
 
 
-class TestTheDemosStaticFiles:
-    def test_are_collected_once_and_again_when_one_changes(
+class TestStaticFiles:
+    def test_are_collected_again_only_after_a_change(
         self, tmp_path: Path, settings: Settings
     ) -> None:
         sources, root = tmp_path / "sources", tmp_path / "root"
@@ -98,6 +98,6 @@ class TestTheDemosStaticFiles:
         assert {path.name for path in root.glob("a.*.css*")}.isdisjoint(first)
         assert (root / STAMP).exists()
 
-    def test_are_not_collected_by_anybody_else(self, settings: Settings) -> None:
+    def test_are_not_collected_if_disabled(self, settings: Settings) -> None:
         settings.COLLECTED = False
         assert not collect()

@@ -72,8 +72,8 @@ def tokens(name: str, count: int) -> None:
         create_token(user=person, name=f"t{number}", scopes=scopes, days=1, now=wall_now())
 
 
-class TestOneOfEverything:
-    def test_is_one_on_every_page(self, committed_db: str) -> None:
+class TestSingular:
+    def test_is_used_for_one_on_every_page(self, committed_db: str) -> None:
         assert committed_db
         lab = cluster({"solo": 1}, nodes=1, gpus=1, lease_s=60, policy="ltgf")
         owner = visitor("ada", lab.tenants["solo"], Membership.Role.MANAGER)
@@ -104,7 +104,7 @@ class TestOneOfEverything:
 
     @pytest.mark.parametrize("code", WORDINGS)
     @pytest.mark.parametrize("now", [False, True])
-    def test_is_one_in_every_reason(self, code: str, now: bool) -> None:
+    def test_is_used_for_one_in_every_reason(self, code: str, now: bool) -> None:
         names = re.findall(r"\{(\w+)", WORDINGS[code].sentence)
         said = why(code, dict.fromkeys([*names, "free"], 1), now=now)
         assert not WRONG.search(said.sentence)

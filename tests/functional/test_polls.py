@@ -89,8 +89,8 @@ def shown(body: str) -> str:
     return re.sub(r"\d+ (s|min)( \d+ s)? ago|now<|next\s+round[^<]*|<svg.*?</svg>", "", body)
 
 
-class TestAPoll:
-    def test_asks_django_once_and_then_nobody(
+class TestPoll:
+    def test_uses_django_only_for_the_first_request(
         self, web: WebServer, place: Town, django: Counted, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         # A slow reading must not be passed to Django.
@@ -109,7 +109,9 @@ class TestAPoll:
             assert answer.headers["x-request-id"] != first.headers["x-request-id"]
             assert int(answer.headers["content-length"]) == len(answer.body.encode())
 
-    def test_that_would_say_the_same_is_304_from_both(self, web: WebServer, place: Town) -> None:
+    def test_unchanged_line_returns_304_from_board_and_django(
+        self, web: WebServer, place: Town
+    ) -> None:
         for accepted in ("", "gzip"):
             for path in (LINE + BY_DJANGO, LINE):
                 etag = poll(web, place.owner, path, Accept_Encoding=accepted).headers["etag"]
@@ -119,14 +121,14 @@ class TestAPoll:
                     assert known.headers["etag"].removeprefix("W/") == etag.removeprefix("W/")
                     assert known.headers["cache-control"] == "no-cache"
 
-    def test_after_a_round_says_the_new_one(self, web: WebServer, place: Town) -> None:
+    def test_shows_new_round(self, web: WebServer, place: Town) -> None:
         first = poll(web, place.owner)
         place.play()
         eventually(lambda: 'data-round="1"' in poll(web, place.owner).body)
         etag = first.headers["etag"]
         assert poll(web, place.owner, If_None_Match=etag).status == 200
 
-    def test_is_counted_like_every_other_request(self, web: WebServer, place: Town) -> None:
+    def test_is_counted_in_metrics(self, web: WebServer, place: Town) -> None:
         poll(web, place.owner)
         poll(web, place.owner)
         text = web.ask("GET", "/metrics").body
@@ -139,7 +141,7 @@ class TestAPoll:
         assert int(row[1]) >= 2
 
     @pytest.mark.parametrize("name", ["pool-1%00", "%00", "pool 1", "p\u00f6l", "pool-1%0a"])
-    def test_of_what_is_no_name_of_a_pool_is_django_s(
+    def test_invalid_pool_name_is_answered_by_django(
         self, web: WebServer, place: Town, django: Counted, name: str
     ) -> None:
         """PostgreSQL refuses NUL: one such name would fail the reading of all pools."""
@@ -149,12 +151,12 @@ class TestAPoll:
         before = len(django.asked)
         eventually(lambda: poll(web, place.owner).status and len(django.asked) == before)
 
-    def test_keeps_its_pool_awake(self, web: WebServer, place: Town) -> None:
+    def test_resumes_unwatched_pool(self, web: WebServer, place: Town) -> None:
         poll(web, place.owner)
         PoolClock.objects.update(paused=True, pause_reason="unwatched", anchor_wall=wall_now())
         eventually(lambda: poll(web, place.owner).status == 200 and not _paused())
 
-    def test_of_who_may_not_see_the_pool_does_not_keep_it_awake(
+    def test_does_not_resume_pool_for_unauthorized_visitor(
         self, web: WebServer, place: Town, settings: Settings, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         settings.PRODUCTION = True
@@ -171,7 +173,7 @@ class TestAPoll:
         assert "pool-1" not in noted
         eventually(lambda: poll(web, place.owner).status == 200 and "pool-1" in noted)
 
-    def test_goes_to_django_when_it_is_something_else(
+    def test_other_requests_are_passed_to_django(
         self, web: WebServer, place: Town, django: Counted
     ) -> None:
         poll(web, place.owner)
@@ -190,7 +192,7 @@ class TestAPoll:
             web.ask(method, path, b"", **{"Content_Length": "", **headers})
             assert len(django.asked) == before + 1, (method, path, headers)
 
-    def test_is_answered_by_django_while_the_database_is_away(
+    def test_is_answered_by_django_if_reading_fails(
         self, web: WebServer, place: Town, django: Counted, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         poll(web, place.owner)
@@ -207,11 +209,11 @@ def _paused() -> bool:
     return PoolClock.objects.get(pool__name="pool-1").paused
 
 
-class TestWhoMaySee:
+class TestAccess:
     """Tests of a production site, whose visitors see no pool."""
 
     @pytest.mark.parametrize("end", ["log-out", "deactivated", "password", "role", "quota"])
-    def test_is_asked_again_soon(
+    def test_ends_soon_after_rights_are_lost(
         self, web: WebServer, place: Town, settings: Settings, end: str
     ) -> None:
         settings.PRODUCTION = True
@@ -234,7 +236,7 @@ class TestWhoMaySee:
         assert poll(web, place.operator).status == 200
 
     @pytest.mark.parametrize("production", [False, True])
-    def test_is_as_django_says_for_everybody_and_every_pool(
+    def test_matches_django_for_every_user_and_pool(
         self, web: WebServer, place: Town, settings: Settings, *, production: bool
     ) -> None:
         """No requester gets another requester's answer, in any order and concurrently."""
@@ -262,8 +264,8 @@ class TestWhoMaySee:
                 assert answer.headers["etag"] == by_django[one].headers["etag"], one
 
 
-class TestAReading:
-    def test_is_used_for_a_while_only_and_for_what_it_read(
+class TestReading:
+    def test_is_limited_to_its_age_pools_and_sessions(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         now = time.monotonic()
@@ -274,7 +276,7 @@ class TestAReading:
         assert not reading.knows("a", "x", now)
         assert not replace(reading, begun=now - FRESH_S - 0.01).knows("a", VISITOR, now)
 
-    def test_shows_a_late_pool_without_a_round_or_another_reading(
+    def test_turns_late_without_a_new_reading(
         self, committed_db: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """The line is rendered with the wall time that has passed since the reading."""
@@ -300,7 +302,7 @@ class TestAReading:
         assert paused.state == PAUSED
         assert paused.etag not in {line.etag for line in lines}
 
-    def test_reads_no_more_than_its_bounds(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_respects_limits_of_pools_and_sessions(self, monkeypatch: pytest.MonkeyPatch) -> None:
         sizes = []
 
         def read(pools: Names, sessions: Names, _watched: object, _looks: object) -> Reading:
@@ -322,7 +324,7 @@ class TestAReading:
         assert max(pools for pools, _ in sizes) == 3
         assert max(sessions for _, sessions in sizes) == 5
 
-    def test_that_took_long_is_used_by_who_waited_for_it(
+    def test_slow_reading_is_used_by_its_waiting_poll(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """If the database is slow, Django's view would not be faster."""
@@ -346,9 +348,7 @@ class TestAReading:
         run_story(story)
         assert len(begins) == 1
 
-    def test_that_fails_is_tried_again_after_a_gap_and_once_for_each_poll(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_failed_reading_is_retried_after_a_gap(self, monkeypatch: pytest.MonkeyPatch) -> None:
         tries = []
         slept = []
 

@@ -62,9 +62,9 @@ def dropped(page: str, pool: str) -> list[str]:
     ]
 
 
-class TestAPageOfAPool:
+class TestPoolPage:
     @pytest.mark.parametrize("who", ["mo", "oda"])
-    def test_keeps_it_in_each_link(self, clocks: TwoClocks, who: str) -> None:
+    def test_keeps_pool_in_every_link(self, clocks: TwoClocks, who: str) -> None:
         client, pool = clocks.client(who), clocks.present.pool.name
         found = []
         for path in (*TENANT, *POOL):
@@ -74,14 +74,14 @@ class TestAPageOfAPool:
         # A user without a tenant gets a link to the accounts of all books.
         assert [link for link in found if who == "mo" or not link.endswith(": /ledger/")] == []
 
-    def test_leads_to_a_list_of_all_pools_where_none_was_chosen(self, clocks: TwoClocks) -> None:
+    def test_links_to_all_pools_if_none_was_chosen(self, clocks: TwoClocks) -> None:
         page = clocks.page("mo", "/t/north/jobs/")
         assert 'href="/t/north/jobs/"' in page
         assert 'href="/t/north/"' in page
 
 
-class TestTheSubmitForm:
-    def test_opens_in_the_pool_of_the_page_that_leads_there(self, clocks: TwoClocks) -> None:
+class TestSubmitForm:
+    def test_preselects_pool_of_the_linking_page(self, clocks: TwoClocks) -> None:
         first, second = (lab.pool.name for lab in clocks.labs)
         # By name the newer pool comes first; pages without a pool in their URL show the older.
         Pool.objects.filter(name=second).update(name="a-pool")
@@ -95,7 +95,7 @@ class TestTheSubmitForm:
             assert chosen(clocks.page("mo", link)) == pool, path
         assert chosen(clocks.page("mo", "/t/north/jobs/new/")) == first
 
-    def test_is_linked_from_the_pool_where_its_reader_may_submit(self, clocks: TwoClocks) -> None:
+    def test_is_linked_from_pool_page_for_submitters(self, clocks: TwoClocks) -> None:
         name = clocks.present.pool.name
         link = f"/t/north/jobs/new/?pool={name}"
         assert f'href="{link}"' in clocks.page("mo", f"/pools/{name}/")

@@ -33,9 +33,9 @@ def access(name: str) -> Access:
     return access_of(User.objects.get(username=name))
 
 
-class TestWhoMayLook:
+class TestAccess:
     @pytest.mark.parametrize("page", ["", "prices/"])
-    def test_is_everybody_of_the_pool_and_the_operator(self, there: Stage, page: str) -> None:
+    def test_pool_is_visible_to_its_tenants_and_operators(self, there: Stage, page: str) -> None:
         answers = {
             who: there.get(who, there.url(page)).status_code
             for who in ("owner", "mate", "neighbour", "operator", "stranger", "nobody")
@@ -51,14 +51,12 @@ class TestWhoMayLook:
         answer = there.get(None, there.url(page))
         assert (answer.status_code, answer["Location"].split("?")[0]) == (302, "/login/")
 
-    def test_finds_no_pool_of_another_name(self, there: Stage) -> None:
+    def test_unknown_pool_returns_404(self, there: Stage) -> None:
         assert there.get("operator", "/pools/none/").status_code == 404
 
 
-class TestTheLastDaysDeficit:
-    def test_is_told_to_the_operator_as_each_tenants_dashboard_tells_it(
-        self, settled: Stage
-    ) -> None:
+class TestDailyDeficit:
+    def test_operator_table_matches_dashboards_of_tenants(self, settled: Stage) -> None:
         page = settled.get("operator", settled.url())
         rows = {row.badge.name: row for row in page.context["deficits"]}
         assert 'id="deficits"' in page.content.decode()
@@ -76,7 +74,7 @@ class TestTheLastDaysDeficit:
                 assert rows[name].share == percent(expected.share, 1)
         assert len({row.share for row in rows.values()}) > 1
 
-    def test_is_not_told_to_tenants_nor_where_sums_are_of_a_window(self, settled: Stage) -> None:
+    def test_is_hidden_from_tenants_and_under_windowed_policies(self, settled: Stage) -> None:
         assert 'id="deficits"' not in settled.page("owner", settled.url())
         settled.lab.pool.policy = "ltgf"
         settled.lab.pool.options = {"fairness_window_s": 86_400}
@@ -84,7 +82,7 @@ class TestTheLastDaysDeficit:
         assert 'id="deficits"' not in settled.page("operator", settled.url())
 
 
-class TestTheTypeOfTheCharts:
+class TestChartGpuType:
     @pytest.fixture
     def mixed(self, committed_db: str) -> Stage:
         assert committed_db
@@ -95,7 +93,7 @@ class TestTheTypeOfTheCharts:
         assert answer.status_code == 200
         return {chart.key: chart for chart in answer.context["charts"]}
 
-    def test_is_chosen_in_the_address(self, mixed: Stage) -> None:
+    def test_is_selected_by_query(self, mixed: Stage) -> None:
         every, one = self.charts(mixed, ""), self.charts(mixed, "?gpu_type=k80")
         assert list(every) == ["chart-use", "chart-rho"]
         assert list(one) == ["chart-use", "chart-quota", "chart-rho"]
@@ -112,7 +110,7 @@ class TestTheTypeOfTheCharts:
         assert sorted(uses) == sorted(held.values())
         assert [series.values[-1] for series in one["chart-quota"].series] == [2, 1, 1]
 
-    def test_is_offered_in_a_row_of_links(self, mixed: Stage) -> None:
+    def test_is_offered_as_links(self, mixed: Stage) -> None:
         page = mixed.page("owner", mixed.url("?gpu_type=v100"))
         nav = re.search(r'<nav class="choices".*?</nav>', page, re.DOTALL)
         assert nav is not None
@@ -127,39 +125,39 @@ class TestTheTypeOfTheCharts:
         assert f'hx-get="{here}?gpu_type=v100"' in page
 
     @pytest.mark.parametrize("wrong", ["h100", "K80", "k80,v100", "x" * 300])
-    def test_that_the_pool_has_not_is_not_there(self, mixed: Stage, wrong: str) -> None:
+    def test_unknown_type_returns_404(self, mixed: Stage, wrong: str) -> None:
         assert mixed.get("owner", mixed.url(f"?gpu_type={wrong}")).status_code == 404
 
-    def test_costs_no_query_more(self, mixed: Stage) -> None:
+    def test_needs_no_extra_queries(self, mixed: Stage) -> None:
         reads = [mixed.reads("operator", mixed.url(query)) for query in ("", "?gpu_type=k80")]
         assert reads[0] == reads[1]
 
-    def test_is_no_choice_where_there_is_one(self, there: Stage) -> None:
+    def test_offers_no_choice_with_one_type(self, there: Stage) -> None:
         page = there.page("owner", there.url("?gpu_type=v100"))
         assert 'class="choices"' not in page
         assert list(self.charts(there, "?gpu_type=v100")) == list(self.charts(there, ""))
 
-    def test_leaves_the_last_days_deficit_to_all_types(self, mixed: Stage) -> None:
+    def test_does_not_affect_daily_deficit(self, mixed: Stage) -> None:
         pages = [mixed.get("operator", mixed.url(query)) for query in ("", "?gpu_type=k80")]
         rows = [[(row.badge.name, row.short) for row in page.context["deficits"]] for page in pages]
         assert rows[0] == rows[1]
 
 
-class TestThePoolPage:
-    def test_says_how_many_gpus_work_and_how_many_idle(self, there: Stage) -> None:
+class TestPoolPage:
+    def test_heading_counts_used_and_idle_gpus(self, there: Stage) -> None:
         words = headline(there.page("owner", there.url()))
         assert words == "6 of 8 GPUs are in use. 2 are idle."
 
-    def test_names_tenants_but_never_the_jobs_of_others(self, there: Stage) -> None:
+    def test_names_tenants_but_not_their_jobs(self, there: Stage) -> None:
         page = there.page("owner", there.url())
         assert "beta" in page
         assert "alpha-4" in page
         assert "beta-1" not in page
 
-    def test_shows_all_jobs_to_the_operator(self, there: Stage) -> None:
+    def test_shows_all_jobs_to_operator(self, there: Stage) -> None:
         assert "beta-1" in there.page("operator", there.url())
 
-    def test_gives_others_pseudonyms_where_the_pool_says_so(self, there: Stage) -> None:
+    def test_replaces_other_tenants_with_pseudonyms(self, there: Stage) -> None:
         there.see("pseudonyms")
         page = there.page("owner", there.url())
         assert "alpha" in page
@@ -168,14 +166,14 @@ class TestThePoolPage:
         assert "tenant 2" in page
         assert "beta" in there.page("operator", there.url())
 
-    def test_shows_own_rows_and_totals_where_the_pool_says_so(self, there: Stage) -> None:
+    def test_shows_only_own_rows_and_totals_if_pool_hides_others(self, there: Stage) -> None:
         there.see("own")
         page = there.page("owner", there.url())
         assert "beta" not in page
         assert "tenant 2" not in page
         assert "other tenants" in page
 
-    def test_draws_by_name_whose_nodes_are_all_gone(self, there: Stage) -> None:
+    def test_charts_name_tenants_whose_nodes_are_gone(self, there: Stage) -> None:
         kind = there.lab.add_type("p100", nodes=1, gpus=4, quotas={})
         joined_by_delta(there, kind)
         there.lab.round(after_s=10)
@@ -184,7 +182,7 @@ class TestThePoolPage:
         heads = re.findall(r">(GPUs in use by [^<]+)</th>", page)
         assert heads == [f"GPUs in use by {name}" for name in ("alpha", "beta", "gamma", "delta")]
 
-    def test_stands_for_a_pool_whose_nodes_were_all_removed_and_came_back(
+    def test_works_after_all_nodes_were_removed(
         self, there: Stage, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """The pool's summary counts 0 GPUs; earlier versions stored null."""
@@ -201,7 +199,7 @@ class TestThePoolPage:
         assert last_round(there).summary["gpus"] is None
         there.page("operator", there.url())
 
-    def test_draws_no_rho_for_who_sees_none(self, there: Stage) -> None:
+    def test_omits_rho_chart_if_no_rho_is_visible(self, there: Stage) -> None:
         """The stranger's tenant joins without demand; other tenants' demand is hidden."""
         there.see("own")
         joined_by_delta(there, there.lab.gpu_type)
@@ -211,7 +209,7 @@ class TestThePoolPage:
         assert 'id="chart-rho"' not in page
         assert 'id="chart-rho"' in there.page("owner", there.url())
 
-    def test_says_which_node_is_drained(self, there: Stage) -> None:
+    def test_marks_draining_and_drained_nodes(self, there: Stage) -> None:
         Node.objects.filter(pool=there.lab.pool, name="n0001").update(state=Node.State.DRAINED)
         page = there.page("owner", there.url())
         assert "Draining" in page  # a lease of beta is still on the node
@@ -221,7 +219,7 @@ class TestThePoolPage:
         assert "Draining" not in there.page("owner", there.url())
         assert there.page("owner", there.url()).count("Drained") == 2
 
-    def test_says_why_jobs_are_queued_while_gpus_are_idle(self, there: Stage) -> None:
+    def test_explains_queued_jobs_while_gpus_are_idle(self, there: Stage) -> None:
         # Alpha borrows one in addition to its four, beta uses one of its four: gamma's eight do not
         # fit.
         page = there.page("owner", there.url())
@@ -233,9 +231,7 @@ class TestThePoolPage:
         assert f"/rounds/{last.number}/" in section
 
     @pytest.mark.parametrize("visibility", ["full", "pseudonyms", "own"])
-    def test_names_whose_idle_gpus_are_reserved_to_those_who_may_know(
-        self, there: Stage, visibility: str
-    ) -> None:
+    def test_owner_of_unlent_gpus_follows_visibility(self, there: Stage, visibility: str) -> None:
         there.see(visibility)
         beta = Quota.objects.filter(tenant=there.tenant("beta"))
         beta.update(mode="RESERVE")
@@ -247,12 +243,12 @@ class TestThePoolPage:
         assert f"Idle and not lent: {whose[visibility]}" in section
         assert ("beta" in section) == (visibility == "full")
 
-    def test_gives_no_reason_where_nothing_is_idle_or_queued(self, there: Stage) -> None:
+    def test_omits_explanation_without_idle_gpus_or_queue(self, there: Stage) -> None:
         Job.objects.filter(state=Job.State.PENDING).update(state=Job.State.CANCELLED)
         there.lab.round(after_s=10)
         assert 'id="idle-why"' not in there.page("owner", there.url())
 
-    def test_reads_no_more_rows_by_query_when_there_are_more_nodes(self, there: Stage) -> None:
+    def test_query_count_does_not_grow_with_nodes(self, there: Stage) -> None:
         counts = []
         for extra in (0, 30):
             Node.objects.bulk_create(
@@ -288,9 +284,9 @@ def joined_by_delta(there: Stage, gpu_type: GpuType) -> None:
     )
 
 
-class TestThePoolsSums:
+class TestPoolSums:
     @pytest.mark.parametrize("visibility", ["full", "pseudonyms", "own"])
-    def test_add_up_whoever_looks(self, there: Stage, visibility: str) -> None:
+    def test_add_up_for_every_viewer(self, there: Stage, visibility: str) -> None:
         there.see(visibility)
         Node.objects.filter(pool=there.lab.pool, name="n0001").update(state=Node.State.LOST)
         for who in ("owner", "neighbour", "operator"):
@@ -303,9 +299,7 @@ class TestThePoolsSums:
             assert kind.quota + kind.unassigned + kind.out == kind.gpus
             assert sum(h.borrowed for n in kind.nodes for h in n.holds) == kind.borrowed
 
-    def test_count_what_a_lease_was_granted_while_it_waits_for_the_rest(
-        self, committed_db: str
-    ) -> None:
+    def test_count_granted_gpus_of_waiting_lease_once(self, committed_db: str) -> None:
         """A gang is granted 5 free GPUs and 3 that a lease of the same tenant still holds."""
         assert committed_db
         place = town()
@@ -331,27 +325,27 @@ class TestThePoolsSums:
         assert part.use.own + part.use.borrowed == 8
         assert sum(h.borrowed for n in part.use.nodes for h in n.holds) == part.use.borrowed
 
-    def test_are_there_where_nothing_was_decided(self, there: Stage) -> None:
+    def test_are_available_without_a_decision(self, there: Stage) -> None:
         add_state(there.lab.pool, 10**6, [])
         (kind,) = pool_overview(
             there.lab.pool.pk, read_visibility(there.lab.pool.pk, access("owner"))
         ).types
         assert (kind.gpus, kind.unassigned, kind.out) == (8, None, None)
 
-    def test_cost_seven_queries(self, there: Stage, django_assert_num_queries: Any) -> None:
+    def test_need_seven_queries(self, there: Stage, django_assert_num_queries: Any) -> None:
         visibility = read_visibility(there.lab.pool.pk, access("owner"))
         with django_assert_num_queries(7):
             pool_overview(there.lab.pool.pk, visibility)
 
-    def test_hide_nothing_that_a_tenant_owns(self, there: Stage) -> None:
+    def test_contain_only_own_claims_if_pool_hides_others(self, there: Stage) -> None:
         there.see("own")
         view = pool_overview(there.lab.pool.pk, read_visibility(there.lab.pool.pk, access("owner")))
         names = [claim.tenant.name for claim in view.types[0].claims if claim.tenant]
         assert names == ["alpha"]
 
 
-class TestAPseudonym:
-    def test_stays_when_another_tenant_joins(self, there: Stage) -> None:
+class TestPseudonym:
+    def test_is_stable_when_another_tenant_joins(self, there: Stage) -> None:
         there.see("pseudonyms")
         before = {k: v.name for k, v in visibility_of(there).known.items()}
         tenant = Tenant.objects.create(slug="a0", name="a0", initials="A0")
@@ -371,19 +365,19 @@ def visibility_of(there: Stage) -> Any:
     return read_visibility(there.lab.pool.pk, access("owner"))
 
 
-class TestThePriceBoard:
-    def test_shows_the_present_price_with_its_formula(self, committed_db: str) -> None:
+class TestPriceBoard:
+    def test_shows_current_price_with_formula(self, committed_db: str) -> None:
         there = settled_stage()
         page = there.page("owner", there.url("prices/"))
         assert "A borrowed GPU costs" in page
         assert "theta" in page
 
-    def test_teaches_before_the_first_price(self, there: Stage) -> None:
+    def test_explains_missing_price(self, there: Stage) -> None:
         assert "No price has been posted yet." in there.page("owner", there.url("prices/"))
 
 
-class TestANodeThatIsDrainedWhileALeaseRuns:
-    def test_leaves_no_fewer_than_no_gpus_idle(self, committed_db: str) -> None:
+class TestDrainedNodeWithRunningLease:
+    def test_shows_zero_idle_gpus_instead_of_negative(self, committed_db: str) -> None:
         assert committed_db
         place = town()
         place.submit(6)

@@ -19,8 +19,8 @@ def amount(text: str) -> Decimal:
     return Decimal(text.replace(",", ""))
 
 
-class TestEveryCharge:
-    def test_of_a_transfer_leads_to_the_price_posted_for_its_round(self, settled: Stage) -> None:
+class TestChargeLinks:
+    def test_transfer_lines_link_to_posted_price_of_round(self, settled: Stage) -> None:
         transfer = Transfer.objects.filter(tenant__slug="alpha").order_by("hour").first()
         assert transfer is not None
         page = settled.page("owner", f"/t/alpha/ledger/{transfer.pk}/")
@@ -49,7 +49,7 @@ class TestEveryCharge:
         assert "Equal to the posted price" in page
         assert f"/rounds/{row.valid_from_round - 1}/" in page
 
-    def test_of_a_job_leads_there_term_by_term(self, settled: Stage) -> None:
+    def test_job_terms_link_to_posted_price_of_round(self, settled: Stage) -> None:
         line = UsageLine.objects.filter(meter="borrowed", amount__gt=0).order_by("pk")[0]
         who = "owner" if line.tenant.slug == "alpha" else "neighbour"
         page = settled.page(who, f"/jobs/{line.job.uid}/")
@@ -58,7 +58,7 @@ class TestEveryCharge:
         assert f'href="{path}"' in page
         self._is_posted(settled, path, number, line.price)
 
-    def test_of_a_present_term_leads_there_before_it_is_closed(self, settled: Stage) -> None:
+    def test_open_term_links_to_posted_price_of_round(self, settled: Stage) -> None:
         live = Lease.objects.filter(state__in=Lease.LIVE_STATES, borrowed__gt=0)
         lease = live.select_related("job__tenant", "job__pool").order_by("pk")[0]
         who = "owner" if lease.job.tenant.slug == "alpha" else "neighbour"
@@ -69,8 +69,8 @@ class TestEveryCharge:
         self._is_posted(settled, path, number, lease.price)
 
 
-class TestThePage:
-    def test_computes_a_price_with_a_surcharge_again(self, settled: Stage) -> None:
+class TestPage:
+    def test_recomputes_price_with_surcharge(self, settled: Stage) -> None:
         lab = settled.lab
         PriceSetting.objects.update(surcharge_cap=4, surcharge_step=Decimal("2.5"))
         for tenant in ("alpha", "beta"):
@@ -90,11 +90,11 @@ class TestThePage:
         assert "recomputed" in settled.page("owner", before[1])
 
     @pytest.mark.parametrize("path", ["t4/1/", "v100/99999999999999/"])
-    def test_is_not_there_of_what_was_never_posted(self, settled: Stage, path: str) -> None:
+    def test_returns_404_for_price_never_posted(self, settled: Stage, path: str) -> None:
         name = settled.lab.pool.name
         assert settled.get("owner", f"/pools/{name}/prices/{path}").status_code == 404
 
-    def test_is_of_its_pools_people(self, settled: Stage) -> None:
+    def test_is_limited_to_members_of_the_pool(self, settled: Stage) -> None:
         path = f"/pools/{settled.lab.pool.name}/prices/v100/3/"
         answers = [settled.get(who, path).status_code for who in ("owner", "neighbour", "nobody")]
         assert answers == [200, 200, 404]

@@ -72,9 +72,9 @@ def api(there: Stage, who: str, path: str) -> Any:
     return answer.json()
 
 
-class TestTheJobPage:
+class TestJobPage:
     @pytest.mark.parametrize("setting", WHO)
-    def test_tells_notice_rule_and_beneficiary_as_the_pool_lets_it(
+    def test_victim_shows_notice_rule_and_visible_beneficiary(
         self, there: Stage, setting: str
     ) -> None:
         there.see(setting)
@@ -90,7 +90,7 @@ class TestTheJobPage:
         assert setting == "full" or ">beta<" not in page
 
     @pytest.mark.parametrize("setting", WHO)
-    def test_of_the_beneficiary_names_what_made_way_for_it(
+    def test_beneficiary_shows_visible_victim_without_its_job(
         self, there: Stage, setting: str
     ) -> None:
         there.see(setting)
@@ -109,21 +109,21 @@ class TestTheJobPage:
         assert row["for_job"]["name"] == "secret-of-beta"
         assert api(there, "owner", f"jobs/{loser().uid}/why")["made_way"] == []
 
-    def test_of_the_beneficiary_names_the_job_to_operators(self, there: Stage) -> None:
+    def test_beneficiary_names_victim_job_to_operators(self, there: Stage) -> None:
         there.see("own")
         winner = Job.objects.get(name="secret-of-beta")
         page = words(there.page("operator", f"/jobs/{winner.uid}/"))
         assert f"; the job was {loser().name}." in page
         assert "Made way for it" not in there.page("operator", f"/jobs/{loser().uid}/")
 
-    def test_says_that_a_running_job_may_be_preempted(self, there: Stage) -> None:
+    def test_running_job_shows_possible_preemption(self, there: Stage) -> None:
         held = Job.objects.filter(tenant=there.tenant("alpha"), state="running").earliest("id")
         page = words(there.page("owner", f"/jobs/{held.uid}/"))
         assert "unless it is preempted." in page
         assert "it may be preempted or moved earlier, with 30 s notice" in page
         assert "protected" not in page
 
-    def test_says_until_when_a_lease_is_protected(self, there: Stage) -> None:
+    def test_shows_end_of_protection_from_preemption(self, there: Stage) -> None:
         Pool.objects.update(options={"min_runtime_s": 1200})
         there.lab.pool.refresh_from_db()
         there.lab.submit("beta", 1, 40_000)
@@ -141,7 +141,7 @@ class TestTheJobPage:
         # The lease expires earlier: a round takes its GPUs only after both times.
         assert f"until {lease.protected_until:%H:%M} unless it is preempted" in page
 
-    def test_of_one_that_is_stopping_tells_its_notice(
+    def test_stopping_job_shows_notice_and_its_outcome(
         self, committed_db: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         assert committed_db
@@ -166,11 +166,11 @@ class TestTheJobPage:
         assert "job ended first" in section(made.page("owner", made.url()))
 
 
-class TestABeneficiaryThatIsCancelledAfterTheRound:
+class TestCancelledBeneficiary:
     """The job waits for its GPUs; the round's notice is not withdrawn."""
 
     @pytest.mark.parametrize("setting", WHO)
-    def test_is_told_as_one_that_gave_its_grant_up(
+    def test_is_reported_as_unused_grant_if_visible(
         self, committed_db: str, monkeypatch: pytest.MonkeyPatch, setting: str
     ) -> None:
         assert committed_db
@@ -200,7 +200,7 @@ def api_lease(there: Stage, who: str, job: Job) -> Any:
     return api(there, who, f"jobs/{job.uid}")["lease"]
 
 
-class TestAMove:
+class TestMove:
     @pytest.fixture
     def lab(self, committed_db: str) -> Cluster:
         assert committed_db
@@ -213,7 +213,7 @@ class TestAMove:
         lab.round(after_s=10)
         return lab
 
-    def test_is_told_as_one_and_counts_as_no_preemption(self, lab: Cluster) -> None:
+    def test_is_reported_as_move_and_not_as_preemption(self, lab: Cluster) -> None:
         user = User.objects.create(username="ann", password="!")
         tenant = lab.tenants["alpha"]
         Membership.objects.create(user=user, tenant=tenant, role=Membership.Role.MEMBER)
@@ -233,9 +233,9 @@ class TestAMove:
         assert "moved immediately" in section(pool)
 
 
-class TestThePoolPage:
+class TestPoolPage:
     @pytest.mark.parametrize("setting", WHO)
-    def test_lists_rule_victim_and_beneficiary(self, there: Stage, setting: str) -> None:
+    def test_lists_rule_victim_and_visible_beneficiary(self, there: Stage, setting: str) -> None:
         there.see(setting)
         shown = section(there.page("owner", there.url()))
         assert "1 lease ended early, with notice: 1 preempted" in shown
@@ -247,14 +247,14 @@ class TestThePoolPage:
         # The numbers of the rule are shown if both tenants are visible.
         assert ("Numbers compared by the rule" in shown) == (setting != "own")
 
-    def test_shows_the_beneficiary_its_own_job_alone(self, there: Stage) -> None:
+    def test_shows_beneficiary_only_its_own_job(self, there: Stage) -> None:
         there.see("own")
         shown = section(there.page("neighbour", there.url()))
         assert "secret-of-beta" in shown
         assert loser().name not in shown
         assert "alpha" not in shown
 
-    def test_shows_a_third_one_what_the_pool_lets_it_see(self, there: Stage) -> None:
+    def test_third_tenant_view_follows_visibility_of_pool(self, there: Stage) -> None:
         there.see("own")
         assert section(there.page("third", there.url())) == ""
         there.see("pseudonyms")
@@ -264,21 +264,21 @@ class TestThePoolPage:
         assert "secret-of-beta" not in shown
         assert loser().name not in shown
 
-    def test_shows_operators_all(self, there: Stage) -> None:
+    def test_shows_all_names_to_operators(self, there: Stage) -> None:
         there.see("own")
         shown = section(there.page("operator", there.url()))
         assert "secret-of-beta" in shown
         assert loser().name in shown
 
-    def test_has_no_such_section_where_nothing_ended_early(self, committed_db: str) -> None:
+    def test_omits_section_without_early_ends(self, committed_db: str) -> None:
         assert committed_db
         made = pool_stage(policy="ltgf")  # its leases are not protected
         assert section(made.page("owner", made.url())) == ""
 
 
-class TestTheRoundPage:
+class TestRoundPage:
     @pytest.mark.parametrize("setting", WHO)
-    def test_says_which_end_came_with_notice(self, there: Stage, setting: str) -> None:
+    def test_marks_lease_end_with_notice(self, there: Stage, setting: str) -> None:
         there.see(setting)
         number = Round.objects.latest("number").number
         page = there.page("owner", there.url(f"rounds/{number}/"))
@@ -296,8 +296,8 @@ class TestTheRoundPage:
         assert (row["numbers"] == {}) == (setting == "own")
 
 
-class TestTheApi:
-    def test_lists_them_page_by_page_with_what_the_caller_may_see(self, there: Stage) -> None:
+class TestApi:
+    def test_lists_preemptions_by_visibility_of_caller(self, there: Stage) -> None:
         there.see("full")
         page = api(there, "owner", f"pools/{there.pool}/preemptions?limit=1")
         (row,) = page["results"]
@@ -320,7 +320,7 @@ class TestTheApi:
         assert (row["tenant"], row["job"], row["numbers"]) == (None, None, {})
         assert row["for_job"]["name"] == "secret-of-beta"
 
-    def test_goes_on_where_a_page_ended(self, there: Stage) -> None:
+    def test_continues_from_cursor(self, there: Stage) -> None:
         Job.objects.filter(name="secret-of-beta").update(cancel_asked_at=there.lab.at)
         there.lab.round(after_s=10)
         there.lab.round(after_s=10)
@@ -334,7 +334,7 @@ class TestTheApi:
         assert len(set(rounds)) == 2
         assert second["next"] is None
 
-    def test_says_it_where_it_is_asked_why_a_job_waits(self, there: Stage) -> None:
+    def test_job_reason_includes_its_preemption(self, there: Stage) -> None:
         answer = api(there, "owner", f"jobs/{loser().uid}/why")
         assert answer["reason_code"] == "lease_turn"
         assert answer["preempted"]["words"].endswith("was below its quota (guarantee)")
@@ -342,8 +342,8 @@ class TestTheApi:
         assert api(there, "owner", f"jobs/{other.uid}/why")["preempted"] is None
 
 
-class TestTheMetrics:
-    def test_count_them_by_rule_from_the_first_scrape_on(self, there: Stage) -> None:
+class TestMetrics:
+    def test_count_preemptions_by_rule_from_zero(self, there: Stage) -> None:
         collector = DatabaseCollector()
         assert set(counted(collector).values()) == {0.0}
         Job.objects.filter(name="secret-of-beta").update(cancel_asked_at=there.lab.at)
@@ -364,18 +364,18 @@ def counted(collector: DatabaseCollector) -> dict[str, float]:
     }
 
 
-class TestTheRules:
+class TestRules:
     @pytest.mark.parametrize("rule", list(PreemptionRule))
-    def test_all_have_words(self, rule: PreemptionRule) -> None:
+    def test_every_rule_has_text(self, rule: PreemptionRule) -> None:
         text = preemption_text(rule.value, "north")
         assert text.endswith(f"({rule_text(rule.value)})")
         assert "north" in text
         assert "another tenant" in preemption_text(rule.value, "")
 
-    def test_that_are_gone_are_told_by_their_code(self) -> None:
+    def test_unknown_rule_shows_its_code(self) -> None:
         assert preemption_text("old_rule", "north") == "for a job of north (old rule)"
 
-    def test_show_their_numbers_by_unit(self) -> None:
+    def test_show_numbers_with_units(self) -> None:
         note = numbers_note(
             "pays",
             {"gain_gpu_us": 7_200_000_000, "ran_us": 90_000_000, "price_micro": 1_500_000,

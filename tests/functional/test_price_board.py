@@ -23,35 +23,33 @@ def one_more(page: str) -> str:
 
 
 class TestOneMoreGpu:
-    def test_costs_the_posted_price_beyond_the_quota_and_says_what_comes_next(
-        self, settled: Stage
-    ) -> None:
+    def test_costs_posted_price_beyond_quota_and_shows_next_price(self, settled: Stage) -> None:
         now = PostedPrice.objects.order_by("-valid_from_round")[0]
         after = to_credits(posted_price_micro(CREDIT_MICRO, 2000, now.used + 1, now.capacity))
         row = one_more(settled.page("owner", settled.url("prices/")))
         lease = now.price * settled.lab.pool.lease_s / 3600
         assert row.startswith(f"v100 {now.price:.6f} {lease:.6f} {after:.6f}")
 
-    def test_costs_nothing_within_the_quota(self, settled: Stage) -> None:
+    def test_is_free_within_quota(self, settled: Stage) -> None:
         row = one_more(settled.page("neighbour", settled.url("prices/")))
         assert row.startswith("v100 0.000000 0.000000")
         assert "Own quota: 3 GPUs left." in row
 
-    def test_is_said_of_ones_own_tenants_alone(self, settled: Stage) -> None:
+    def test_is_shown_only_for_own_tenants(self, settled: Stage) -> None:
         own = settled.page("owner", settled.url("prices/"))
         assert one_more(settled.page("owner", settled.url("prices/?tenant=beta"))) == one_more(own)
         assert one_more(settled.page("operator", settled.url("prices/"))) == ""
 
 
-class TestTheStretch:
+class TestTimeWindow:
     @pytest.mark.parametrize("window", ["day", "week", "month", "year", "ever"])
-    def test_is_the_one_that_was_chosen(self, settled: Stage, window: str) -> None:
+    def test_is_selected_by_query_and_defaults_to_week(self, settled: Stage, window: str) -> None:
         page = settled.page("owner", settled.url(f"prices/?window={window}"))
         shown = re.search(r'<option value="(\w+)"\s+selected', page)
         assert shown is not None
         assert shown[1] == ("week" if window == "ever" else window)
 
-    def test_has_prices_of_its_first_days(self, settled: Stage) -> None:
+    def test_includes_price_posted_in_its_first_days(self, settled: Stage) -> None:
         first = PostedPrice.objects.order_by("posted_at")[0]
         PostedPrice.objects.create(
             pool=first.pool, gpu_type=first.gpu_type, valid_from_round=0, price=Decimal("7.654321"),
@@ -62,13 +60,13 @@ class TestTheStretch:
         assert "7.654321" not in settled.page("owner", settled.url("prices/?window=month"))
 
 
-class TestTheForecast:
-    def test_is_said_to_be_none_where_it_is(self, settled: Stage) -> None:
+class TestForecast:
+    def test_states_missing_forecast(self, settled: Stage) -> None:
         page = settled.page("owner", settled.url("prices/"))
         assert "No reliable forecast of" in page
         assert "No forecast yet" in page
 
-    def test_shows_its_band_and_how_often_such_bands_held(self, settled: Stage) -> None:
+    def test_shows_quantiles_and_past_hit_rate(self, settled: Stage) -> None:
         last = PostedPrice.objects.order_by("-posted_at")[0]
         common = {"pool": last.pool, "gpu_type": last.gpu_type, "round": 3, "policy": "ltgf"}
         many = 60

@@ -31,8 +31,8 @@ def posted(there: Stage) -> list[PostedPrice]:
     return list(of_pool.order_by("posted_at", "gpu_type__name"))
 
 
-class TestTheFile:
-    def test_has_every_price_exact_and_the_oldest_first(self, there: Stage) -> None:
+class TestCsv:
+    def test_lists_every_exact_price_oldest_first(self, there: Stage) -> None:
         known = posted(there)
         assert len(known) > 3
         lines = rows(there, ALL)
@@ -46,7 +46,7 @@ class TestTheFile:
             [one.price, one.base, one.theta] for one in known
         ]
 
-    def test_is_of_one_type_if_asked(self, there: Stage) -> None:
+    def test_filters_by_gpu_type(self, there: Stage) -> None:
         first = posted(there)[0]
         other = GpuType.objects.create(name="other")
         PostedPrice.objects.create(
@@ -60,7 +60,7 @@ class TestTheFile:
                 row for row in every if row["gpu_type"] == name
             ]
 
-    def test_is_of_whole_days_on_the_pool_s_clock(self, there: Stage) -> None:
+    def test_filters_by_whole_days_in_pool_time(self, there: Stage) -> None:
         known = posted(there)
         day = known[-1].posted_at.date()
         assert len(rows(there, f"from={day}&to={day}")) == sum(
@@ -68,7 +68,7 @@ class TestTheFile:
         )
         assert rows(there, "from=2000-01-01&to=2000-01-02") == []
 
-    def test_is_named_after_pool_type_and_days(self, there: Stage) -> None:
+    def test_file_name_contains_pool_type_and_days(self, there: Stage) -> None:
         name = posted(there)[0].gpu_type.name
         path = f"/pools/{there.pool}/prices.csv?from=2030-01-01&to=2030-01-02"
         for query, of_type in (("", ""), (f"&gpu_type={name}", f"-{name}")):
@@ -85,23 +85,23 @@ class TestTheFile:
             ("gpu_type=none", "gpu_type: No price of it was posted in"),
         ],
     )
-    def test_says_what_is_wrong(self, there: Stage, query: str, problem: str) -> None:
+    def test_invalid_parameters_return_422_with_field(
+        self, there: Stage, query: str, problem: str
+    ) -> None:
         answer = there.get("owner", f"/pools/{there.pool}/prices.csv?{query}")
         assert answer.status_code == 422
         assert answer.content.decode().startswith(problem)
 
-    def test_is_asked_for_on_the_price_board(self, there: Stage) -> None:
+    def test_is_linked_from_price_board(self, there: Stage) -> None:
         page = there.page("owner", f"/pools/{there.pool}/prices/")
         assert f'action="/pools/{there.pool}/prices.csv"' in page
 
 
-class TestThePriceBoard:
+class TestPriceBoard:
     """Feature 23. Posted price per GPU type, history chart, table and CSV; the charged price equals
     the posted price of that round."""
 
-    def test_has_chart_table_and_file_and_every_charge_is_at_the_price_posted_then(
-        self, there: Stage
-    ) -> None:
+    def test_charges_equal_the_price_posted_for_their_round(self, there: Stage) -> None:
         page = there.page("owner", f"/pools/{there.pool}/prices/")
         lines = rows(there, ALL)
         charged = UsageLine.objects.filter(pool__name=there.pool, meter="borrowed", amount__gt=0)

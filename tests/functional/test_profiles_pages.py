@@ -31,11 +31,11 @@ def declare(client: Client, **fields: str) -> Any:
     return client.post("/t/north/profiles/?pool=pool-1", {"act": "put", **fields})
 
 
-class TestThePage:
-    def test_says_that_all_gpus_are_alike_until_a_type_is_declared(self, place: Town) -> None:
+class TestPage:
+    def test_without_profiles_treats_gpu_types_as_equal(self, place: Town) -> None:
         assert "equally fast on all GPU types" in text(place.owner, "/t/north/profiles/")
 
-    def test_declares_and_drops(self, place: Town) -> None:
+    def test_declares_and_deletes_profile(self, place: Town) -> None:
         answer = declare(place.owner, name="gru", **{"speed-k80": "2", "speed-v100": "9.62"})
         assert answer.status_code == 302
         shown = text(place.owner, "/t/north/profiles/")
@@ -49,31 +49,31 @@ class TestThePage:
         )
         assert not Profile.objects.exists()
 
-    def test_says_what_is_wrong_and_keeps_what_was_typed(self, place: Town) -> None:
+    def test_shows_error_and_keeps_input(self, place: Town) -> None:
         answer = declare(place.owner, name="gru", **{"speed-k80": "fast"})
         assert answer.status_code == 422
         assert "speeds.k80 must be a speed above 0" in answer.content.decode()
         assert 'value="fast"' in answer.content.decode()
 
-    def test_keeps_a_type_of_which_a_job_waits(self, place: Town) -> None:
+    def test_rejects_deletion_while_jobs_use_profile(self, place: Town) -> None:
         profile = place.cluster.profile("north", "gru", k80=1000)
         Job.objects.filter(pk=place.submit().pk).update(profile=profile, gpu_types=["k80"])
         answer = place.owner.post("/t/north/profiles/?pool=pool-1", {"act": "drop", "name": "gru"})
         assert "jobs of this type wait or run: 1" in answer.content.decode()
         assert Profile.objects.exists()
 
-    def test_is_for_a_viewer_to_read_alone(self, place: Town) -> None:
+    def test_is_read_only_for_viewer_and_404_for_others(self, place: Town) -> None:
         assert "Save" not in text(place.mate, "/t/north/profiles/")
         assert declare(place.mate, name="gru").status_code == 403
         text(place.neighbour, "/t/north/profiles/", status=404)
 
 
-class TestTheApi:
+class TestApi:
     def put(self, client: Client, tenant: str, body: Any) -> Any:
         path = f"/api/v1/pools/pool-1/profiles/{tenant}/gru"
         return client.put(path, json.dumps(body), content_type=JSON)
 
-    def test_declares_lists_and_drops(self, place: Town) -> None:
+    def test_declares_lists_and_deletes_own_profile(self, place: Town) -> None:
         made = self.put(place.owner, "north", {"speeds": {"k80": "1", "v100": 5}, "priority": 2})
         assert made.status_code == 200
         told = place.owner.get("/api/v1/pools/pool-1/profiles").json()
@@ -84,12 +84,12 @@ class TestTheApi:
         gone = place.owner.delete("/api/v1/pools/pool-1/profiles/north/gru")
         assert gone.status_code == 204
 
-    def test_names_the_field_that_is_wrong(self, place: Town) -> None:
+    def test_invalid_gpu_type_names_field(self, place: Town) -> None:
         answer = self.put(place.owner, "north", {"speeds": {"h100": "2"}})
         assert answer.status_code == 400
         assert "speeds.h100" in answer.content.decode()
 
-    def test_takes_a_job_that_names_it(self, place: Town) -> None:
+    def test_accepts_job_with_profile(self, place: Town) -> None:
         place.cluster.profile("north", "gru", k80=1000, v100=4810)
         spec = {"pool": "pool-1", "gpus": 1, "profile": "gru", "gpu_types": ["v100"]}
         made = place.owner.post("/api/v1/jobs", json.dumps(spec), content_type=JSON)
@@ -98,7 +98,7 @@ class TestTheApi:
 
 
 class TestThroughput:
-    def test_stands_on_the_pool_page_and_the_dashboard(self, place: Town) -> None:
+    def test_is_shown_on_pool_page_and_dashboard(self, place: Town) -> None:
         profile = place.cluster.profile("north", "gru", k80=1000, v100=4810)
         job = place.submit(gpus=2)
         Job.objects.filter(pk=job.pk).update(profile=profile, gpu_types=["v100"])
@@ -107,7 +107,7 @@ class TestThroughput:
         assert "2 GPUs do the work of 9.6 of the slowest type" in pool
         assert "Throughput 9.6 on 2 GPUs" in text(place.owner, "/t/north/?pool=pool-1")
 
-    def test_is_not_told_where_no_job_has_a_profile(self, place: Town) -> None:
+    def test_is_omitted_without_profiles(self, place: Town) -> None:
         place.submit()
         place.play()
         assert "slowest type" not in text(place.owner, "/pools/pool-1/")

@@ -43,10 +43,8 @@ def text(client: Client, path: str, status: int = 200) -> str:
     return " ".join(page.content.decode().split())
 
 
-class TestARun:
-    def test_says_on_its_page_what_it_is_and_for_which_job(
-        self, place: Town, job: Job, run: Job
-    ) -> None:
+class TestProfilingRun:
+    def test_job_page_names_its_type_and_waiting_job(self, place: Town, job: Job, run: Job) -> None:
         shown = text(place.owner, f"/jobs/{run.uid}/")
         assert (
             'A profiling run of job type <a href="/t/north/profiles/gru/?pool=pool-1">gru</a>.'
@@ -55,19 +53,19 @@ class TestARun:
         assert "It ends after 2 min 30 s on GPUs" in shown
         assert f'<a href="/jobs/{job.uid}/">{job.name}</a> was unknown' in shown
 
-    def test_is_not_said_to_be_expected_by_its_owner(self, place: Town, run: Job) -> None:
+    def test_has_no_estimate(self, place: Town, run: Job) -> None:
         Job.objects.filter(pk=run.pk).update(estimate_s=150, estimate_source="profiling")
         shown = text(place.owner, f"/jobs/{run.uid}/")
         assert "xpected" not in shown
         assert place.owner.get(f"/api/v1/jobs/{run.uid}").json()["estimate"] is None
 
-    def test_is_named_in_the_list_among_queued_ones_too(self, place: Town, run: Job) -> None:
+    def test_is_marked_in_job_list(self, place: Town, run: Job) -> None:
         assert run.pk
         for query in ("", "?state=pending"):
             shown = text(place.owner, f"/t/north/jobs/{query}")
             assert shown.count("profiling run of gru") == 1
 
-    def test_is_marked_in_the_api(self, place: Town, job: Job, run: Job) -> None:
+    def test_is_marked_in_api(self, place: Town, job: Job, run: Job) -> None:
         lasts = {
             one["id"]: one["profiling_s"]
             for one in place.owner.get("/api/v1/jobs").json()["results"]
@@ -75,12 +73,12 @@ class TestARun:
         assert lasts == {str(job.uid): 0, str(run.uid): 150}
 
 
-class TestAJobOfTheType:
-    def test_says_which_run_profiles_it_now(self, place: Town, job: Job, run: Job) -> None:
+class TestProfiledJob:
+    def test_links_to_its_profiling_run(self, place: Town, job: Job, run: Job) -> None:
         shown = text(place.owner, f"/jobs/{job.uid}/")
         assert f'Its job type is being profiled by <a href="/jobs/{run.uid}/">' in shown
 
-    def test_says_nothing_of_it_once_it_started_or_the_run_is_over(
+    def test_omits_run_after_start_of_job_or_end_of_run(
         self, place: Town, job: Job, run: Job
     ) -> None:
         Job.objects.filter(pk=run.pk).update(state="succeeded", ended_at=BEGIN)
@@ -90,13 +88,11 @@ class TestAJobOfTheType:
         assert 'id="profiling"' not in text(place.owner, f"/jobs/{job.uid}/")
 
 
-class TestTheJobType:
+class TestProfilePage:
     PAGE = "/t/north/profiles/gru/?pool=pool-1"
     REST = "/api/v1/pools/pool-1/profiles/north/gru"
 
-    def test_tells_its_newest_runs_and_how_it_stands(
-        self, place: Town, profile: Profile, run: Job
-    ) -> None:
+    def test_shows_latest_runs_with_state(self, place: Town, profile: Profile, run: Job) -> None:
         assert "A profiling run on 1 GPU is queued." in text(place.owner, self.PAGE)
         Job.objects.filter(pk=run.pk).update(state="running")
         assert "A profiling run on 1 GPU is running." in text(place.owner, self.PAGE)
@@ -115,18 +111,18 @@ class TestTheJobType:
             for one in (second, run)
         ]  # fmt: skip
 
-    def test_says_nothing_of_runs_that_were_withdrawn(self, place: Town, run: Job) -> None:
+    def test_omits_cancelled_runs(self, place: Town, run: Job) -> None:
         Job.objects.filter(pk=run.pk).update(state="cancelled", ended_at=BEGIN)
         assert 'id="profiling"' not in text(place.owner, self.PAGE)
 
-    def test_is_not_there_for_others(self, place: Town, run: Job) -> None:
+    def test_returns_404_to_other_tenants(self, place: Town, run: Job) -> None:
         text(place.neighbour, self.PAGE, 404)
         text(place.neighbour, f"/jobs/{run.uid}/", 404)
 
 
-class TestThePool:
+class TestPoolSetting:
     @pytest.mark.usefixtures("db")
-    def test_says_how_long_job_types_are_profiled_and_an_operator_sets_it(self) -> None:
+    def test_operator_sets_profiling_time_within_bounds(self) -> None:
         stage, one = operate_stage(), "operate/pools/{pool}"
         after = edit(stage, "PATCH", one, {"profiling_s": 300}, seen=one).json()
         assert (after["profiling_s"], Pool.objects.get().profiling_s) == (300, 300)

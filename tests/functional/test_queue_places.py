@@ -38,8 +38,8 @@ def order_of_last_round() -> list[str]:
     return [str(uids[job]) for job in queue_order(snapshot, decision.service) or ()]
 
 
-class TestTheQueue:
-    def test_is_in_the_order_of_the_policy_and_not_of_arrival(self, stage: ApiStage) -> None:
+class TestQueue:
+    def test_follows_order_of_policy_instead_of_arrival(self, stage: ApiStage) -> None:
         answer = queue(stage, as_="eve")
         ids = [row["id"] for row in answer["results"]]
         assert ids == order_of_last_round()
@@ -49,7 +49,7 @@ class TestTheQueue:
         assert (answer["round"], answer["next"]) == (2, None)
         assert answer["order"] == POLICIES[DEFAULT].order_text
 
-    def test_counts_a_tenants_jobs_apart_and_hides_those_of_others(self, stage: ApiStage) -> None:
+    def test_numbers_own_jobs_and_hides_those_of_others(self, stage: ApiStage) -> None:
         mine = [row for row in queue(stage)["results"] if row["id"]]
         others = [row for row in queue(stage)["results"] if not row["id"]]
         assert [row["tenant_position"] for row in mine] == [1, 2, 3]
@@ -57,7 +57,7 @@ class TestTheQueue:
         assert [row["tenant_position"] for row in others] == [None] * 2
         assert {row["position"] for row in mine + others} == {1, 2, 3, 4, 5}
 
-    def test_has_no_position_for_what_no_round_has_seen(self, stage: ApiStage) -> None:
+    def test_new_job_has_no_position_until_next_round(self, stage: ApiStage) -> None:
         new = stage.job()
         row = queue(stage)["results"][-1]
         assert (row["id"], row["position"]) == (str(new.uid), None)
@@ -65,14 +65,14 @@ class TestTheQueue:
         rows = queue(stage)["results"]
         assert {row["position"] for row in rows} == set(range(1, 7))
 
-    def test_closes_up_behind_a_job_that_leaves(self, stage: ApiStage) -> None:
+    def test_positions_close_up_after_a_job_leaves(self, stage: ApiStage) -> None:
         first, second = order_of_last_round()[:2]
         Job.objects.filter(uid=first).update(state="cancelled", ended_at=stage.cluster.at)
         rows = queue(stage, as_="eve")["results"]
         assert (rows[0]["id"], rows[0]["position"]) == (second, 1)
         assert len(rows) == 4
 
-    def test_is_without_a_job_in_quarantine(self, stage: ApiStage) -> None:
+    def test_omits_quarantined_jobs(self, stage: ApiStage) -> None:
         first, second = order_of_last_round()[:2]
         Job.objects.filter(uid=first).update(quarantine="it fails", reason_code="quarantined")
         row = queue(stage, as_="eve")["results"][0]
@@ -86,7 +86,7 @@ class TestTheQueue:
             shown = stage.get(f"jobs/{first}", as_="eve").json()
             assert (shown["queue"], shown["reason_code"]) == (None, "quarantined")
 
-    def test_goes_on_in_the_order_of_its_first_page(self, stage: ApiStage) -> None:
+    def test_cursor_keeps_order_of_first_page(self, stage: ApiStage) -> None:
         before = order_of_last_round()
         first = stage.get(f"pools/{stage.pool}/queue?limit=2", as_="eve").json()
         stage.cluster.submit("aa", 1, 9000)
@@ -98,7 +98,7 @@ class TestTheQueue:
         assert ids[:5] == before
         assert len(set(ids)) == 6
 
-    def test_refuses_a_cursor_of_another_shape(self, stage: ApiStage) -> None:
+    def test_rejects_malformed_cursors(self, stage: ApiStage) -> None:
         pool = stage.cluster.pool.pk
         former = make_cursor(f"queue.{pool}", 1, 2)
         route = f"queue-2.{pool}"
@@ -116,7 +116,7 @@ class TestTheQueue:
         good = urlencode({"cursor": make_cursor(route, 2, 0, 0, 1)})
         assert stage.get(f"pools/{stage.pool}/queue?{good}").status_code == 200
 
-    def test_of_a_policy_without_an_order_is_by_arrival_and_says_so(self, stage: ApiStage) -> None:
+    def test_is_by_arrival_if_policy_has_no_order(self, stage: ApiStage) -> None:
         Pool.objects.update(policy="max_min")
         stage.cluster.round(after_s=10)
         answer = queue(stage, as_="eve")
@@ -125,7 +125,7 @@ class TestTheQueue:
         assert {row["position"] for row in answer["results"]} == {None}
         assert answer["order"] == NO_QUEUE
 
-    def test_is_read_by_two_queries_while_its_round_is_remembered(
+    def test_needs_two_queries_with_cached_round(
         self, stage: ApiStage, django_assert_num_queries: Any
     ) -> None:
         pool = stage.cluster.pool.pk
@@ -135,7 +135,7 @@ class TestTheQueue:
             with django_assert_num_queries(queries + 3):
                 assert len(read_queue_order(pool).positions) == 5
 
-    def test_says_why_nobody_has_a_position(self) -> None:
+    def test_explains_missing_positions_before_first_round(self) -> None:
         stage = api_stage()
         job = stage.job()
         assert (queue(stage)["order"], queue(stage)["round"]) == (FIRST, None)
@@ -144,8 +144,8 @@ class TestTheQueue:
         assert stage.get(f"jobs/{job.uid}").json()["state"] == "running"
 
 
-class TestAJob:
-    def test_says_its_positions_as_the_queue_does(self, stage: ApiStage) -> None:
+class TestJob:
+    def test_shows_same_positions_as_queue(self, stage: ApiStage) -> None:
         rows = {row["id"]: row for row in queue(stage)["results"] if row["id"]}
         listed = {row["id"]: row for row in stage.get("jobs").json()["results"]}
         assert len(rows) == 3
@@ -159,7 +159,7 @@ class TestAJob:
             assert shown["round"] == 2
             assert shown["start"] is None
 
-    def test_that_runs_is_in_no_queue(self, stage: ApiStage) -> None:
+    def test_running_job_has_no_position(self, stage: ApiStage) -> None:
         running = Job.objects.filter(state="running").earliest("pk")
         assert stage.get(f"jobs/{running.uid}", as_="bob").json()["queue"] is None
 
@@ -169,8 +169,8 @@ def place() -> Town:
     return queue_town()
 
 
-class TestTheList:
-    def test_of_queued_jobs_is_in_their_order_with_their_positions(self, place: Town) -> None:
+class TestJobList:
+    def test_queued_jobs_are_in_queue_order_with_positions(self, place: Town) -> None:
         page = place.owner.get("/t/north/jobs/?state=pending")
         rows = [row["job"] for row in page.context["rows"]]
         assert [row.position.tenant for row in rows] == [1, 2, 3]
@@ -181,7 +181,7 @@ class TestTheList:
             row.uid: row.position for row in rows
         }
 
-    def test_claims_no_order_that_the_policy_has_not(self, place: Town) -> None:
+    def test_is_by_arrival_if_policy_has_no_order(self, place: Town) -> None:
         Pool.objects.filter(pk=place.cluster.pool.pk).update(policy="max_min")
         place.play()
         page = place.owner.get("/t/north/jobs/?state=pending")
@@ -189,7 +189,7 @@ class TestTheList:
         assert "In queue order" not in text(page)
         assert f"By arrival, without positions. {NO_QUEUE}" in text(page)
 
-    def test_goes_on_behind_a_page_while_the_queue_moves(self, place: Town) -> None:
+    def test_next_page_skips_no_job_while_queue_moves(self, place: Town) -> None:
         for _ in range(PAGE):
             place.submit(1, 9000)
         place.play()
@@ -209,12 +209,12 @@ class TestTheList:
         assert "Later in the queue, as of round 3 in pool-1. This page does not" in text(second)
         assert "End of list." in text(second)
 
-    def test_believes_no_mark_of_another_pool(self, place: Town) -> None:
+    def test_ignores_pool_mark_of_unknown_pool(self, place: Town) -> None:
         page = text(place.owner.get("/t/north/jobs/?state=pending&after=7.0.0.1.nosuch"))
         assert "Later in the queue. This page does not refresh." in page
         assert "nosuch" not in page
 
-    def test_goes_on_from_pool_to_pool(self, place: Town) -> None:
+    def test_continues_across_pools(self, place: Town) -> None:
         other = cluster({})
         quota = Quota.objects.filter(tenant=place.tenant, pool=place.cluster.pool).get()
         quota.pk, quota.pool = None, other.pool
@@ -234,7 +234,7 @@ class TestTheList:
                     break
             assert seen == listed, limit
 
-    def test_reads_no_mark_that_it_did_not_write(self, place: Town) -> None:
+    def test_handles_forged_page_marks(self, place: Town) -> None:
         path = "/t/north/jobs/?state=pending&after="
         for made_up in ("x", "9", "1.2.3", "1.3.0.0.pool-1", "1.0.0.0.", f"{10**18}.0.0.0.pool-1"):
             assert len(place.owner.get(f"{path}{made_up}").context["rows"]) == 3, made_up

@@ -43,9 +43,9 @@ def set_policy(there: Town, policy: str, **options: object) -> None:
     Pool.objects.filter(pk=there.cluster.pool.pk).update(policy=policy, options=options)
 
 
-class TestAPool:
+class TestPool:
     @pytest.mark.parametrize("policy", LABELS)
-    def test_says_the_same_on_every_page(self, there: Town, policy: str) -> None:
+    def test_shows_same_promise_on_every_page(self, there: Town, policy: str) -> None:
         set_policy(there, policy)
         name, label = there.cluster.pool.name, LABELS[policy]
         shown = words(there.owner.get("/t/north/").content.decode())
@@ -58,7 +58,7 @@ class TestAPool:
         assert "Now it is" not in words(settings)
 
     @pytest.mark.parametrize(("policy", "early"), [("evenshare", True), ("ltgf", False)])
-    def test_tells_who_borrows_whether_notice_may_come_before_the_end(
+    def test_states_whether_borrowed_gpus_may_return_early(
         self, there: Town, policy: str, early: bool
     ) -> None:
         set_policy(there, policy)
@@ -67,7 +67,7 @@ class TestAPool:
         assert "A borrowed GPU goes back at the end of its term" in shown
         assert ("of its term, or with notice before it, when its owner" in shown) == early
 
-    def test_opens_the_time_to_what_it_is_made_of(self, there: Town) -> None:
+    def test_lists_parts_and_conditions_of_guaranteed_time(self, there: Town) -> None:
         shown = words(there.owner.get("/t/north/").content.decode())
         for part in (
             "minimum runtime of the jobs that make room 5 min",
@@ -79,7 +79,7 @@ class TestAPool:
         ):
             assert part in shown
 
-    def test_follows_options_and_lengths(self, there: Town) -> None:
+    def test_promise_follows_options_and_round_lengths(self, there: Town) -> None:
         path = f"/pools/{there.cluster.pool.name}/"
         set_policy(there, "evenshare", preset="tight")
         Pool.objects.update(round_s=5, grace_s=0)
@@ -90,7 +90,7 @@ class TestAPool:
         set_policy(there, "evenshare", guarantee=False)
         assert "a long-term target" in words(there.owner.get(path).content.decode())
 
-    def test_says_nothing_where_its_policy_is_gone(self, there: Town) -> None:
+    def test_omits_promise_of_missing_policy(self, there: Town) -> None:
         set_policy(there, "gone")
         shown = words(there.owner.get(f"/pools/{there.cluster.pool.name}/").content.decode())
         assert "A quota here is" not in shown
@@ -98,13 +98,13 @@ class TestAPool:
         assert answer["quota_promise"] is None
 
 
-class TestTheSettings:
-    def test_tell_what_another_policy_would_change(self, there: Town) -> None:
+class TestSettings:
+    def test_compare_promise_of_another_policy(self, there: Town) -> None:
         path = f"/operate/pools/{there.cluster.pool.name}/settings/"
         shown = words(there.operator.get(f"{path}?policy=ltgf").content.decode())
         assert "Quota: a long-term target. Now it is guaranteed within 5 min 40 s." in shown
 
-    def test_tell_what_typed_options_and_lengths_would_change(self, there: Town) -> None:
+    def test_preview_promise_of_edited_options(self, there: Town) -> None:
         path = f"/operate/pools/{there.cluster.pool.name}/settings/"
         data = {
             "do": "preview", "policy": "evenshare", "visibility": "own", "round_s": "30",
@@ -117,8 +117,8 @@ class TestTheSettings:
         assert "Quota: guaranteed" not in words(wrong.content.decode())
 
 
-class TestTheApi:
-    def test_has_the_promise_with_its_parts(self, there: Town) -> None:
+class TestApi:
+    def test_returns_promise_with_parts(self, there: Town) -> None:
         answer = there.owner.get(f"/api/v1/pools/{there.cluster.pool.name}").json()
         promise = answer["quota_promise"]
         assert (promise["kind"], promise["within_s"]) == ("guaranteed", 340)

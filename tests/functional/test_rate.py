@@ -22,8 +22,8 @@ def stage(db: None) -> ApiStage:  # noqa: ARG001 - pytest's fixture, asked for b
     return api_stage()
 
 
-class TestABucket:
-    def test_gives_what_is_in_it_to_as_many_as_ask_at_once(self, committed_db: str) -> None:
+class TestBucket:
+    def test_never_gives_more_than_it_holds_to_concurrent_callers(self, committed_db: str) -> None:
         """Threads replace processes here: each has its own connection."""
         assert committed_db
         got: list[bool] = []
@@ -47,7 +47,7 @@ class TestABucket:
         assert Counter(got) == {True: 10, False: 15}
 
     @pytest.mark.django_db
-    def test_fills_with_time_and_never_over(self) -> None:
+    def test_refills_over_time_up_to_capacity(self) -> None:
         take("one", SLOW, 10)
         with pytest.raises(RateError) as caught:
             take("one", Rate(per_s=0.5, full=10), 4)
@@ -61,14 +61,14 @@ class TestABucket:
         assert RateBucket.objects.get(key="two").left == 7
 
     @pytest.mark.django_db
-    def test_may_owe_what_costs_more_than_it_holds(self) -> None:
+    def test_goes_into_debt_for_costs_above_capacity(self) -> None:
         take("one", SLOW, 25)
         assert RateBucket.objects.get().left == -15
         with pytest.raises(RateError):
             take("one", SLOW, 1)
 
     @pytest.mark.django_db
-    def test_that_was_used_before_owes_as_a_new_one_does(self) -> None:
+    def test_cost_above_capacity_requires_full_bucket(self) -> None:
         take("one", SLOW, 4)
         with pytest.raises(RateError):
             take("one", SLOW, 25)  # a cost above the bucket's size needs a full bucket
@@ -77,7 +77,7 @@ class TestABucket:
         assert RateBucket.objects.get().left == -15
 
     @pytest.mark.django_db
-    def test_is_forgotten_once_it_must_be_full(self) -> None:
+    def test_is_deleted_once_full(self) -> None:
         take("old", SLOW)
         take("new", SLOW)
         RateBucket.objects.filter(key="old").update(at="2020-01-01T00:00:00Z")
@@ -99,7 +99,7 @@ class TestSubmissions:
             "YAML": browser.post("/t/aa/jobs/new/", yaml).status_code,
         }
 
-    def test_take_from_one_bucket_by_every_way(self, stage: ApiStage) -> None:
+    def test_share_one_bucket_across_all_interfaces(self, stage: ApiStage) -> None:
         assert self.ways(stage) == {"REST": 201, "REST, many": 201, "form": 302, "YAML": 302}
         assert [one.key for one in RateBucket.objects.all()] == [
             f"submit:{stage.cluster.tenants['aa'].pk}"
@@ -112,7 +112,7 @@ class TestSubmissions:
         # Another tenant has a separate bucket.
         assert stage.post("jobs", stage.spec(), as_="bob").status_code == 201
 
-    def test_say_when_to_come_back(self, stage: ApiStage) -> None:
+    def test_return_retry_after_and_keep_input(self, stage: ApiStage) -> None:
         stage.post("jobs", stage.spec())
         # Full again in 10,000 s, minus the time of this test.
         RateBucket.objects.update(left=-3_000_000)

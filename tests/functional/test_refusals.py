@@ -65,8 +65,8 @@ def records() -> list[AuditRecord]:
     return list(AuditRecord.objects.filter(action="access.refused").order_by("id"))
 
 
-class TestEveryChangeThatIsAnOperators:
-    def test_is_recorded_where_it_is_refused(self, there: Town) -> None:
+class TestRejectedChanges:
+    def test_are_recorded_for_every_role_and_url(self, there: Town) -> None:
         known, wrong, tried = words(there), [], 0
         for name, role in ROLES.items():
             secret = secret_of(name, *Scope)
@@ -88,7 +88,7 @@ class TestEveryChangeThatIsAnOperators:
         assert not wrong, "\n".join(wrong)
         assert tried > 80
 
-    def test_is_recorded_where_a_token_is_too_weak(self, there: Town) -> None:
+    def test_are_recorded_for_token_without_scope(self, there: Town) -> None:
         secret, known = secret_of("eve", Scope.READ), words(there)
         for method, address, route in changes():
             if is_api(address):
@@ -99,15 +99,15 @@ class TestEveryChangeThatIsAnOperators:
                 assert answer.status_code == 403
                 assert record.reason == "The token lacks the scope operate."
 
-    def test_is_not_recorded_where_it_is_only_looked_at(self, there: Town) -> None:
+    def test_reads_are_not_recorded(self, there: Town) -> None:
         for path in ("/operate/", "/operate/people/", "/operate/audit/"):
             assert there.owner.get(path).status_code == 404
         assert there.nobody.post("/operate/people/", {}).status_code == 302
         assert not records()
 
 
-class TestTheRecord:
-    def test_says_who_wanted_what_and_no_secret(self, there: Town) -> None:
+class TestRecord:
+    def test_contains_user_and_request_without_secrets(self, there: Town) -> None:
         typed = {"username": "ada", "site_role": "operator", "password": PASSWORD, "x": "y"}
         there.owner.post("/operate/people/", typed)
         (record,) = records()
@@ -117,12 +117,12 @@ class TestTheRecord:
         assert "was refused: POST /operate/people/" in " ".join(shown.split())
         assert PASSWORD not in shown
 
-    def test_of_a_role_in_a_tenant_names_it(self, there: Town) -> None:
+    def test_contains_requested_tenant_role(self, there: Town) -> None:
         asked = {"do": "role", "username": "ada", "role": "manager"}
         assert there.owner.post("/operate/tenants/north/", asked).status_code == 404
         assert records()[0].after == asked
 
-    def test_of_a_role_that_was_taken_away_meanwhile(
+    def test_is_written_if_role_is_removed_meanwhile(
         self, there: Town, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """The role still allows the page, but not the change's transaction."""
@@ -149,14 +149,14 @@ class TestTokens:
         asked = {"username": "ada", "password": PASSWORD, "scopes": list(scopes)}
         return Client().post("/api/v1/tokens", asked, content_type="application/json").status_code
 
-    def test_of_a_scope_above_the_role_are_refused_and_recorded(self) -> None:
+    def test_scope_above_role_is_rejected_and_recorded(self) -> None:
         assert self.make("read", "operate") == 403
         (record,) = records()
         assert (record.actor.username, record.subject) == ("ada", "POST /api/v1/tokens")
         assert record.reason == "The scope operate is for operators."
         assert record.after == {"scopes": "read, operate"}
 
-    def test_of_others_are_not_there_and_recorded(self, there: Town) -> None:
+    def test_revoking_token_of_another_user_is_recorded(self, there: Town) -> None:
         secret_of("bea", Scope.READ)
         uid = ApiToken.objects.get(user__username="bea").uid
         assert there.owner.delete(f"/api/v1/tokens/{uid}").status_code == 404
@@ -166,7 +166,7 @@ class TestTokens:
         assert there.owner.delete(f"/api/v1/tokens/{missing}").status_code == 404
         assert len(records()) == 1
 
-    def test_that_may_drop_themselves_alone_are_recorded(self) -> None:
+    def test_revoking_another_token_without_permission_is_recorded(self) -> None:
         secret = secret_of("ada", Scope.READ)
         secret_of("ada", *Scope)
         other = ApiToken.objects.filter(user__username="ada").order_by("-id")[0].uid
@@ -174,14 +174,14 @@ class TestTokens:
         assert records()[0].reason == "The token may only revoke itself."
 
 
-class TestAFlood:
-    def test_of_one_address_is_one_record(self, there: Town) -> None:
+class TestFlood:
+    def test_of_one_url_creates_one_record(self, there: Town) -> None:
         for role in ("operator", "auditor") * 20:
             there.owner.post("/operate/people/", {"site_role": role})
         (record,) = records()
         assert record.after == {"site_role": "operator"}
 
-    def test_of_many_addresses_ends_and_says_so(self, there: Town) -> None:
+    def test_of_many_urls_is_capped_with_a_note(self, there: Town) -> None:
         for number in range(MOST + 10):
             there.owner.post(f"/operate/tenants/no-{number}/", {"do": "add"})
         found = records()
@@ -189,14 +189,14 @@ class TestAFlood:
         assert "only in the process's log" in found[-1].reason
         assert "only in the process's log" not in found[-2].reason
 
-    def test_of_one_person_leaves_room_for_others(self, there: Town) -> None:
+    def test_of_one_user_leaves_room_for_others(self, there: Town) -> None:
         for number in range(MOST + 1):
             there.owner.post(f"/operate/tenants/no-{number}/")
         there.mate.post("/operate/people/", {"site_role": "operator"})
         assert records()[-1].actor.username == "bea"
 
     @pytest.mark.usefixtures("there")
-    def test_takes_no_lock_once_it_is_known(self, django_assert_num_queries: Any) -> None:
+    def test_known_refusal_takes_no_lock(self, django_assert_num_queries: Any) -> None:
         actor = Actor(User.objects.get(username="ada"))
         assert record_refusal(actor, "POST /x", "why")
         # Queries: two for a savepoint, two for an inner scope, and one read.

@@ -31,8 +31,8 @@ def stage(
         yield rest_stage(tmp_path / "logs")
 
 
-class TestTheRestApi:
-    def test_answers_as_is_recorded(self, stage: RestStage) -> None:
+class TestRestApi:
+    def test_answers_match_the_recorded_corpus(self, stage: RestStage) -> None:
         found = answers(stage)
         assert len(found) >= 300
         if os.environ.get("EVENSHARE_RECORD"):

@@ -58,8 +58,8 @@ def differences(old: Any, new: Any, where: str) -> Iterator[str]:
         yield f"{where}\n  - {old}\n  + {new}"
 
 
-class TestTheDescription:
-    def test_means_what_is_recorded(self) -> None:
+class TestSchema:
+    def test_operations_match_the_recorded_schema(self) -> None:
         described = operations(json.loads(json.dumps(document())))
         if os.environ.get("EVENSHARE_RECORD"):
             data = json.dumps(described, indent=0, sort_keys=True).encode()

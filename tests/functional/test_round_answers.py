@@ -60,8 +60,8 @@ def told(there: Stage, who: str) -> dict[str, Any]:
     return answers
 
 
-class TestTheRoundsPage:
-    def test_says_which_deadlines_were_answered_and_how(self, there: Stage) -> None:
+class TestRoundPage:
+    def test_lists_answered_deadlines(self, there: Stage) -> None:
         shown = section(there, "owner")
         assert "3 deadlines were answered: 1 refused, 2 planned" in shown
         assert "Of 3 jobs with deadlines." in shown
@@ -71,7 +71,7 @@ class TestTheRoundsPage:
         assert "87 %" in shown
         assert "ends 10 min" in shown
 
-    def test_says_what_moved_a_plan_and_what_was_missed(self, there: Stage) -> None:
+    def test_lists_moved_plans_and_missed_deadlines(self, there: Stage) -> None:
         over = there.lab.at + timedelta(seconds=5)
         Job.objects.filter(name="alpha-600").update(deadline_at=over)
         there.lab.round(after_s=10)
@@ -81,7 +81,7 @@ class TestTheRoundsPage:
         assert "alpha-1510 Moved it waits for GPUs" in shown
         assert "beta Moved 1 v100" in shown  # the policy's own sentence is private to the tenant
 
-    def test_says_that_nothing_is_new(self, there: Stage) -> None:
+    def test_states_that_no_answer_is_new(self, there: Stage) -> None:
         Job.objects.filter(name__endswith="1510").update(state="cancelled", ended_at=there.lab.at)
         there.lab.submit("gamma", 1, 10)
         there.lab.round(after_s=10)
@@ -90,10 +90,10 @@ class TestTheRoundsPage:
         assert "Of 1 job with a deadline." in shown
         assert "Earlier answers of the other jobs remain valid" in shown
 
-    def test_has_no_such_section_where_no_job_has_a_deadline(self, there: Stage) -> None:
+    def test_omits_section_without_deadlines(self, there: Stage) -> None:
         assert section(there, "owner", 1) == ""
 
-    def test_takes_as_many_queries_for_many_answers(self, there: Stage) -> None:
+    def test_query_count_does_not_grow_with_answers(self, there: Stage) -> None:
         number = last_round(there).number
         few = there.reads("owner", there.url(f"rounds/{number}/"))
         for within_s in range(2000, 2010):
@@ -105,10 +105,8 @@ class TestTheRoundsPage:
         assert there.reads("owner", there.url(f"rounds/{number}/")) == few
 
 
-class TestWhatOthersSee:
-    def test_is_when_and_on_how_many_gpus_but_no_name_deadline_or_chance(
-        self, there: Stage
-    ) -> None:
+class TestVisibility:
+    def test_shows_others_time_and_gpus_without_private_fields(self, there: Stage) -> None:
         shown = section(there, "neighbour")
         assert "beta-1510 Planned" in shown
         assert "alpha Planned 1 v100" in shown
@@ -117,13 +115,13 @@ class TestWhatOthersSee:
         assert shown.count("87 %") == 1
         assert "earliest feasible" not in shown
 
-    def test_has_pseudonyms(self, there: Stage) -> None:
+    def test_replaces_other_tenants_with_pseudonyms(self, there: Stage) -> None:
         there.see("pseudonyms")
         shown = section(there, "neighbour")
         assert "tenant 1 Planned 1 v100" in shown
         assert "alpha" not in shown
 
-    def test_is_a_count_where_the_pool_hides_others(self, there: Stage) -> None:
+    def test_counts_hidden_rows_if_pool_hides_others(self, there: Stage) -> None:
         there.see("own")
         shown = section(there, "neighbour")
         assert "3 deadlines were answered: 1 refused, 2 planned" in shown
@@ -131,14 +129,14 @@ class TestWhatOthersSee:
         assert shown.count("Refused") == 0
         assert "2 rows of other tenants or beyond the first 200 not shown" in shown
 
-    def test_is_everything_for_operators(self, there: Stage) -> None:
+    def test_shows_everything_to_operators(self, there: Stage) -> None:
         shown = section(there, "operator")
         for name in ("alpha-1510", "alpha-600", "beta-1510"):
             assert name in shown
 
 
-class TestOverRest:
-    def test_has_counts_and_the_answers_of_own_jobs(self, there: Stage) -> None:
+class TestRest:
+    def test_returns_counts_and_private_fields_of_own_jobs(self, there: Stage) -> None:
         answers = told(there, "owner")
         assert answers["counts"] == {"missed": 0, "refused": 1, "moved": 0, "planned": 2}
         assert (answers["jobs_with_deadlines"], answers["rows_hidden"]) == (3, 0)
@@ -154,7 +152,7 @@ class TestOverRest:
         assert {name: theirs[name] for name in hidden} == dict.fromkeys(hidden)
         assert theirs["points"] == "0.000000"
 
-    def test_leaves_others_out_where_the_pool_hides_them(self, there: Stage) -> None:
+    def test_omits_other_tenants_if_pool_hides_them(self, there: Stage) -> None:
         there.see("own")
         answers = told(there, "neighbour")
         assert [row["tenant"]["name"] for row in answers["rows"]] == ["beta"]

@@ -26,21 +26,23 @@ PLACE_QUERIES = 7
 there = staged(stage)
 
 
-class TestWhoMayLook:
+class TestAccess:
     @pytest.mark.parametrize("page", ["rounds/", "rounds/1/"])
-    def test_is_everybody_of_the_pool_and_the_operator(self, there: Stage, page: str) -> None:
+    def test_rounds_are_visible_to_tenants_of_pool_and_operator(
+        self, there: Stage, page: str
+    ) -> None:
         people = ("owner", "mate", "neighbour", "operator", "stranger", "nobody")
         answers = [there.get(who, there.url(page)).status_code for who in people]
         assert answers == [200, 200, 200, 200, 404, 404]
         assert there.get(None, there.url(page)).status_code == 302
 
-    def test_finds_no_round_that_was_not(self, there: Stage) -> None:
+    def test_unknown_round_returns_404(self, there: Stage) -> None:
         assert there.get("owner", there.url("rounds/99/")).status_code == 404
         assert there.get("owner", there.url("rounds/0/")).status_code == 404
 
 
-class TestTheList:
-    def test_pages_by_key_without_losing_or_repeating(self, there: Stage) -> None:
+class TestRoundList:
+    def test_pages_by_key_without_gaps_or_repeats(self, there: Stage) -> None:
         there.lab.rounds(5, every_s=900)
         pool_id = there.lab.pool.pk
         everything = list(
@@ -58,15 +60,15 @@ class TestTheList:
         assert [row.number for row in back.rows] == [4, 3, 2]
         assert (back.older, back.newer) == (2, 4)
 
-    def test_sums_what_it_shows(self, there: Stage) -> None:
+    def test_total_matches_listed_rounds(self, there: Stage) -> None:
         page = rounds_page(there.lab.pool.pk)
         assert page.total("granted") == sum(row.summary["granted"] for row in page.rows) == 3
 
     @pytest.mark.parametrize("query", ["?before=x", "?after=-1", "?before=" + "9" * 30])
-    def test_refuses_a_key_that_is_none(self, there: Stage, query: str) -> None:
+    def test_invalid_cursor_returns_404(self, there: Stage, query: str) -> None:
         assert there.get("owner", there.url("rounds/" + query)).status_code == 404
 
-    def test_asks_as_often_for_more_rounds(self, there: Stage) -> None:
+    def test_query_count_does_not_grow_with_rounds(self, there: Stage) -> None:
         counts = []
         for _ in range(2):
             counts.append(there.reads("owner", there.url("rounds/")))
@@ -74,12 +76,12 @@ class TestTheList:
         assert counts == [8, 8]
 
 
-class TestARound:
-    def test_says_in_one_sentence_what_it_did(self, there: Stage) -> None:
+class TestRoundPage:
+    def test_heading_summarizes_leases(self, there: Stage) -> None:
         sentence = headline(there.page("owner", there.url("rounds/1/")))
         assert sentence == "Round 1 granted 2, renewed 0 and ended 0 leases."
 
-    def test_tells_the_numbers_that_decided_and_how_to_recompute_them(self, there: Stage) -> None:
+    def test_shows_decision_hashes_and_verify_command(self, there: Stage) -> None:
         round_ = last_round(there)
         there.lab.seal()
         page = there.page("owner", there.url(f"rounds/{round_.number}/"))
@@ -96,12 +98,12 @@ class TestARound:
         everybody = there.page("operator", there.url("rounds/1/"))
         assert "beta-1" in everybody
 
-    def test_says_why_jobs_wait(self, there: Stage) -> None:
+    def test_explains_unscheduled_jobs(self, there: Stage) -> None:
         page = there.page("owner", there.url(f"rounds/{last_round(there).number}/"))
         assert "1 job was not scheduled" in page
         assert "no free GPUs" in page
 
-    def test_follows_the_pools_visibility(self, there: Stage) -> None:
+    def test_names_follow_visibility_of_pool(self, there: Stage) -> None:
         path = there.url(f"rounds/{last_round(there).number}/")
         there.see("pseudonyms")
         page = there.page("owner", path)
@@ -114,22 +116,20 @@ class TestARound:
         assert last_round(there).decision_sha256[:8] in page
         assert "gamma" in there.page("operator", path)
 
-    def test_claims_only_what_was_checked(self, there: Stage) -> None:
+    def test_lists_only_checked_promises(self, there: Stage) -> None:
         page = there.page("owner", there.url("rounds/1/"))
         assert page.count("not promised") >= 3
         assert "violated" not in page
         assert "5 leased + 3 free = 8" in page
 
-    def test_turns_red_where_an_invariant_is_broken(
-        self, there: Stage, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_marks_broken_invariant(self, there: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
         planted = [Violation("gang", "job 1 needs 4 GPUs, gets 3")]
         monkeypatch.setattr(promises, "violations", lambda *_: planted)
         page = there.page("owner", there.url("rounds/1/"))
         assert "violated" in page
         assert "1 promise is broken" in page
 
-    def test_keeps_counts_and_hashes_when_its_bytes_are_gone(
+    def test_shows_counts_and_hashes_without_stored_bytes(
         self, there: Stage, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def gone(round_: Round) -> tuple[bytes, bytes]:
@@ -144,7 +144,7 @@ class TestARound:
         assert "vc-" not in page
         assert "in the order decided" not in page
 
-    def test_tells_what_was_decided_and_not_applied(self, there: Stage) -> None:
+    def test_shows_grants_that_were_not_applied(self, there: Stage) -> None:
         access = access_of(User.objects.get(username="owner"))
         view = round_view(there.lab.pool.pk, 1, read_visibility(there.lab.pool.pk, access))
         assert view is not None
@@ -154,7 +154,7 @@ class TestARound:
         assert note.total is not None
         assert (note.total.label, note.total.value) == ("applied", "1")
 
-    def test_asks_as_often_for_more_leases(self, there: Stage) -> None:
+    def test_query_count_does_not_grow_with_leases(self, there: Stage) -> None:
         there.lab.seal()
         counts = [
             there.reads("owner", there.url(f"rounds/{number}/"))
@@ -164,7 +164,7 @@ class TestARound:
         assert counts == [17 + PLACE_QUERIES, 18 + PLACE_QUERIES]
 
 
-class TestTheStoredSums:
+class TestStoredSums:
     def test_add_up_to_the_pool(self, there: Stage) -> None:
         for who in ("owner", "operator"):
             visibility = read_visibility(
@@ -182,8 +182,8 @@ class TestTheStoredSums:
                 assert checked.expired == checked.renewed + checked.ended
 
 
-class TestALongRound:
-    def test_folds_what_is_beyond_25_rows_and_still_shows_the_sums(self, there: Stage) -> None:
+class TestLongRound:
+    def test_folds_rows_beyond_25_and_shows_sums(self, there: Stage) -> None:
         lab = cluster({"many": 40}, nodes=10, gpus=4, lease_s=10)
         for _ in range(30):
             lab.submit("many", 1, 40_000)

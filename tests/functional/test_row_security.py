@@ -70,8 +70,8 @@ def _without_filters() -> Iterator[None]:
         yield
 
 
-class TestEveryTable:
-    def test_of_a_tenant_has_its_policy_and_no_other_has(self, pair: Pair) -> None:
+class TestTables:
+    def test_all_tenant_tables_and_no_others_have_the_policy(self, pair: Pair) -> None:
         assert pair is not None
         query = (
             "SELECT relname FROM pg_class JOIN pg_policy ON polrelid = pg_class.oid"
@@ -83,7 +83,7 @@ class TestEveryTable:
         assert secured == {model._meta.db_table for model in SECURED}
         assert [table for table in secured if not WATCHED.fullmatch(table)] == []
 
-    def test_has_for_each_scope_the_rows_of_its_tenants(self, pair: Pair) -> None:
+    def test_each_scope_finds_exactly_its_rows(self, pair: Pair) -> None:
         one, two = pair.one, pair.two
         for model in SECURED:
             mine, others, every = rows_of(model, one), rows_of(model, two), found(model)
@@ -98,13 +98,13 @@ class TestEveryTable:
                 with whole:
                     assert found(model) == every, model
 
-    def test_is_not_read_in_no_scope(self, pair: Pair) -> None:
+    def test_reading_without_scope_raises(self, pair: Pair) -> None:
         assert pair is not None
         for model in SECURED:
             with pytest.raises(Error, match="in no scope"):
                 found_in_no_scope(model)
 
-    def test_takes_and_changes_no_row_of_another_tenant(self, pair: Pair) -> None:
+    def test_cannot_change_or_insert_rows_of_another_tenant(self, pair: Pair) -> None:
         me, other = pair.one.tenant.pk, pair.two.tenant.pk
         with tenant_scope(me):
             assert Job.objects.filter(tenant=other).update(name="mine") == 0
@@ -117,8 +117,8 @@ class TestEveryTable:
                 profile.save()
 
 
-class TestAScope:
-    def test_inside_of_another_holds_until_its_end(self, pair: Pair) -> None:
+class TestScope:
+    def test_nested_scope_restores_the_outer_one(self, pair: Pair) -> None:
         mine = rows_of(Job, pair.one)
         with tenant_scope(pair.one.tenant.pk):
             with site_scope():
@@ -128,13 +128,13 @@ class TestAScope:
                 _ = 1 // 0
             assert found(Job) == mine
 
-    def test_for_reading_all_is_over_with_an_error_that_is_caught(self, pair: Pair) -> None:
+    def test_site_reading_ends_after_caught_database_error(self, pair: Pair) -> None:
         with tenant_scope(pair.one.tenant.pk):
             with pytest.raises(DataError), site_reading(), transaction.atomic():
                 connection.cursor().execute("SELECT 1 / 0")
             assert found(Job) == rows_of(Job, pair.one)
 
-    def test_is_over_with_its_transaction(self, pair: Pair) -> None:
+    def test_ends_with_its_transaction(self, pair: Pair) -> None:
         with tenant_scope(pair.one.tenant.pk):
             pass
         with connection.cursor() as cursor:
@@ -156,9 +156,9 @@ def forgetful(model: type[models.Model], filtered: Any, forgot: list[str]) -> An
     return filter_
 
 
-class TestAForgottenFilter:
+class TestMissingFilter:
     @pytest.mark.parametrize(("model", "address"), FORGOTTEN)
-    def test_shows_nothing_of_the_other(
+    def test_reveals_nothing_of_the_other_tenant(
         self, pair: Pair, model: type[models.Model], address: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         forgot: list[str] = []
@@ -170,8 +170,8 @@ class TestAForgottenFilter:
         assert forgot
 
 
-class TestEveryAddress:
-    def test_answers_as_it_would_without_the_second_wall(
+class TestUrls:
+    def test_answer_the_same_without_row_security(
         self, pair: Pair, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """A page must not read data of the whole pool in a tenant's scope, which hides rows."""

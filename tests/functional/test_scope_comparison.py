@@ -21,15 +21,15 @@ def lab() -> Cluster:
     return made
 
 
-class TestAQueryInATenantsScope:
-    def test_without_its_filter_is_noticed_once_it_would_find_more(self, lab: Cluster) -> None:
+class TestQueryInTenantScope:
+    def test_missing_filter_raises_if_site_scope_finds_more(self, lab: Cluster) -> None:
         tenant = lab.tenants["a"].pk
         with tenant_scope(tenant), pytest.raises(AssertionError, match="finds less in the scope"):
             Job.objects.count()
         with tenant_scope(tenant), uncompared():
             assert Job.objects.count() == 1
 
-    def test_is_noticed_also_after_a_wider_scope_was_rolled_back(self, lab: Cluster) -> None:
+    def test_missing_filter_raises_after_rollback_of_wider_scope(self, lab: Cluster) -> None:
         def fail() -> None:
             with site_scope():
                 raise LookupError
@@ -40,7 +40,7 @@ class TestAQueryInATenantsScope:
             with pytest.raises(AssertionError, match="finds less in the scope"):
                 Job.objects.count()
 
-    def test_goes_on_in_its_scope_after_it_was_compared(self, lab: Cluster) -> None:
+    def test_keeps_its_scope_after_comparison(self, lab: Cluster) -> None:
         tenant = lab.tenants["a"].pk
         with tenant_scope(tenant):
             mine = Job.objects.filter(tenant=tenant, name__contains="%")

@@ -31,9 +31,9 @@ def played_town() -> Town:
 there = staged(played_town)
 
 
-class TestTheSettings:
+class TestSettings:
     @pytest.mark.parametrize("policy", [DEFAULT, "ltgf"])
-    def test_show_every_option_with_its_bounds(self, there: Town, policy: str) -> None:
+    def test_show_every_option_with_its_range(self, there: Town, policy: str) -> None:
         path = f"/operate/pools/{there.cluster.pool.name}/settings/"
         shown = page(there.operator, f"{path}?policy={policy}")
         for option in describe_options(POLICIES[policy].options_type):
@@ -45,7 +45,7 @@ class TestTheSettings:
         assert not re.search(r"eq\. \(|line \d+|\(\d+\.\d", shown)
         assert "0.4142" in shown  # the price at half use for a theta of 2
 
-    def test_save_and_name_what_is_wrong(self, there: Town) -> None:
+    def test_save_valid_values_and_explain_invalid_ones(self, there: Town) -> None:
         pool = there.cluster.pool
         path = f"/operate/pools/{pool.name}/settings/"
         data = {
@@ -83,7 +83,7 @@ class TestTheSettings:
         assert "Write at most the lease length, 600, or 0 for no bound." in shown
         assert "Write at least the lease length, 600, or 0 for no bound." in shown
 
-    def test_save_no_reason_that_the_audit_log_would_cut(self, there: Town) -> None:
+    def test_reject_reason_longer_than_audit_log_keeps(self, there: Town) -> None:
         pool = there.cluster.pool
         path = f"/operate/pools/{pool.name}/settings/"
         lengths = {"round_s": "20", "lease_s": "600", "grace_s": "30", "outage_grace_s": "3600"}
@@ -98,7 +98,7 @@ class TestTheSettings:
         assert there.operator.post(path, {**data, "reason": "x" * 200}).status_code == 302
         assert AuditRecord.objects.get().reason == "x" * 200
 
-    def test_save_what_the_queue_may_add_and_keep_it_in_a_form_without(self, there: Town) -> None:
+    def test_save_surcharge_and_keep_it_if_form_omits_it(self, there: Town) -> None:
         path = f"/operate/pools/{there.cluster.pool.name}/settings/"
         price = {"do": "price", "gpu_type": "v100", "base": "2.5", "theta": "3"}
         there.operator.post(path, {**price, "surcharge_cap": "4", "surcharge_step": "2.5"})
@@ -113,7 +113,7 @@ class TestTheSettings:
         assert wrong.status_code == 422
         assert "Write 0.1 to 100" in wrong.content.decode()
 
-    def test_say_so_where_nothing_differs_and_drop_the_reason(self, there: Town) -> None:
+    def test_unchanged_values_are_not_saved_or_audited(self, there: Town) -> None:
         pool = there.cluster.pool
         path = f"/operate/pools/{pool.name}/settings/"
         lengths = {"round_s": "20", "lease_s": "600", "grace_s": "30", "outage_grace_s": "3600"}
@@ -129,7 +129,7 @@ class TestTheSettings:
         actions = AuditRecord.objects.order_by("id").values_list("action", "reason")
         assert list(actions) == [("pool.changed", "shorter leases"), ("price.changed", "")]
 
-    def test_preview_the_next_round_and_change_nothing(self, there: Town) -> None:
+    def test_preview_next_round_without_saving(self, there: Town) -> None:
         pool = there.cluster.pool
         path = f"/operate/pools/{pool.name}/settings/"
         data = {"do": "preview", "policy": "fifo", "visibility": "own", "reason": "why not"}
@@ -149,7 +149,7 @@ class TestTheSettings:
         assert "No preview" in wrong.content.decode()
         assert "Lease length: Write 1 to" in wrong.content.decode()
 
-    def test_tell_the_price_at_the_present_use(self, there: Town) -> None:
+    def test_show_price_at_current_use(self, there: Town) -> None:
         pool = there.cluster.pool
         posted = left_by(pool).prices[0]
         shown = page(there.operator, f"/operate/pools/{pool.name}/settings/")

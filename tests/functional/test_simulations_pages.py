@@ -46,8 +46,8 @@ def done(there: Town) -> Simulation:
     return Simulation.objects.get(pk=number)
 
 
-class TestAsking:
-    def test_leads_to_the_page_of_the_simulation(self, there: Town) -> None:
+class TestRequest:
+    def test_redirects_to_page_of_simulation(self, there: Town) -> None:
         answer = ask(there)
         row = Simulation.objects.get()
         assert (answer.status_code, answer["Location"]) == (302, path(there, row.pk))
@@ -62,7 +62,7 @@ class TestAsking:
             ({"policy": "ltgf", "option-lease_bonus": "much"}, "Write a number from 0 to"),
         ],
     )
-    def test_says_what_is_wrong_and_keeps_what_was_typed(
+    def test_shows_error_and_creates_no_simulation(
         self, there: Town, fields: dict[str, str], words: str
     ) -> None:
         answer = ask(there, **fields)
@@ -70,20 +70,20 @@ class TestAsking:
         assert words in answer.content.decode()
         assert not Simulation.objects.exists()
 
-    def test_a_third_time_is_refused(self, there: Town) -> None:
+    def test_third_open_simulation_is_rejected(self, there: Town) -> None:
         ask(there)
         ask(there)
         answer = ask(there)
         assert answer.status_code == 422
         assert "Cancel one, or wait." in answer.content.decode()
 
-    def test_options_are_those_of_the_form(self, there: Town) -> None:
+    def test_stores_policy_options_of_form(self, there: Town) -> None:
         ask(there, policy="ltgf", **{"option-spread": "yes"})
         assert Simulation.objects.get().options["spread"] is True
 
 
-class TestWhoMay:
-    def test_tenants_find_nothing(self, there: Town) -> None:
+class TestPermissions:
+    def test_tenants_receive_404(self, there: Town) -> None:
         row = done(there)
         for client in (there.owner, there.mate, there.neighbour, there.outsider):
             for address in (path(there), path(there, row.pk)):
@@ -91,7 +91,7 @@ class TestWhoMay:
             assert client.post(path(there), {"policy": "fifo"}).status_code == 404
             assert client.post(f"{path(there, row.pk)}cancel/").status_code == 404
 
-    def test_an_auditor_reads_and_starts_nothing(self, there: Town) -> None:
+    def test_auditor_can_read_but_not_start_or_cancel(self, there: Town) -> None:
         row = done(there)
         auditor = visitor("ann", site_role=User.SiteRole.AUDITOR)
         assert "Simulate</button>" not in auditor.get(path(there)).content.decode()
@@ -99,20 +99,20 @@ class TestWhoMay:
         assert auditor.post(path(there), {"policy": "fifo", "hours": 6}).status_code == 403
         assert auditor.post(f"{path(there, row.pk)}cancel/").status_code == 403
 
-    def test_of_another_pool_is_not_there(self, there: Town) -> None:
+    def test_simulation_of_another_pool_returns_404(self, there: Town) -> None:
         row = done(there)
         elsewhere = f"/operate/pools/{there.elsewhere.pool.name}/what-if/{row.pk}/"
         assert there.operator.get(elsewhere).status_code == 404
         assert there.operator.post(f"{elsewhere}cancel/").status_code == 404
 
-    def test_only_operators_are_led_there_from_the_pools_page(self, there: Town) -> None:
+    def test_pool_page_links_only_for_operators(self, there: Town) -> None:
         address = f"/pools/{there.cluster.pool.name}/"
         assert path(there) in there.operator.get(address).content.decode()
         assert "what-if" not in there.owner.get(address).content.decode()
 
 
-class TestAResult:
-    def test_has_every_figure_of_the_simulator_side_by_side(self, there: Town) -> None:
+class TestResult:
+    def test_compares_every_metric_of_the_simulator(self, there: Town) -> None:
         row = done(there)
         page = there.operator.get(path(there, row.pk)).content.decode()
         for name in (
@@ -132,7 +132,7 @@ class TestAResult:
         assert row.snapshot_sha256 in page
         assert "jobs without one counted with 1 h, because no job has ended yet" in page
 
-    def test_costs_the_same_queries_however_much_is_in_it(self, there: Town) -> None:
+    def test_query_count_does_not_grow_with_jobs_or_results(self, there: Town) -> None:
         row = done(there)
         few = len(reads(there.operator, path(there, row.pk)))
         listed = len(reads(there.operator, path(there)))
@@ -142,7 +142,7 @@ class TestAResult:
         assert len(reads(there.operator, path(there, other.pk))) == few
         assert len(reads(there.operator, path(there))) == listed
 
-    def test_shows_while_it_waits_and_stops_asking_once_cancelled(self, there: Town) -> None:
+    def test_polls_until_cancelled(self, there: Town) -> None:
         ask(there)
         row = Simulation.objects.get()
         assert 'id="sim-watch"' in there.operator.get(path(there, row.pk)).content.decode()
@@ -153,7 +153,7 @@ class TestAResult:
         again = there.operator.post(f"{path(there, row.pk)}cancel/", follow=True)
         assert "It has already ended." in again.content.decode()
 
-    def test_is_in_the_audit_log(self, there: Town) -> None:
+    def test_start_is_in_audit_log(self, there: Town) -> None:
         ask(there)
         page = there.operator.get("/operate/audit/?action=simulation.").content.decode()
         assert "started a simulation" in page

@@ -57,8 +57,8 @@ def soon(place: Town, p50_min: int, p90_min: int) -> dict[str, Any]:
     return {"p50": p50, "p90": p90, "raw_p90": p90}
 
 
-class TestTheDashboard:
-    def test_says_which_queued_job_is_expected_to_start_first(self, place: Town) -> None:
+class TestDashboard:
+    def test_shows_queued_job_expected_to_start_first(self, place: Town) -> None:
         page = place.owner.get("/t/north/")
         assert "Next to start:" not in text(page)
         queued = Job.objects.filter(state="pending").order_by("pk")
@@ -77,7 +77,7 @@ class TestTheDashboard:
         Job.objects.filter(pk=soonest.pk).update(state="cancelled", ended_at=place.cluster.at)
         assert f"Next to start: {late.name} ." in text(place.owner.get("/t/north/"))
 
-    def test_knows_no_start_but_of_the_newest_forecast(self, place: Town) -> None:
+    def test_ignores_older_forecasts(self, place: Town) -> None:
         job = Job.objects.filter(state="pending", tenant=place.tenant).latest("pk")
         newest = expect(place, job, reason="beyond").forecast
         older = StartForecast.objects.get(pk=newest.pk)
@@ -89,15 +89,15 @@ class TestTheDashboard:
         )  # fmt: skip
         assert "Next to start:" not in text(place.owner.get("/t/north/"))
 
-    def test_asks_one_query_for_it(self, place: Town) -> None:
+    def test_needs_one_query(self, place: Town) -> None:
         for job in Job.objects.filter(state="pending", tenant=place.tenant):
             expect(place, job, **soon(place, 120, 400))
         asked = [sql for sql in reads(place.owner, "/t/north/") if "scheduling_start" in sql]
         assert len(asked) == 1
 
 
-class TestTheJobPage:
-    def test_says_position_and_start_with_its_assumptions(self, place: Town) -> None:
+class TestJobPage:
+    def test_shows_position_and_expected_start_with_assumptions(self, place: Town) -> None:
         job = Job.objects.filter(state="pending", tenant=place.tenant).latest("pk")
         expect(place, job, **soon(place, 120, 400))
         page = place.owner.get(f"/jobs/{job.uid}/")
@@ -112,7 +112,7 @@ class TestTheJobPage:
         assert "no job is cancelled" in shown
         assert f'href="/pools/{place.cluster.pool.name}/starts/"' in page.content.decode()
 
-    def test_says_that_there_is_no_honest_estimate_and_why(self, place: Town) -> None:
+    def test_explains_missing_or_unreliable_estimate(self, place: Town) -> None:
         job = Job.objects.filter(state="pending", tenant=place.tenant).latest("pk")
         assert "No start estimate yet" in text(place.owner.get(f"/jobs/{job.uid}/"))
         expect(place, job, reason="beyond")
@@ -120,7 +120,7 @@ class TestTheJobPage:
         assert "No reliable estimate" in shown
         assert "It did not start in half" in shown
 
-    def test_promises_no_start_to_a_job_that_is_larger_than_the_pool(self, place: Town) -> None:
+    def test_promises_no_start_to_job_larger_than_pool(self, place: Town) -> None:
         job = Job.objects.filter(state="pending", tenant=place.tenant).latest("pk")
         Job.objects.filter(pk=job.pk).update(gpus=999, reason_code=Reason.TOO_LARGE)
         expect(place, job, reason="never_fits")
@@ -129,7 +129,7 @@ class TestTheJobPage:
         assert "schedulable in the present pool" in shown
         assert "it waits for more" not in shown
 
-    def test_says_which_price_blocks_it(self, place: Town) -> None:
+    def test_names_blocking_price(self, place: Town) -> None:
         job = Job.objects.filter(state="pending", tenant=place.tenant).latest("pk")
         Job.objects.filter(pk=job.pk).update(max_price="0.500000")
         forecast = expect(place, job, reason="price_above_max").forecast
@@ -140,13 +140,13 @@ class TestTheJobPage:
         shown = text(place.owner.get(path))
         assert "of v100 costs 1.250000 credits, above its maximum of 0.500000" in shown
 
-    def test_says_no_p90_where_it_may_not_start_within_the_day(self, place: Town) -> None:
+    def test_omits_p90_beyond_simulated_day(self, place: Town) -> None:
         job = Job.objects.filter(state="pending", tenant=place.tenant).latest("pk")
         expect(place, job, p50=place.cluster.at + timedelta(hours=3))
         shown = text(place.owner.get(f"/jobs/{job.uid}/"))
         assert "in about 3 h (p50), maybe not within 1 d (p90)" in shown
 
-    def test_of_a_job_in_quarantine_promises_no_start_and_says_why(self, place: Town) -> None:
+    def test_quarantined_job_has_reason_but_no_position_or_start(self, place: Town) -> None:
         job, other = Job.objects.filter(state="pending", tenant=place.tenant).order_by("-pk")[:2]
         expect(place, job, **soon(place, 120, 400))
         error = "ValueError: tenant 4711"
@@ -170,13 +170,13 @@ class TestTheJobPage:
         assert rows[-1]["job"].uid == job.uid
         assert (rows[-1]["badge"].text, rows[-1]["job"].position) == ("In quarantine", None)
 
-    def test_of_a_running_job_has_none_of_it(self, place: Town) -> None:
+    def test_running_job_has_no_position(self, place: Town) -> None:
         job = Job.objects.filter(state="running").earliest("pk")
         assert "in the pool's queue" not in text(place.operator.get(f"/jobs/{job.uid}/"))
 
 
-class TestTheCalibration:
-    def test_counts_for_whoever_sees_the_pool(self, place: Town) -> None:
+class TestCalibration:
+    def test_shows_past_accuracy_without_job_names_to_all_viewers(self, place: Town) -> None:
         jobs = list(Job.objects.filter(state="pending").order_by("pk"))
         path = f"/pools/{place.cluster.pool.name}/starts/"
         assert "No start estimate came due" in text(place.owner.get(path))
@@ -203,16 +203,14 @@ WRONG = "The last estimate was wrong"
 REFUTED = "The last estimate was wrong"
 
 
-class TestAnEstimateWhoseP90HasPassed:
+class TestEstimateWithPassedP90:
     """The estimate is not shown any more; the page states whether a price was the cause."""
 
     def outbid(self, job: Job, reason: Reason = Reason.PRICE_ABOVE_VALUE) -> None:
         Job.objects.filter(pk=job.pk).update(reason_code=reason)
 
     @pytest.mark.parametrize("reason", [Reason.PRICE_ABOVE_VALUE, Reason.PRICE_ABOVE_MAX])
-    def test_is_none_on_its_page_and_names_no_first_start(
-        self, place: Town, reason: Reason
-    ) -> None:
+    def test_is_unreliable_and_omitted_from_dashboard(self, place: Town, reason: Reason) -> None:
         job = Job.objects.filter(state="pending", tenant=place.tenant).latest("pk")
         expect(place, job, **soon(place, -90, -60))
         path = f"/jobs/{job.uid}/"
@@ -226,14 +224,14 @@ class TestAnEstimateWhoseP90HasPassed:
         assert "Expected to" not in shown
         assert "Next to start:" not in text(place.owner.get("/t/north/"))
 
-    def test_stands_until_its_p90(self, place: Town) -> None:
+    def test_estimate_is_shown_until_its_p90(self, place: Town) -> None:
         job = Job.objects.filter(state="pending", tenant=place.tenant).latest("pk")
         expect(place, job, **soon(place, -90, 60))
         self.outbid(job)
         assert "Expected to start any time now" in text(place.owner.get(f"/jobs/{job.uid}/"))
         assert f"Next to start: {job.name} ." in text(place.owner.get("/t/north/"))
 
-    def test_is_the_same_over_rest_and_by_the_command(self, stage: ApiStage) -> None:
+    def test_rest_and_command_report_refuted_estimate(self, stage: ApiStage) -> None:
         (uid, *_) = [row["id"] for row in queue(stage)["results"] if row["id"]]
         job, now, at = Job.objects.get(uid=uid), wall_now(), stage.cluster.at
         forecast = StartForecast.objects.create(
@@ -258,7 +256,7 @@ class TestAnEstimateWhoseP90HasPassed:
 
 
 class TestRest:
-    def test_tells_the_estimate_of_the_page(self, stage: ApiStage) -> None:
+    def test_returns_estimate_of_the_newest_forecast(self, stage: ApiStage) -> None:
         (uid, *_) = [row["id"] for row in queue(stage)["results"] if row["id"]]
         job, now = Job.objects.get(uid=uid), wall_now()
         at = stage.cluster.at
@@ -282,7 +280,7 @@ class TestRest:
             "why": "",
         }
 
-    def test_tells_none_of_an_older_forecast(self, stage: ApiStage) -> None:
+    def test_ignores_estimate_of_older_forecast(self, stage: ApiStage) -> None:
         (uid, *_) = [row["id"] for row in queue(stage)["results"] if row["id"]]
         job, now, at = Job.objects.get(uid=uid), wall_now(), stage.cluster.at
         for number in (1, 2):

@@ -33,8 +33,8 @@ def rows(there: Stage, who: str, path: str) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(answer.content.decode())))
 
 
-class TestTheStatement:
-    def test_sums_to_the_account_whoever_looks(self, there: Stage) -> None:
+class TestStatement:
+    def test_sums_to_account_balance_for_every_viewer(self, there: Stage) -> None:
         for who, slug in (("owner", "alpha"), ("neighbour", "beta"), ("operator", "alpha")):
             page = there.get(who, f"/t/{slug}/ledger/statement/?{ALL}").context
             amounts = Entry.objects.filter(account__tenant__slug=slug).values_list("amount")
@@ -43,14 +43,14 @@ class TestTheStatement:
             assert sum((row.net for row in page["counterparties"]), Decimal(0)) == total
             assert page["periods"][-1].balance == total
 
-    def test_says_what_came_in_and_went_out(self, there: Stage) -> None:
+    def test_heading_shows_earned_and_charged_credits(self, there: Stage) -> None:
         shown = headline(there.page("owner", f"{PAGE}?{ALL}"))
         did = r"alpha earned 0\.\d\d and was charged [\d.,]+ credits"
         assert re.fullmatch(f"{did} from 1 Jan 2001 to 31 Dec 2032\\.", shown)
         assert "neither earned nor was charged" in there.page("owner", f"{PAGE}?to=2001-01-02")
 
     @pytest.mark.parametrize("visibility", ["full", "pseudonyms", "own"])
-    def test_names_others_as_far_as_the_pool_lets(self, there: Stage, visibility: str) -> None:
+    def test_names_follow_visibility_of_pool(self, there: Stage, visibility: str) -> None:
         there.see(visibility)
         named = there.page("neighbour", f"/t/beta/ledger/statement/?{ALL}").split("<main")[1]
         lines = rows(there, "neighbour", f"/t/beta/ledger/statement.csv?{ALL}")
@@ -78,21 +78,23 @@ class TestTheStatement:
             ("to=0001-01-02&by=fortnight", "Choose day, week, month."),
         ],
     )
-    def test_says_what_is_wrong_with_the_days(self, there: Stage, query: str, message: str) -> None:
+    def test_invalid_days_return_422_with_message(
+        self, there: Stage, query: str, message: str
+    ) -> None:
         for path in (PAGE, FILE):
             answer = there.get("owner", f"{path}?{query}")
             assert answer.status_code == 422
             assert message in answer.content.decode()
 
-    def test_asks_as_often_for_more_transfers(self, there: Stage) -> None:
+    def test_query_count_is_bounded(self, there: Stage) -> None:
         assert there.reads("owner", f"{PAGE}?{ALL}") <= 21
 
-    def test_shows_the_days_where_a_field_was_emptied(self, there: Stage) -> None:
+    def test_empty_start_day_is_replaced_by_default(self, there: Stage) -> None:
         page = there.page("owner", f"{PAGE}?from=&to=2030-01-07")
         assert re.search(r'name="from"\s+type="date"\s+value="2030-01-01"', page)
 
     @pytest.mark.parametrize("path", ["/t/alpha/ledger/", PAGE, FILE])
-    def test_of_a_book_of_others_is_not_there(self, there: Stage, path: str) -> None:
+    def test_book_of_others_returns_404(self, there: Stage, path: str) -> None:
         """Regression: the page's header named a pool that the viewer may not see."""
         others = Pool.objects.exclude(pk=there.lab.pool.pk).get()
         Pool.objects.filter(pk=others.pk).update(book="others")
@@ -100,12 +102,12 @@ class TestTheStatement:
         assert there.get("owner", f"{path}?book=none").status_code == 404
         assert there.get("operator", f"{path}?book=others").status_code == 200
 
-    def test_is_reached_from_the_ledger(self, there: Stage) -> None:
+    def test_is_linked_from_ledger(self, there: Stage) -> None:
         assert PAGE in there.page("owner", "/t/alpha/ledger/")
 
 
-class TestTheFile:
-    def test_has_every_transfer_exact_with_the_balance_after_it(self, there: Stage) -> None:
+class TestCsv:
+    def test_lists_every_exact_transfer_with_running_balance(self, there: Stage) -> None:
         lines = rows(there, "owner", f"{FILE}?{ALL}")
         touching = Transfer.objects.filter(entries__account__tenant__slug="alpha").distinct()
         assert len(lines) == touching.count() > 1
@@ -116,14 +118,14 @@ class TestTheFile:
             assert re.fullmatch(r"-?\d+\.\d{6}", line["net_credits"])
         assert lines[0]["effective_at"] < lines[-1]["effective_at"]
 
-    def test_is_named_after_tenant_and_days(self, there: Stage) -> None:
+    def test_file_name_contains_tenant_and_days(self, there: Stage) -> None:
         answer = there.get("owner", f"{FILE}?from=2030-01-01&to=2030-01-02")
         name = "ledger-alpha-2030-01-01-2030-01-02.csv"
         assert answer["Content-Disposition"] == f'attachment; filename="{name}"'
 
 
-class TestALendersLine:
-    def test_has_all_factors_of_its_share(self, there: Stage) -> None:
+class TestLenderLine:
+    def test_factors_multiply_to_its_share(self, there: Stage) -> None:
         """The product of the line's factors is the payment, to the micro-credit."""
         transfer = Transfer.objects.filter(tenant__slug="alpha").order_by("hour").first()
         assert transfer is not None
@@ -145,7 +147,7 @@ class TestALendersLine:
             assert abs(gpus * price * held - charge) <= Decimal("0.000002") * gpus
             assert abs(charge * part - share) < Decimal("0.000001")
 
-    def test_has_its_part_of_all_idle_quota(self, there: Stage) -> None:
+    def test_own_part_is_its_weight_over_all_weights(self, there: Stage) -> None:
         transfer = Transfer.objects.filter(tenant__slug="alpha").order_by("hour").first()
         assert transfer is not None
         with site_scope():

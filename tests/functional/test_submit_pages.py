@@ -51,7 +51,7 @@ def says(page: str) -> str:
     return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", found[0])).split())
 
 
-class TestTheYaml:
+class TestYaml:
     @given(
         st.fixed_dictionaries(
             {"name": TEXT, "gpus": st.integers(1, 10**9)},
@@ -63,7 +63,7 @@ class TestTheYaml:
             },
         )
     )
-    def test_that_is_written_reads_back_the_same(self, spec: dict[str, object]) -> None:
+    def test_written_spec_reads_back_unchanged(self, spec: dict[str, object]) -> None:
         text, lines = write_yaml(spec)
         read = read_yaml(text)
         given = {name: value if value not in ("", "~", "null") else None
@@ -71,7 +71,7 @@ class TestTheYaml:
         assert read.values == given
         assert read.lines == lines
 
-    def test_reads_numbers_exactly_and_texts_as_typed(self) -> None:
+    def test_reads_numbers_exactly_and_strings_as_typed(self) -> None:
         read = read_yaml("gpus: 010\nmax_price: 0.10\ncommand: [run, 1, yes, 2.50]\nname: off\n")
         assert read.values == {
             "gpus": 10,
@@ -98,7 +98,7 @@ class TestTheYaml:
             ("{[]: 1}", 1, "name must be a string"),
         ],
     )
-    def test_of_a_stranger_is_refused_with_its_line(
+    def test_rejects_unsupported_syntax_with_line(
         self, text: str, line: int | None, words: str
     ) -> None:
         with pytest.raises(YamlError) as caught:
@@ -107,23 +107,25 @@ class TestTheYaml:
         assert words in caught.value.text
 
     @pytest.mark.parametrize("text", ["[" * 100_000, "{" * 100_000, "? " * 50_000, "*" * 100_000])
-    def test_that_is_hostile_is_refused_at_once(self, text: str) -> None:
+    def test_rejects_hostile_nesting(self, text: str) -> None:
         with pytest.raises(YamlError):
             read_yaml(text)
 
 
-class TestTheForm:
+class TestForm:
     @given(
         st.lists(LINES, min_size=1, max_size=4),
         st.dictionaries(st.from_regex(r"[A-Z_]{1,8}", fullmatch=True), LINES, max_size=3),
     )
-    def test_says_what_the_yaml_says(self, command: list[str], env: dict[str, str]) -> None:
+    def test_form_and_yaml_give_the_same_spec(
+        self, command: list[str], env: dict[str, str]
+    ) -> None:
         spec = {"pool": "p", "gpus": 3, "command": command, "environment": env}
         said, found = draft_spec(draft_of(spec))
         assert found == []
         assert said == {name: value for name, value in spec.items() if value}
 
-    def test_keeps_what_it_cannot_read(self) -> None:
+    def test_keeps_unreadable_input_with_errors(self) -> None:
         draft = Draft(pool="p", gpus="many", command="python 'x", environment="SEED\nA=1\nA=2")
         shown = form_of_draft(draft, tenant="t")
         assert shown.draft == draft
@@ -135,13 +137,13 @@ class TestTheForm:
             "Line 3 sets A again. ",
         ]
 
-    def test_stays_while_the_yaml_cannot_be_read(self) -> None:
+    def test_is_unchanged_while_yaml_is_invalid(self) -> None:
         before = Draft(pool="p", gpus="3")
         shown = form_of_text("gpus: [", before, tenant="t")
         assert (shown.draft, shown.spec, shown.text) == (before, None, "gpus: [")
         assert shown.beside[0].startswith("Line 1: ")
 
-    def test_refuses_another_tenants_name(self) -> None:
+    def test_rejects_tenant_other_than_that_of_page(self) -> None:
         assert form_of_text("tenant: t\ngpus: 1", Draft(), tenant="t").wrong == 0
         beside = form_of_text("gpus: 1\ntenant: u", Draft(), tenant="t").beside
         assert beside == [
@@ -149,13 +151,13 @@ class TestTheForm:
         ]
 
 
-class TestWhoMaySubmit:
-    def test_is_a_member_or_manager(self, place: Town) -> None:
+class TestPermissions:
+    def test_members_and_managers_can_submit(self, place: Town) -> None:
         assert place.owner.get(NEW).status_code == 200
         assert b"Submit a job" in place.owner.get("/t/north/").content
         assert b"Submit a job" in place.owner.get("/t/north/jobs/").content
 
-    def test_is_no_viewer_and_no_operator_and_they_learn_why(self, place: Town) -> None:
+    def test_viewers_and_operators_receive_403_with_reason(self, place: Town) -> None:
         for client in (place.mate, place.operator):
             page = client.get(NEW)
             assert page.status_code == 403
@@ -165,7 +167,7 @@ class TestWhoMaySubmit:
             assert b"Submit a job" not in client.get("/t/north/jobs/").content
         assert Job.objects.count() == 0
 
-    def test_is_nobody_else_and_nobody_learns_that_it_exists(self, place: Town) -> None:
+    def test_other_tenants_receive_404(self, place: Town) -> None:
         for client in (place.neighbour, place.outsider):
             assert client.get(NEW).status_code == 404
             assert client.post(NEW, form(place)).status_code == 404
@@ -173,8 +175,8 @@ class TestWhoMaySubmit:
         assert place.nobody.get(NEW).headers["Location"] == f"/login/?next={NEW}"
 
 
-class TestASubmission:
-    def test_of_the_form_lands_on_the_waiting_job(self, place: Town) -> None:
+class TestSubmission:
+    def test_form_creates_pending_job_and_redirects_to_it(self, place: Town) -> None:
         sent = form(
             place,
             act="submit",
@@ -196,20 +198,20 @@ class TestASubmission:
         assert job.submitted_by is not None
         assert job.submitted_by.username == "ada"
 
-    def test_of_the_yaml_is_the_yaml_whatever_the_form_says(self, place: Town) -> None:
+    def test_yaml_takes_precedence_over_form_fields(self, place: Town) -> None:
         text = f"pool: {place.cluster.pool.name}\r\ngpus: 3\r\nmax_price: 0.25\r\n"
         place.owner.post(NEW, {**form(place, act="submit"), "side": "yaml", "yaml": text})
         job = Job.objects.get()
         assert (job.gpus, job.max_price) == (3, Decimal("0.25"))
 
-    def test_sent_twice_is_one_job(self, place: Town) -> None:
+    def test_repeated_post_creates_one_job(self, place: Town) -> None:
         key = field(place.owner.get(NEW).content.decode(), "key")
         sent = form(place, act="submit", key=key)
         first, second = place.owner.post(NEW, sent), place.owner.post(NEW, sent)
         assert first.headers["Location"] == second.headers["Location"]
         assert Job.objects.count() == 1
 
-    def test_of_a_used_form_says_so_and_offers_a_fresh_key(self, place: Town) -> None:
+    def test_used_key_with_other_values_is_rejected_with_fresh_key(self, place: Town) -> None:
         key = field(place.owner.get(NEW).content.decode(), "key")
         place.owner.post(NEW, form(place, act="submit", key=key))
         again = place.owner.post(NEW, form(place, act="submit", key=key, gpus="3"))
@@ -221,7 +223,7 @@ class TestASubmission:
         place.owner.post(NEW, form(place, act="submit", key=field(page, "key"), gpus="3"))
         assert sorted(Job.objects.values_list("gpus", flat=True)) == [2, 3]
 
-    def test_tells_all_that_is_wrong_beside_its_field_and_keeps_it(self, place: Town) -> None:
+    def test_shows_every_error_at_its_field_and_keeps_input(self, place: Town) -> None:
         sent = form(
             place,
             act="submit",
@@ -242,9 +244,7 @@ class TestASubmission:
             assert field(page, name) == sent[name]
         assert Job.objects.count() == 0
 
-    def test_ends_at_the_tenants_limit_without_losing_anything(
-        self, place: Town, settings: Any
-    ) -> None:
+    def test_pending_job_limit_keeps_input(self, place: Town, settings: Any) -> None:
         settings.PENDING_JOBS_MAX = 1
         place.submit()
         page = place.owner.post(NEW, form(place, act="submit", name="kept")).content.decode()
@@ -264,22 +264,20 @@ class TestASubmission:
             {"side": "form", "weight": "x", "key": "short"},
         ],
     )
-    def test_of_anything_is_answered_and_makes_no_job(
-        self, place: Town, sent: dict[str, Any]
-    ) -> None:
+    def test_malformed_posts_create_no_job(self, place: Town, sent: dict[str, Any]) -> None:
         assert place.owner.post(NEW, {**sent, "act": "submit"}).status_code == 422
         assert place.owner.post(NEW, sent).status_code == 200
         assert place.owner.post(ASK, sent).status_code == 200
         assert Job.objects.count() == 0
 
-    def test_needs_its_token(self, place: Town) -> None:
+    def test_requires_csrf_token(self, place: Town) -> None:
         place.owner.handler.enforce_csrf_checks = True
         for path in (NEW, ASK, f"/jobs/{place.submit().uid}/cancel/"):
             assert place.owner.post(path, form(place)).status_code == 403
 
 
-class TestTheAnswer:
-    def test_follows_the_form_with_the_yaml(self, place: Town) -> None:
+class TestDryRunAnswer:
+    def test_form_change_updates_yaml(self, place: Town) -> None:
         page = place.owner.post(ASK, form(place, gpus="3", changed="gpus")).content.decode()
         assert "gpus: 3\n" in field(page, "yaml")
         assert re.search(r'<span\s+class="hot"\s*>3</span>', page)
@@ -288,13 +286,13 @@ class TestTheAnswer:
         assert "It fits now, on 3 own GPUs." in says(page)
         assert "a snapshot of this moment, not a reservation" in page.lower()
 
-    def test_follows_the_yaml_with_the_form(self, place: Town) -> None:
+    def test_yaml_change_updates_form(self, place: Town) -> None:
         text = f"pool: {place.cluster.pool.name}\ngpus: 4\ncommand: [echo, a b]\n"
         page = place.owner.post(ASK, {"side": "yaml", "yaml": text}).content.decode()
         assert (field(page, "gpus"), field(page, "command")) == ("4", "echo 'a b'")
         assert 'id="yaml-side"' not in page
 
-    def test_names_the_price_of_what_would_be_borrowed(self, place: Town) -> None:
+    def test_shows_price_of_borrowed_gpus(self, place: Town) -> None:
         place.submit(4)
         place.submit(4, tenant="south")
         page = place.owner.post(ASK, form(place, gpus="6")).content.decode()
@@ -302,7 +300,7 @@ class TestTheAnswer:
         assert "One lease term of 15 min costs at most" in says(page)
 
     @pytest.mark.parametrize(("base", "prices"), [("1", 2), ("0.02", 1)])
-    def test_names_two_prices_only_where_they_print_differently(
+    def test_shows_price_range_only_if_rounded_prices_differ(
         self, committed_db: str, base: str, prices: int
     ) -> None:
         assert committed_db
@@ -317,14 +315,14 @@ class TestTheAnswer:
         assert len(set(shown)) == len(shown) == prices
 
     @pytest.mark.parametrize("gpus", ["3", "6"])
-    def test_that_fits_says_that_the_next_round_decides(self, place: Town, gpus: str) -> None:
+    def test_fitting_job_is_decided_by_next_round(self, place: Town, gpus: str) -> None:
         page = place.owner.post(ASK, form(place, gpus=gpus)).content.decode()
         assert "It fits now" in says(page)
         assert "The next round decides; queued jobs may be ahead of it." in says(page)
         too_many = place.owner.post(ASK, form(place, gpus="64")).content.decode()
         assert "The next round decides" not in says(too_many)
 
-    def test_offers_fewer_gpus_where_it_cannot_run(self, place: Town) -> None:
+    def test_offers_fewer_gpus_if_job_cannot_start(self, place: Town) -> None:
         page = place.owner.post(ASK, form(place, gpus="64")).content.decode()
         assert "is more than the pool has" in page or "It cannot start" in says(page)
         assert re.findall(r'name="use" value="(\d+)"', page) == ["8"]
@@ -332,20 +330,20 @@ class TestTheAnswer:
         assert field(used, "gpus") == "8"
         assert "gpus: 8\n" in field(used, "yaml")
 
-    def test_writes_nothing(self, place: Town) -> None:
+    def test_creates_no_job(self, place: Town) -> None:
         place.owner.post(ASK, form(place))
         place.owner.post(NEW, form(place))
         assert Job.objects.count() == 0
 
-    def test_shows_hostile_text_as_text(self, place: Town) -> None:
+    def test_escapes_hostile_text(self, place: Town) -> None:
         evil = "</textarea><script>alert(1)</script>"
         for sent in (form(place, name=evil, command=evil), {"side": "yaml", "yaml": evil}):
             for path in (ASK, NEW):
                 assert evil not in place.owner.post(path, sent).content.decode()
 
 
-class TestAClone:
-    def test_shows_the_same_but_for_id_and_times(self, place: Town) -> None:
+class TestClone:
+    def test_copies_everything_but_id_times_and_name(self, place: Town) -> None:
         sent = form(
             place,
             act="submit",
@@ -377,26 +375,26 @@ class TestAClone:
         "name",
         ["a" * 63, f"{'a' * 58}-9999", f"{'a' * 51}-copy-999999", "x-1", "0-0-0"],
     )
-    def test_has_a_name_that_is_taken_as_it_is(self, place: Town, name: str) -> None:
+    def test_name_is_free_and_valid(self, place: Town, name: str) -> None:
         job = place.submit()
         Job.objects.filter(pk=job.pk).update(name=name)
         again = field(place.owner.get(f"{NEW}?from={job.uid}").content.decode(), "name")
         assert again != name
         assert place.owner.post(NEW, form(place, name=again, act="submit")).status_code == 302
 
-    def test_is_of_ones_own_tenant_alone(self, place: Town) -> None:
+    def test_source_must_belong_to_own_tenant(self, place: Town) -> None:
         theirs = place.submit(tenant="south")
         for source in (theirs.uid, "x", "00000000-0000-0000-0000-000000000000"):
             assert place.owner.get(f"{NEW}?from={source}").status_code == 404
 
-    def test_of_a_trace_does_not_tell_how_long_it_runs(self, place: Town) -> None:
+    def test_hides_duration_of_trace_jobs(self, place: Town) -> None:
         job = place.submit(duration_s=1234)
         Job.objects.filter(pk=job.pk).update(source="trace")
         assert b"1234" not in place.owner.get(f"{NEW}?from={job.uid}").content
 
 
-class TestCancelling:
-    def test_is_for_members_and_operators_and_harmless_twice(self, place: Town) -> None:
+class TestCancellation:
+    def test_is_idempotent_for_members_and_operators(self, place: Town) -> None:
         for client in (place.owner, place.operator):
             job = place.submit()
             for _ in range(2):
@@ -405,7 +403,7 @@ class TestCancelling:
             job.refresh_from_db()
             assert job.state == Job.State.CANCELLED
 
-    def test_is_not_for_a_viewer_and_nobody_else_learns_of_it(self, place: Town) -> None:
+    def test_is_rejected_for_viewers_and_other_tenants(self, place: Town) -> None:
         path = f"/jobs/{place.submit().uid}/cancel/"
         assert place.mate.post(path).status_code == 403
         assert place.neighbour.post(path).status_code == 404
@@ -414,7 +412,7 @@ class TestCancelling:
         assert place.owner.get(path).status_code == 405
         assert not Job.objects.filter(cancel_asked_at__isnull=False).exists()
 
-    def test_changes_the_heading_and_leads_back_to_where_the_button_was(self, place: Town) -> None:
+    def test_updates_heading_and_returns_to_its_section(self, place: Town) -> None:
         job = place.submit()
         answer = place.owner.post(f"/jobs/{job.uid}/cancel/")
         assert answer.headers["Location"] == f"/jobs/{job.uid}/#cancelled"
@@ -429,7 +427,7 @@ class TestCancelling:
         assert headline(page).startswith("Cancelling: it may save its state")
         assert 'id="cancelled"' in page
 
-    def test_is_offered_while_there_is_something_to_cancel(self, place: Town) -> None:
+    def test_button_is_shown_only_while_cancellable(self, place: Town) -> None:
         job = place.submit()
         path = f"/jobs/{job.uid}/"
         assert b"Cancel the job" in place.owner.get(path).content
@@ -438,8 +436,8 @@ class TestCancelling:
         assert b"Cancel the job" not in place.owner.get(path).content
 
 
-class TestAJobsSpecification:
-    def test_can_be_copied_as_yaml_command_line_and_http(self, place: Town) -> None:
+class TestJobSpecification:
+    def test_is_shown_as_yaml_cli_and_http_request(self, place: Town) -> None:
         job = place.submit(2)
         Job.objects.filter(pk=job.pk).update(command=["echo", "it's"], gpu_types=["v100"])
         page = html.unescape(place.owner.get(f"/jobs/{job.uid}/").content.decode())

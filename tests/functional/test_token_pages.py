@@ -54,8 +54,8 @@ def api(secret: str, path: str = "pools") -> int:
     return Client().get(f"/api/v1/{path}", headers=headers).status_code
 
 
-class TestATokenOfAPage:
-    def test_is_shown_once_and_works_within_its_scopes(self, there: Town) -> None:
+class TestTokenPage:
+    def test_new_secret_is_shown_once_and_limited_to_scopes(self, there: Town) -> None:
         answer = there.owner.post(PAGE, FORM)
         secret = secret_in(answer)
         assert "no-store" in answer["Cache-Control"]
@@ -66,7 +66,7 @@ class TestATokenOfAPage:
         assert secret not in str(record.__dict__)
         assert "created an API token" in there.operator.get("/operate/audit/").content.decode()
 
-    def test_is_revoked_with_one_press(self, there: Town) -> None:
+    def test_revoked_token_stops_working(self, there: Town) -> None:
         secret = secret_in(there.owner.post(PAGE, FORM))
         token = ApiToken.objects.get()
         page = there.owner.get(PAGE).content.decode()
@@ -76,7 +76,7 @@ class TestATokenOfAPage:
         assert AuditRecord.objects.filter(action="token.revoked").count() == 1
         assert "workstation" not in there.owner.get(PAGE).content.decode()
 
-    def test_is_revoked_twice_without_an_error_by_its_person_alone(self, there: Town) -> None:
+    def test_revocation_is_idempotent_and_limited_to_owner(self, there: Town) -> None:
         path = f"{PAGE}{some_token('ada').uid}/revoke/"
         invented = f"{PAGE}{uuid4()}/revoke/"
         assert "Token revoked" in there.owner.post(path, follow=True).content.decode()
@@ -89,7 +89,7 @@ class TestATokenOfAPage:
         assert there.owner.post(invented).status_code == 404
         assert recorded() == [("token.revoked", "ada", {})]
 
-    def test_of_somebody_else_is_not_there(self, there: Town) -> None:
+    def test_token_of_another_user_looks_missing(self, there: Town) -> None:
         secret = secret_in(there.owner.post(PAGE, FORM))
         token = ApiToken.objects.get()
         assert there.mate.post(f"{PAGE}{token.uid}/revoke/").status_code == 404
@@ -109,7 +109,7 @@ class TestATokenOfAPage:
             ({"scopes": ["operate"]}, "for operators"),
         ],
     )
-    def test_is_refused_beside_the_field(
+    def test_invalid_form_shows_error_and_creates_no_token(
         self, there: Town, change: dict[str, Any], complaint: str
     ) -> None:
         answer = there.owner.post(PAGE, FORM | change)
@@ -117,19 +117,19 @@ class TestATokenOfAPage:
         assert complaint in answer.content.decode()
         assert not ApiToken.objects.exists()
 
-    def test_is_shown_as_it_was_typed_where_it_is_refused(self, there: Town) -> None:
+    def test_rejected_form_keeps_input(self, there: Town) -> None:
         name, days = "x" * 64, "9000"
         page = there.owner.post(PAGE, FORM | {"name": name, "days": days}).content.decode()
         for typed in (name, days):
             assert f'value="{typed}"' in page
 
-    def test_may_operate_where_its_person_does(self, there: Town) -> None:
+    def test_operate_scope_is_offered_only_to_operators(self, there: Town) -> None:
         assert 'value="operate"' not in there.owner.get(PAGE).content.decode()
         assert 'value="operate"' in there.operator.get(PAGE).content.decode()
         secret = secret_in(there.operator.post(PAGE, FORM | {"scopes": ["operate", "read"]}))
         assert api(secret, "operate/tenants") == 200
 
-    def test_wants_the_forms_own_proof(self, there: Town) -> None:
+    def test_requires_csrf_token(self, there: Town) -> None:
         strict = Client(enforce_csrf_checks=True)
         strict.force_login(User.objects.get(username="ada"))
         assert strict.post(PAGE, FORM).status_code == 403
@@ -188,11 +188,11 @@ MADE: list[tuple[str, dict[str, Any], tuple[int, int], list[Any]]] = [
 ]  # fmt: skip
 
 
-class TestBothWays:
+class TestPageAndRest:
     """Regression: the page recorded no refused scope, and REST no new token."""
 
     @pytest.mark.parametrize(("who", "change", "answers", "records"), MADE)
-    def test_make_and_record_the_same(
+    def test_create_tokens_with_same_result_and_audit_records(
         self,
         there: Town,
         who: str,
@@ -208,7 +208,7 @@ class TestBothWays:
         assert recorded() == records * 2
         assert ApiToken.objects.count() == 2 * (page == 200)
 
-    def test_make_no_more_than_a_few(self, there: Town) -> None:
+    def test_enforce_token_limit_per_user(self, there: Town) -> None:
         for _ in range(PER_PERSON):
             some_token("ada")
         assert (by_page(there, "ada"), by_rest(there, "ada")) == (422, 409)
@@ -220,7 +220,7 @@ class TestBothWays:
         [(revoke_by_page, 302, 302), (revoke_by_rest, 204, 404)],
         ids=["page", "rest"],
     )
-    def test_revoke_and_record_the_same(
+    def test_revoke_tokens_with_same_result_and_audit_records(
         self, there: Town, revoke: Callable[[Client, object], int], done: int, again: int
     ) -> None:
         own, others = some_token("ada"), some_token("bea")

@@ -47,8 +47,8 @@ def ada() -> User:
     return user
 
 
-class TestANewToken:
-    def test_is_kept_without_its_secret(self, ada: User) -> None:
+class TestNewToken:
+    def test_is_stored_without_secret(self, ada: User) -> None:
         token, secret = make(ada, Scope.READ, Scope.JOBS_READ, Scope.READ, days=30)
         kept = ApiToken.objects.values().get(pk=token.pk)
         assert secret.startswith("es_")
@@ -59,11 +59,11 @@ class TestANewToken:
         assert (kept["user_id"], kept["expires_at"]) == (ada.pk, NOW + timedelta(days=30))
         assert make(ada)[1] != secret
 
-    def test_lives_no_longer_than_allowed(self, ada: User) -> None:
+    def test_lifetime_is_capped(self, ada: User) -> None:
         token, _ = make(ada, days=DAYS_MAX + 1)
         assert token.expires_at == NOW + timedelta(days=90)
 
-    def test_is_one_of_a_few_that_live(self, ada: User) -> None:
+    def test_is_limited_to_fifty_active_tokens_per_user(self, ada: User) -> None:
         bob = User.objects.create(username="bob")
         gone, _ = make(ada, now=NOW - timedelta(days=1))  # this token expires now
         others, _ = make(bob, now=NOW - timedelta(days=9))
@@ -77,8 +77,8 @@ class TestANewToken:
         make(bob)
 
 
-class TestABearer:
-    def test_is_the_person_with_what_they_may_now(self, ada: User) -> None:
+class TestBearer:
+    def test_resolves_to_user_with_current_access(self, ada: User) -> None:
         token, secret = make(ada, Scope.READ)
         found = find_token(secret)
         assert found
@@ -94,13 +94,13 @@ class TestABearer:
         assert [row.slug for row in found.access.memberships] == ["east", "north"]
         assert found.access.name == "Ada Lovelace"
 
-    def test_without_a_name_or_a_place_goes_by_the_login(self) -> None:
+    def test_without_full_name_uses_username(self) -> None:
         bob = User.objects.create(username="bob")
         found = find_token(make(bob)[1])
         assert found
         assert (found.access.name, found.access.memberships) == ("bob", ())
 
-    def test_is_nobody_for_any_other_text(self, ada: User) -> None:
+    def test_rejects_invalid_secrets(self, ada: User) -> None:
         _, secret = make(ada)
         texts = ["", "es_", secret[:-1], secret[3:], secret + "x", secret + "é", "es_" + "x" * 98]
         assert [text for text in texts if find_token(text)] == []
@@ -114,7 +114,7 @@ class TestABearer:
         ApiToken.objects.update(digest=sha256("es_é".encode()).hexdigest())
         assert not find_token("es_é")
 
-    def test_is_nobody_once_it_expired_or_the_person_left(self, ada: User) -> None:
+    def test_rejects_expired_tokens_and_inactive_users(self, ada: User) -> None:
         _, secret = make(ada)
         User.objects.update(is_active=False)
         assert not find_token(secret)
@@ -123,7 +123,7 @@ class TestABearer:
         ApiToken.objects.update(expires_at=NOW)
         assert not find_token(secret)
 
-    def test_is_noted_now_and_then_and_read_by_one_query(self, ada: User) -> None:
+    def test_updates_last_use_occasionally_in_one_query(self, ada: User) -> None:
         token, secret = make(ada)
         other, _ = make(ada)
 
@@ -146,8 +146,8 @@ class TestABearer:
         assert len([row for row in asked if "FROM tenants_" in row["sql"]]) == 1
 
 
-class TestDropping:
-    def test_takes_ones_own_alone(self, ada: User) -> None:
+class TestRevocation:
+    def test_deletes_only_own_token(self, ada: User) -> None:
         bob = User.objects.create(username="bob")
         token, other = make(ada)[0], make(ada)[0]
         assert not drop_token(user=bob, uid=token.uid)
@@ -159,7 +159,7 @@ class TestDropping:
         assert token_exists(other.uid)
 
 
-def test_scopes_have_the_names_that_tokens_were_kept_with() -> None:
+def test_scopes_match_stored_names() -> None:
     assert [scope.value for scope in Scope] == [
         *("read", "jobs:read", "jobs:write", "credit:write", "operate")
     ]
@@ -168,8 +168,6 @@ def test_scopes_have_the_names_that_tokens_were_kept_with() -> None:
 
 @pytest.mark.parametrize("site_role", User.SiteRole.values)
 @pytest.mark.parametrize("scope", Scope)
-def test_operating_is_asked_for_by_those_who_change_the_site_alone(
-    scope: Scope, site_role: str
-) -> None:
+def test_operate_scope_is_open_to_operators_and_finance(scope: Scope, site_role: str) -> None:
     expected = scope is not Scope.OPERATE or site_role in ("operator", "finance")
     assert scope_is_open(User(site_role=site_role), scope) is expected

@@ -36,8 +36,8 @@ def _page(place: Town, path: str) -> str:
     return " ".join(answer.content.decode().split())
 
 
-class TestAJobThatIsTooLarge:
-    def test_waits_for_nodes_that_are_drained(self, there: Town) -> None:
+class TestTooLargeJob:
+    def test_waits_for_unavailable_nodes(self, there: Town) -> None:
         job = Job.objects.get()
         assert job.reason_code == Reason.TOO_LARGE
         page = _page(there, f"/jobs/{job.uid}/")
@@ -52,7 +52,7 @@ class TestAJobThatIsTooLarge:
         assert (why["reason_code"], why["numbers"]["capacity"]) == ("too_large", 4)
         assert "4 are drained, down or in maintenance" in why["words"]
 
-    def test_is_larger_than_the_pool_where_no_node_helps(self, there: Town) -> None:
+    def test_beyond_the_whole_pool_can_never_start(self, there: Town) -> None:
         job = Job.objects.get()
         Job.objects.update(gpus=9)
         page = _page(there, f"/jobs/{job.uid}/")
@@ -60,7 +60,7 @@ class TestAJobThatIsTooLarge:
         assert "It can never start" in page
         assert NEVER in _page(there, "/t/north/jobs/")
 
-    def test_counts_only_the_types_that_it_may_use(self, there: Town) -> None:
+    def test_counts_only_accepted_gpu_types(self, there: Town) -> None:
         there.cluster.add_type("a100", nodes=1, gpus=8, quotas={})
         job = Job.objects.get()
         assert why_now(job, "too_large").text == LATER
@@ -70,7 +70,7 @@ class TestAJobThatIsTooLarge:
         job.profile = Profile(name="p", speedups={"v100": 0, "a100": 1000})
         assert why_now(job, "too_large").text == NEVER
 
-    def test_costs_no_query_a_row(self, there: Town) -> None:
+    def test_query_count_does_not_grow_with_rows(self, there: Town) -> None:
         path = "/t/north/jobs/"
         few = len(reads(there.owner, path))
         for _ in range(5):
@@ -79,7 +79,7 @@ class TestAJobThatIsTooLarge:
         assert len(reads(there.owner, path)) == few
 
 
-class TestTheWords:
+class TestReasonText:
     SIZES = {"v100": TypeSize(8, 4), "k80": TypeSize(16, 0)}
 
     @pytest.mark.parametrize(
@@ -92,14 +92,14 @@ class TestTheWords:
             (12, {"k80"}, LATER, "It needs more GPUs than are schedulable now: nodes are drained"),
         ],
     )
-    def test_name_the_type_that_would_do(
+    def test_names_the_best_accepted_gpu_type(
         self, needed: int, accepted: set[str], text: str, sentence: str
     ) -> None:
         reason = why_too_large(needed, accepted, self.SIZES)
         assert (reason.code, reason.text) == ("too_large", text)
         assert sentence in reason.sentence
 
-    def test_count_maintenance_as_the_round_did(self) -> None:
+    def test_counts_maintenance_like_the_round(self) -> None:
         numbers = {"gpu_type": "k80", "capacity": 10, "needed": 12}
         reason = why_too_large(12, {"k80"}, self.SIZES, numbers)
         assert "of the 16 of k80, 6 are drained, down or in maintenance" in reason.sentence

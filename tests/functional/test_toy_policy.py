@@ -43,15 +43,15 @@ def page(stage: ApiStage, who: str, path: str) -> str:
     return str(answer.content.decode())
 
 
-class TestARound:
-    def test_is_decided_by_it(self, stage: ApiStage) -> None:
+class TestRound:
+    def test_is_decided_by_toy_policy(self, stage: ApiStage) -> None:
         stage.cluster.round(after_s=10)
         round_ = Round.objects.get()
         assert (round_.policy, round_.policy_version) == ("smallest", "7")
         served = Lease.objects.order_by("id").values_list("gpus", flat=True)
         assert list(served) == [2, 4]
 
-    def test_has_a_page_with_its_words(self, stage: ApiStage) -> None:
+    def test_page_shows_text_of_policy(self, stage: ApiStage) -> None:
         stage.cluster.round(after_s=10)
         shown = page(stage, "ada", f"/pools/{stage.pool}/rounds/1/")
         assert POLICY.order_text in shown
@@ -60,7 +60,7 @@ class TestARound:
     @pytest.mark.parametrize(
         ("backfill", "verdict"), [(True, Verdict.HOLDS), (False, Verdict.NOT_PROMISED)]
     )
-    def test_is_certified_for_what_it_promises(
+    def test_certificate_checks_promises_of_policy(
         self, stage: ApiStage, backfill: bool, verdict: Verdict
     ) -> None:
         Pool.objects.update(options={"backfill": backfill})
@@ -72,19 +72,19 @@ class TestARound:
         assert lines[Property.PARETO] == verdict
         assert lines[Property.GANG] == Verdict.HOLDS
 
-    def test_replays_to_the_same_bytes(self, stage: ApiStage) -> None:
+    def test_replay_gives_the_same_bytes(self, stage: ApiStage) -> None:
         stage.cluster.rounds(2, every_s=10)
         out = StringIO()
         call_command("replay_round", "2", "--pool", stage.pool, stdout=out)
         assert "same" in out.getvalue()
 
-    def test_is_told_over_rest(self, stage: ApiStage) -> None:
+    def test_rest_names_the_policy(self, stage: ApiStage) -> None:
         stage.cluster.round(after_s=10)
         shown = stage.get(f"rounds/{stage.pool}/1").json()
         assert shown["policy"] == "smallest"
 
 
-class TestItsOptions:
+class TestOptions:
     def test_are_fields_of_the_settings_form(self, stage: ApiStage) -> None:
         shown = page(stage, "otto", f"/operate/pools/{stage.pool}/settings/")
         assert POLICY.promise in shown
@@ -114,7 +114,7 @@ class TestItsOptions:
             "order": "largest", "step_gpus": 2, "backfill": False, "scale": 1.5,
         }  # fmt: skip
 
-    def test_are_changed_and_refused_over_rest(self, stage: ApiStage) -> None:
+    def test_are_changed_and_validated_over_rest(self, stage: ApiStage) -> None:
         one = f"operate/pools/{stage.pool}"
         changed = edit(stage, "PATCH", one, {"options": {"order": "largest"}}, seen=one)
         assert changed.status_code == 200
@@ -123,12 +123,12 @@ class TestItsOptions:
         assert refused.status_code == 400
         assert "options.step_gpus" in json.dumps(refused.json())
 
-    def test_are_in_the_description_of_the_api(self, stage: ApiStage) -> None:
+    def test_are_documented_in_openapi(self, stage: ApiStage) -> None:
         text = json.dumps(document())
         for option in OPTIONS:
             assert option.description in text
 
-    def test_are_in_the_help_of_the_command(
+    def test_are_documented_in_command_help(
         self, stage: ApiStage, capsys: pytest.CaptureFixture[str]
     ) -> None:
         with pytest.raises(SystemExit):
@@ -139,8 +139,8 @@ class TestItsOptions:
             assert option.description in shown
 
 
-class TestASimulation:
-    def test_runs_it_beside_another(self, stage: ApiStage) -> None:
+class TestSimulation:
+    def test_compares_toy_policy_with_fifo(self, stage: ApiStage) -> None:
         out = StringIO()
         call_command(
             "simulate", "--synthetic", "60,3,2", "--nodes", "2", "--policy", "smallest,fifo",

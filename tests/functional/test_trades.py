@@ -59,9 +59,9 @@ def section(page: str) -> str:
     return words(match[1]) if match else ""
 
 
-class TestThePoolPage:
+class TestPoolPage:
     @pytest.mark.parametrize("setting", OTHER)
-    def test_lists_who_bought_what_from_whom(self, there: Stage, setting: str) -> None:
+    def test_lists_trades_with_visible_sides(self, there: Stage, setting: str) -> None:
         there.see(setting)
         write_trade(there.lab, "beta", "alpha")
         shown = section(there.page("owner", there.url()))
@@ -72,14 +72,14 @@ class TestThePoolPage:
         assert ("1.25 to 5.00" in shown) == (setting != "own")
         assert "1.25" in shown
 
-    def test_says_undone_with_a_rate_below_zero(self, there: Stage) -> None:
+    def test_shows_undone_trade_with_negative_rate(self, there: Stage) -> None:
         write_trade(there.lab, "beta", "alpha")
         write_trade(there.lab, "beta", "alpha", rate_micro=-3_000_000, sold_micro=3_000_000)
         shown = section(there.page("operator", there.url()))
         assert "1 trade of GPU types made, 1 undone" in shown
         assert "undone \N{MINUS SIGN}3.00" in shown
 
-    def test_shows_a_third_one_what_the_pool_lets_it_see(self, there: Stage) -> None:
+    def test_third_tenant_view_follows_visibility_of_pool(self, there: Stage) -> None:
         write_trade(there.lab, "beta", "alpha")
         there.see("own")
         assert section(there.page("third", there.url())) == ""
@@ -88,7 +88,7 @@ class TestThePoolPage:
         assert "tenant 1" in shown
         assert "alpha" not in shown
 
-    def test_says_what_trades_add_to_a_quota(self, there: Stage) -> None:
+    def test_shows_quota_gained_by_trades(self, there: Stage) -> None:
         there.see("full")
         swap_shares(there, {"alpha": 2, "beta": -2})
         page = words(there.page("owner", there.url()))
@@ -97,14 +97,14 @@ class TestThePoolPage:
         assert row is not None
         assert "+2" in words(row[0])
 
-    def test_has_no_such_section_without_trades(self, there: Stage) -> None:
+    def test_omits_section_without_trades(self, there: Stage) -> None:
         page = there.page("owner", there.url())
         assert section(page) == ""
         assert "before trades" not in words(page)
 
 
-class TestAQuotaAfterTrades:
-    def test_is_what_a_tenant_has_and_lends(self, there: Stage) -> None:
+class TestQuotaAfterTrades:
+    def test_is_used_for_own_and_lendable_gpus(self, there: Stage) -> None:
         pool_id, alpha = there.lab.pool.pk, there.tenant("alpha").pk
         before = last_round(pool_id, there.tenant("gamma").pk)
         assert before is not None
@@ -132,7 +132,7 @@ class TestAQuotaAfterTrades:
         history = claim_history(pool_id, alpha, since=there.lab.at.replace(year=1999))
         assert [history[-1].quota, history[-2].quota] == [quota + 2, quota]
 
-    def test_is_told_on_the_dashboard_with_what_was_sold(self, there: Stage) -> None:
+    def test_dashboard_shows_sold_quota(self, there: Stage) -> None:
         swap_shares(there, {"alpha": -2, "beta": 2})
         page = words(there.page("owner", "/t/alpha/"))
         assert "by trades \N{MINUS SIGN}2" in page
@@ -161,8 +161,8 @@ def links_of(page: str) -> list[str]:
     return re.findall(r'href="([^"]+)"', deck[0])
 
 
-class TestTheList:
-    def test_goes_on_page_by_page(self, there: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+class TestTradeList:
+    def test_pages_newest_first(self, there: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("portal.pools.views.trades.PAGE", 2)
         numbers = [write_trade(there.lab, "beta", "alpha").number for _ in range(3)]
         first = there.page("owner", there.url("trades/"))
@@ -173,18 +173,18 @@ class TestTheList:
         assert "Older trades" not in second
         assert "Newest" in second
 
-    def test_is_empty_and_says_what_would_be_there(self, there: Stage) -> None:
+    def test_empty_list_states_that_no_trade_is_visible(self, there: Stage) -> None:
         page = words(there.page("owner", there.url("trades/")))
         assert "No such trade is visible to you." in page
         assert "No trades yet." in page
 
     @pytest.mark.parametrize("before", ["x", "-1", "9" * 19])
-    def test_of_no_such_key_is_not_there(self, there: Stage, before: str) -> None:
+    def test_invalid_cursor_returns_404(self, there: Stage, before: str) -> None:
         assert there.get("owner", there.url(f"trades/?before={before}")).status_code == 404
 
 
-class TestAReceipt:
-    def test_says_what_each_side_gained(self, there: Stage) -> None:
+class TestReceipt:
+    def test_shows_gain_of_each_side(self, there: Stage) -> None:
         there.see("full")
         number = write_trade(there.lab, "beta", "alpha").number
         page = words(there.page("owner", there.url(f"trades/{number}/")))
@@ -195,7 +195,7 @@ class TestAReceipt:
         assert "1 v100 \N{MULTIPLICATION SIGN} 1.25" in page
 
     @pytest.mark.parametrize("who", ["owner", "neighbour"])
-    def test_tells_a_side_its_own_where_others_are_hidden(self, there: Stage, who: str) -> None:
+    def test_shows_only_own_gain_if_pool_hides_others(self, there: Stage, who: str) -> None:
         there.see("own")
         number = write_trade(there.lab, "beta", "alpha").number
         page = words(there.page(who, there.url(f"trades/{number}/")))
@@ -206,7 +206,7 @@ class TestAReceipt:
         assert "You are not worse off" in page
         assert "another tenant" in page.lower()
 
-    def test_of_an_undone_trade_gains_nothing(self, there: Stage) -> None:
+    def test_undone_trade_has_no_gain(self, there: Stage) -> None:
         there.see("full")
         undone = write_trade(there.lab, "beta", "alpha", rate_micro=-3_125_000)
         page = words(there.page("owner", there.url(f"trades/{undone.number}/")))
@@ -214,7 +214,7 @@ class TestAReceipt:
         assert "its rate was 3.125" in page
         assert "Gain" not in page
 
-    def test_leads_from_one_that_undid_to_what_it_undid_and_back(self, there: Stage) -> None:
+    def test_links_trade_and_its_reversal_in_both_directions(self, there: Stage) -> None:
         there.see("full")
         undo = {"rate_micro": -3_125_000}
         # Of several equal trades the newest in force is undone; others in between do not matter.
@@ -238,20 +238,20 @@ class TestAReceipt:
         assert links_of(page) == []
         assert "It was undone" not in words(page)
 
-    def test_takes_none_for_undone_that_a_change_of_policy_dropped(self, there: Stage) -> None:
+    def test_trade_dropped_by_policy_change_is_not_undone(self, there: Stage) -> None:
         dropped, later = (write_trade(there.lab, "beta", "alpha", round_=n) for n in (1, 5))
         write_trade(there.lab, "beta", "alpha", round_=6, rate_micro=-3_125_000)
         made = [there.page("operator", there.url(f"trades/{n.number}/")) for n in (dropped, later)]
         assert [len(links_of(page)) for page in made] == [0, 1]
 
-    def test_says_where_a_side_is_worse_off(self, there: Stage) -> None:
+    def test_warns_if_a_side_is_worse_off(self, there: Stage) -> None:
         there.see("full")
         number = write_trade(there.lab, "beta", "alpha", buyer_rate_micro=3_000_000).number
         page = words(there.page("owner", there.url(f"trades/{number}/")))
         assert "A side received less than it gave" in page
         assert "No side is worse off" not in page
 
-    def test_is_not_there_for_others_or_without_a_trade(self, there: Stage) -> None:
+    def test_returns_404_to_others_and_for_other_events(self, there: Stage) -> None:
         there.see("own")
         number = write_trade(there.lab, "beta", "alpha").number
         assert there.get("third", there.url(f"trades/{number}/")).status_code == 404
@@ -260,8 +260,8 @@ class TestAReceipt:
             assert there.get("operator", there.url(f"trades/{wrong}/")).status_code == 404
 
 
-class TestARound:
-    def test_has_its_own_trades(self, there: Stage) -> None:
+class TestRound:
+    def test_lists_only_its_own_trades(self, there: Stage) -> None:
         there.see("full")
         write_trade(there.lab, "beta", "alpha", round_=1)
         write_trade(there.lab, "beta", "gamma", round_=2)
@@ -272,7 +272,7 @@ class TestARound:
         assert [row["seller"]["name"] for row in rows] == ["alpha"]
 
     @pytest.mark.parametrize("setting", ["full", "own"])
-    def test_says_how_much_stands_only_where_it_shows_others(
+    def test_counts_open_trades_only_if_others_are_visible(
         self, there: Stage, setting: str
     ) -> None:
         there.see(setting)
@@ -294,8 +294,8 @@ def undone(snapshot: Snapshot, decision: Decision) -> tuple[Snapshot, Decision]:
     return snapshot, replace(decision, trades=(trade,), swaps=swaps)
 
 
-class TestTheApi:
-    def test_lists_them_page_by_page(self, there: Stage) -> None:
+class TestApi:
+    def test_lists_trades_with_cursor(self, there: Stage) -> None:
         there.see("full")
         numbers = [write_trade(there.lab, "beta", "alpha").number for _ in range(2)]
         first = api(there, "owner", f"pools/{there.pool}/trades?limit=1")
@@ -310,7 +310,7 @@ class TestTheApi:
         assert [row["number"] for row in second["results"]] == numbers[:1]
         assert second["next"] is None
 
-    def test_hides_the_other_side(self, there: Stage) -> None:
+    def test_hides_other_side_if_pool_hides_others(self, there: Stage) -> None:
         there.see("own")
         write_trade(there.lab, "beta", "alpha")
         (row,) = api(there, "owner", f"pools/{there.pool}/trades")["results"]

@@ -26,8 +26,8 @@ def ages(page: str) -> list[float]:
 YEAR_S = 365 * 86_400
 
 
-class TestAListOverPools:
-    def test_of_jobs_has_each_row_on_its_pools_clock(self, clocks: TwoClocks) -> None:
+class TestPagesOverSeveralPools:
+    def test_job_rows_use_the_clock_of_their_pool(self, clocks: TwoClocks) -> None:
         """Regression: the rows of a pool in 2017 were "in 919 d" by the clock of another pool."""
         page = clocks.page("mo", "/t/north/jobs/")
         rows = re.findall(r'<tr id="job-.*?</tr>', page, re.DOTALL)
@@ -38,7 +38,7 @@ class TestAListOverPools:
         assert all(0 <= age < 86_400 for age in ages(page)), ages(page)
         assert " in " not in " ".join(words(row) for row in rows)
 
-    def test_says_no_age_of_years(self, clocks: TwoClocks) -> None:
+    def test_never_show_ages_of_years(self, clocks: TwoClocks) -> None:
         looks = {
             "mo": ("/t/north/", "/t/north/?pool=pool-2", "/t/north/ledger/", "/pools/"),
             "finn": ("/ledger/", "/t/north/ledger/?book=main", "/t/north/ledger/?book=replay"),
@@ -49,9 +49,7 @@ class TestAListOverPools:
                 shown = ages(clocks.page(who, path))
                 assert all(abs(age) < YEAR_S for age in shown), f"{path}: {shown}"
 
-    def test_of_a_ledger_has_hours_of_the_pool_that_moved_the_money(
-        self, clocks: TwoClocks
-    ) -> None:
+    def test_ledger_hours_use_the_clock_of_their_pool(self, clocks: TwoClocks) -> None:
         first = clocks.page("mo", "/t/north/ledger/?pool=pool-1")
         second = clocks.page("mo", "/t/north/ledger/?pool=pool-2")
         hour = r'<time datetime="(\d{4})[^>]*title="[^"]*clock .(\d+)"'
@@ -60,14 +58,14 @@ class TestAListOverPools:
         assert {scale for _, scale in re.findall(hour, second.split(table)[1])} == {"1"}
 
 
-class TestTheConsole:
-    def test_says_which_clock_its_dates_are_of(self, clocks: TwoClocks) -> None:
+class TestConsole:
+    def test_names_clock_of_its_dates(self, clocks: TwoClocks) -> None:
         for rest in ("quotas", "nodes", "settings", "health", "what-if"):
             page = words(clocks.page("oda", f"/operate/pools/pool-1/{rest}/"))
             assert "The clock of pool-1 shows 2017-10-20" in page, rest
             assert "60 times wall time" in page, rest
 
-    def test_proposes_a_time_of_the_pools_clock_and_no_other(self, clocks: TwoClocks) -> None:
+    def test_proposes_times_on_clock_of_pool(self, clocks: TwoClocks) -> None:
         """Regression: a date of 2026 was proposed for a clock in 2017."""
         path = "/operate/pools/pool-1/nodes/"
         page = clocks.page("oda", path)
@@ -83,7 +81,7 @@ class TestTheConsole:
             assert said
             assert {year for line in said for year in re.findall(r"\b20\d\d\b", line)} == {"2017"}
 
-    def test_tells_the_age_of_rounds_by_one_clock(self, clocks: TwoClocks) -> None:
+    def test_shows_round_age_in_wall_time_everywhere(self, clocks: TwoClocks) -> None:
         """Regression: the figure and the table had different ages of one round."""
         before = wall_now()
         page = clocks.page("oda", "/operate/pools/pool-1/health/")
@@ -100,8 +98,8 @@ class TestTheConsole:
         assert least <= int(line[1]) <= most
 
 
-class TestTheOverview:
-    def test_has_a_row_for_every_pool_of_the_tenant(self, clocks: TwoClocks) -> None:
+class TestOverview:
+    def test_has_a_row_for_each_pool_of_tenant(self, clocks: TwoClocks) -> None:
         page = clocks.page("mo", "/t/north/")
         for lab in clocks.labs:
             row = words(page.split(f'id="use-{lab.pool.name}"')[1].split("</tr>")[0])
@@ -115,7 +113,7 @@ class TestTheOverview:
             assert figures in row, row
         assert 'href="/t/north/?pool=pool-2"' in page
 
-    def test_of_one_pool_alone_needs_no_list(self, clocks: TwoClocks) -> None:
+    def test_omits_pool_table_for_a_single_pool(self, clocks: TwoClocks) -> None:
         Quota.objects.filter(pool=clocks.present.pool, tenant__slug="north").delete()
         assert 'id="t-uses"' not in clocks.page("mo", "/t/north/")
 
@@ -151,13 +149,13 @@ SAME_PAGES = (
 )
 
 
-class TestTheSwitch:
+class TestPoolSwitch:
     def switch(self, clocks: TwoClocks, who: str, path: str) -> dict[str, str]:
         menu = clocks.page(who, path).split('id="pool-switch"')[1].split("</details>")[0]
         found = re.findall(r'href="([^"]+)"[^>]*>(pool-\d)', menu)
         return {name: href for href, name in found}
 
-    def test_leads_to_the_same_page_of_the_other_pool(self, clocks: TwoClocks) -> None:
+    def test_leads_to_same_page_of_other_pool(self, clocks: TwoClocks) -> None:
         for who, path, other in SAME_PAGES:
             choices = self.switch(clocks, who, path)
             assert set(choices) == {"pool-1", "pool-2"}
@@ -165,7 +163,7 @@ class TestTheSwitch:
             line = clocks.page(who, html.unescape(other)).split('id="round-line"')[1]
             assert 'hx-get="/pools/pool-2/line/"' in line.split(">")[0], other
 
-    def test_follows_the_choice_in_the_form(self, clocks: TwoClocks) -> None:
+    def test_follows_pool_chosen_in_form(self, clocks: TwoClocks) -> None:
         """Regression: the page showed the round line of another pool than the chosen one."""
         client = clocks.client("mo")
         form = {"side": "form", "changed": "pool", "pool": "pool-2", "gpus": "1"}
@@ -178,18 +176,18 @@ class TestTheSwitch:
         refused = client.post("/t/north/jobs/new/", form | {"act": "submit", "gpus": "0"})
         assert 'hx-get="/pools/pool-2/line/"' in refused.content.decode()
 
-    def test_is_no_part_of_the_polled_line(self, clocks: TwoClocks) -> None:
+    def test_is_not_part_of_polled_round_line(self, clocks: TwoClocks) -> None:
         assert "pool-switch" not in clocks.page("mo", "/pools/pool-1/line/")
 
-    def test_is_not_there_where_there_is_no_choice(self, clocks: TwoClocks) -> None:
+    def test_is_omitted_with_one_visible_pool(self, clocks: TwoClocks) -> None:
         Quota.objects.filter(pool=clocks.present.pool, tenant__slug="north").delete()
         page = clocks.page("mo", "/pools/pool-1/")
         assert "pool-switch" not in page
         assert "pool-2" not in page
 
 
-class TestTheListOfPools:
-    def test_has_those_that_one_may_see_and_no_other(self, clocks: TwoClocks) -> None:
+class TestPoolList:
+    def test_contains_only_visible_pools(self, clocks: TwoClocks) -> None:
         both = clocks.page("mo", "/pools/")
         assert "2017-10-20" in both
         for name in ("pool-1", "pool-2"):

@@ -117,8 +117,8 @@ def sealed_anew(town: Town, owner: Owner, first: int) -> None:
     RoundSealing.objects.filter(pk=sealing.pk).update(number=first - 1, findings=[])
 
 
-class TestATenant:
-    def test_verifies_its_pool_and_gets_the_numbers_of_its_page(self, town: Town) -> None:
+class TestTenant:
+    def test_verified_figures_match_the_stored_round(self, town: Town) -> None:
         for who, tenant in ((town.ada, "a"), (town.bob, "b")):
             said = town.verify(who, "--output", "json")
             shown = json.loads(said)
@@ -138,7 +138,7 @@ class TestATenant:
                 (r["own"], r["borrowed"], r["rho_before"]) for r in stored
             ]
 
-    def test_sees_own_rows_alone_where_the_pool_says_so(self, town: Town) -> None:
+    def test_own_rows_remain_unproven_unless_accepted(self, town: Town) -> None:
         Pool.objects.update(visibility=Pool.Visibility.OWN)
         shown = json.loads(town.verify(town.ada, "--output", "json", code=5))
         last = shown["rounds"][-1]
@@ -147,14 +147,14 @@ class TestATenant:
         town.verify(town.ada, "--accept", "own-rows")
         assert "cannot be recomputed" in " ".join(last["remarks"])
 
-    def test_verifies_a_log_that_grew(self, town: Town) -> None:
+    def test_verifies_after_the_log_has_grown(self, town: Town) -> None:
         town.verify(town.ada)
         town.play(3)
         said = town.verify(town.ada)
         assert f"{ROUNDS + 3} rounds, root" in said
         assert "new keys" not in said
 
-    def test_tells_the_portal_what_it_verified_unless_it_is_not_to(self, town: Town) -> None:
+    def test_reports_result_to_portal_unless_disabled(self, town: Town) -> None:
         shown = json.loads(town.verify(town.ada, "--output", "json"))
         town.verify(town.bob, "--no-report")
         row = Verification.objects.get()
@@ -162,7 +162,7 @@ class TestATenant:
         assert (row.kind, row.first, row.last, row.checked) == ("rounds", 1, ROUNDS, ROUNDS)
         assert (row.size, row.root, row.findings) == (ROUNDS, shown["head"]["root"], 0)
 
-    def test_agrees_with_another(self, town: Town) -> None:
+    def test_heads_of_two_tenants_agree(self, town: Town) -> None:
         town.verify(town.ada)
         town.play(2)
         said = town.bob.does("round", "pin", "--pool", town.pool, "--against", str(pin(town.ada)))
@@ -174,18 +174,16 @@ def pin(who: Person) -> Path:
     return path
 
 
-class TestTheOwner:
+class TestDatabaseOwner:
     """The owner of the database, who has the key."""
 
-    def test_that_shortens_the_history_is_caught(self, town: Town, owner: Owner) -> None:
+    def test_shortened_history_is_detected(self, town: Town, owner: Owner) -> None:
         town.verify(town.ada)
         sealed_anew(town, owner, ROUNDS - 1)
         said = town.verify(town.ada, code=3)
         assert f"history: the history was shortened: {ROUNDS - 2} rounds now" in said
 
-    def test_that_rewrites_a_round_with_matching_bytes_is_caught(
-        self, town: Town, owner: Owner
-    ) -> None:
+    def test_rewritten_round_is_detected(self, town: Town, owner: Owner) -> None:
         """The owner changes the round's certificate and seals all rounds again."""
         town.verify(town.ada)
         town.play(1)
@@ -200,7 +198,7 @@ class TestTheOwner:
         assert "history: the history was rewritten or forked" in said
         assert re.search(r"round 3 .*WRONG: certificate: \w+: holds there, \w+ here", said)
 
-    def test_that_shows_a_fork_to_two_tenants_is_caught(self, town: Town, owner: Owner) -> None:
+    def test_fork_between_two_tenants_is_detected(self, town: Town, owner: Owner) -> None:
         town.ada.does("round", "pin", "--pool", town.pool)
         update_round(owner, town, 4, "certificate", {})
         sealed_anew(town, owner, 4)
@@ -210,7 +208,7 @@ class TestTheOwner:
         assert town.bob.running.pop().returncode == 3, (out, err)
         assert "WRONG: history: the history was forked: two heads" in out
 
-    def test_that_takes_a_round_out_is_caught(self, town: Town, owner: Owner) -> None:
+    def test_removed_log_entry_is_detected(self, town: Town, owner: Owner) -> None:
         owner.execute(
             'DELETE FROM tenants_logentry WHERE "index" = 2 AND log_id ='
             " (SELECT id FROM tenants_transparencylog WHERE origin = %s)",
@@ -219,7 +217,7 @@ class TestTheOwner:
         said = town.verify(town.ada, code=3)
         assert "record: the round before it in the log is 2" in said
 
-    def test_that_signs_by_another_key_is_caught(self, town: Town) -> None:
+    def test_other_signing_key_is_detected(self, town: Town) -> None:
         town.verify(town.ada)
         path = pin(town.ada)
         kept = json.loads(path.read_text())
@@ -230,7 +228,7 @@ class TestTheOwner:
         said = town.verify(town.ada, code=3)
         assert "WRONG: key: the head is signed only by " in said
 
-    def test_that_edits_a_record_is_caught(self, town: Town, owner: Owner) -> None:
+    def test_edited_record_is_detected(self, town: Town, owner: Owner) -> None:
         log = transparency.round_log(town.pool)
         [entry] = transparency.entries(log, 3, 1)
         record = read_record(entry.record)

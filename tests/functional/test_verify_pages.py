@@ -71,7 +71,7 @@ def head(there: Stage) -> str:
     return f"Signed head of {there.pool}: {size} rounds, root {root.hex()[:12]}…"
 
 
-class TestAPage:
+class TestVerificationHint:
     """A page of a tenant's money, or of a round."""
 
     def paths(self, there: Stage) -> dict[str, str]:
@@ -84,7 +84,7 @@ class TestAPage:
             "round": there.url("rounds/3/"),
         }
 
-    def test_shows_the_clients_command_and_the_head(self, there: Stage) -> None:
+    def test_shows_client_command_and_signed_head(self, there: Stage) -> None:
         for name, path in self.paths(there).items():
             text = text_of(there, "owner", path)
             assert head(there) in text, name
@@ -98,12 +98,12 @@ class TestAPage:
                 ), name
                 assert f"You have not verified a statement of alpha in {there.pool} yet." in text
 
-    def test_verifies_the_time_that_it_shows(self, there: Stage) -> None:
+    def test_command_covers_the_period_shown(self, there: Stage) -> None:
         for path in (STATEMENT, CONTRIBUTION):
             text = text_of(there, "owner", path)
             assert command_of(text).endswith("--from 2030-01-01 --to 2030-01-03"), path
 
-    def test_of_a_transfer_verifies_the_hour_in_which_it_counts(self, there: Stage) -> None:
+    def test_transfer_command_covers_its_hour(self, there: Stage) -> None:
         transfer = Transfer.objects.filter(tenant__slug="alpha").order_by("hour").first()
         assert transfer is not None
         text = text_of(there, "owner", f"/t/alpha/ledger/{transfer.pk}/")
@@ -113,7 +113,7 @@ class TestAPage:
         assert since <= transfer.effective_at < until
         assert (until - since).total_seconds() == 3600
 
-    def test_says_when_this_person_verified_last_and_how_it_came_out(self, there: Stage) -> None:
+    def test_shows_last_own_verification_and_result(self, there: Stage) -> None:
         say(there, "owner", "alpha", last=4, checked=3)
         row = say(there, "owner", "alpha", findings=2)
         of_money = say(there, "owner", "alpha", **statement(checked=40))
@@ -129,7 +129,7 @@ class TestAPage:
                 " client."
             ) in text_of(there, "owner", paths[name]), name
 
-    def test_tells_nobody_of_others(self, there: Stage) -> None:
+    def test_hides_verifications_of_other_users(self, there: Stage) -> None:
         """A verification is hidden from other users.
 
         Its user does not see it on pages of other tenants.
@@ -147,12 +147,12 @@ class TestAPage:
                 assert "You have not verified " in text, (who, path)
             assert "last on" not in text, (who, path)
 
-    def test_has_no_command_where_there_is_nothing_to_verify(self, there: Stage) -> None:
+    def test_is_omitted_if_nothing_can_be_verified(self, there: Stage) -> None:
         assert "You have not" not in text_of(
             there, "operator", "/t/delta/ledger/contribution/line/"
         )
 
-    def test_says_where_the_log_cannot_be_proven(
+    def test_states_that_log_cannot_be_proven(
         self, there: Stage, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def damaged(_: str) -> None:
@@ -164,19 +164,19 @@ class TestAPage:
         assert "Signed head" not in text
 
 
-class TestWhoVerifies:
+class TestOperatorPage:
     """The operator's page of a pool's rounds."""
 
     def path(self, there: Stage) -> str:
         return f"/operate/pools/{there.pool}/health/"
 
-    def test_is_nobody_at_first_and_teaches_how(self, there: Stage) -> None:
+    def test_explains_verification_before_the_first(self, there: Stage) -> None:
         text = text_of(there, "operator", self.path(there))
         assert "0 of 3 tenants verified" in text
         assert "No tenant has verified this pool yet." in text
         assert f"evenshare round verify --last 10 --pool {there.pool}" in text
 
-    def test_is_each_tenants_last_of_rounds_and_of_statements(self, there: Stage) -> None:
+    def test_lists_last_verifications_of_each_tenant(self, there: Stage) -> None:
         say(there, "neighbour", "beta", last=3, checked=2)
         say(there, "owner", "alpha", findings=1)
         say(there, "mate", "alpha", **statement(checked=40))
@@ -199,7 +199,7 @@ class TestWhoVerifies:
         assert "up to round 9, from 2 8 rounds 10 rounds, cdcdcdcdcdcd… " in rows[2]
         assert "owner" not in table, "who it was is the tenant's own business"
 
-    def test_asks_as_often_for_more_tenants(self, there: Stage) -> None:
+    def test_query_count_does_not_grow_with_tenants(self, there: Stage) -> None:
         before = there.reads("operator", self.path(there))
         say(there, "owner", "alpha")
         say(there, "neighbour", "beta")

@@ -58,9 +58,9 @@ def drawn(lab: Cluster, visibility: Visibility) -> list[VisibleTenant]:
 FIELDS = ("number", "name", "initials", "swatch", "slug", "you")
 
 
-class TestAViewer:
+class TestVisibility:
     @pytest.mark.parametrize(("setting", "site_role"), [*product(SETTINGS, SITE_ROLES)])
-    def test_sees_names_pseudonyms_or_their_own_alone(
+    def test_gives_names_pseudonyms_or_own_rows(
         self, lab: Cluster, setting: str, site_role: str
     ) -> None:
         visibility = seen(lab, setting, "a", site_role)
@@ -83,26 +83,26 @@ class TestAViewer:
         assert visibility.disguises is (not names and setting == "pseudonyms")
 
     @pytest.mark.parametrize("site_role", SITE_ROLES)
-    def test_knows_jobs_of_their_own_tenants_and_operators_all(
+    def test_jobs_are_limited_to_own_tenants_except_for_operators(
         self, lab: Cluster, site_role: str
     ) -> None:
         visibility = seen(lab, "full", "ac", site_role)
         known = {slug for slug, tenant in lab.tenants.items() if visibility.jobs_of(tenant.pk)}
         assert known == (set("abcd") if site_role == "operator" else set("ac"))
 
-    def test_finds_one_tenant_as_among_all(self, lab: Cluster) -> None:
+    def test_single_lookup_matches_lookup_of_all(self, lab: Cluster) -> None:
         visibility = seen(lab, "own", "a", "")
         assert visibility.of(lab.tenants["a"].pk) == visibility.known[lab.tenants["a"].pk]
         assert visibility.of(lab.tenants["b"].pk) is None
 
-    def test_sees_nobody_of_another_pool(self, lab: Cluster) -> None:
+    def test_excludes_tenants_of_other_pools(self, lab: Cluster) -> None:
         elsewhere = cluster({"far": 1})
         visibility = seen(elsewhere, "full", "", "operator")
         assert [row.name for row in visibility.known.values()] == ["far"]
         assert "far" not in [row.name for row in seen(lab, "full", "", "operator").known.values()]
 
 
-def test_who_is_not_said_to_see_anything_sees_nothing() -> None:
+def test_default_visibility_shows_nothing() -> None:
     for setting in SETTINGS:
         nobody = Visibility(setting)
         assert (nobody.own, nobody.known, nobody.of(1)) == (frozenset(), {}, None)
@@ -111,7 +111,7 @@ def test_who_is_not_said_to_see_anything_sees_nothing() -> None:
 
 
 @pytest.mark.django_db
-def test_pseudonyms_of_a_large_pool_use_every_mark_and_begin_again() -> None:
+def test_pseudonyms_of_large_pool_reuse_marks() -> None:
     lab = cluster({f"t{index:02d}": 1 for index in range(MARKS + 4)})
     Pool.objects.filter(pk=lab.pool.pk).update(visibility="pseudonyms")
     first = lab.tenants["t00"]
@@ -123,7 +123,7 @@ def test_pseudonyms_of_a_large_pool_use_every_mark_and_begin_again() -> None:
 
 
 @pytest.mark.django_db
-def test_pseudonyms_share_marks_where_own_tenants_took_all() -> None:
+def test_pseudonyms_share_marks_if_own_tenants_use_all() -> None:
     lab = cluster({f"t{index:02d}": 1 for index in range(MARKS + 2)})
     Pool.objects.filter(pk=lab.pool.pk).update(visibility="pseudonyms")
     own = [tenant for slug, tenant in lab.tenants.items() if slug < f"t{MARKS:02d}"]
