@@ -131,7 +131,7 @@ class TestRoundLog:
         assert answer.status_code == 400
         assert [error["field"] for error in answer.json()["errors"]] == [field]
 
-    def test_is_visible_only_to_tenants_of_pool_and_site_staff(self, stage: ApiStage) -> None:
+    def test_is_limited_to_pool_tenants_and_site_staff(self, stage: ApiStage) -> None:
         stage.person("olga")
         stage.person("otto", site_role=User.SiteRole.OPERATOR)
         for who, status in (("ada", 200), ("bob", 200), ("otto", 200), ("olga", 404), ("", 401)):

@@ -116,14 +116,14 @@ class TestLines:
 
 
 class TestVisibility:
-    def test_contribution_is_limited_to_tenant_and_finance_roles(self, live: ApiStage) -> None:
+    def test_contribution_is_limited_to_tenant_and_site_staff(self, live: ApiStage) -> None:
         for path in (f"contribution?{ALL}", f"contribution/lines?{ALL}"):
             asked = f"{path}&tenant=bb&pool={live.pool}"
             statuses = {who: live.get(asked, as_=who).status_code for who in live.people}
             assert statuses["bob"] == statuses["otto"] == statuses["fina"] == 200
             assert statuses["ada"] == 404
 
-    def test_revenue_fairness_of_all_tenants_requires_finance_role(self, live: ApiStage) -> None:
+    def test_revenue_fairness_of_all_tenants_requires_site_role(self, live: ApiStage) -> None:
         path = f"pools/{live.pool}/revenue-fairness?{ALL}"
         answer = live.get(path, as_="fina").json()
         assert {row["tenant"] for row in answer["results"]} >= {"aa", "bb"}

@@ -217,7 +217,7 @@ class TestVisibility:
         assert report.recomputed["income"] == len(stated["income"])
         assert bool(report.not_recomputed[HIDDEN]) == (lenders is None)
 
-    def test_hides_borrower_and_jobs_if_pool_shows_own_rows_only(self, live: ApiStage) -> None:
+    def test_hides_borrowers_if_pool_shows_own_rows_only(self, live: ApiStage) -> None:
         Pool.objects.filter(pk=live.cluster.pool.pk).update(visibility="own")
         text = json.dumps(answers(live)["income"])
         jobs = Job.objects.filter(tenant__slug="aa")

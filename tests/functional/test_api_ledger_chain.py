@@ -77,7 +77,7 @@ class TestLedgerLog:
         assert "777777777" not in text
         assert "777.777777" not in text
 
-    def test_is_visible_to_members_of_a_pool_of_the_book(self, stage: ApiStage) -> None:
+    def test_is_limited_to_pool_members_and_site_staff(self, stage: ApiStage) -> None:
         stage.person("olga")
         stage.person("fin", site_role=User.SiteRole.FINANCE)
         book = stage.cluster.pool.book

@@ -226,7 +226,7 @@ class TestSumsAlteredByOwner:
         there.lab.round(after_s=10)
         assert Round.objects.latest("number").state_note == ""
 
-    def test_altered_with_hash_and_seal_break_the_chain(self, owner: Owner) -> None:
+    def test_with_matching_hash_and_seal_break_the_chain(self, owner: Owner) -> None:
         bent = owner.bend_sums(2)
         owner.execute(f"UPDATE {ROUND} SET state_sha256 = %s WHERE number = 2", bent.sha256())
         owner.seal(2)
@@ -251,7 +251,7 @@ class TestSumsAlteredByOwner:
 
 
 class TestRoundRewrittenByOwner:
-    def test_rewritten_with_all_hashes_is_named_by_next_round(self, owner: Owner) -> None:
+    def test_with_all_hashes_rewritten_is_named_by_next_round(self, owner: Owner) -> None:
         owner.there.lab.round(after_s=10)
         owner.rewrite(2)
         said = replay()
@@ -306,7 +306,7 @@ class TestMissingState:
         assert "1 failed in a row" in rounds_check()[1]
         assert "the state that round 2 left is missing" in there.page("operator", "/operate/")
 
-    def test_altered_state_is_used_with_note_if_decision_is_missing(self, owner: Owner) -> None:
+    def test_uses_altered_state_with_note_without_decision(self, owner: Owner) -> None:
         bent = owner.bend_sums(2)
         owner.execute(f"DELETE FROM {BLOB} WHERE number = 2")
         owner.there.lab.round(after_s=10)

@@ -116,7 +116,7 @@ def rows_of(side: Side, key: bytes) -> set[str]:
 
 class TestTwoTenantsTogether:
     @pytest.mark.parametrize("visibility", ["own", "pseudonyms"])
-    def test_learn_no_key_and_no_hidden_name_of_a_third(self, pair: Pair, visibility: str) -> None:
+    def test_learn_no_key_or_hidden_name_of_a_third(self, pair: Pair, visibility: str) -> None:
         Pool.objects.update(visibility=visibility)
         lab = pair.one.pools[0]
         together = "".join(text for side, _ in pair.sides for _, text in answers(side, [lab]))
@@ -148,7 +148,7 @@ class TestTwoTenantsTogether:
                 side.tenant.pk
             }
 
-    def test_keys_differ_by_day_and_pool(self, pair: Pair) -> None:
+    def test_keys_differ_in_every_pool(self, pair: Pair) -> None:
         keys = set()
         for side, _ in pair.sides:
             for lab in side.pools:

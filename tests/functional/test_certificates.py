@@ -179,7 +179,7 @@ class TestPlantedViolation:
         # The round before was certified too, and violated nothing.
         assert "broken." not in sheet(there, round_.number - 1)
 
-    def test_is_counted_after_next_round_has_started(self, there: Stage, client: Client) -> None:
+    def test_increments_violated_round_counter(self, there: Stage, client: Client) -> None:
         scrape(client)
         plant(there, envious)
         from scheduling.models import PoolFence

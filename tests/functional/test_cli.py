@@ -262,7 +262,7 @@ class TestJobCommands:
         assert "cancelled" in ada.does("job", "cancel", first[:8])
         assert "cancelled" in ada.does("job", "cancel", first[:8])
 
-    def test_job_list_filters_and_price_list_work(self, scene: Scene) -> None:
+    def test_lists_jobs_by_limit_and_state_and_shows_prices(self, scene: Scene) -> None:
         ada = scene.ada
         ada.logs_in()
         for _ in range(3):

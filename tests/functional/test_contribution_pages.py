@@ -184,7 +184,7 @@ class TestRevenueFairness:
             there.page("neighbour", f"{PAGE}?{ALL}").split()
         )
 
-    def test_page_of_all_tenants_requires_finance_role(self, there: Stage) -> None:
+    def test_page_of_all_tenants_requires_site_role(self, there: Stage) -> None:
         path = there.url("revenue/")
         page = there.get("operator", f"{path}?{ALL}").context
         names = [badge.name for badge, _ in page["rows"]]

@@ -119,7 +119,9 @@ class TestCreditTerms:
         assert refused.json()["errors"][0]["field"] == field
 
     @pytest.mark.parametrize(("who", "status"), [("aud", 403), ("ada", 404), ("mia", 404)])
-    def test_can_only_be_set_by_finance(self, stage: ApiStage, who: str, status: int) -> None:
+    def test_reject_changes_by_auditors_and_tenants(
+        self, stage: ApiStage, who: str, status: int
+    ) -> None:
         headers = {"If-Match": '"x"'}
         answer = stage.call("PUT", TERMS, {"credit_limit": "5"}, as_=who, **headers)
         assert answer.status_code == status
@@ -317,7 +319,7 @@ class TestBudget:
 
 
 class TestBudgetThresholds:
-    def test_acts_at_80_100_and_120_percent_with_projected_date(self, stage: ApiStage) -> None:
+    def test_acts_at_80_100_and_120_percent_of_budget(self, stage: ApiStage) -> None:
         stage.cluster.round()
         stage.cluster.submit("bb", 4, 10_000)
         for _ in range(2):  # now a price is posted
@@ -387,7 +389,7 @@ class TestCreditPages:
         for client, status in ((there.owner, 403), (there.mate, 403), (there.neighbour, 404)):
             assert client.post("/t/north/credit/", {"to": "south"}).status_code == status
 
-    def test_finance_sets_terms_and_posts_allowance(self, there: Town) -> None:
+    def test_operator_sets_terms_and_posts_allowance(self, there: Town) -> None:
         path = "/operate/credit/north/main/"
         terms = {
             "do": "terms", "credit_limit": "5", "budget_amount": "10", "budget_period": "custom",

@@ -49,7 +49,7 @@ def _post(place: Town, name: str = "north-4", **typed: str) -> Any:
 
 
 class TestForm:
-    def test_ends_lease_only_after_operator_confirms(self, there: Town) -> None:
+    def test_ends_only_the_overdue_lease_with_audit_record(self, there: Town) -> None:
         assert "1 lease of" in page(there.operator, "/operate/")
         table = page(there.operator, _health(there)).split('id="t-overdue"')[1].split("</table>")[0]
         assert ">north-4</a>" in table

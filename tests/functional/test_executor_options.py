@@ -112,7 +112,7 @@ class TestOptionsValidation:
             assert read_options(options, "p").cpus_per_gpu == 8
 
     @pytest.mark.parametrize("name", [*sorted(set(EXECUTORS) - {"slurm"}), "unknown"])
-    def test_executor_without_options_accepts_none(self, name: str) -> None:
+    def test_executor_without_options_rejects_any(self, name: str) -> None:
         kind = executor_traits(name).options_type
         for options, wrong in (({}, 0), ({"partition": "gpu"}, 1)):
             errors = FieldErrors()

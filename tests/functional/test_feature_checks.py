@@ -164,7 +164,7 @@ class TestQuotas:
 
     def save(self, there: Town, **cells: str) -> None:
         """Change north's cells in the operator's grid, request the preview, and save."""
-        grid = test_operator.TestTheGrid()
+        grid = test_operator.TestQuotaGrid()
         _, save = grid.previewed(there, grid.draft(there, **cells))
         assert there.operator.post(grid.path(there), save).status_code == 302
 

@@ -19,10 +19,10 @@ REPLAYED = "Idempotent-Replayed"
 KEYED = ("jobs", "jobs/bulk")
 # Routes that create no job, each with the test class that repeats its keys.
 ELSEWHERE = {
-    "operate/allowances": test_credit.TestAnAllowance,
-    "transfers": test_credit.TestATransfer,
-    "pools/{name}/offers/{slug}": test_offers.TestOverRest,
-    "chain/{name}/verifications": test_api_verifications.TestAVerification,
+    "operate/allowances": test_credit.TestAllowance,
+    "transfers": test_credit.TestTransfer,
+    "pools/{name}/offers/{slug}": test_offers.TestRest,
+    "chain/{name}/verifications": test_api_verifications.TestVerificationReport,
 }
 
 

@@ -237,6 +237,6 @@ class TestPage:
         )  # fmt: skip
         assert "Strict deadline: it is over" in text(place.owner.get(f"/jobs/{job.uid}/"))
 
-    def test_omits_deadline_if_job_has_none(self, place: Town) -> None:
+    def test_omits_deadline_of_job_without_one(self, place: Town) -> None:
         page = text(place.owner.get(f"/jobs/{place.submit().uid}/"))
         assert "deadline" not in page.partition("Specification")[0]

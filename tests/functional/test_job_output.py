@@ -219,7 +219,7 @@ class TestPage:
         assert answer.headers["HX-Trigger"] == "round-changed"
         assert "hx-get" not in answer.content.decode()
 
-    def test_is_limited_to_those_who_may_see_the_job(self, place: Town, tmp_path: Path) -> None:
+    def test_log_is_limited_to_members_and_operators(self, place: Town, tmp_path: Path) -> None:
         path = f"/jobs/{wrote(place, tmp_path, b'secret').uid}/log/"
         for client in (place.owner, place.mate, place.operator):
             assert b"secret" in client.get(path).content

@@ -363,7 +363,7 @@ class TestHostileSamples:
 
 class TestVisibility:
     @pytest.mark.parametrize("prefix", ["/jobs/{}/", "/jobs/{}/usage/", "/api/v1/jobs/{}/usage"])
-    def test_usage_is_limited_to_those_who_may_see_the_log(
+    def test_usage_is_limited_to_members_and_operators(
         self, place: Town, tmp_path: Path, prefix: str
     ) -> None:
         job = running(place, minutes=1)

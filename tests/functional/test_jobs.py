@@ -377,7 +377,7 @@ class TestReasons:
         large = why(Reason.TOO_LARGE.value, {"needed": 100_000, "capacity": 2_490})
         assert "It needs 100,000 GPUs; 2,490 were schedulable" in large.sentence
 
-    def test_omit_rho_of_lower_ranked_tenant(self) -> None:
+    def test_omit_served_rho_if_it_is_higher(self) -> None:
         told = why("lease_turn", {"needed": 4, "own_rho": 2.12, "served_rho": 2.86})
         assert "2.12" in told.sentence
         assert "2.86" not in told.sentence

@@ -38,7 +38,7 @@ class TestVisibility:
             assert answers == [200, 200, 200, 404, 404, 404]
             assert there.get(None, page).status_code == 302
 
-    def test_ledger_root_redirects_members_and_lists_all_to_operators(self, there: Stage) -> None:
+    def test_ledger_root_redirects_members_to_their_own_ledger(self, there: Stage) -> None:
         answer = there.get("owner", "/ledger/")
         assert (answer.status_code, answer["Location"]) == (302, "/t/alpha/ledger/")
         assert there.get("nobody", "/ledger/").status_code == 404

@@ -93,7 +93,7 @@ def crawl(client: Client) -> tuple[list[str], set[str]]:
 
 class TestLinks:
     @pytest.mark.parametrize("who", PEOPLE)
-    def test_lead_every_role_to_its_pages_and_to_no_refusal(
+    def test_lead_each_role_to_its_pages_without_refusals(
         self, clocks: TwoClocks, who: str
     ) -> None:
         refused, found = crawl(clocks.client(who))

@@ -136,7 +136,7 @@ class TestProfilePage:
         assert f"The certificate of round {number} shows it." in words(page)
         assert "alpha-net v100 4.000 2.000 100.0 % 12" in section(there, number, "owner")
 
-    def test_has_no_link_without_certificate(self, there: Stage) -> None:
+    def test_has_no_link_if_no_certificate_shows_overclaim(self, there: Stage) -> None:
         path = self.overclaim(there)
         there.lab.pool.policy, there.lab.pool.options = "ltgf", {}
         there.lab.pool.save()

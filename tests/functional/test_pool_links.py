@@ -74,7 +74,7 @@ class TestPoolPage:
         # A user without a tenant gets a link to the accounts of all books.
         assert [link for link in found if who == "mo" or not link.endswith(": /ledger/")] == []
 
-    def test_links_to_all_pools_if_none_was_chosen(self, clocks: TwoClocks) -> None:
+    def test_links_to_all_pools_without_a_choice(self, clocks: TwoClocks) -> None:
         page = clocks.page("mo", "/t/north/jobs/")
         assert 'href="/t/north/jobs/"' in page
         assert 'href="/t/north/"' in page

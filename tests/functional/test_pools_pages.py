@@ -166,7 +166,7 @@ class TestPoolPage:
         assert "tenant 2" in page
         assert "beta" in there.page("operator", there.url())
 
-    def test_shows_only_own_rows_and_totals_if_pool_hides_others(self, there: Stage) -> None:
+    def test_shows_own_rows_and_totals_if_others_are_hidden(self, there: Stage) -> None:
         there.see("own")
         page = there.page("owner", there.url())
         assert "beta" not in page

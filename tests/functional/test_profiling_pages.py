@@ -78,9 +78,7 @@ class TestProfiledJob:
         shown = text(place.owner, f"/jobs/{job.uid}/")
         assert f'Its job type is being profiled by <a href="/jobs/{run.uid}/">' in shown
 
-    def test_omits_run_after_start_of_job_or_end_of_run(
-        self, place: Town, job: Job, run: Job
-    ) -> None:
+    def test_omits_run_once_job_started_or_run_ended(self, place: Town, job: Job, run: Job) -> None:
         Job.objects.filter(pk=run.pk).update(state="succeeded", ended_at=BEGIN)
         assert 'id="profiling"' not in text(place.owner, f"/jobs/{job.uid}/")
         Job.objects.filter(pk=run.pk).update(state="running")

@@ -116,7 +116,7 @@ class TestRoundPage:
         assert last_round(there).decision_sha256[:8] in page
         assert "gamma" in there.page("operator", path)
 
-    def test_lists_only_checked_promises(self, there: Stage) -> None:
+    def test_marks_properties_that_are_not_promised(self, there: Stage) -> None:
         page = there.page("owner", there.url("rounds/1/"))
         assert page.count("not promised") >= 3
         assert "violated" not in page

@@ -211,7 +211,7 @@ class TestSubmission:
         assert first.headers["Location"] == second.headers["Location"]
         assert Job.objects.count() == 1
 
-    def test_used_key_with_other_values_is_rejected_with_fresh_key(self, place: Town) -> None:
+    def test_rejects_used_key_with_other_values(self, place: Town) -> None:
         key = field(place.owner.get(NEW).content.decode(), "key")
         place.owner.post(NEW, form(place, act="submit", key=key))
         again = place.owner.post(NEW, form(place, act="submit", key=key, gpus="3"))

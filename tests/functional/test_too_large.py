@@ -92,7 +92,7 @@ class TestReasonText:
             (12, {"k80"}, LATER, "It needs more GPUs than are schedulable now: nodes are drained"),
         ],
     )
-    def test_names_the_best_accepted_gpu_type(
+    def test_depends_on_accepted_gpu_types(
         self, needed: int, accepted: set[str], text: str, sentence: str
     ) -> None:
         reason = why_too_large(needed, accepted, self.SIZES)
