@@ -94,7 +94,9 @@ class TestTotals:
             ("until=0001-01-01T00:00:00Z", "until"),
         ],
     )
-    def test_name_invalid_time_parameter(self, live: ApiStage, query: str, field: str) -> None:
+    def test_invalid_time_range_names_parameter(
+        self, live: ApiStage, query: str, field: str
+    ) -> None:
         for path in ("contribution", "contribution/lines"):
             answer = live.get(f"{path}?{query}", as_="bob")
             assert answer.status_code == 400

@@ -97,7 +97,7 @@ class TestSubmission:
             job = submit(stage)
         assert Job.objects.filter(pk=job.pk).exists()
 
-    def test_without_quota_rejects_pool(self, stage: Cluster) -> None:
+    def test_rejects_pool_without_quota(self, stage: Cluster) -> None:
         spec = {"pool": stage.pool.name, "gpus": 1}
         with pytest.raises(InvalidInputError, match="pool is not a pool of this tenant"):
             submit_job(

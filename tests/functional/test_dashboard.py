@@ -186,7 +186,7 @@ class TestDashboard:
         assert "borrowed from south" in busy.owner.get(PAGE).content.decode()
 
     @pytest.mark.parametrize(("limit", "idle"), [(None, [2]), (1, [1]), (0, [])])
-    def test_idle_of_lender_respects_lend_limit(
+    def test_idle_gpus_of_lender_respect_lend_limit(
         self, busy: Town, limit: int | None, idle: list[int]
     ) -> None:
         Quota.objects.exclude(tenant=busy.tenant).update(lend_limit=limit)

@@ -91,7 +91,7 @@ class TestSettingsPage:
         assert SHOWN in shown
         assert 'value="oef" selected>oef: not installed' in shown
 
-    def test_previews_another_policy(self, pair: Pair, lab: Cluster) -> None:
+    def test_preview_of_other_policy_names_missing_package(self, pair: Pair, lab: Cluster) -> None:
         client = session(pair.operator.session)
         lengths = {name: str(getattr(lab.pool, name)) for name in ("round_s", "lease_s", "grace_s")}
         rest = {"outage_grace_s": "60", "least_lease_s": "0", "most_lease_s": "0"}

@@ -99,7 +99,7 @@ class TestRoundWithOverclaims:
         operator = told(there, planted.number, "operator")
         assert [row["job_type"] for row in operator["overclaims"]] == ["alpha-net", "beta-net"]
 
-    def test_page_needs_no_more_queries(self, there: Stage, planted: Round) -> None:
+    def test_page_needs_no_extra_queries(self, there: Stage, planted: Round) -> None:
         before, after = (
             there.reads("owner", there.url(f"rounds/{number}/"))
             for number in (planted.number - 1, planted.number)

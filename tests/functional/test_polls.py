@@ -265,7 +265,7 @@ class TestAccess:
 
 
 class TestReading:
-    def test_is_limited_to_its_age_pools_and_sessions(
+    def test_expires_and_covers_only_its_pools_and_sessions(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         now = time.monotonic()

@@ -21,11 +21,11 @@ def played(place: Town, **speeds: int) -> str:
     return text(place.owner.get("/pools/pool-1/"))
 
 
-def test_is_omitted_in_pool_with_one_gpu_type() -> None:
+def test_throughput_is_omitted_with_one_gpu_type() -> None:
     assert SAID not in played(town(), v100=1000)
 
 
-def test_is_shown_in_pool_with_two_gpu_types() -> None:
+def test_throughput_is_shown_with_two_gpu_types() -> None:
     place = town()
     place.cluster.add_type("k80", nodes=2, gpus=4, quotas={"north": 4, "south": 4})
     assert SAID in played(place, k80=1000, v100=4000)

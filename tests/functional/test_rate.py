@@ -112,7 +112,7 @@ class TestSubmissions:
         # Another tenant has a separate bucket.
         assert stage.post("jobs", stage.spec(), as_="bob").status_code == 201
 
-    def test_return_retry_after_and_keep_input(self, stage: ApiStage) -> None:
+    def test_rejections_return_retry_after_and_keep_input(self, stage: ApiStage) -> None:
         stage.post("jobs", stage.spec())
         # Full again in 10,000 s, minus the time of this test.
         RateBucket.objects.update(left=-3_000_000)

@@ -175,13 +175,13 @@ class TestTokens:
 
 
 class TestFlood:
-    def test_of_one_url_creates_one_record(self, there: Town) -> None:
+    def test_same_url_creates_one_record(self, there: Town) -> None:
         for role in ("operator", "auditor") * 20:
             there.owner.post("/operate/people/", {"site_role": role})
         (record,) = records()
         assert record.after == {"site_role": "operator"}
 
-    def test_of_many_urls_is_capped_with_a_note(self, there: Town) -> None:
+    def test_many_urls_are_capped_with_a_note(self, there: Town) -> None:
         for number in range(MOST + 10):
             there.owner.post(f"/operate/tenants/no-{number}/", {"do": "add"})
         found = records()
@@ -189,7 +189,7 @@ class TestFlood:
         assert "only in the process's log" in found[-1].reason
         assert "only in the process's log" not in found[-2].reason
 
-    def test_of_one_user_leaves_room_for_others(self, there: Town) -> None:
+    def test_cap_applies_per_user(self, there: Town) -> None:
         for number in range(MOST + 1):
             there.owner.post(f"/operate/tenants/no-{number}/")
         there.mate.post("/operate/people/", {"site_role": "operator"})

@@ -62,7 +62,7 @@ class TestRequest:
             ({"policy": "ltgf", "option-lease_bonus": "much"}, "Write a number from 0 to"),
         ],
     )
-    def test_shows_error_and_creates_no_simulation(
+    def test_invalid_request_shows_error_and_creates_nothing(
         self, there: Town, fields: dict[str, str], words: str
     ) -> None:
         answer = ask(there, **fields)

@@ -89,7 +89,7 @@ class TestDashboard:
         )  # fmt: skip
         assert "Next to start:" not in text(place.owner.get("/t/north/"))
 
-    def test_needs_one_query(self, place: Town) -> None:
+    def test_reads_estimates_in_one_query(self, place: Town) -> None:
         for job in Job.objects.filter(state="pending", tenant=place.tenant):
             expect(place, job, **soon(place, 120, 400))
         asked = [sql for sql in reads(place.owner, "/t/north/") if "scheduling_start" in sql]
