@@ -87,7 +87,7 @@ def counting(lab: Cluster, tenant: str, gpus: int, steps: int, first: int) -> Jo
 
 
 class TestTwoTenants:
-    def test_share_the_machine_and_a_borrower_resumes(self, lab: Cluster, tmp_path: Path) -> None:
+    def test_share_machine_and_borrower_resumes(self, lab: Cluster, tmp_path: Path) -> None:
         borrower = counting(lab, "a", 2, 100, 50)
         eventually(lambda: turn(lab) and state_of(borrower) == "running")
         eventually(lambda: turn(lab) and progress_of(borrower))
