@@ -113,8 +113,8 @@ class TestTwoTenants:
         assert not LeaseSlot.objects.filter(holding=True).exists()
 
 
-class TestAPreemptedJob:
-    def test_gets_notice_checkpoints_and_resumes_long_before_its_lease_expires(
+class TestPreemptedJob:
+    def test_gets_notice_checkpoints_and_resumes_before_lease_would_expire(
         self, lab: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setitem(registry.POLICIES, POLICY.name, POLICY)
@@ -147,8 +147,8 @@ class TestAPreemptedJob:
         assert Lease.objects.filter(job=borrower).count() == 2
 
 
-class TestACancelledJob:
-    def test_checkpoints_and_does_not_come_back(self, lab: Cluster) -> None:
+class TestCancelledJob:
+    def test_is_cancelled_while_running(self, lab: Cluster) -> None:
         job = counting(lab, "a", 1, 100, 50)
         eventually(lambda: turn(lab) and progress_of(job))
         Job.objects.filter(pk=job.pk).update(cancel_asked_at=lab.at)

@@ -71,7 +71,7 @@ def story() -> TwoKinds:
 
 
 class TestJ12:
-    def test_pays_by_halves_5_and_a_third_then_2_and_two_thirds(self, story: TwoKinds) -> None:
+    def test_pays_2_666667_and_5_333333_then_the_reverse(self, story: TwoKinds) -> None:
         earned: dict[tuple[int, str], int] = defaultdict(int)
         for share in UsageShare.objects.select_related("line", "account__tenant"):
             tenant = share.account.tenant
@@ -89,7 +89,7 @@ class TestJ12:
         assert story.balances() == {"a": "-8.000000", "b": "8.000000"}
         assert [what for result in run_checks() for what in result.violations] == []
 
-    def test_is_paid_by_the_library_as_by_the_ledger(self, story: TwoKinds) -> None:
+    def test_library_pays_same_as_ledger(self, story: TwoKinds) -> None:
         story.looked(400)
         story.settle()
         run, _ = case_b()
