@@ -314,7 +314,7 @@ class TestCrash:
     @pytest.mark.parametrize(
         "point", ["archive.after_write", "archive.before_commit", "archive.before_drop"]
     )
-    def test_at_each_step_loses_nothing(self, lab: Cluster, folder: Path, point: str) -> None:
+    def test_loses_nothing_at_any_step(self, lab: Cluster, folder: Path, point: str) -> None:
         class CrashError(Exception):
             pass
 
@@ -342,9 +342,7 @@ class TestCrash:
             assert gzip.decompress(bundle)
 
     @pytest.mark.usefixtures("lab")
-    def test_during_write_leaves_no_partial_file(
-        self, folder: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_leaves_no_partial_file(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         def full(_: Any) -> None:
             raise OSError(28, "No space left on device")
 

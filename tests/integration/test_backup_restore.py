@@ -413,7 +413,7 @@ class TestRestoreRefusal:
 
 
 class TestDatabaseAddress:
-    def test_is_exported_as_environment_variables(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_is_exported_in_environment_variables(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(
             "OWNER_DATABASE_URL", "postgres://me:a%27b%20c@db.example:5433/p?sslmode=verify-full"
         )

@@ -53,7 +53,7 @@ def budget_of_the_day(story: Story, day: datetime) -> None:
 
 
 @pytest.mark.parametrize("settles", [True, False])
-def test_counts_open_terms_and_charges_of_its_own_days(story: Story, settles: bool) -> None:
+def test_budget_counts_open_terms_and_charges_of_its_own_days(story: Story, settles: bool) -> None:
     """There is a round every 15 minutes, from two hours before midnight to two hours after it."""
     lease = story.run(MIDNIGHT - 120, "a", borrowed=2, price="3.000000")
     seen, expected = [], []

@@ -282,7 +282,7 @@ class TestRevenueFairness:
         nowhere = revenue_history(999, since=BEGIN, until=LATER, step=FairnessStep.DAY)
         assert nowhere is None
 
-    def test_alpha_is_none_without_income(self, story: Story) -> None:
+    def test_alpha_is_none_if_no_tenant_earned(self, story: Story) -> None:
         quiet = revenue_history(
             story.pool.pk, since=at(60 * 5), until=at(60 * 9), step=FairnessStep.HOUR
         )

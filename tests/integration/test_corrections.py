@@ -113,7 +113,7 @@ class TestCorrection:
         assert spent(story, "b", DAY + timedelta(days=1)) == 0
         assert broken() == []
 
-    def test_without_entry_of_borrower_changes_no_spending(self, story: Story) -> None:
+    def test_correction_without_borrower_changes_no_spending(self, story: Story) -> None:
         accounts = {row.tenant_id: row.pk for row in Account.objects.all()}
         entries = [(accounts[None], CREDIT), (accounts[story.tenants["b"].pk], -CREDIT)]
         correct_transfer(charge_of(story), entries=entries, effective_at=NOON, why="whose node")

@@ -101,7 +101,7 @@ class TestRound:
         lab.round(after_s=10)
         assert states(waits) == [("running", "")]
 
-    def test_undeclared_memory_of_node_counts_as_sufficient(self) -> None:
+    def test_treats_undeclared_memory_as_sufficient(self) -> None:
         lab = shared()
         tell(lab, 8)
         job = lab.submit("a", 1, 60, cpus=8, memory_mb=10**6)

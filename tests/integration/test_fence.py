@@ -211,7 +211,7 @@ class TestConcurrentRounds:
 
 
 class TestStaleHolder:
-    def test_after_expiry_writes_no_row(self) -> None:
+    def test_writes_no_row_after_its_fence_expired(self) -> None:
         lab = busy_cluster()
         sleeper = child(lab, "round.after_decide:stop")
         try:

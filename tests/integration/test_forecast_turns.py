@@ -56,7 +56,7 @@ class Clock:
 
 
 class TestForecastTurn:
-    def test_needs_queue_and_new_round(self, lab: Cluster) -> None:
+    def test_requires_queue_and_new_round(self, lab: Cluster) -> None:
         forecast()
         StartForecast.objects.update(rest_until=None)
         assert service.claim_forecast() is None, "no round since"
@@ -127,7 +127,7 @@ class TestForecastTurn:
         assert clock.begins_after(2)
         assert StartForecast.objects.latest("pk").pool == lab.pool
 
-    def test_one_at_a_time_longest_unseen_pool_first(self, lab: Cluster) -> None:
+    def test_pools_take_turns_and_oldest_forecast_comes_first(self, lab: Cluster) -> None:
         other = cluster({"west": 4}, nodes=1, round_s=30)
         other.submit("west", 4, 600)
         other.submit("west", 4, 600)

@@ -52,7 +52,7 @@ class TestAppendOnlyTables:
         running_cluster()
         assert "append-only" in refused(statement.format(table), using="owner")
 
-    def test_round_bytes_are_dropped_only_as_whole_archived_days(self) -> None:
+    def test_round_bytes_can_only_be_dropped_by_archived_day(self) -> None:
         lab = running_cluster()
         today = RoundBlob.objects.count()
         old = date.today() - timedelta(days=30)  # noqa: DTZ011 - a day is all that is wanted

@@ -67,7 +67,7 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch, work: Callable[[], Any]) -> None:
 
 
 class TestTwoPools:
-    def test_sharing_a_book_do_not_promise_same_credit(
+    def test_do_not_promise_same_credit_of_shared_book(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         first, second = two_pools()

@@ -80,7 +80,7 @@ class TestLocalJob:
 
     @settings(REAL, max_examples=few() // 2)
     @given(files=FILES)
-    def test_random_files_affect_only_their_own_job(
+    def test_random_files_affect_only_own_job(
         self, world: LocalWorld, files: list[HostileFile]
     ) -> None:
         self.check(world, files)
@@ -88,7 +88,7 @@ class TestLocalJob:
     @pytest.mark.soak
     @settings(REAL, max_examples=EXAMPLES)
     @given(files=FILES)
-    def test_two_thousand_random_files_affect_only_their_own_job(
+    def test_2000_random_files_affect_only_own_job(
         self, world: LocalWorld, files: list[HostileFile]
     ) -> None:
         self.check(world, files)
@@ -125,7 +125,7 @@ class TestSlurmJob:
 
     @settings(REAL, max_examples=few() // 2)
     @given(files=FILES)
-    def test_random_files_affect_only_their_own_job(
+    def test_random_files_affect_only_own_job(
         self, world: SlurmWorld, files: list[HostileFile]
     ) -> None:
         self.check(world, files)
@@ -133,7 +133,7 @@ class TestSlurmJob:
     @pytest.mark.soak
     @settings(REAL, max_examples=EXAMPLES)
     @given(files=FILES)
-    def test_two_thousand_random_files_affect_only_their_own_job(
+    def test_2000_random_files_affect_only_own_job(
         self, world: SlurmWorld, files: list[HostileFile]
     ) -> None:
         self.check(world, files)

@@ -87,7 +87,7 @@ class TestSnapshot:
         assert decode(canonical_bytes(snapshot), Snapshot) == snapshot
         assert lab.round().outcome is RoundOutcome.COMMITTED
 
-    def test_without_deadlines_keeps_its_bytes(self, lab: Cluster) -> None:
+    def test_keeps_its_bytes_without_deadlines(self, lab: Cluster) -> None:
         lab.submit("south", 1, 600, estimate_s=60, iterations=5)
         snapshot = seen(lab)
         assert (snapshot.schema, snapshot.deadlines) == (2, ())

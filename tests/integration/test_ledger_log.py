@@ -171,7 +171,9 @@ DONE = {
 
 class TestAlteredTransfer:
     @pytest.mark.parametrize("statement", DONE)
-    def test_is_named(self, book: Book, session: Session, statement: str) -> None:
+    def test_is_reported_with_kind_of_change(
+        self, book: Book, session: Session, statement: str
+    ) -> None:
         assert violations() == []
         victim = Transfer.objects.filter(book=book, data__name="gift 2").get()
         session.execute(statement, {"id": victim.pk})
@@ -180,7 +182,9 @@ class TestAlteredTransfer:
         assert DONE[statement] in said
         assert transparency.ledger_log(book.slug) in said
 
-    def test_is_named_by_number_if_all_rows_are_removed(self, book: Book, session: Session) -> None:
+    def test_is_reported_by_number_if_all_rows_are_removed(
+        self, book: Book, session: Session
+    ) -> None:
         victim = LoggedTransfer.objects.get(transfer__data__name="gift 2")
         for table, column in (
             ("entry", "transfer_id"),
@@ -195,7 +199,7 @@ class TestAlteredTransfer:
         assert f"transfer number {victim.number} of the log was removed" in said
         assert Transfer.objects.filter(book=book).exists()
 
-    def test_backdated_addition_is_named(self, book: Book, session: Session) -> None:
+    def test_backdated_transfer_is_reported(self, book: Book, session: Session) -> None:
         session.execute(
             "INSERT INTO billing_transfer (id, book_id, code, tenant_id, effective_at, posted_at,"
             " data, body_sha256, entry_count, seal) SELECT gen_random_uuid(), book_id, code,"

@@ -187,12 +187,14 @@ class TestTransferLines:
 
 
 class TestPrices:
-    def test_now_are_last_posted(self, story: Story, django_assert_num_queries: Any) -> None:
+    def test_current_prices_are_last_posted(
+        self, story: Story, django_assert_num_queries: Any
+    ) -> None:
         with django_assert_num_queries(1):
             (price,) = prices_now(story.pool.pk)
         assert (str(price.price), price.posted_at) == ("0.500000", at(90))
 
-    def test_now_begin_with_slowest_type(self, story: Story) -> None:
+    def test_current_prices_begin_with_slowest_type(self, story: Story) -> None:
         newer = PostedPrice.objects.latest("pk")
         GpuType.objects.update(rank=3)
         for name, rank in (("a100", 5), ("t4", 1)):
@@ -200,7 +202,7 @@ class TestPrices:
             newer.save()
         assert [point.gpu_type for point in prices_now(story.pool.pk)] == ["t4", "v100", "a100"]
 
-    def test_of_past_are_thinned_for_chart(self, story: Story) -> None:
+    def test_past_prices_are_thinned_for_chart(self, story: Story) -> None:
         every = price_history(story.pool.pk, "v100", since=at(0), until=at(91))
         assert [str(p.price) for p in every] == ["3.000000", "1.000000", "2.000000", "0.500000"]
         two = price_history(story.pool.pk, "v100", since=at(0), until=at(91), points=2)

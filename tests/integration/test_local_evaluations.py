@@ -91,7 +91,7 @@ class TestTraining:
 
 
 class TestInvalidEvaluations:
-    def test_are_rejected_with_reason_and_harm_nobody(self, lab: Cluster) -> None:
+    def test_are_rejected_with_reason(self, lab: Cluster) -> None:
         job = submit(lab, "-c", HOSTILE, target="0.9")
         reasons: set[str] = set()
 

@@ -140,7 +140,7 @@ class TestLaunch:
         starts = (world.job_folder(token) / "starts").read_text().split()
         assert starts == [str(record["child"])]
 
-    def test_launch_of_killed_worker_is_adopted_by_next(self, world: LocalWorld) -> None:
+    def test_job_of_killed_worker_is_adopted_by_next(self, world: LocalWorld) -> None:
         token = world.lease("/bin/sh", "-c", "echo x >> $EVENSHARE_JOB_DIR/starts; exec sleep 6000")
         worker = subprocess.Popen(
             [sys.executable, Path(__file__).with_name("local_process.py"), world.root, token],
@@ -157,7 +157,7 @@ class TestLaunch:
         assert again.started_us == before.started_us
         assert (world.job_folder(token) / "starts").read_text() == "x\n"
 
-    def test_after_end_starts_nothing_and_reports_end(self, world: LocalWorld) -> None:
+    def test_launch_after_end_starts_nothing_and_reports_end(self, world: LocalWorld) -> None:
         token = world.shell("echo x >> $EVENSHARE_JOB_DIR/starts; exit 4")
         world.ended(token)
         for _ in range(2):
@@ -280,7 +280,7 @@ class TestStop:
         world.ended(token)
         assert (world.job_folder(token) / "saved").exists()
 
-    def test_before_launch_prevents_it_permanently(self, world: LocalWorld) -> None:
+    def test_stop_before_launch_prevents_it_permanently(self, world: LocalWorld) -> None:
         token = world.lease("/bin/sh", "-c", "echo x >> $EVENSHARE_JOB_DIR/starts")
         (report,) = world.stop(token)
         assert report.state is STOPPED
@@ -316,7 +316,7 @@ class TestKilledShim:
         assert not is_alive({**record, "pid": 2**22 - 1})
         assert not is_alive({})
 
-    def test_without_claim_is_lost_after_timeout(self, world: LocalWorld) -> None:
+    def test_shim_without_claim_is_lost_after_timeout(self, world: LocalWorld) -> None:
         token = world.lease("true")
         lease = world.lab.pool.leases.get()
         world.executor._make(token, lease)
@@ -326,14 +326,14 @@ class TestKilledShim:
         (late,) = world.launch(token)
         assert late.state is STOPPED
 
-    def test_with_claim_but_no_program_is_accepted(self, world: LocalWorld) -> None:
+    def test_shim_with_claim_but_no_program_is_accepted(self, world: LocalWorld) -> None:
         token = world.lease("true")
         world.executor._make(token, world.lab.pool.leases.get())
         (world.folder(token) / "shim.json").write_text('{"pid": 1}')
         (report,) = world.launch(token)
         assert (report.token, report.state) == (token, ReportState.ACCEPTED)
 
-    def test_with_removed_folder_is_lost(self, world: LocalWorld) -> None:
+    def test_shim_with_removed_folder_is_lost(self, world: LocalWorld) -> None:
         token = world.shell("sleep 6000")
         world.lab.pool.leases.update(state="running")
         world.job_folder(token).rename(world.root.with_name("gone"))
@@ -343,7 +343,7 @@ class TestKilledShim:
 
 
 class TestJobsFolder:
-    def test_missing_folder_is_an_error_while_jobs_run(self, world: LocalWorld) -> None:
+    def test_missing_folder_raises_error_while_jobs_run(self, world: LocalWorld) -> None:
         token = world.shell("sleep 6000")
         world.lab.pool.leases.update(state="running")
         world.root.rename(world.root.with_name("gone"))

@@ -127,7 +127,7 @@ class TestEndOfAllShims:
         assert world.processes() == []
         assert (world.job_folder(token) / "saved").exists()
 
-    def test_with_now_option_gives_no_grace(self, world: LocalWorld) -> None:
+    def test_now_option_gives_no_grace(self, world: LocalWorld) -> None:
         token = world.python(STUBBORN)
         world.says(token, "ready")
         assert ending(world.root, "--now").wait(PATIENCE_S) == 0

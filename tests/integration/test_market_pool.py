@@ -127,7 +127,7 @@ class TestSixMinutesOfDemo:
 
 
 class TestDemoOffers:
-    def test_one_lends_and_none_after_revocation(self, pool: Pool) -> None:
+    def test_first_offer_lends_until_both_are_revoked(self, pool: Pool) -> None:
         lab, lender = lab_of(pool), the_lender()
         lab.round()
         for _ in range(4):
@@ -166,7 +166,7 @@ class TestDemoOffers:
         assert not seed_demo()
         assert not IdleOffer.objects.filter(pool=pool).exists()
 
-    def test_one_is_revoked_once_during_first_peak(
+    def test_second_offer_is_revoked_once_when_due(
         self, pool: Pool, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def pass_to(at: timedelta) -> None:

@@ -42,7 +42,7 @@ def first(lab: Cluster, tenant: str) -> StartProspect:
     return start
 
 
-def test_price_uses_theta_with_which_it_was_posted() -> None:
+def test_price_uses_posted_theta() -> None:
     lab = market()
     start = first(lab, "b")
     assert (start.price, start.theta) == (eta(4), THETA)
@@ -59,7 +59,7 @@ def test_price_uses_theta_with_which_it_was_posted() -> None:
     assert (run.price, run.price_after) == (eta(4), eta(6))
 
 
-def test_theta_of_operator_is_used_if_none_was_posted() -> None:
+def test_price_defaults_to_theta_of_operator() -> None:
     lab = market()
     left = left_by(lab.pool)
     kept = [{k: v for k, v in one.items() if k != "theta_milli"} for one in left.prices]

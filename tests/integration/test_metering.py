@@ -58,7 +58,7 @@ class TestTerm:
         amounts = [str(line.amount) for line in UsageLine.objects.order_by("term")]
         assert amounts == ["0.500000", "1.000000"]
 
-    def test_without_start_costs_nothing_and_frees_reservation(self) -> None:
+    def test_unstarted_term_costs_nothing_and_frees_reservation(self) -> None:
         story = Story()
         lease = story.grant(0, "a", borrowed=2, price="3.000000")
         assert story.budget("a") == ("0.000000", "3.000000")
@@ -68,7 +68,7 @@ class TestTerm:
         assert not UsageLine.objects.exists()
         assert story.budget("a") == ("0.000000", "0.000000")
 
-    def test_renewed_before_start_is_charged_from_start(self) -> None:
+    def test_term_renewed_before_start_is_charged_from_start(self) -> None:
         story = Story()
         lease = story.grant(0, "a", borrowed=1, price="1.000000")
         story.post_round(30)
@@ -142,7 +142,7 @@ class TestLenders:
 
 
 class TestEvents:
-    def test_out_of_order_give_exact_integrals(self) -> None:
+    def test_out_of_order_events_give_exact_integrals(self) -> None:
         story = Story({"a": 0, "b": 4, "c": 4})
         busy = story.run(0, "b", own=4)
         lease = story.run(0, "a", borrowed=2, price="6.000000")
@@ -155,7 +155,7 @@ class TestEvents:
         # Like c, b has idle GPUs for 10 of the 25 minutes.
         assert weights == {story.tenants["b"].pk: 1, story.tenants["c"].pk: 4}
 
-    def test_reported_after_later_round_are_charged_exactly(self) -> None:
+    def test_late_reports_are_charged_exactly(self) -> None:
         story = Story()
         lease = story.run(0, "a", borrowed=2, price="3.000000")
         story.post_round(15)
@@ -164,7 +164,7 @@ class TestEvents:
         story.meter()
         assert (str(only_line().amount), only_line().ends_at) == ("1.000000", at(10))
 
-    def test_before_last_renewal_count_from_renewal(self) -> None:
+    def test_late_end_before_renewal_counts_from_renewal(self) -> None:
         story = Story()
         lease = story.run(0, "a", borrowed=2, price="3.000000")
         story.post_round(15)
@@ -201,7 +201,7 @@ class TestEvents:
         assert story.meter().lines == 2
         assert story.settle().transfers == 1
 
-    def test_with_gap_in_numbers_are_rejected(self) -> None:
+    def test_gap_in_event_numbers_is_rejected(self) -> None:
         story = Story()
         story.fence.next_event += 1
         story.post_round(5)

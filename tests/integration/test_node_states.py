@@ -90,7 +90,7 @@ class TestNodeRemovedBySlurm:
             (PretendedNode("idle+fail", reason="ecc"), "drained", "by Slurm: ecc"),
         ],
     )
-    def test_takes_no_lease_and_shows_reason_until_it_returns(
+    def test_has_no_capacity_and_shows_reason_until_it_returns(
         self, both: Both, there: PretendedNode, shown: str, reason: str
     ) -> None:
         both.slurm.nodes["n0000"] = there
@@ -121,7 +121,7 @@ class TestNodeRemovedBySlurm:
         both.lab.round(after_s=10)
         assert LeaseSlot.objects.filter(lease__job=job).count() == 8
 
-    def test_gets_no_lease_decided_just_before(self, both: Both) -> None:
+    def test_gets_no_lease_if_removed_during_round(self, both: Both) -> None:
         job = both.lab.submit("a", 8, 60)
 
         def lose(point: str) -> None:
@@ -140,7 +140,7 @@ class TestNodeRemovedBySlurm:
 
 
 class TestDrainByPortal:
-    def test_drains_node_in_slurm_and_is_not_attributed_to_slurm(self, both: Both) -> None:
+    def test_drains_node_in_slurm_until_resumed(self, both: Both) -> None:
         both.drain("n0000", 'two "fans"')
         both.look()
         assert (both.there().drains, both.there().reason) == (True, "evenshare: two 'fans'")
@@ -208,7 +208,7 @@ class TestDrainByPortal:
 
 
 class TestNodeCheck:
-    def test_without_answer_changes_nothing(self, both: Both) -> None:
+    def test_changes_nothing_without_answer(self, both: Both) -> None:
         both.there().drains = True
         both.look()
         before = both.node().engine_reason
@@ -216,7 +216,7 @@ class TestNodeCheck:
         both.look()
         assert (both.node().engine_reason, both.gpus()) == (before, [0, 4])
 
-    def test_is_limited_to_one_in_several_seconds(
+    def test_repeated_checks_are_rate_limited(
         self, both: Both, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(node_states, "LOOK_S", 3600)
@@ -235,7 +235,7 @@ class TestNodeCheck:
         both.look()
         assert both.slurm.calls
 
-    def test_of_superseded_holder_writes_nothing(self, both: Both) -> None:
+    def test_superseded_fence_holder_writes_nothing(self, both: Both) -> None:
         both.there().drains = True
         with pytest.raises(FencedError), nobody():
             follow_nodes(both.lab.pool, PretendedExecutor(both.slurm), token=10**9)

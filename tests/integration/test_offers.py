@@ -318,7 +318,7 @@ class TestOtherUses:
 
 
 class TestPriceLimit:
-    def test_of_tenant_applies_unless_job_limit_is_lower(self) -> None:
+    def test_tenant_limit_applies_unless_job_limit_is_lower(self) -> None:
         lab = Lab()
         who = lab._who()
         lab.pool.submit("north", 4, LONG_S)

@@ -94,7 +94,7 @@ class TestDrainedNode:
         lab.rounds(2, every_s=10)
         assert holders(lab, "n0000") == 4
 
-    def test_can_be_removed_when_empty_and_past_leases_keep_its_name(self, actor: Actor) -> None:
+    def test_can_be_removed_only_when_empty(self, actor: Actor) -> None:
         lab = busy()
         lab.round()
         with pytest.raises(InvalidInputError, match="Drain it first"):

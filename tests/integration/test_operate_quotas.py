@@ -190,7 +190,7 @@ class TestSave:
         )  # fmt: skip
         assert quotas(lab, "a") == [(4, BEGIN, None)]
 
-    def test_above_capacity_names_diluted_tenants_and_amounts(self) -> None:
+    def test_names_diluted_tenants_if_quotas_exceed_capacity(self) -> None:
         """The next round scales 12 and 4 GPUs to 6 and 2 of the pool's 8."""
         lab = cluster({"a": 4, "b": 4})
         Tenant.objects.filter(slug="b").update(name="Team B")
@@ -213,13 +213,13 @@ class TestSave:
         ]
 
     @pytest.mark.parametrize(("tenant", "gpus"), [("a", 2), ("b", 4), ("a", None)])
-    def test_within_capacity_dilutes_no_tenant(self, tenant: str, gpus: int | None) -> None:
+    def test_dilutes_no_tenant_within_capacity(self, tenant: str, gpus: int | None) -> None:
         lab = cluster({"a": 4, "b": 3})
         record = save(lab, operator(), [edit(lab, tenant, gpus)], BEGIN + DAY)
         assert record is not None
         assert "dilutes" not in record.after
 
-    def test_effective_now_is_used_by_next_round(self) -> None:
+    def test_change_from_now_is_used_by_next_round(self) -> None:
         lab = cluster({"a": 4, "b": 4})
         lab.submit("a", 8, 100_000)
         lab.round()
@@ -232,7 +232,7 @@ class TestSave:
             lab.tenants["b"].pk: 6,
         }
 
-    def test_without_changes_writes_nothing(self) -> None:
+    def test_writes_nothing_if_unchanged(self) -> None:
         lab = cluster({"a": 4})
         assert save(lab, operator(), [edit(lab, "a", 4)], BEGIN + DAY) is None
         assert not AuditRecord.objects.exists()
@@ -334,7 +334,7 @@ class TestUndo:
                 next_round=next_number(lab.pool.pk),
             )
 
-    def test_twice_is_rejected(self) -> None:
+    def test_rejects_second_undo(self) -> None:
         lab = cluster({"a": 4})
         actor = operator()
         record = save(lab, actor, [edit(lab, "a", 6)], BEGIN + DAY)
@@ -386,7 +386,7 @@ class TestPreview:
         assert list(Job.objects.order_by("id").values()) == jobs
         assert not AuditRecord.objects.exists()
 
-    def test_of_current_quotas_equals_current_snapshot(self) -> None:
+    def test_current_quotas_give_current_snapshot(self) -> None:
         lab = cluster({"a": 5, "b": 9}, nodes=2, gpus=4)
         lab.submit("a", 4, 1000)
         lab.submit("b", 4, 1000)

@@ -130,7 +130,7 @@ class TestPreemptedLease:
         assert again.ended_at == again.started_at + timedelta(seconds=LONG_S - 60)
         assert again.end_reason == "finished"
 
-    def test_successor_waits_until_it_has_ended(self, slow: SlowExecutor) -> None:
+    def test_successor_waits_for_its_end(self, slow: SlowExecutor) -> None:
         lab, claim = full(grace_s=45)
         lab.round(after_s=60)
         new, old = Lease.objects.get(job=claim), Lease.objects.get(state="stopping")
@@ -327,7 +327,9 @@ class TestMissingBeneficiary:
 
 
 class TestVictim:
-    def test_that_ended_since_snapshot_is_superseded(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_end_is_superseded_if_lease_ended_since_snapshot(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         lab, claim = full()
 
         def finish(decision: Decision) -> None:
@@ -345,7 +347,7 @@ class TestVictim:
         assert not LeaseEvent.objects.filter(data__has_key="rule").exists()
         assert Lease.objects.get(job=claim).state == "running"
 
-    def test_that_finishes_while_stopping_succeeds(self, slow: SlowExecutor) -> None:
+    def test_job_succeeds_if_it_finishes_while_stopping(self, slow: SlowExecutor) -> None:
         lab = cluster({"c": 4, "d": 4}, nodes=1, gpus=8, policy=POLICY.name)
         done = lab.submit("c", 8, 65)
         lab.round()
@@ -367,7 +369,7 @@ FAULTS = (
 
 class TestFault:
     @pytest.mark.parametrize("point", FAULTS)
-    def test_in_preempting_round_is_healed_with_single_notice(self, point: str) -> None:
+    def test_preempting_round_recovers_with_single_notice(self, point: str) -> None:
         lab, claim = full()
         lab.at += timedelta(seconds=60)
 

@@ -170,7 +170,7 @@ class TestProduction:
         (style, *_) = re.findall(r'href="(/static/[^"]+\.[0-9a-f]{12}\.css)"', body)
         assert production.get(style, **{"X-Forwarded-Proto": "https"}).status == 200
 
-    def test_hides_internals_from_strangers(self, production: Production) -> None:
+    def test_hides_metrics_and_rejects_unknown_host(self, production: Production) -> None:
         assert production.get("/metrics").status == 404
         assert production.get("/healthz", Host="evil.invalid").status == 400
 
@@ -320,7 +320,7 @@ class TestHealthCheck:
             ("beat", {"rounds": 1, "default": 1, "beat": 70}, False),
         ],
     )
-    def test_of_queue_uses_age_of_heartbeat(
+    def test_queue_fails_if_heartbeat_is_too_old(
         self,
         monkeypatch: pytest.MonkeyPatch,
         tmp_path: Path,
@@ -337,7 +337,7 @@ class TestHealthCheck:
             os.utime(file, (now - age_s, now - age_s))
         assert (not healthcheck.problem(role, now)) is well
 
-    def test_of_queue_uses_last_message_of_worker(
+    def test_queue_fails_if_worker_receives_no_messages(
         self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     ) -> None:
         monkeypatch.setenv("EVENSHARE_RUN_DIR", str(tmp_path))
@@ -363,7 +363,7 @@ class TestHealthCheck:
 
 
 class TestBroker:
-    def test_of_compose_requires_password_and_evicts_nothing(self, tmp_path: Path) -> None:
+    def test_requires_password_and_evicts_nothing(self, tmp_path: Path) -> None:
         compose = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
         shell, flag, script = compose["services"]["valkey"]["command"]
         port = free_port()

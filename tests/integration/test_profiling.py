@@ -181,7 +181,7 @@ class TestWaitingJob:
 
 
 class TestProfilingRun:
-    def test_has_fixed_length_over_several_leases_on_fast_gpu(self, lab: Cluster) -> None:
+    def test_lasts_equally_long_over_several_leases(self, lab: Cluster) -> None:
         Pool.objects.update(lease_s=60)
         profile = job_type(lab)
         profile.speedups = {"v100": 3000}

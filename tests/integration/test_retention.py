@@ -147,7 +147,7 @@ class TestOpenPeriod:
             defaults={"period_amount": Decimal(5), "period_kind": kind, **fields},
         )
 
-    def test_of_month_or_quarter_keeps_its_rounds(
+    def test_month_or_quarter_keeps_its_rounds(
         self, lab: Cluster, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         for kind, days, is_open in (

@@ -287,7 +287,9 @@ class TestSupersession:
         assert (job.state, job.leases_held, job.terms) == ("pending", 0, 0)
         assert not Lease.objects.exists()
 
-    def test_of_move_keeps_job_with_stopping_lease(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_superseded_move_keeps_job_with_stopping_lease(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         lab = cluster({"a": 8}, nodes=2, lease_s=20, policy="ltgf")
         job = lab.submit("a", 2, 1000)
         lab.round()

@@ -198,9 +198,7 @@ class TestShutdown:
         with pytest.raises(ExecutorError, match="configuration"):
             cluster.queue()
 
-    def test_kill_9_of_portal_lets_jobs_checkpoint_and_leaves_no_process(
-        self, data: Path, running: RunningTree
-    ) -> None:
+    def test_kill_9_of_portal_lets_jobs_checkpoint(self, data: Path, running: RunningTree) -> None:
         end(running)
         tree = started(data)
         try:

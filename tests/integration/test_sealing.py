@@ -188,7 +188,7 @@ class TestDamagedRound:
         assert place is not None
         assert place.follows is None, "cannot be linked to it"
 
-    def test_of_other_schema_quotes_no_row(
+    def test_record_of_other_schema_quotes_no_row(
         self, lab: Cluster, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(stored_rounds, "decode", lambda _, kind: decode(b'["secret"]', kind))
@@ -293,7 +293,7 @@ class TestMessages:
         )
         return sent
 
-    def test_request_sealing_after_round(self, lab: Cluster, sent: list[tuple[str, Any]]) -> None:
+    def test_round_requests_sealing(self, lab: Cluster, sent: list[tuple[str, Any]]) -> None:
         lab.at = lab.at.replace(minute=5)
         PoolClock.objects.filter(pool=lab.pool).update(
             anchor_pool=lab.at, anchor_wall=connection_now(), scale=1

@@ -89,7 +89,7 @@ class TestPreview:
         assert impact.before != impact.after
         assert not impact.same
 
-    def test_of_current_settings_changes_nothing(self, lab: Cluster) -> None:
+    def test_current_settings_change_nothing(self, lab: Cluster) -> None:
         snapshot = read_snapshot(lab.pool.pk, number=next_number(lab.pool.pk), at=lab.at)
         pool = Pool.objects.get(pk=lab.pool.pk)
         same = with_settings(
@@ -106,7 +106,7 @@ class TestPreview:
         assert not estimate(lab, pool.policy, lease_s=600).same, "its terms are longer"
         assert all(one.before_micro == one.after_micro for one in impact.prices)
 
-    def test_of_other_policy_starts_without_memory(self, lab: Cluster) -> None:
+    def test_other_policy_starts_without_memory(self, lab: Cluster) -> None:
         snapshot = read_snapshot(lab.pool.pk, number=next_number(lab.pool.pk), at=lab.at)
         known = msgspec.structs.replace(snapshot, memory={"kept": 1})
         for policy, memory in (("fifo", {}), (known.policy, {"kept": 1})):

@@ -144,12 +144,12 @@ class TestSimulationRun:
             tenant.pk for tenant in lab.tenants.values()
         )
 
-    def test_of_current_policy_has_single_run(self, lab: Cluster, operator: Actor) -> None:
+    def test_current_policy_is_simulated_once(self, lab: Cluster, operator: Actor) -> None:
         row = ask(lab, operator, DEFAULT)
         run(row)
         assert len(row.result["runs"]) == 1
 
-    def test_with_other_option_has_two_runs(self, lab: Cluster, operator: Actor) -> None:
+    def test_other_option_is_compared_with_current_one(self, lab: Cluster, operator: Actor) -> None:
         row = ask(lab, operator, "ltgf", spread=True)
         run(row)
         assert [one["row"]["options"].get("spread") for one in row.result["runs"]] == [None, True]

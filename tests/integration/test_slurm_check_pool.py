@@ -41,9 +41,7 @@ def lines_on(text: str, about: str) -> list[str]:
 
 
 class TestJobsOfPartition:
-    def test_running_after_their_lease_are_named_with_scancel_command(
-        self, world: SlurmWorld
-    ) -> None:
+    def test_names_jobs_running_after_their_lease(self, world: SlurmWorld) -> None:
         lives, ended = world.shell("exec sleep 600"), world.shell("exec sleep 600")
         about = "jobs that run on"
         (line,) = lines_on(check(world.lab.pool.name)[0], about)
@@ -64,7 +62,7 @@ class TestJobsOfPartition:
         world.slurm.run(*line.rpartition(": ")[2].split())
         eventually(lambda: lines_on(check(world.lab.pool.name)[0], about)[0].startswith("ok"))
 
-    def test_submitted_by_hand_count_as_others(self, world: SlurmWorld) -> None:
+    def test_jobs_submitted_by_hand_count_as_others(self, world: SlurmWorld) -> None:
         world.shell("exec sleep 600")
         about = "jobs of others"
         (line,) = lines_on(check(world.lab.pool.name)[0], about)
@@ -132,7 +130,7 @@ class TestTwoPoolsOnOneCluster:
 
 
 class TestUsersOfPool:
-    def test_are_an_error_if_other_pool_has_none(self, world: SlurmWorld) -> None:
+    def test_raise_error_if_other_pool_has_no_users(self, world: SlurmWorld) -> None:
         about = "users of other pools"
         first = world.lab.pool
         second = second_pool(world, world.slurm.conf)

@@ -198,7 +198,7 @@ class TestJobEnvironment:
 
 
 class TestLaunch:
-    def test_submitted_twice_starts_once(self, world: SlurmWorld) -> None:
+    def test_job_submitted_twice_starts_once(self, world: SlurmWorld) -> None:
         """The answer to the first submission was lost, and squeue did not show the job yet."""
         token = world.lease("/bin/sh", "-c", "echo started; sleep 6000")
         specs = world.executor._specs([token_job(token)])
@@ -212,7 +212,7 @@ class TestLaunch:
         eventually(lambda: states_after(world, before) == ["COMPLETED", "RUNNING"])
         assert world.log(token).count("started") == 1
 
-    def test_refused_by_slurm_ends_with_reason(self, world: SlurmWorld) -> None:
+    def test_job_refused_by_slurm_ends_with_reason(self, world: SlurmWorld) -> None:
         options = {**world.lab.pool.executor_options, "account": "none", "qos": "nowhere"}
         Pool.objects.update(executor_options={**options, "gres_types": {"a100": "h100"}})
         token = world.lease("true")
@@ -291,7 +291,7 @@ class TestManipulatedFolder:
 
 
 class TestForeignJob:
-    def test_with_token_of_lease_does_not_prevent_launch(self, world: SlurmWorld) -> None:
+    def test_foreign_job_with_same_token_does_not_prevent_launch(self, world: SlurmWorld) -> None:
         token = world.lease("/bin/sh", "-c", "echo started; sleep 6000")
         world.slurm.run("sbatch", "--output=/dev/null", f"--comment={token}", "--wrap", "sleep 60")
         world.launch(token)
@@ -312,7 +312,7 @@ class TestForeignJob:
         assert row in table.splitlines()
         assert world.tools.queue() == before
 
-    def test_with_token_and_name_of_lease_ends_it_after_timeout(
+    def test_foreign_job_with_same_token_and_name_ends_lease(
         self, world: SlurmWorld, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("scheduling.engine.executors.slurm.executor.NO_SHIM_S", 0.5)

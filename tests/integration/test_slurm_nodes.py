@@ -64,9 +64,7 @@ def names(pool: Pool, **wanted: object) -> list[str]:
 
 @pytest.mark.usefixtures("actor")
 class TestPartitionNodes:
-    def test_are_added_with_their_gpus_and_second_sync_changes_nothing(
-        self, world: SlurmWorld
-    ) -> None:
+    def test_are_added_once_with_their_gpus(self, world: SlurmWorld) -> None:
         pool = world.lab.pool
         lines, complaints = sync(pool, "--dry-run")
         assert lines == [
@@ -199,7 +197,7 @@ class TestNodeDrainedBySlurm:
             world.slurm.run("scontrol", "update", "NodeName=node-1", "State=RESUME")
         eventually(lambda: taken(world) == ["node-1", "node-2"])
 
-    def test_stays_drained_in_slurm_after_drain_and_resume_in_portal(
+    def test_stays_drained_after_drain_and_resume_in_portal(
         self, world: SlurmWorld, actor: Actor
     ) -> None:
         pool = world.lab.pool
@@ -262,7 +260,7 @@ def taken(world: SlurmWorld) -> list[str]:
 
 
 class TestSlurmAccount:
-    def test_is_that_of_tenant_whatever_the_job_requests(
+    def test_is_set_by_tenant_and_not_by_job(
         self, world: SlurmWorld, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         pool = world.lab.pool

@@ -138,7 +138,7 @@ class TestNodes:
                 run("scontrol", "update", f"NodeName={each.name}", "State=RESUME")
         eventually(lambda: read_restd_nodes(slurm) == read_nodes(tools))
 
-    def test_not_responding_are_down(self, tmp_path: Path) -> None:
+    def test_unresponsive_nodes_are_down(self, tmp_path: Path) -> None:
         with own_restd(tmp_path / "slurm", slurmd_timeout_s=4) as restd:
             slurm = connect(options_of(restd))
             assert isinstance(slurm, RestdSlurm)
@@ -146,7 +146,7 @@ class TestNodes:
             eventually(lambda: read_restd_nodes(slurm)[4].state is EngineNodeState.DOWN)
             eventually(lambda: read_restd_nodes(slurm) == read_nodes(Slurm(slurm.options)))
 
-    def test_of_unknown_partition_raise_error(self, slurm: RestdSlurm) -> None:
+    def test_unknown_partition_raises_error(self, slurm: RestdSlurm) -> None:
         options = msgspec.structs.replace(slurm.options, partition="nowhere")
         with pytest.raises(ExecutorError, match="the partition nowhere does not exist"):
             read_restd_nodes(RestdSlurm(options, slurm.client))
@@ -177,7 +177,9 @@ class TestJob:
         assert str(second) == "Requested node configuration is not available"
         assert isinstance(third, int)
 
-    def test_for_drained_node_is_accepted(self, slurm: RestdSlurm, slurm_restd: RealRestd) -> None:
+    def test_job_for_drained_node_is_accepted(
+        self, slurm: RestdSlurm, slurm_restd: RealRestd
+    ) -> None:
         update = ("scontrol", "update", "NodeName=node-2")
         slurm_restd.cluster.run(*update, "State=DRAIN", "Reason=test")
         try:
@@ -197,7 +199,7 @@ class TestJob:
         slurm.limit({job_id: 120})
         slurm.cancel([job_id])
 
-    def test_submitted_as_other_user_is_cancelled(
+    def test_job_submitted_as_other_user_is_cancelled(
         self, slurm: RestdSlurm, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(restd_http, "_own_name", lambda: "root")
@@ -256,7 +258,7 @@ class TestSlurmrestd:
             slurm_restd.token_file.write_text(good)
         slurm.queue()
 
-    def test_of_same_user_needs_no_token(self, slurm_restd: RealRestd) -> None:
+    def test_server_of_same_user_needs_no_token(self, slurm_restd: RealRestd) -> None:
         """It runs as the user `nobody`, because slurmrestd refuses to run as root or SlurmUser."""
         slurm_restd.stop()
         slurm_restd.authentication = "rest_auth/local"
@@ -282,7 +284,7 @@ class TestSlurmrestd:
         shown = slurm_restd.cluster.run("squeue", "--states=all", f"--jobs={job_id}", "--format=%U")
         assert str(NOBODY) in shown
 
-    def test_of_other_user_is_not_called_without_token(self, slurm_restd: RealRestd) -> None:
+    def test_server_of_other_user_is_not_called_without_token(self, slurm_restd: RealRestd) -> None:
         """With rest_auth/local, slurmrestd would run requests of root as its own user, `nobody`."""
         slurm_restd.stop()
         slurm_restd.authentication = "rest_auth/local"

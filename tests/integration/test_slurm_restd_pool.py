@@ -63,7 +63,7 @@ class TestLaunch:
         for word in ("Requeue=0", "ReqNodeList=node-", f"Comment={token}", "StdOut=/dev/null"):
             assert word in shown
 
-    def test_refused_by_slurm_ends_with_reason(self, world: SlurmWorld) -> None:
+    def test_job_refused_by_slurm_ends_with_reason(self, world: SlurmWorld) -> None:
         Pool.objects.update(
             executor_options={**world.lab.pool.executor_options, "gres_types": {"a100": "none"}}
         )

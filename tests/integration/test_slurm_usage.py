@@ -52,7 +52,7 @@ def used(token: str) -> JobUsage:
 
 
 class TestSlurmJob:
-    def test_on_one_node_is_sampled_with_assigned_gpus(self, world: SlurmWorld) -> None:
+    def test_usage_on_one_node_has_assigned_gpus(self, world: SlurmWorld) -> None:
         token = world.shell(f"{BUSY}; {UNTIL}", gpus=(2,))
         eventually(lambda: used(token).leases[0].gpu_state is GpuState.OK)
         (world.folder(token).parents[1] / "end").touch()

@@ -161,7 +161,7 @@ class TestJobWithForgedToken:
         report = world.ended(token)
         assert report.state is ReportState.STOPPED
 
-    def test_of_same_user_is_accepted(self, world: UsersWorld) -> None:
+    def test_is_accepted_from_same_user(self, world: UsersWorld) -> None:
         """In contrast to the tests above, the user is right, so the job is accepted."""
         token = world.of("b", "/bin/sh", "-c", "echo ready; exit 0")
         world.launch(token)

@@ -53,7 +53,7 @@ def is_ended(world: UsersWorld, job_id: int) -> bool:
 
 
 class TestHostileJob:
-    def test_that_removes_its_lease_in_slurm_is_ended(self, world: UsersWorld) -> None:
+    def test_is_ended_if_it_removes_its_lease_in_slurm(self, world: UsersWorld) -> None:
         """Otherwise it could not be stopped, and its lease would count as lost while it runs."""
         other = world.of("b", "/bin/sh", "-c", RUNS)
         world.launch(other)
@@ -64,7 +64,7 @@ class TestHostileJob:
         assert world.ended(token).state is ReportState.STOPPED
         assert world.listed()[other].state is ReportState.RUNNING
 
-    def test_that_claims_other_lease_in_slurm_is_ended(self, world: UsersWorld) -> None:
+    def test_is_ended_if_it_claims_other_lease_in_slurm(self, world: UsersWorld) -> None:
         other = world.of("a", "/bin/sh", "-c", RUNS)
         world.launch(other)
         named = f"JobName={job_name(other)} Comment={other}"
@@ -73,7 +73,7 @@ class TestHostileJob:
         assert job_of(world, job_id).token == other
         eventually(lambda: is_ended(world, job_id))
 
-    def test_that_hides_its_start_is_ended(
+    def test_is_ended_if_it_hides_its_start(
         self, world: UsersWorld, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Otherwise it would count as starting for ever, without charge."""
@@ -87,7 +87,7 @@ class TestHostileJob:
         assert "started_us" not in (world.executor._claim(token) or {})
         eventually(lambda: is_ended(world, job_id))
 
-    def test_that_forges_its_end_is_ended_despite_file_times(self, world: UsersWorld) -> None:
+    def test_is_ended_if_it_forges_end_and_file_times(self, world: UsersWorld) -> None:
         forged = """echo '{"code": 0, "started_us": 1, "ended_us": 2}' > leases/1/exit.json"""
         dated = "touch -d 2100-01-01 leases/1/exit.json; touch done; "
         token, job_id = begun(world, f"{forged}; {dated}{RUNS}")
@@ -103,7 +103,9 @@ class TestHostileJob:
             '"code": 0, "ended_us": 9007199254740990',
         ],
     )
-    def test_that_reports_invalid_end_has_ended(self, world: UsersWorld, said: str) -> None:
+    def test_counts_as_ended_if_its_reported_end_is_invalid(
+        self, world: UsersWorld, said: str
+    ) -> None:
         """Otherwise the job would hold its GPUs for ever."""
         ends = f"""echo '{{"started_us": 1, {said}}}' > leases/1/exit.json; touch done"""
         token, _ = begun(world, f"{ends}; kill -9 $PPID")
@@ -112,7 +114,7 @@ class TestHostileJob:
         assert report.ended_us is not None
         assert report.ended_us <= world.now_us()
 
-    def test_that_extends_its_own_grace_is_killed(self, world: UsersWorld) -> None:
+    def test_is_killed_despite_forged_grace(self, world: UsersWorld) -> None:
         digits = "1" + "0" * 400
         stops = f"""echo '{{"grace_s": {digits}}}' > leases/1/stop; touch done; """
         token, job_id = begun(world, f"kill -STOP $PPID; {stops}{RUNS}")

@@ -172,7 +172,7 @@ class TestCheck:
         assert "AllocNodes: ALL" in text
         assert status == 0, text
 
-    def test_reports_user_that_may_not_use_partition(self, world: UsersWorld) -> None:
+    def test_reports_user_without_access_to_partition(self, world: UsersWorld) -> None:
         world.slurm.run("scontrol", "update", "PartitionName=gpu", "AllowGroups=root")
         try:
             text, status = check(world.lab.pool.name)
@@ -203,7 +203,7 @@ class TestCheck:
         text, _ = check(world.lab.pool.name)
         assert f"error    jobs of others: 1 job of {ANN} (by hand)" in text
 
-    def test_names_job_of_user_whose_lease_has_ended(self, world: UsersWorld) -> None:
+    def test_names_jobs_running_after_their_lease(self, world: UsersWorld) -> None:
         token = world.of("a", "/bin/sleep", "6000")
         world.launch(token)
         assert "ok       jobs that run on: none" in check(world.lab.pool.name)[0]

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.skipif(not Path("/proc/self").exists(), reason="it read
 
 
 class TestStopping:
-    def test_during_start_leaves_no_process(self, tmp_path: Path) -> None:
+    def test_interrupted_start_leaves_no_process(self, tmp_path: Path) -> None:
         tree = RunningTree(migrated(tmp_path / "data"), free_port())
         try:
             eventually(lambda: tree.find("portal.site.prepare") or tree.ended())
@@ -33,7 +33,7 @@ class TestStopping:
 
 
 class TestHangingWorker:
-    def test_is_restarted_without_other_processes(self, tmp_path: Path) -> None:
+    def test_is_restarted_alone(self, tmp_path: Path) -> None:
         tree = RunningTree(migrated(tmp_path / "data"), free_port())
         try:
             for name in pulse.PATIENCE_S:

@@ -135,7 +135,7 @@ class TestApply:
         undo_quotas(actor=otto, pool_id=place.pool.pk, record_id=record.pk, next_round=1)
         assert stored() == AT_FIRST
 
-    def test_reverted_before_its_start_leaves_no_trace(
+    def test_change_reverted_before_its_start_leaves_no_trace(
         self, place: Cluster, tmp_path: Path
     ) -> None:
         """The second file is applied at the same pool time, so the first never had an effect."""
@@ -183,7 +183,7 @@ class TestBadFile:
         _, err = sync(tmp_path, text, "--pool", "pool-1", status=1)
         assert "line 4, pool: there is no pool 'pool-2' here" in err
 
-    def test_without_rows_ends_quotas_of_named_pool_only(
+    def test_empty_file_ends_quotas_of_named_pool_only(
         self, place: Cluster, tmp_path: Path
     ) -> None:
         out, _ = sync(tmp_path, HEADER, *APPLY)

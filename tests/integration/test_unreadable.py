@@ -110,7 +110,7 @@ def others_states(jobs: list[Job]) -> list[str]:
     return list(Job.objects.filter(pk__in=[job.pk for job in jobs]).values_list("state", flat=True))
 
 
-def test_finds_all_unreadable_rows_in_one_round(vandal: psycopg.Connection) -> None:
+def test_all_unreadable_rows_are_found_in_one_round(vandal: psycopg.Connection) -> None:
     with vandal:
         lab = cluster({"a": 8})
         jobs = [lab.submit("a", 1, 10_000) for _ in range(40)]
