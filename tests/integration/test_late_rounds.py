@@ -40,7 +40,7 @@ def outage(*, renewed: bool = False) -> Story:
 
 @pytest.mark.django_db
 class TestLateRound:
-    def test_charges_operator_for_time_spared_to_tenant(self) -> None:
+    def test_charges_operator_for_time_after_expiry(self) -> None:
         story = outage()
         story.meter()
         story.looked(OUTAGE_MIN + 60)

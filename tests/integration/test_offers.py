@@ -123,7 +123,7 @@ class TestOffer:
         Quota.objects.filter(tenant=lab.pool.tenants["north"]).update(mode=Mode.RESERVE.value)
         assert lab.lends() == 0
 
-    def test_ends_at_its_end_time(self) -> None:
+    def test_lends_until_its_end_time(self) -> None:
         lab = Lab()
         lab.set(by_offer=True)
         lab.offer(4, until=lab.pool.at + timedelta(minutes=5))

@@ -64,7 +64,7 @@ def waiting_job(lab: Cluster, program: str) -> Job:
 
 
 class TestWaitingJob:
-    def test_is_estimated_by_two_runs_that_end_on_time(self, lab: Cluster, tmp_path: Path) -> None:
+    def test_is_estimated_by_two_runs_that_are_ended(self, lab: Cluster, tmp_path: Path) -> None:
         job = waiting_job(lab, TRAIN)
         over = Job.objects.filter(profiling_s=HALF_S, state="succeeded").order_by("id")
         eventually(lambda: turn(lab) and over.count() == 2)

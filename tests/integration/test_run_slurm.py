@@ -192,7 +192,7 @@ class TestShutdown:
         assert left(running) == {}
         assert marked(running, "saved") == before + 1
 
-    def test_slurm_tools_fail_at_once_afterwards(self, running: RunningTree) -> None:
+    def test_slurm_tools_fail_at_once_after_shutdown(self, running: RunningTree) -> None:
         end(running)
         cluster = Slurm(SlurmOptions(conf=str(conf_of(running)), partition=PARTITION))
         with pytest.raises(ExecutorError, match="configuration"):

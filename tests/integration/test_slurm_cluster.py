@@ -158,7 +158,7 @@ class TestClusterEnd:
         own_cluster.stop()
         assert mentioning(own_cluster.conf.parent) == []
 
-    def test_next_start_knows_old_jobs(self, own_cluster: SlurmCluster) -> None:
+    def test_next_start_marks_old_jobs_as_cancelled(self, own_cluster: SlurmCluster) -> None:
         job = submit(own_cluster, LONG_JOB, "--nodes=2", "--gres=gpu:4")
         await_state(own_cluster, job, "RUNNING")
         own_cluster.run("scontrol", "update", "NodeName=node-1", "State=drain", "Reason=test")

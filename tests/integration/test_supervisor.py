@@ -33,7 +33,7 @@ class TestStopping:
 
 
 class TestHangingWorker:
-    def test_is_restarted_alone(self, tmp_path: Path) -> None:
+    def test_is_restarted_without_restarting_others(self, tmp_path: Path) -> None:
         tree = RunningTree(migrated(tmp_path / "data"), free_port())
         try:
             for name in pulse.PATIENCE_S:
