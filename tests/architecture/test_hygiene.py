@@ -91,7 +91,7 @@ class TestModels:
 
 
 class TestCheckout:
-    def test_has_no_relative_path_outside(self) -> None:
+    def test_contains_all_relative_paths(self) -> None:
         """Every relative path in a text is a part of the checkout."""
         outside = [
             f"{name_of(path)}: {climb}"

@@ -24,8 +24,8 @@ def stage(committed_db: str, tmp_path: Path) -> Iterator[LocalStage]:
         yield there
 
 
-class TestPage:
-    def test_has_no_serious_violations(
+class TestAccessibility:
+    def test_pages_have_no_serious_violations(
         self, stage: LocalStage, site: str, browser: Browser
     ) -> None:
         context = browser.new_context(base_url=site)
@@ -50,7 +50,7 @@ class TestPage:
         context.close()
         assert found == []
 
-    def test_for_viewer_has_no_serious_violations(
+    def test_form_of_viewer_has_no_serious_violations(
         self, stage: LocalStage, site: str, browser: Browser
     ) -> None:
         context = browser.new_context(base_url=site)

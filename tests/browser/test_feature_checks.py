@@ -63,7 +63,7 @@ class TestOpenPage:
     """16. A job starts and the open page shows it without reload within one round; with the
     server stopped it says "stale since hh:mm"."""
 
-    def test_shows_start_within_one_round_and_lost_server(self, there: Town, page: Page) -> None:
+    def test_shows_start_within_one_round_and_server_outage(self, there: Town, page: Page) -> None:
         job = there.submit()
         page.goto(f"/jobs/{job.uid}/")
         page.evaluate("window.sameDocument = true")

@@ -70,7 +70,7 @@ def queued_job(pool: str) -> str:
 
 
 class TestMember:
-    def test_submits_follows_and_pays(self, story: Story) -> None:
+    def test_submits_jobs_and_reads_ledger_rounds_and_prices(self, story: Story) -> None:
         page = story.page
         story.sign_in("mo")
         story.sees("In all pools")
@@ -145,7 +145,7 @@ class TestViewer:
 
 
 class TestManager:
-    def test_manages_tenant(self, story: Story) -> None:
+    def test_performs_tenant_tasks(self, story: Story) -> None:
         page = story.page
         story.begin("mag")
         story.sees("In all pools")
@@ -198,7 +198,7 @@ class TestFinance:
 
 
 class TestOperator:
-    def test_runs_site(self, story: Story) -> None:
+    def test_performs_site_tasks(self, story: Story) -> None:
         page = story.page
         story.begin("oda")
         story.menu("Operator")

@@ -37,7 +37,7 @@ class TestRoundPage:
         page.locator(".crumb a[rel=prev]").click()
         page.wait_for_url("**/rounds/1/")
 
-    def test_grant_key_opens_its_numbers(self, there: Stage, page: Page) -> None:
+    def test_grant_opens_numbers_of_its_decision(self, there: Stage, page: Page) -> None:
         page.goto(there.url("rounds/2/"))
         page.locator("#t-grants tbody button.x").first.click()
         assert "rho at that point" in page.locator("#t-grants tbody [popover]").first.inner_text()

@@ -140,7 +140,7 @@ class TestFormAndYaml:
         yaml_says(page, "gpus: 2\n")
         assert "a b" in page.input_value("#yaml")
 
-    def test_yaml_alone_submits_job(self, stage: LocalStage, page: Page) -> None:
+    def test_submit_job_from_yaml(self, stage: LocalStage, page: Page) -> None:
         page.goto(NEW)
         page.fill("#yaml", f"pool: {stage.pool}\ngpus: 1\nname: by-yaml\ncommand: [sleep, 6000]\n")
         answer(page, "It fits now")
@@ -149,7 +149,7 @@ class TestFormAndYaml:
         headline(page, "Running")
         assert Job.objects.get().name == "by-yaml"
 
-    def test_pending_answer_keeps_typed_text(self, stage: LocalStage, page: Page) -> None:
+    def test_late_answer_keeps_typed_text(self, stage: LocalStage, page: Page) -> None:
         page.goto(NEW)
         page.evaluate(ANSWERED)
         page.fill("#f-gpus", "2")

@@ -119,7 +119,7 @@ class TestEarlyChoice:
     """A choice made before the page's script has loaded is applied afterwards."""
 
     @pytest.mark.parametrize("where", ["what-if", "settings"])
-    def test_reloads_options_after_script_loads(self, there: Town, page: Page, where: str) -> None:
+    def test_is_applied_after_script_loads(self, there: Town, page: Page, where: str) -> None:
         held: list[Route] = []
 
         def hold(script: Route) -> None:

@@ -172,7 +172,7 @@ class TestParts:
         names = [part.name for part in command.PARTS]
         assert len(names) == len(set(names))
 
-    def test_default_parts_take_at_most_one_hour_on_two_cores(self) -> None:
+    def test_default_parts_take_at_most_an_hour_on_two_cores(self) -> None:
         asked = {run for part in command.PARTS if not part.is_long for run in part.runs}
         assert sum(run.about_s for run in asked) <= 2 * 3600
 

@@ -114,7 +114,7 @@ class TestOtherClaims:
         assert unisched.suspensions_claim(given).verdict is PARTLY
         assert unisched.speed_claim(given).verdict is NO
 
-    def test_total_is_ten(self) -> None:
+    def test_there_are_ten_claims(self) -> None:
         noisy = {(40, 1): {"deadline_miss_rate": 0.1}}
         claims = unisched.claims_of(rows(), noisy, waits(840, 2000))
         assert len(claims) == 10
@@ -178,7 +178,7 @@ class TestWorkloads:
 
 
 class TestProfilingWaits:
-    def test_last_from_submission_to_start(self) -> None:
+    def test_are_computed_here_and_on_static_nodes(self) -> None:
         length_us, count = PROFILED_US, STATIC_GPUS // PROFILED_GPUS
         runs = [
             SimJob(number, 1, 2, 0, length_us, is_profiler=True) for number in range(1, count + 2)

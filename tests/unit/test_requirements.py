@@ -18,6 +18,6 @@ class TestReleasesBehind:
         assert releases_behind(VERSIONS, locked) == expected
 
 
-def test_required_names_match_lock() -> None:
+def test_wanted_names_are_normalized() -> None:
     assert {"celery", "django", "pyyaml", "psycopg", "schemathesis"} <= set(wanted())
     assert NAME.match("-r core.in") is None

@@ -61,7 +61,7 @@ class TestPreemptedGang:
             ranks[signalled].send_signal(signal.SIGUSR1)
             assert [process.wait(PATIENCE_S) for process in ranks] == [99, 99]
 
-    def test_before_first_step_exits_cleanly(self, make: MakeGang) -> None:
+    def test_before_end_of_first_step_exits_with_99(self, make: MakeGang) -> None:
         gang = make(grace_s=1.0)
         ranks = gang.start(
             "0",
@@ -97,7 +97,7 @@ class TestPreemptedGang:
         gang.start("1")
         assert gang.begun_at() == [step, step]
 
-    def test_at_last_step_finishes(self, make: MakeGang) -> None:
+    def test_at_last_step_finishes_normally(self, make: MakeGang) -> None:
         """The signal comes after a rank has ended, and the other rank must not wait for it."""
         gang = make()
         ranks = gang.start("60", variables={1: {"PAUSE": "0.05"}})
@@ -224,7 +224,7 @@ class TestCheckpointSet:
         assert begun[0] == begun[1]
         assert b'"step":%d,' % begun[0] in body
 
-    def test_of_more_ranks_is_rejected(self, make: MakeGang) -> None:
+    def test_of_more_ranks_than_now_is_rejected(self, make: MakeGang) -> None:
         gang = make(size=3)
         assert preempt_at(gang, 3) == [99, 99, 99]
         ranks = gang.start("1", size=2)
@@ -232,7 +232,7 @@ class TestCheckpointSet:
         assert "the newest checkpoint is of 3 ranks, and 2 run now" in gang.job.text
 
     @pytest.mark.parametrize(("then", "now"), [(3, 2), (2, 3), (2, 1), (1, 2)])
-    def test_is_readable_by_other_number_of_ranks(
+    def test_is_readable_as_whole_by_other_number_of_ranks(
         self, then: int, now: int, make: MakeGang
     ) -> None:
         gang = make(size=then)

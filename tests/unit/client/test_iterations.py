@@ -41,7 +41,7 @@ def job(tmp_path: Path) -> Job:
 
 
 class TestLoop:
-    def test_with_steps_is_timed_without_first_iteration(self, job: Job) -> None:
+    def test_steps_loop_is_timed_without_first_iteration(self, job: Job) -> None:
         before_us = time.time_ns() // 1000
         process = job.start(STEPS, "6", "0.03")
         assert process.wait(PATIENCE_S) == 0, job.text
@@ -52,7 +52,7 @@ class TestLoop:
         assert before_us + 30_000 <= said["first_us"] <= time.time_ns() // 1000
         assert (said["suspended_us"], said["memory_bytes"]) == (None, 3_000_000)
 
-    def test_of_user_counts_iterations_by_step_calls(self, job: Job) -> None:
+    def test_custom_loop_counts_iterations_by_step_calls(self, job: Job) -> None:
         assert job.start(OWN_LOOP).wait(PATIENCE_S) == 0, job.text
         assert job.iterations["iterations"] == 40
         assert job.iterations["time_us"] >= 4 * 20_000
@@ -88,7 +88,7 @@ for step in lease.steps(0, 1):
         assert job.text.count("must be a whole number from 1") == 3
         assert "steps() counts the iterations already" in job.text
 
-    def test_of_older_lease_stops_writing(self, job: Job) -> None:
+    def test_stops_writing_after_newer_lease(self, job: Job) -> None:
         old = job.start(STEPS, "1000000", "0.005")
         job.reaches(2)
         job.grant()

@@ -132,7 +132,7 @@ class TestVerify:
             assert (done.code, pool.size) == (3, ROUNDS), done.out + done.err
             assert "Traceback" not in done.err
 
-    def test_reports_head_with_withheld_rounds(
+    def test_reports_withheld_last_rounds(
         self, run: Run, pool: StagedPool, portal: Portal, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         head = {**pool.chain(), "round": 10**9}

@@ -42,7 +42,7 @@ class TestReport:
         assert (said["findings"], said["checked"], said["first"]) == (wrong, 4, 5)
         assert wrong > 0
 
-    def test_is_not_sent_with_no_report(self, verify_all: Any, portal: Portal) -> None:
+    def test_is_not_sent_with_option_no_report(self, verify_all: Any, portal: Portal) -> None:
         done = verify_all("--no-report")
         assert (done.code, portal.reports, done.err) == (0, [], "")
 

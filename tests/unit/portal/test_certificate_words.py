@@ -45,7 +45,7 @@ def market_line(name: Property, **fields: Any) -> str:
 class TestOrderLine:
     ORDER = Property.LONG_TERM_ORDER
 
-    def test_names_what_picks_were_compared_with(self) -> None:
+    def test_names_jobs_compared_with_picks(self) -> None:
         assert market_line(self.ORDER, checked=5, total=1.0, tenant=None) == (
             "5 picks compared with the 1 job that was left queued: no tenant further below its"
             " share could have been served before, and none could use the idle GPUs."
@@ -74,7 +74,7 @@ class TestOrderLine:
 class TestMisreports:
     OVER, UNDER = Property.OVERSTATING, Property.UNDERSTATING
 
-    def test_show_best_one_found(self) -> None:
+    def test_show_best_result_of_search(self) -> None:
         tried = {"of": 15, "factor": 2.0, "gpu_type": "v100"}
         start = "Best of 2 out of 15 misreports of red tried here:"
         assert market_line(self.OVER, **tried, worst=0.339, count=1) == (

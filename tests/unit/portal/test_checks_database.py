@@ -183,7 +183,7 @@ class TestDatabase:
         ]
 
     @pytest.mark.usefixtures("committed_db")
-    def test_that_does_not_answer_is_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_unreachable_server_is_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
         connections.close_all()
         monkeypatch.setitem(connections.settings["default"], "HOST", "/nowhere")
         (line,) = database_problems()

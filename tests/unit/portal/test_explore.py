@@ -74,7 +74,7 @@ def sent(chart: PageChart) -> Any:
 
 
 class TestPrices:
-    def test_match_selector_exactly(self) -> None:
+    def test_equal_selector_to_last_digit(self) -> None:
         history = [posted(0, "1.000001"), posted(5, "2.123456")]
         chart = price_chart("v100", history, at(9), pool="p")
         assert values(chart)["price"] == ["1.000001", "2.123456", "2.123456"]
@@ -279,7 +279,7 @@ class TestAccount:
         AccountHour(at(60), Decimal("0.000000"), Decimal("2.250000")),
     )
 
-    def test_matches_selector_exactly(self) -> None:
+    def test_equals_selector_to_last_digit(self) -> None:
         chart = account_chart(self.HOURS, key="k", file="f")
         assert values(chart) == {
             "earned": ["1.000001", "0.000000", "0"],

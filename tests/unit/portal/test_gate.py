@@ -106,7 +106,7 @@ class TestTurns:
 
         asyncio.run(story())
 
-    def test_are_released_on_disconnect(self) -> None:
+    def test_are_not_kept_after_disconnect(self) -> None:
         async def story() -> None:
             gate, django = opened()
             visits = [Visit(gate) for _ in range(4)]
@@ -122,7 +122,7 @@ class TestTurns:
 
         asyncio.run(story())
 
-    def test_are_refused_after_waiting_limit(self) -> None:
+    def test_are_refused_after_wait_limit(self) -> None:
         async def story() -> None:
             gate, django = opened(pages=replace(PAGES, wait_s=0.0))
             visits = [Visit(gate) for _ in range(3)]
@@ -163,7 +163,7 @@ class TestBody:
 
         asyncio.run(story())
 
-    def test_missing_body_takes_no_turn_and_times_out(
+    def test_incomplete_body_takes_no_turn_and_times_out(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         async def story() -> None:

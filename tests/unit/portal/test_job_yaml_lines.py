@@ -46,13 +46,13 @@ class TestErrorLine:
             read_yaml((above + text).replace("\n", end))
         assert refused.value.line == above.count("\n") + line, refused.value.text
 
-    def test_of_fields_is_correct(self, above: str, end: str) -> None:
+    def test_of_field_is_line_of_its_key(self, above: str, end: str) -> None:
         text = 'name: "a\x85b"\n# mine\n\ngpus: 1\ncommand:\n  - a\n  - b\nmine: 3\n'
         lines = read_yaml((above + text).replace("\n", end)).lines
         below = {name: line - above.count("\n") for name, line in lines.items()}
         assert below == {"name": 1, "gpus": 4, "command": 5, "mine": 8}
 
-    def test_of_quota_files_is_correct(self, above: str, end: str) -> None:
+    def test_of_quota_file_follows_same_rules(self, above: str, end: str) -> None:
         for text, line in (("- tenant: a\n  gpus 2\n  pool: b\n", 2), ("- pool: a\n- odd: b\n", 2)):
             with pytest.raises(InvalidInputError) as refused:
                 read_lines((above + text).replace("\n", end), is_yaml=True)

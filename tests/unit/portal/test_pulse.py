@@ -166,7 +166,7 @@ class TestVerdict:
             (None, "scheduling.rounds", -21, 999, "its task scheduling.rounds has run for 1021 s"),
         ],
     )
-    def test_depends_on_report_and_progress(
+    def test_names_stalled_queue_or_task(
         self, *, waits_since: float | None, task: str, since: float, progress_at: float, why: str
     ) -> None:
         said = Heartbeat(1_000.0, task, since, waits_since)
@@ -174,7 +174,7 @@ class TestVerdict:
         assert found.startswith(why)
         assert bool(found) == bool(why)
 
-    def test_ignores_old_or_missing_report(self) -> None:
+    def test_is_empty_for_old_or_missing_report(self) -> None:
         """On a full disk, a worker gives signs of life but no report."""
         for said in (None, Heartbeat(900.0, waits_since=0.0)):
             assert complaint(said, 1_000.0, progress_at=0.0, patience_s=120.0) == ""
@@ -259,15 +259,15 @@ class Story:
 
 
 class TestLongTask:
-    def test_computing_is_not_killed(self, tmp_path: Path) -> None:
+    def test_is_not_killed_while_computing(self, tmp_path: Path) -> None:
         longer = int(3 * PATIENCE_S["rounds"])
         assert Story(tmp_path).killed_at(until_s=longer, work_share=0.9) is None
 
-    def test_computing_on_busy_machine_is_not_killed(self, tmp_path: Path) -> None:
+    def test_is_not_killed_while_computing_on_busy_machine(self, tmp_path: Path) -> None:
         longer = int(3 * PATIENCE_S["rounds"])
         assert Story(tmp_path).killed_at(until_s=longer, work_share=0.02) is None
 
-    def test_hanging_is_killed(self, tmp_path: Path) -> None:
+    def test_is_killed_if_it_hangs(self, tmp_path: Path) -> None:
         # A task that only polls whether it may continue makes no progress either.
         for share in (0.0, WORK_S / PATIENCE_S["rounds"] / 2):
             folder = tmp_path / str(share)
@@ -276,7 +276,7 @@ class TestLongTask:
             assert ended is not None
             assert ended <= 2 * PATIENCE_S["rounds"] + 2 * PULSE_EVERY_S
 
-    def test_exceeding_maximum_is_killed(self, tmp_path: Path) -> None:
+    def test_is_killed_after_maximum_duration(self, tmp_path: Path) -> None:
         ended = Story(tmp_path).killed_at(until_s=int(3 * LONGEST_S), work_share=1.0)
         assert ended is not None
         assert LONGEST_S < ended <= LONGEST_S + PATIENCE_S["rounds"] + 2 * PULSE_EVERY_S

@@ -48,7 +48,7 @@ class TestMachine:
     def test_lends_its_gpus(self, tmp_path: Path) -> None:
         assert probe(library(tmp_path, ["NVIDIA H200"] * 8)) == Slots("h200", 8)
 
-    def test_with_several_types_lends_only_first(self, tmp_path: Path) -> None:
+    def test_with_several_gpu_types_lends_only_first(self, tmp_path: Path) -> None:
         names = ["Tesla V100-SXM2-16GB", "Tesla V100-SXM2-16GB", "NVIDIA A100"]
         assert probe(library(tmp_path, names)) == Slots("v100-sxm2-16gb", 2)
 

@@ -24,7 +24,7 @@ def said(p50_s: float | None, p90_s: float | None, until_s: float) -> str:
     return expected_text(StartView(7, NOW, at(p50_s), at(p90_s), until, ""), NOW)
 
 
-class TestSentence:
+class TestStartSentence:
     @pytest.mark.parametrize(
         ("p50_s", "p90_s", "until_s", "text"),
         [

@@ -54,7 +54,7 @@ class TestEvaluationsFile:
         assert found.points == ()
 
     @pytest.mark.parametrize("text", [b"{", b"\xff", b"[" * 9000, b"x" * (EVALUATIONS_BYTES + 1)])
-    def test_invalid_json_is_rejected(self, text: bytes) -> None:
+    def test_invalid_or_overlong_json_is_rejected(self, text: bytes) -> None:
         found = parse_evaluations(text, lease=3)
         assert found is not None
         assert found.refused

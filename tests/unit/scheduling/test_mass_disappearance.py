@@ -35,7 +35,7 @@ class TestTimeSinceLastListing:
             (-590, 10, -590),
         ],
     )
-    def test_counts_as_silence_beyond_round_interval(
+    def test_counts_as_silence_beyond_tolerance(
         self, gap_s: int, round_s: int, unheard_s: int
     ) -> None:
         heard = unheard(timedelta(seconds=gap_s), round_s)

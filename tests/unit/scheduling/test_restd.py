@@ -128,7 +128,7 @@ class TestSubmission:
             assert (one["account"], one["qos"], one["reservation"]) == ("physics", "high", "ours")
             assert (one["comment"], one["no_requeue"]) == ("es-1-1", True)
 
-    def test_covers_every_field_of_submission(self) -> None:
+    def test_list_of_submission_fields_is_complete(self) -> None:
         """List a new field here once `submission_body` sends it or options refuse it."""
         assert {field.name for field in fields(Submission)} == {
             "token", "name", "argv", "script", "folder", "output", "groups", "minutes", "account",
@@ -192,7 +192,7 @@ class TestSubmission:
             {},
         ],
     )
-    def test_other_failure_stops_batch(self, made: Made, answer: Any) -> None:
+    def test_temporary_failure_stops_batch(self, made: Made, answer: Any) -> None:
         slurm, server = made
         script = Script(server, {"POST job/submit": answer})
         (said,) = slurm.submit(as_made(submission("es-1-1"), submission("es-2-1"))).values()
@@ -300,7 +300,7 @@ class TestCancelAndLimit:
         slurm.cancel([1, 2], signal="TERM")
         assert server.requests == []
 
-    def test_share_one_time_limit(self, made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_share_one_call_timeout(self, made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
         slurm, server = made
 
         def slow(connection: socket.socket) -> None:

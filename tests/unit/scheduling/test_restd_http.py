@@ -94,7 +94,7 @@ def ask(client: RestdClient) -> RestdJobs:
 
 
 class TestAnswer:
-    def test_is_parsed_and_request_has_user_and_token(
+    def test_is_parsed_after_request_with_user_and_token(
         self, client: tuple[RestdClient, FakeRestd]
     ) -> None:
         asked, server = client

@@ -154,7 +154,7 @@ class TestSharedFolder:
 
         as_user(ANN, attack)
 
-    def test_does_not_trust_order_written_by_job_user(self, root: Path) -> None:
+    def test_replaces_order_forged_by_job_user(self, root: Path) -> None:
         folder = lease_folder(root, TOKEN)
         portal(prepare, root)
 
@@ -208,7 +208,7 @@ class TestSharedFolder:
         portal(look)
 
     @pytest.mark.parametrize("closed", ["exit.json", "shim.json"])
-    def test_works_if_user_removes_read_permission(self, root: Path, closed: str) -> None:
+    def test_reopens_after_user_removes_permissions(self, root: Path, closed: str) -> None:
         """The portal cannot reopen the file: it is neither root nor the owner."""
         folder = lease_folder(root, TOKEN)
         portal(prepare, root)
@@ -234,7 +234,9 @@ class TestSharedFolder:
         portal(look)
 
     @pytest.mark.parametrize("how", ["mode", "lease"])
-    def test_lease_ends_if_user_locks_its_files(self, root: Path, settings: Any, how: str) -> None:
+    def test_lease_ends_if_user_keeps_closing_its_files(
+        self, root: Path, settings: Any, how: str
+    ) -> None:
         """Other jobs are checked even if the user closes its files again and again."""
         settings.LOCAL_ROOT = str(root)
         folder = lease_folder(root, TOKEN)

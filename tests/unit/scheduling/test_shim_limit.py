@@ -38,7 +38,7 @@ def test_renewal_extends_limit_after_clock_jump() -> None:
     assert limit.is_past(renewed_s, wall_s=HOUR_S + 191.0, steady_s=191.0)
 
 
-def test_limit_already_past_is_past() -> None:
+def test_limit_in_past_passes_at_once() -> None:
     assert Limit().is_past(100.0, wall_s=200.0, steady_s=0.0)
 
 

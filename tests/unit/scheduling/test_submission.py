@@ -111,11 +111,11 @@ class TestInvalidField:
         assert list(errors(GOOD | {field: value})) == [named]
 
     @pytest.mark.parametrize("bad", [None, [], "x", 5, True])
-    def test_is_empty_if_body_is_no_object(self, bad: object) -> None:
+    def test_is_whole_body_if_it_is_no_object(self, bad: object) -> None:
         assert errors(bad) == {"": "must be an object"}
 
     @pytest.mark.parametrize("bad", ["", "../x", "a" * 64, "\x00", 5, None, [], {}])
-    def test_is_pool_if_unknown_to_tenant(self, bad: object) -> None:
+    def test_is_pool_if_tenant_has_no_such_pool(self, bad: object) -> None:
         assert named_pool(GOOD | {"pool": bad}) == ""
         assert list(errors(GOOD | {"pool": bad}, None)) == ["pool"]
 

@@ -45,7 +45,7 @@ class TestRow:
         assert (first.since, first.until) == (day(2), datetime(2030, 2, 1, 6, tzinfo=UTC))
         assert (second.line, second.terms, second.since, second.until) == (4, FOUR, None, None)
 
-    def test_is_read_from_yaml(self) -> None:
+    def test_is_read_from_yaml_as_from_csv(self) -> None:
         text = (
             "# reviewed\nquotas:\n"
             "  - {tenant: a, pool: p, gpu_type: v100, gpus: 8, from: 2030-01-02,\n"
@@ -152,7 +152,7 @@ class TestReplacement:
         present = (Period(FOUR, day(1), day(20)), Period(EIGHT, day(20)))
         assert replace_periods(present, (), NOW) == (Period(FOUR, day(1), NOW),)
 
-    def test_starts_past_rows_now(self) -> None:
+    def test_starts_at_now_for_rows_from_past(self) -> None:
         text = (
             HEADER
             + "a,p,v100,4,2030-01-01,2030-01-20,,,\na,p,v100,8,2029-01-01,2029-02-01,LEND,,2\n"
