@@ -200,7 +200,7 @@ class TestDocuments:
 
 
 class TestSkippedParts:
-    """The document names such a part, with the time that it takes."""
+    """The documents name each part that was not run, with its duration."""
 
     def test_are_listed_with_duration(self) -> None:
         (part,) = [part for part in command.PARTS if part.name == "verdict"]

@@ -218,7 +218,7 @@ class TestStaleProcess:
 
 class TestUnwritableCheckpoint:
     def test_exits_with_74(self, job: Job) -> None:
-        """After the start, a file takes the place of the folder for checkpoints."""
+        """After the start, a file replaces the folder for checkpoints."""
         process = job.start(COUNT, "1000000", "0.005")
         job.reaches(3)
         folder = job.folder / "checkpoints"

@@ -87,7 +87,7 @@ class TestFalsification:
     def test_detects_withheld_records(
         self, verify_all: Any, portal: Portal, pool: StagedPool, kept: slice, text: str
     ) -> None:
-        """An answer with fewer rounds than requested is not proven."""
+        """An answer with fewer rounds than requested is an error."""
 
         def answer(words: list[str], query: dict[str, str]) -> tuple[int, Any]:
             status, body = pool.answer(words, query)
